@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import cell as peer_cell
+from rftlab.shared.cards import preset
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import prepare
@@ -28,10 +29,9 @@ from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
 from rftlab.sim.run import order_of, simulate
-from rftlab.studies.cards import preset
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.runs.points import Point
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.runs.points import Point
 from tests.support.machine.isa import ONE_THREAD, only_avx2
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100

@@ -1,16 +1,20 @@
-"""`rl.losses.objective` beside a GRPO in six lines of torch, forward and backward, for 64 responses of up to 1,024
-tokens: `python -m benchmarks.losses`.
+"""`rl.losses.objective` and the trainer's bridge beside a GRPO in six lines of torch, forward and backward, for 64
+responses of up to 1,024 tokens: `python -m benchmarks.losses`.
 
-Both take turns; the table has the fastest of many, because other processes only ever slow a call down, and medians.
+The bridge brings log-probabilities to the CPU, asks the compiled estimators for weights, and takes the weights back;
+advantages and shares are prepared before, as in a run. All take turns; the table has the fastest of many, because other
+processes only ever slow a call down, and medians.
 """
 
 import argparse
 import statistics
 import time
 
+import numpy as np
 import torch
 
 import rftlab as rl
+from rftlab.llm.training.objective import objective
 from rftlab.shared.config.aggregation import Aggregation
 
 RESPONSES, TOKENS, GROUP = 64, 1024, 8
@@ -44,9 +48,13 @@ def compare(dtype: torch.dtype, device: str, turns: int) -> None:
     mask, rewards = torch.arange(TOKENS, device=device) < lengths, torch.randint(0, 2, (RESPONSES,)).float().to(device)
     group = torch.arange(RESPONSES, device=device) // GROUP
     spec = rl.Estimator(rl.Advantage("group_mean", "group_std"), aggregation=Aggregation("seq_mean_token_mean"))
+    starts = np.concatenate([[0], lengths[:, 0].cumsum(0).cpu().numpy()])
+    old_T, rewards_R, group_R = (part.double().cpu().numpy() for part in (old[mask], rewards, group))
+    batch = rl.prepare(spec, rewards_R, group_R.astype(np.int64), starts, old_T)
     works = {
         "by hand": lambda: by_hand(logp, old, rewards, mask),
         "rl.losses": lambda: rl.losses.objective(logp, old, rewards, mask, group, estimator=spec),
+        "bridge": lambda: objective(spec, batch, logp[mask])[0],
     }
     times: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(turns + 10):
@@ -55,9 +63,10 @@ def compare(dtype: torch.dtype, device: str, turns: int) -> None:
             times[name] += [found] if turn >= 10 else []
     fastest = {name: 1e3 * min(own) for name, own in times.items()}
     usual = {name: 1e3 * statistics.median(own) for name, own in times.items()}
-    ratio = fastest["rl.losses"] / fastest["by hand"]
+    ratios = " and ".join(f"{fastest[name] / fastest['by hand']:.2f}" for name in list(works)[1:])
+    medians = " and ".join(f"{usual[name] / usual['by hand']:.2f}" for name in list(works)[1:])
     told = ", ".join(f"{name} {fastest[name]:.2f} ms (median {usual[name]:.2f})" for name in works)
-    print(f"{dtype!s:16} {told}, ratio {ratio:.2f}, of medians {usual['rl.losses'] / usual['by hand']:.2f}")
+    print(f"{dtype!s:16} {told}, ratios {ratios}, of medians {medians}")
 
 
 def main() -> None:

@@ -41,14 +41,14 @@ from dev.known_worlds import (
     third,
     worlds,
 )
-from rftlab.studies.diagnose import CHECKS
-from rftlab.studies.diagnose.finding import Finding
-from rftlab.studies.diagnose.observed import Line, observe
-from rftlab.studies.diagnose.progress import Longer, longer
-from rftlab.studies.diagnose.robust import noise
-from rftlab.studies.diagnose.thresholds import limit
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
-from rftlab.studies.results import reference
+from rftlab.studies.analysis.diagnose import CHECKS
+from rftlab.studies.analysis.diagnose.finding import Finding
+from rftlab.studies.analysis.diagnose.observed import Line, observe
+from rftlab.studies.analysis.diagnose.progress import Longer, longer
+from rftlab.studies.analysis.diagnose.robust import noise
+from rftlab.studies.analysis.diagnose.thresholds import limit
+from rftlab.studies.data.results import reference
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
 
 
 class Counts(NamedTuple):

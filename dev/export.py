@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from rftlab.shared.folders import kind_of
-from rftlab.studies.results import reference
-from rftlab.studies.results.reference import smollm2_points
-from rftlab.studies.runs import store
-from rftlab.studies.runs.runner import collect
-from rftlab.studies.runs.study import has_study, read_study
+from rftlab.shared.plumbing.folders import kind_of
+from rftlab.studies.data.results import reference
+from rftlab.studies.data.results.reference import smollm2_points
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.data.runs.study import has_study, read_study
 
 KEY = ["pair", "cell", "seed"]
 

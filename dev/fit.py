@@ -4,7 +4,7 @@ Minimises the absolute error over every published cell and the base model, train
 the preset. Runs are noisy and few, so each step fits a line with a curvature to every error as a function of the knobs,
 weighted by how near a run is to the best one, and tries the minimum of the surfaces (response surface methodology, Box
 and Wilson 1951). All pairs are fitted to all that is published, so agreement is in-sample. With `--evaluations 0` it
-says how far off the presets are. What it prints goes into `studies/paper/pairs.py`.
+says how far off the presets are. What it prints goes into `studies/data/paper/pairs.py`.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from rftlab.shared.curve import SPLITS
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of
-from rftlab.studies.paper.pairs import Pair, linear_of, pair, start_at
-from rftlab.studies.paper.published import published
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of
+from rftlab.studies.data.paper.pairs import Pair, linear_of, pair, start_at
+from rftlab.studies.data.paper.published import published
 
 BEND, SPREAD = 0.02, 0.5
 """Error below which the loss is quadratic; deviation of the first runs, in steps of the knobs."""

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from dev.known_worlds import KnownCase, between, run_of
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.sim.world import World
-from rftlab.studies.cards import preset
-from rftlab.studies.logs.run import KnownDesign
+from rftlab.studies.readers.run import KnownDesign
 
 RATES = (5e-4, 2e-3, 1e-2, 3e-2)
 LENIENT = 1e4

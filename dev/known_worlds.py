@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Environment, Linear, Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.run import simulate
-from rftlab.studies.cards import preset
-from rftlab.studies.diagnose.evaluation import visible
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.analysis.diagnose.evaluation import visible
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
 
 METRICS = {
     "test_pass_at_1": ("test", "pass_at_1"),

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from rftlab.llm.config import Evaluation, LLMRun
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check_choice
-from rftlab.studies.cards import preset
-from rftlab.studies.paper.pairs import start_at
+from rftlab.shared.plumbing.errors import check_choice
+from rftlab.studies.data.paper.pairs import start_at
 
 if TYPE_CHECKING:
     from rftlab.llm.engines.rollouts import Rollouts
 
-FILE = files("rftlab.studies") / "data" / "planted_tiny.parquet"
+FILE = files("rftlab.studies") / "assets" / "planted_tiny.parquet"
 COLUMNS = (
     "run",
     "round",

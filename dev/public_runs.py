@@ -1,7 +1,7 @@
 """Take a folder of the collection of public runs into the package: `python -m dev.public_runs FOLDER`.
 
 Numbers of sources with a licence are shipped as tables. Of the others come figures, as pictures, and the statistics of
-rftlab.studies.public.facts, each with its reference.
+rftlab.studies.analysis.public.facts, each with its reference.
 """
 
 import sys
@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from rftlab.shared.files import write_file
-from rftlab.studies.public import figures
-from rftlab.studies.public.facts import FACTS, facts_of, to_json
-from rftlab.studies.public.pictures import PICTURES
-from rftlab.studies.public.sources import SOURCES
-from rftlab.studies.public.store import COLUMNS, CURVES, DATA, ENDPOINTS, RUNS, Collection, of_source, read_folder
+from rftlab.shared.plumbing.files import write_file
+from rftlab.studies.analysis.public import figures
+from rftlab.studies.analysis.public.facts import FACTS, facts_of, to_json
+from rftlab.studies.analysis.public.pictures import PICTURES
+from rftlab.studies.analysis.public.sources import SOURCES
+from rftlab.studies.analysis.public.store import (
+    COLUMNS,
+    CURVES,
+    DATA,
+    ENDPOINTS,
+    RUNS,
+    Collection,
+    of_source,
+    read_folder,
+)
 from rftlab.studies.report.draw import picture
 
 DOTS_PER_INCH = 130

@@ -1,7 +1,7 @@
 """Choose the learning rate of a language model's pair: `python -m dev.rates tiny-mix97`.
 
 Four cells that ask different things of a rate run with each rate, on the validation split, so that the test split
-decides nothing. The rate with the highest mean Pass@1 after training goes into `studies/paper/pairs.py`.
+decides nothing. The rate with the highest mean Pass@1 after training goes into `studies/data/paper/pairs.py`.
 """
 
 import argparse
@@ -12,14 +12,14 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from rftlab.shared.errors import UserError, check
-from rftlab.studies.console.tables import say
-from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.runs import store
-from rftlab.studies.runs.finish import finish_points, threads_of
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.runner import collect
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.console.table import say
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.runner import collect
 
 _SPLITS = EXPERIMENTS["tradeoff"].cells
 CELLS = (BASELINE, EXPERIMENTS["rollouts"].cells[1], _SPLITS[0], _SPLITS[-2])

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.results.reference import smollm2_points
-from rftlab.studies.runs import store
-from rftlab.studies.runs.finish import finish_points, threads_of
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.data.results.reference import smollm2_points
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.finish import finish_points, threads_of
 
 if __name__ == "__main__":
     try:

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from rftlab.llm.stored import StoredRun
-from rftlab.shared.errors import plain
-from rftlab.shared.folders import FILE, kind_of
+from rftlab.shared.plumbing.errors import plain
+from rftlab.shared.plumbing.folders import FILE, kind_of
 
 COLUMNS = ("round", "rollouts", "tokens", "reward", "train_pass_at_1", "test_pass_at_1")
 """Of the curve, as far as a table has them."""

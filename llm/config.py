@@ -12,7 +12,7 @@ from rftlab.shared.config.checked import config
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.design import Design
-from rftlab.shared.errors import MAX, MAX_SEED, check, check_choice, check_count, check_finite
+from rftlab.shared.plumbing.errors import MAX, MAX_SEED, check, check_choice, check_count, check_finite
 
 VERSION = 5
 """Raised when a change makes equal configurations give other curves."""

@@ -31,10 +31,10 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.stored import STATE, StoredRun, checkpoint_of
 from rftlab.llm.tasks import symbols
 from rftlab.llm.text.codec import Codec, TextCodec
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import check
-from rftlab.shared.files import reported, write_folder
-from rftlab.shared.folders import kind_of, read_json
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.files import reported, write_folder
+from rftlab.shared.plumbing.folders import kind_of, read_json
 
 ADAPTER_WEIGHTS, PREFIX = "adapter_model.safetensors", "base_model.model."
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import reported
-from rftlab.shared.folders import FILE, file_below, kind_of, opened
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import reported
+from rftlab.shared.plumbing.folders import FILE, file_below, kind_of, opened
 
 LOCK = "lock"
 _WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from rftlab.llm.config import PHASES
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 LITTLE = 64 << 20
 """Bytes of freed memory that a process may keep."""

@@ -14,7 +14,7 @@ Named = Iterable[tuple[str, nn.Parameter]]
 
 
 def files_of(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
-    """Files for `rftlab.shared.files.write_folder`. Moments have the names `<parameter>/<tensor>`."""
+    """Files for `rftlab.shared.plumbing.files.write_folder`. Moments have the names `<parameter>/<tensor>`."""
     named = dict(parameters)
     weights = {name: parameter.detach().contiguous() for name, parameter in named.items()}
     moments = {

@@ -33,11 +33,11 @@ from rftlab.llm.tasks.subset import subset
 from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.training.samples import Judge, Samples, joined
 from rftlab.llm.training.update import accumulate
-from rftlab.shared.callbacks import noop
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.surrogate import Reinforce
-from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import check
 from rftlab.shared.prepare import prepare
 
 RAW = Estimator(Advantage("none"), Reinforce())

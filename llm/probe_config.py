@@ -1,7 +1,7 @@
 """How much a pilot measures on a base model. Reading it needs no torch, so a command line can show it at once."""
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_count, check_finite
+from rftlab.shared.plumbing.errors import check, check_count, check_finite
 
 VERSION = 2
 """Raised when a change makes equal configurations give other measurements."""

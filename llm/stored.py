@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from rftlab.llm.config import LLMRun, LoRA, Model
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.shared.errors import UserError, check, plain
-from rftlab.shared.files import verify_folder
-from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered, read_json, real
+from rftlab.shared.plumbing.errors import UserError, check, plain
+from rftlab.shared.plumbing.files import verify_folder
+from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, kind_of, numbered, read_json, real
 
 CONFIG, CHECKPOINTS, STATE = "config.json", "checkpoints", "state.json"
 

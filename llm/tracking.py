@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.files import reported, write_file
-from rftlab.shared.folders import file_below, folder_below, kind_of, read_file, read_json
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reported, write_file
+from rftlab.shared.plumbing.folders import file_below, folder_below, kind_of, read_file, read_json
 
 Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb"]

@@ -35,12 +35,12 @@ from rftlab.llm.tracking import Tracker
 from rftlab.llm.training.checkpoint import Progress, check_config, recorded, resume, save
 from rftlab.llm.training.records import parquet, table_of, write_rollouts
 from rftlab.llm.training.trainer import Trainer
-from rftlab.shared.callbacks import noop
 from rftlab.shared.curve import FLEXIBLE, Curve, curve_of
-from rftlab.shared.errors import check
-from rftlab.shared.files import reported, sweep, write_file
-from rftlab.shared.folders import FILE, entries, folder_below, kind_of, read_json
-from rftlab.shared.own.functions import at_round
+from rftlab.shared.custom.functions import at_round
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.files import reported, sweep, write_file
+from rftlab.shared.plumbing.folders import FILE, entries, folder_below, kind_of, read_json
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""

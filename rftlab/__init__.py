@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from rftlab.llm.tasks.config import OwnData as OwnData
     from rftlab.llm.tasks.config import TaskConfig as TaskConfig
     from rftlab.llm.train import train as train
+    from rftlab.shared.cards import CARDS as CARDS
+    from rftlab.shared.cards import preset as preset
+    from rftlab.shared.cards.own import advantage as advantage
+    from rftlab.shared.cards.own import surrogate as surrogate
     from rftlab.shared.config.advantage import Advantage as Advantage
     from rftlab.shared.config.aggregation import Aggregation as Aggregation
     from rftlab.shared.config.correction import Correction as Correction
@@ -67,9 +71,9 @@ if TYPE_CHECKING:
     from rftlab.shared.config.surrogate import Clip as Clip
     from rftlab.shared.curve import Curve as Curve
     from rftlab.shared.design import Design as Design
-    from rftlab.shared.errors import UserError as UserError
     from rftlab.shared.estimator import Estimator as Estimator
     from rftlab.shared.objective import objective_and_weights as objective_and_weights
+    from rftlab.shared.plumbing.errors import UserError as UserError
     from rftlab.shared.prepare import prepare as prepare
     from rftlab.sim.config import Linear as Linear
     from rftlab.sim.config import Optimizer as Optimizer
@@ -77,16 +81,12 @@ if TYPE_CHECKING:
     from rftlab.sim.config import Simulation as Simulation
     from rftlab.sim.config import Tabular as Tabular
     from rftlab.sim.run import simulate as simulate
-    from rftlab.studies import losses as losses
-    from rftlab.studies.cards import CARDS as CARDS
-    from rftlab.studies.cards import preset as preset
-    from rftlab.studies.cards.own import advantage as advantage
-    from rftlab.studies.cards.own import surrogate as surrogate
-    from rftlab.studies.check.estimator import check_estimator as check_estimator
-    from rftlab.studies.imported.folder import ResultsFolder as ResultsFolder
-    from rftlab.studies.paper.pairs import PAIRS as PAIRS
-    from rftlab.studies.paper.pairs import start_at as start_at
-    from rftlab.studies.runs.sweep import sweep as sweep
+    from rftlab.studies.analysis.imported.own import ResultsFolder as ResultsFolder
+    from rftlab.studies.data.paper.pairs import PAIRS as PAIRS
+    from rftlab.studies.data.paper.pairs import start_at as start_at
+    from rftlab.studies.data.runs.sweep import sweep as sweep
+    from rftlab.studies.estimators.check.estimator import check_estimator as check_estimator
+    from rftlab.studies.integrations import losses as losses
 
 _HOMES = {
     "rftlab.llm.config": ("AdamW", "Compute", "Evaluation", "LLMRun", "LoRA", "Model"),
@@ -102,19 +102,19 @@ _HOMES = {
     "rftlab.shared.config.surrogate": ("Clip",),
     "rftlab.shared.curve": ("Curve",),
     "rftlab.shared.design": ("Design",),
-    "rftlab.shared.errors": ("UserError",),
+    "rftlab.shared.plumbing.errors": ("UserError",),
     "rftlab.shared.estimator": ("Estimator",),
     "rftlab.shared.prepare": ("prepare",),
     "rftlab.shared.objective": ("objective_and_weights",),
     "rftlab.sim.config": ("Linear", "Optimizer", "Sampler", "Simulation", "Tabular"),
     "rftlab.sim.run": ("simulate",),
-    "rftlab.studies": ("losses",),
-    "rftlab.studies.cards": ("CARDS", "preset"),
-    "rftlab.studies.cards.own": ("advantage", "surrogate"),
-    "rftlab.studies.check.estimator": ("check_estimator",),
-    "rftlab.studies.imported.folder": ("ResultsFolder",),
-    "rftlab.studies.paper.pairs": ("PAIRS", "start_at"),
-    "rftlab.studies.runs.sweep": ("sweep",),
+    "rftlab.studies.integrations": ("losses",),
+    "rftlab.shared.cards": ("CARDS", "preset"),
+    "rftlab.shared.cards.own": ("advantage", "surrogate"),
+    "rftlab.studies.estimators.check.estimator": ("check_estimator",),
+    "rftlab.studies.analysis.imported.own": ("ResultsFolder",),
+    "rftlab.studies.data.paper.pairs": ("PAIRS", "start_at"),
+    "rftlab.studies.data.runs.sweep": ("sweep",),
 }
 """Where the public names are, as above for type checkers: importing rftlab imports none of them, so that the command
 line starts at once."""

@@ -25,12 +25,12 @@ from rftlab.shared.config.advantage import (
     Advantage,
     advantage_rule,
 )
-from rftlab.shared.config.own import is_own
-from rftlab.shared.errors import UserError, check, check_labels
-from rftlab.shared.jit import inner, jit, kernel
-from rftlab.shared.own.call import call_advantage
-from rftlab.shared.own.functions import begin, check_own
-from rftlab.shared.pool import Pool, deviation, mean_and_std, mean_of, runner_up
+from rftlab.shared.config.custom import is_own
+from rftlab.shared.custom.call import call_advantage
+from rftlab.shared.custom.functions import begin, check_own
+from rftlab.shared.plumbing.errors import UserError, check, check_labels
+from rftlab.shared.plumbing.jit import inner, jit, kernel
+from rftlab.shared.plumbing.pool import Pool, deviation, mean_and_std, mean_of, runner_up
 
 WHITEN_EPS = 1e-8
 

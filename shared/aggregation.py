@@ -14,8 +14,8 @@ from rftlab.shared.config.aggregation import (
     Aggregation,
     aggregation_rule,
 )
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.jit import inner, jit
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.jit import inner, jit
 
 
 @inner

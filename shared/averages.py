@@ -6,8 +6,8 @@ contexts together.
 
 import numpy as np
 
-from rftlab.shared.errors import check, check_labels
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.errors import check, check_labels
+from rftlab.shared.plumbing.jit import jit
 
 
 def empty_averages(n_contexts: int) -> np.ndarray:

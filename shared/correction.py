@@ -18,8 +18,8 @@ from rftlab.shared.config.correction import (
     Correction,
     correction_rule,
 )
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.jit import inner, jit
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.jit import inner, jit
 
 
 @inner

@@ -7,8 +7,8 @@ import numpy as np
 
 from rftlab.shared.advantage import whiten_into
 from rftlab.shared.config.advantage import BY_TOKENS, Advantage
-from rftlab.shared.errors import check
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.jit import jit
 
 TOKEN_EPS = 1e-8
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rftlab.shared.notebook import polylines, table
+from rftlab.shared.plumbing.notebook import polylines, table
 
 if TYPE_CHECKING:
     import pandas as pd

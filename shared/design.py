@@ -4,9 +4,9 @@ from dataclasses import field
 
 from rftlab.shared.config.checked import config
 from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.errors import check, check_count
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.notebook import changed_table
+from rftlab.shared.plumbing.errors import check, check_count
+from rftlab.shared.plumbing.notebook import changed_table
 
 
 @config

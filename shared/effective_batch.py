@@ -24,7 +24,7 @@ from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check, check_finite
+from rftlab.shared.plumbing.errors import check, check_finite
 
 
 class NoiseRatios(NamedTuple):

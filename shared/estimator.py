@@ -22,8 +22,8 @@ from rftlab.shared.config.surrogate import (
     Vespo,
     surrogate_rule,
 )
-from rftlab.shared.errors import check, check_finite
-from rftlab.shared.notebook import changed_table
+from rftlab.shared.plumbing.errors import check, check_finite
+from rftlab.shared.plumbing.notebook import changed_table
 
 
 @config

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 
 
 def sampling_error(p: float | np.ndarray, n: int) -> float | np.ndarray:

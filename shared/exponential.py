@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.jit import jit
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
 LOWEST, HIGHEST = -708.0, 709.0

@@ -3,9 +3,9 @@
 import numpy as np
 
 from rftlab.shared.config.kl import ABS, K1, K2, K3, NONE
-from rftlab.shared.errors import UserError
 from rftlab.shared.exponential import exp
-from rftlab.shared.jit import inner, jit
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.jit import inner, jit
 
 
 @inner

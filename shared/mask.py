@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, OF_KL, TV, UNMASKED
-from rftlab.shared.errors import UserError
-from rftlab.shared.jit import inner, jit
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.surrogate import surrogate
 
 COV_EPS = 1e-8

@@ -5,19 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rftlab.shared.config.custom import is_own
 from rftlab.shared.config.kl import K3, NONE
 from rftlab.shared.config.mask import CLIP_COV, UNMASKED
-from rftlab.shared.config.own import is_own
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.custom.call import call_surrogate
+from rftlab.shared.custom.functions import begin, check_own
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.exponential import exp
-from rftlab.shared.jit import inner, jit
 from rftlab.shared.kl import anchor_ratio, check_kl, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import mask_into
-from rftlab.shared.own.call import call_surrogate
-from rftlab.shared.own.functions import begin, check_own
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.prepare import Batch
 from rftlab.shared.sums import BLOCK, block, block_total
 from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio

@@ -10,9 +10,9 @@ from rftlab.shared.aggregation import check_starts, shares
 from rftlab.shared.config.mask import KLCov
 from rftlab.shared.correction import corrections
 from rftlab.shared.credit import token_advantages, token_rewards_of
-from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator, rule_of
-from rftlab.shared.pool import Pool, pool_of
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.pool import Pool, pool_of
 from rftlab.shared.shaping import shape_into
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.errors import check, check_labels
-from rftlab.shared.jit import entry
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.errors import check, check_labels
+from rftlab.shared.plumbing.jit import entry
+from rftlab.shared.plumbing.pool import Pool
 
 
 class Windows(NamedTuple):

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from rftlab.shared.errors import check
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.jit import jit
 
 MAX = 4
 """A context gets at most this many times the mean number of rollouts."""

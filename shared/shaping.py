@@ -1,8 +1,8 @@
 """What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on
 its length."""
 
-from rftlab.shared.jit import inner, jit
 from rftlab.shared.kl import kl_penalty
+from rftlab.shared.plumbing.jit import inner, jit
 
 
 @inner

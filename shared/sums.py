@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from rftlab.shared.numba_parts import cgutils
+from rftlab.shared.plumbing.numba_parts import cgutils
 
 LANES, BLOCK = 8, 256
 _I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()

@@ -8,9 +8,9 @@ logp alone.
 import math
 
 from rftlab.shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO, VESPO
-from rftlab.shared.errors import UserError
 from rftlab.shared.exponential import exp
-from rftlab.shared.jit import inner, jit
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.jit import inner, jit
 
 
 @inner

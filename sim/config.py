@@ -7,7 +7,7 @@ from rftlab.shared.config.checked import config
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
-from rftlab.shared.errors import MAX_SEED, check, check_choice, check_count, check_finite
+from rftlab.shared.plumbing.errors import MAX_SEED, check, check_choice, check_count, check_finite
 
 MAX_TOKENS = 1000
 """Style tokens of a response, on average."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.jit import entry
+from rftlab.shared.plumbing.jit import entry
 from rftlab.sim.config import Environment, Linear, Tabular
 from rftlab.sim.policy.style import style_of
 from rftlab.sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded

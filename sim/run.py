@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.callbacks import never, noop
-from rftlab.shared.config.own import is_own
+from rftlab.shared.config.custom import is_own
 from rftlab.shared.correction import corrections
 from rftlab.shared.curve import Curve, curve_of
+from rftlab.shared.custom.functions import begin, check_own
+from rftlab.shared.custom.pace import Pace
 from rftlab.shared.estimator import rule_of
-from rftlab.shared.own.functions import begin, check_own
-from rftlab.shared.own.pace import Pace
+from rftlab.shared.plumbing.callbacks import never, noop
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1

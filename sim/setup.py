@@ -7,7 +7,7 @@ import numpy as np
 
 from rftlab.shared.aggregation import shares
 from rftlab.shared.averages import empty_averages
-from rftlab.shared.config.own import is_own
+from rftlab.shared.config.custom import is_own
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.replay import empty_windows
 from rftlab.shared.sampling import MAX

@@ -8,8 +8,6 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-import numba
-import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -20,9 +18,6 @@ NO_TORCH = ("benchmarks", "installed", "lock", "pool", "tasks", "tracking", "ver
 _FILES = Path(__file__).parent.glob("llm/**/test_*.py")
 _TRAINER = [str(path) for path in _FILES if path.stem.removeprefix("test_") not in NO_TORCH]
 collect_ignore = [] if find_spec("torch") and find_spec("transformers") else _TRAINER
-
-if numba.config.DISABLE_JIT:
-    np.seterr(divide="ignore", invalid="ignore")  # what error_model="numpy" is for compiled code
 
 
 def pytest_configure():

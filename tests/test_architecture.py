@@ -29,14 +29,14 @@ CONFINED = {
     "peft": ("llm/",),
     "datasets": ("llm/",),
     "math_verify": ("llm/",),
-    "ray": ("studies/runs/ray_runner.py",),
-    "verl": ("studies/adapters/verl.py",),
-    "trl": ("studies/adapters/trl",),
-    "prime_rl": ("studies/adapters/prime_rl.py",),
-    "slime": ("studies/adapters/slime.py",),
-    "tinker": ("studies/adapters/tinker.py",),
-    "tensorboard": ("studies/logs/formats/tensorboard.py",),
-    "wandb": ("studies/logs/formats/wandb_offline.py",),
+    "ray": ("studies/data/runs/ray_runner.py",),
+    "verl": ("studies/integrations/verl.py",),
+    "trl": ("studies/integrations/trl",),
+    "prime_rl": ("studies/integrations/prime_rl.py",),
+    "slime": ("studies/integrations/slime.py",),
+    "tinker": ("studies/integrations/tinker.py",),
+    "tensorboard": ("studies/readers/formats/tensorboard.py",),
+    "wandb": ("studies/readers/formats/wandb_offline.py",),
     "nicegui": ("studies/explore/page/",),
     "fastapi": ("studies/explore/page/server.py",),
     "uvicorn": ("studies/explore/page/server.py",),
@@ -109,6 +109,17 @@ def test_the_rule_can_be_broken(path, source):
     assert violations(path, source)
 
 
+HOUSE = (
+    ("shared",),
+    ("sim", "llm", "studies/console"),
+    ("studies/data",),
+    ("studies/readers", "studies/report"),
+    ("studies/analysis", "studies/theory", "studies/integrations"),
+    ("studies/forecast",),
+    ("studies/estimators", "studies/explore"),
+    ("studies/cli",),
+)
+"""The packages and the rooms of `studies`, from the ground up: docs/architecture.md draws them."""
 FLOORS = (
     ("shared",),
     (
@@ -121,7 +132,6 @@ FLOORS = (
         "llm/moments",
         "llm/random",
         "llm/losses",
-        "studies/cards",
     ),
     ("sim/world", "llm/tasks"),
     ("sim/policy", "sim/state", "llm/text", "llm/config"),
@@ -133,38 +143,44 @@ FLOORS = (
     ("llm/card",),
     ("llm/train", "llm/export"),
     ("llm/probe",),
-    ("studies/paper", "studies/console", "studies/losses"),
-    ("studies/runs",),
-    ("studies/results", "studies/logs"),
-    ("studies/report", "studies/diagnose", "studies/adapters", "studies/backend"),
-    ("studies/public",),
-    ("studies/imported",),
-    ("studies/theory", "studies/league", "studies/compare", "studies/pilot"),
-    ("studies/law",),
-    ("studies/forecast", "studies/signal"),
-    ("studies/advise", "studies/check", "studies/score"),
+    ("studies/console", "studies/data/paper"),
+    ("studies/data/runs",),
+    ("studies/data/results",),
+    ("studies/readers", "studies/report"),
+    ("studies/integrations", "studies/analysis/diagnose"),
+    ("studies/analysis/public", "studies/theory"),
+    ("studies/analysis/source",),
+    ("studies/analysis/imported",),
+    ("studies/analysis/compare", "studies/forecast/pilot"),
+    ("studies/forecast/law",),
+    ("studies/forecast", "studies/forecast/signal"),
+    ("studies/forecast/advise", "studies/forecast/score", "studies/estimators/league"),
+    ("studies/estimators",),
     ("studies/explore",),
     ("studies/cli",),
 )
-"""Rooms, from the ground up: each may import itself and what lies on lower floors. A file beside rooms is a room."""
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+"""Folders and the files beside them, in the order in which they may import each other: itself and lower floors."""
 MAX_FILES = 18
-"""In a room, without its `__init__.py`; `shared`, which is one, has more."""
+"""In a folder, without its `__init__.py`; `shared`, whose parts are one room, has more."""
 
 
-def room_of(name: str) -> str:
-    """The room of a module by its dotted name."""
-    parts = name.removeprefix(f"{WHOLE}.").split(".")
-    return "shared" if parts[0] == "shared" else "/".join(parts[:2])
+def floor_of(floors: tuple[tuple[str, ...], ...], name: str) -> tuple[str, int]:
+    """The room of a module by its dotted name, and the room's floor: the longest path among the floors that the
+    module lies below, or ("", -1)."""
+    path = name.removeprefix(f"{WHOLE}.").replace(".", "/")
+    rooms = [(room, floor) for floor, level in enumerate(floors) for room in level if f"{path}/".startswith(f"{room}/")]
+    return max(rooms, key=lambda one: len(one[0]), default=("", -1))
 
 
-def upward(room: str, source: str) -> list[str]:
-    """Modules of ours that a file of a room imports from its own floor or above."""
-    names = {name for node in ast.walk(ast.parse(source)) for name in names_in(node)}
-    others = {
-        name for name in names if name.startswith(f"{WHOLE}.") and room_of(name) in FLOOR and room_of(name) != room
-    }
-    return sorted(name for name in others if FLOOR[room_of(name)] >= FLOOR[room])
+def upward(name: str, source: str) -> list[str]:
+    """Modules of ours that the module of that name imports from another room of its own floor or from above."""
+    names = {one for node in ast.walk(ast.parse(source)) for one in names_in(node) if one.startswith(f"{WHOLE}.")}
+    bad = set()
+    for floors in (HOUSE, FLOORS):
+        room, floor = floor_of(floors, name)
+        others = {one: floor_of(floors, one) for one in names}
+        bad |= {one for one, (other, its) in others.items() if other not in ("", room) and its >= floor}
+    return sorted(bad)
 
 
 def inside() -> list[Path]:
@@ -172,31 +188,35 @@ def inside() -> list[Path]:
     return [path for path in files() if path.relative_to(ROOT).parts[1:] != ("__init__.py",)]
 
 
-def room_at(path: Path) -> str:
-    """The room of a file."""
-    return room_of(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
+def dotted(path: Path) -> str:
+    """The dotted name of a file."""
+    return path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
 
 
 def test_rooms_import_downward():
-    assert offenders(inside(), lambda path: upward(room_at(path), path.read_text())) == {}
+    assert offenders(inside(), lambda path: upward(dotted(path), path.read_text())) == {}
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("name", "source"),
     [
-        ("studies/runs", "from rftlab.studies.report import figures"),
-        ("studies/theory", "import rftlab.studies.league.rules"),
-        ("studies/report", "def f():\n    from rftlab.studies.cli.common import Common"),
-        ("sim/lanes", "from rftlab.sim.state import Plan"),
+        ("studies.data.runs.store", "from rftlab.studies.report import figures"),
+        ("studies.theory.check", "import rftlab.studies.estimators.league.rules"),
+        ("studies.report.report", "def f():\n    from rftlab.studies.cli.common import Common"),
+        ("studies.analysis.compare.compare", "from rftlab.studies.forecast.law.curve import Curve"),
+        ("studies.analysis.public.store", "from rftlab.studies.analysis.imported.page import x"),
+        ("sim.lanes.random", "from rftlab.sim.state import Plan"),
     ],
 )
-def test_an_import_upward_is_found(room, source):
-    assert upward(room, source)
+def test_an_import_upward_is_found(name, source):
+    assert upward(name, source)
 
 
 def test_every_room_is_on_a_floor_and_none_is_crowded():
-    assert {room_at(path) for path in inside()} == set(FLOOR)
-    counts = {room: len(list((ROOT / room).glob("[!_]*.py"))) for room in FLOOR if room != "shared"}
+    for floors in (HOUSE, FLOORS):
+        rooms = {floor_of(floors, dotted(path))[0] for path in inside() if path.name != "__init__.py"}
+        assert rooms == {room for floor in floors for room in floor}
+    counts = {room: len(list((ROOT / room).glob("[!_]*.py"))) for floor in FLOORS for room in floor if room != "shared"}
     assert max(counts.values()) <= MAX_FILES
 
 
@@ -245,13 +265,13 @@ def test_the_simulator_path_never_imports_torch():
     parts = (
         "cli.commands",
         "cli.train",
-        "league.run",
+        "estimators.league.run",
         "report.report",
-        "pilot.run",
-        "pilot.show",
-        "signal.show",
-        "law.run",
-        "advise.show",
+        "forecast.pilot.run",
+        "forecast.pilot.show",
+        "forecast.signal.show",
+        "forecast.law.run",
+        "forecast.advise.show",
     )
     modules = ", ".join(f"rftlab.studies.{part}" for part in parts)
     code = f"import sys, {modules}, rftlab.sim.run; print([m for m in {extra} if m in sys.modules])"
@@ -298,7 +318,7 @@ def numba_core(source: str) -> list[str]:
 
 def test_one_file_takes_what_is_inside_numba():
     assert {path.relative_to(ROOT).as_posix() for path in files() if numba_core(path.read_text())} == {
-        "shared/numba_parts.py"
+        "shared/plumbing/numba_parts.py"
     }
 
 
@@ -338,7 +358,7 @@ HIDE = {
 def test_a_numba_without_a_part_is_one_line(hidden, said):
     code = (
         f"import sys, numba; {HIDE[hidden]}; from rftlab.studies.console import terminal; "
-        "sys.exit(terminal.guarded(lambda: __import__('rftlab.shared.jit')))"
+        "sys.exit(terminal.guarded(lambda: __import__('rftlab.shared.plumbing.jit')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     line = (
@@ -350,7 +370,11 @@ def test_a_numba_without_a_part_is_one_line(hidden, said):
 
 @pytest.mark.parametrize(
     ("path", "ours"),
-    [("shared/folders.py", {"rftlab.shared"}), ("shared/files.py", {"rftlab.shared"}), ("shared/errors.py", set())],
+    [
+        ("shared/plumbing/folders.py", {"rftlab.shared"}),
+        ("shared/plumbing/files.py", {"rftlab.shared"}),
+        ("shared/plumbing/errors.py", set()),
+    ],
 )
 def test_what_comes_first_needs_the_standard_library(path, ours):
     assert imports_of((ROOT / path).read_text()) - sys.stdlib_module_names == ours

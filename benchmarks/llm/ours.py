@@ -19,9 +19,9 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.training.trainer import Trainer
+from rftlab.shared.cards import preset
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
-from rftlab.studies.cards import preset
 
 SMALL = Compute(micro_tokens=512, logit_rows=128, gradient_checkpointing=True)
 """A pass holds a group of SmolLM2."""

@@ -3,7 +3,7 @@
 import os
 from typing import Literal, NamedTuple, get_args
 
-from rftlab.shared.errors import check_choice
+from rftlab.shared.plumbing.errors import check_choice
 
 GpuName = Literal["A100-40", "A100-80", "H100", "H200"]
 

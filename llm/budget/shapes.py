@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rftlab.llm.config import MAX_DEPTH, MAX_WIDTH, SMOLLM2, TINY, LoRA, Model
 from rftlab.llm.tasks.symbols import SYMBOLS
-from rftlab.shared.errors import UserError, check, check_choice
-from rftlab.shared.folders import LARGEST
+from rftlab.shared.plumbing.errors import UserError, check, check_choice
+from rftlab.shared.plumbing.folders import LARGEST
 
 FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 """Kinds of models (`model_type` of a config.json) whose blocks are known."""

@@ -29,9 +29,9 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.random import philox
 from rftlab.llm.text.codec import Codec
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.files import reported, write_file
-from rftlab.shared.folders import cache_of
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reported, write_file
+from rftlab.shared.plumbing.folders import cache_of
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with; its interfaces change from version to version."""

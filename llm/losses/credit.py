@@ -24,9 +24,9 @@ from rftlab.llm.losses.layout import Layout, wide
 from rftlab.shared.advantage import WHITEN_EPS, advantages
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import NONE
-from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator, rule_of
-from rftlab.shared.pool import pool_of
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.pool import pool_of
 
 
 def on_cpu(columns: list[torch.Tensor]) -> list[np.ndarray]:

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from rftlab.llm.losses.layout import Layout, wide
-from rftlab.shared.config.own import is_own
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.config.custom import is_own
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError, check
 
 Column: TypeAlias = torch.Tensor | np.ndarray | Sequence[float]
 Labels: TypeAlias = torch.Tensor | np.ndarray | Sequence[Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 
 
 def wide(device: torch.device) -> torch.dtype:

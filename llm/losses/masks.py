@@ -6,9 +6,9 @@ from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.layout import Layout, wide
 from rftlab.llm.losses.prepare import FrozenBatch
 from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, UNMASKED, MaskRule
-from rftlab.shared.errors import check
 from rftlab.shared.estimator import Rule
 from rftlab.shared.mask import COV_EPS
+from rftlab.shared.plumbing.errors import check
 
 
 def _covariance(layout: Layout, batch: FrozenBatch, logp: torch.Tensor, eps: float) -> torch.Tensor:

@@ -22,8 +22,8 @@ from rftlab.llm.losses.layout import Layout, check_starts, layout_of, wide
 from rftlab.llm.losses.masks import masked
 from rftlab.llm.losses.prepare import Count, freeze
 from rftlab.llm.losses.weights import Flag, TensorWeights, weights_of
-from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.plumbing.errors import check
 
 
 class ObjectiveAndMetrics(NamedTuple):

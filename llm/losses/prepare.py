@@ -10,8 +10,8 @@ from rftlab.llm.losses.layout import Layout
 from rftlab.shared.config.aggregation import MICRO_BATCH_TOKEN_MEAN, Aggregation, aggregation_rule
 from rftlab.shared.config.correction import GEOMETRIC, TOKEN, Correction, correction_rule
 from rftlab.shared.config.mask import KLCov
-from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check
 
 Count: TypeAlias = int | float | torch.Tensor | None
 

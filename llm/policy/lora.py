@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rftlab.llm.config import LoRA
-from rftlab.shared.errors import UserError, check_choice
+from rftlab.shared.plumbing.errors import UserError, check_choice
 
 ADAPTER = "default"
 """Name of the only adapter of a layer."""

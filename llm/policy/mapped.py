@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from rftlab.shared.files import reported
+from rftlab.shared.plumbing.files import reported
 
 ALIGNMENT = 64
 """Bytes; where torch's own tensors begin."""

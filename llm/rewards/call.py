@@ -15,8 +15,8 @@ import torch
 
 from rftlab.llm.rewards.limit import OutOfTime, within
 from rftlab.llm.rewards.load import OFFERED, PIECES, LoadedReward, asked_for
-from rftlab.shared.errors import UserError, check, said_by
-from rftlab.shared.pool import LARGEST
+from rftlab.shared.plumbing.errors import UserError, check, said_by
+from rftlab.shared.plumbing.pool import LARGEST
 
 SAMPLE = 8
 """Responses that a reward is asked for again."""

@@ -3,7 +3,7 @@
 import re
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_finite, shown
+from rftlab.shared.plumbing.errors import check, check_finite, shown
 
 RESERVED = ("strict", "flexible")
 """Names of the rewards that verifiers give."""
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 @config
 class NamedReward:
-    """A reward by its name, the checksum of its source (shared/source.py), and its part in the sum."""
+    """A reward by its name, the checksum of its source (shared/plumbing/source.py), and its part in the sum."""
 
     name: str
     sha256: str

@@ -23,7 +23,7 @@ from typing import Self
 import numpy as np
 
 from rftlab.llm.rewards.math_worker import DIFFERENT, EQUAL, READY
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check
 
 LONGEST = 500
 """Characters of an answer that math-verify sees at most; a longer one fails. No answer in MATH has 200."""

@@ -16,7 +16,7 @@ from rftlab.llm.rewards.answers import boxed, last_integer, last_number, marked_
 from rftlab.llm.rewards.free_text import OWN_RULES
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.math_text import normalised, same_text
-from rftlab.shared.errors import UserError, check, check_choice
+from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
 
 class Scores(NamedTuple):

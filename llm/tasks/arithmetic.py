@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rftlab.llm.tasks.pools import Sizes, below, pools
 from rftlab.llm.tasks.task import Split, Task, text_of
-from rftlab.shared.errors import check, check_choice
+from rftlab.shared.plumbing.errors import check, check_choice
 
 MODULUS = 97
 _STEP = re.compile(r"([-+*])([0-9]+)")

@@ -16,7 +16,7 @@ from rftlab.llm.tasks.config import HUB
 from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
 from rftlab.llm.tasks.hub import hub_rows
 from rftlab.llm.tasks.task import Split, Task
-from rftlab.shared.errors import UserError, check, check_choice
+from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")

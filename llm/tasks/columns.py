@@ -1,7 +1,7 @@
 """Values of columns, checked. Errors name the row."""
 
 from rftlab.llm.tasks.files import DatasetRow
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check
 
 
 def shown(value: object) -> str:

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from rftlab.llm.tasks import arithmetic
 from rftlab.llm.tasks.pools import Sizes
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import MAX_SEED, check, check_choice, check_count, check_finite
+from rftlab.shared.plumbing.errors import MAX_SEED, check, check_choice, check_count, check_finite
 
 HUB = "hub"
 BENCHMARKS = ("gsm8k", "math")

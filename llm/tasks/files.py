@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow
 import pyarrow.parquet
 
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.folders import object_of
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.folders import object_of
 
 
 class DatasetRow(NamedTuple):

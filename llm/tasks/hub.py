@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rftlab.llm.tasks.files import DatasetRow
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 
 def hub_rows(repository: str, configuration: str | None, split: str) -> list[DatasetRow]:

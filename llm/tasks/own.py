@@ -21,7 +21,7 @@ from rftlab.llm.tasks.config import HUB, OWN, OwnData
 from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
 from rftlab.llm.tasks.hub import hub_rows
 from rftlab.llm.tasks.task import Prompt, Split, Task
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check
 
 INSTRUCTIONS = {
     "text": "Reply with the answer alone, without any other words.",

@@ -9,7 +9,7 @@ from random import Random
 
 from rftlab.llm.tasks.task import Prompt, Split
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_count
+from rftlab.shared.plumbing.errors import check, check_count
 
 MAX_PROBLEMS = 10**6
 """In a pool; so many are generated in half a minute."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from rftlab.shared.errors import check_choice
+from rftlab.shared.plumbing.errors import check_choice
 
 PAD, START, END = range(3)
 """Ids of the symbols that have no text: padding, the start of a sequence, the end of a response."""

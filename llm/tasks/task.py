@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rftlab.shared.errors import UserError, check, check_choice
+from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
 Prompt = list[dict[str, str]] | str
 """Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of

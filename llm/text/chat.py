@@ -13,7 +13,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 SECONDS = 60
 """Of a processor, for all chats of a split."""

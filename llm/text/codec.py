@@ -6,7 +6,7 @@ from typing import Protocol
 from rftlab.llm.tasks import symbols
 from rftlab.llm.tasks.task import Prompt, text_of
 from rftlab.llm.text.chat import rendered
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check
 
 LARGEST_ID = 2**31 - 1
 """What every tokenizer and engine can count to."""

@@ -21,9 +21,9 @@ from safetensors.numpy import save_file as save_arrays
 from rftlab.llm import moments
 from rftlab.llm.config import config_of
 from rftlab.llm.training.trainer import Trainer, TrainerState
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.files import reported, verify_folder, write_folder
-from rftlab.shared.folders import entries, folder_below, numbered, read_file, read_json, remove
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reported, verify_folder, write_folder
+from rftlab.shared.plumbing.folders import entries, folder_below, numbered, read_file, read_json, remove
 from rftlab.shared.replay import Windows
 
 KEPT = 2

@@ -6,7 +6,7 @@ once, and nowhere else: the run would go on and learn from ratios that are wrong
 
 import numpy as np
 
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 
 
 def check_mismatch(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float, round_index: int) -> float:

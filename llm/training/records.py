@@ -15,8 +15,8 @@ import pyarrow.parquet
 
 from rftlab.llm.training.samples import Samples
 from rftlab.llm.training.trainer import Round
-from rftlab.shared.files import write_file
-from rftlab.shared.folders import file_below
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import file_below
 
 SCHEMA = pyarrow.schema(
     [

@@ -13,7 +13,7 @@ from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.verify import in_doubt, needs_pool, score
 from rftlab.llm.text.codec import Codec
 from rftlab.shared.design import Design
-from rftlab.shared.pool import Pool, pool_of
+from rftlab.shared.plumbing.pool import Pool, pool_of
 from rftlab.shared.replay import Windows, window_pool
 from rftlab.shared.sampling import keep_shortest
 

@@ -3,7 +3,7 @@
 from typing import Any, Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_of
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
 GroupBaseline = Literal["group_mean", "leave_one_out", "length_weighted", "second_best"]
@@ -166,7 +166,7 @@ def own_address(spec: Any) -> int:
     """Address of the function that a part of an estimator is; 0 where it is none."""
     if not hasattr(spec, "source"):
         return 0
-    from rftlab.shared.own.functions import function_of  # here, because configurations are read without a compiler
+    from rftlab.shared.custom.functions import function_of  # here, because configurations are read without a compiler
 
     return function_of(spec).address
 

@@ -7,7 +7,7 @@ micro-batches of `micro_batch_token_mean` are part of the objective, whatever th
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_choice, check_count, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_count, check_finite, code_of
 
 AggregationKind = Literal[
     "token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean", "micro_batch_token_mean"

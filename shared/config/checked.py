@@ -6,7 +6,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
-from rftlab.shared.errors import check, shown
+from rftlab.shared.plumbing.errors import check, shown
 
 Kind = TypeVar("Kind")
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a real number", bool: "True or False", str: "a text"}

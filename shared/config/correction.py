@@ -4,7 +4,7 @@ precision, stale weights)."""
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_of
 
 CorrectionKind = Literal["none", "truncate", "mask", "ratio"]
 CorrectionLevel = Literal["token", "sequence", "geometric"]

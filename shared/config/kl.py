@@ -4,7 +4,7 @@ import math
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_of
 
 KLKind = Literal["none", "k1", "k2", "k3", "abs"]
 KLPlace = Literal["loss", "reward"]

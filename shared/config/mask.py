@@ -9,7 +9,7 @@ optimiser batch.
 from typing import Any, Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_choice, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, code_of
 
 Measure = Literal["tv", "kl"]
 

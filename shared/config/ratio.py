@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_choice, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, code_of
 
 RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
 TOKEN = code_of(RatioLevel, "token")

@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check_choice, check_count
+from rftlab.shared.plumbing.errors import check_choice, check_count
 
 Budget = Literal["equal", "difficulty"]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rftlab.shared.config.checked import config
 from rftlab.shared.config.kl import NONE
-from rftlab.shared.errors import check, check_finite
+from rftlab.shared.plumbing.errors import check, check_finite
 
 
 @config

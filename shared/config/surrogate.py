@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rftlab.shared.config.advantage import own_address
 from rftlab.shared.config.checked import config
-from rftlab.shared.errors import check, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_finite, code_of
 
 
 @config

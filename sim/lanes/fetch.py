@@ -1,6 +1,6 @@
 """Scattered memory, asked for before it is read."""
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.simd import prefetch
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.jit import entry, kernel
+from rftlab.shared.plumbing.jit import entry, kernel
 from rftlab.sim.lanes.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
 from rftlab.sim.lanes.simd import (
     LANES,

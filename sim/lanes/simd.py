@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from rftlab.shared.numba_parts import cgutils
+from rftlab.shared.plumbing.numba_parts import cgutils
 from rftlab.shared.sums import by_halves
 
 LANES = 16

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from rftlab.shared.numba_parts import cgutils
+from rftlab.shared.plumbing.numba_parts import cgutils
 from rftlab.sim.lanes.simd import FLOATS, INTS, LANES, LINE, address, call, floats
 from rftlab.sim.lanes.target import TARGET, Target
 

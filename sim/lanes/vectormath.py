@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.simd import (
     absolute,
     arithmetic_shift,

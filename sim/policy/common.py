@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.jit import inner, kernel
+from rftlab.shared.plumbing.jit import inner, kernel
 from rftlab.sim.lanes.simd import LANES, keep_bits, load, splat, store
 from rftlab.sim.policy.forgetting import base_logit_scale
 from rftlab.sim.policy.policy import F

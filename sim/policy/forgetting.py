@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from rftlab.shared.jit import entry
+from rftlab.shared.plumbing.jit import entry
 
 _MIN = 1e-6
 """The least factor: arms that do not exist have a logit of -1e30, which must stay out of reach."""

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.shared.sums import weight_totals
 from rftlab.sim.lanes.simd import (
     LANES,

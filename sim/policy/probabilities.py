@@ -6,7 +6,7 @@ one (float64). `work` is a `rftlab.sim.state.Work` or a `rftlab.sim.state.View`.
 
 import math
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.simd import LANES, absolute, fma, load, maximum, splat, store
 from rftlab.sim.lanes.vectormath import exp, log
 from rftlab.sim.policy.policy import F

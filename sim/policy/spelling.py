@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
 from rftlab.sim.lanes.vectormath import exp
 from rftlab.sim.policy import policy

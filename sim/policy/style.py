@@ -15,8 +15,8 @@ Each token of an answer has a style; their mean counts.
 
 import math
 
-from rftlab.shared.errors import check
-from rftlab.shared.jit import inner, jit
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.sim.lanes.random import STYLE, philox
 from rftlab.sim.lanes.simd import LANES, lane_numbers, splat, store
 from rftlab.sim.lanes.vectormath import U

@@ -7,7 +7,7 @@ costs two instructions more at each of the arrays.
 
 import numpy as np
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.policy.spelling import pick
 
 N = np.uintp

@@ -5,8 +5,8 @@ import numpy as np
 
 from rftlab.shared.averages import average_of
 from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
-from rftlab.shared.errors import UserError
-from rftlab.shared.jit import inner
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.jit import inner
 from rftlab.sim.policy.spelling import most_likely
 from rftlab.sim.policy.style import length_of, side_of
 from rftlab.sim.round.common import common_squares

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.jit import inner, kernel
+from rftlab.shared.plumbing.jit import inner, kernel
 from rftlab.sim.lanes.simd import LANES, keep_bits, load, splat, total
 from rftlab.sim.policy.policy import F
 from rftlab.sim.policy.versions import for_linear

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.lanes.random import EVALUATION, uniforms
 from rftlab.sim.policy.common import base_of
 from rftlab.sim.policy.probabilities import find_formats

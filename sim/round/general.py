@@ -13,9 +13,9 @@ from rftlab.shared.config.correction import NONE as UNCORRECTED
 from rftlab.shared.config.correction import RATIO
 from rftlab.shared.config.mask import CLIP_COV, KL_COV, UNMASKED
 from rftlab.shared.correction import correction_into
-from rftlab.shared.jit import inner, jit
 from rftlab.shared.mask import mask_into
 from rftlab.shared.objective import objective_and_weights_into
+from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.prepare import Batch
 from rftlab.shared.replay import push_into
 from rftlab.shared.sampling import keep_shortest_into

@@ -1,6 +1,6 @@
 """What both rounds do with the responses of a context: its baseline set, and its part in the metrics."""
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.shared.replay import window_into
 from rftlab.shared.sums import total
 from rftlab.sim.state import TOTAL

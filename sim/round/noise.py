@@ -6,7 +6,7 @@ Both are off by default (docs/simulator.md says why they are here).
 
 import numpy as np
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.random import INTERFERENCE, uniforms
 from rftlab.sim.policy.products import backward
 from rftlab.sim.policy.spelling import squared_length

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rftlab.shared.errors import code_of
-from rftlab.shared.jit import entry, kernel
+from rftlab.shared.plumbing.errors import code_of
+from rftlab.shared.plumbing.jit import entry, kernel
 from rftlab.shared.sums import total_of_squares
 from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.lanes.simd import LANES, fma, load, splat, total

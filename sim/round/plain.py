@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from rftlab.shared.advantage import advantages_into
-from rftlab.shared.jit import entry, kernel
 from rftlab.shared.objective import objective_and_weights_into
+from rftlab.shared.plumbing.jit import entry, kernel
 from rftlab.shared.prepare import Batch
 from rftlab.shared.replay import push_into
 from rftlab.shared.shaping import shape_into

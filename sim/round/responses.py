@@ -9,7 +9,7 @@ token.
 import numpy as np
 
 from rftlab.shared.averages import difficulty_of
-from rftlab.shared.jit import inner
+from rftlab.shared.plumbing.jit import inner
 from rftlab.shared.sampling import allocate_into
 from rftlab.sim.lanes.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
 from rftlab.sim.policy.common import base_of, remember_base

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from rftlab.shared.jit import inner, kernel
+from rftlab.shared.plumbing.jit import inner, kernel
 from rftlab.sim.lanes.random import REWARDING, uniforms
 from rftlab.sim.round.answers import N
 from rftlab.sim.round.ragged import NUMBER, ROW

@@ -1,7 +1,7 @@
 """The rollouts of a fast round: answers drawn and scored, with their log-probabilities. `work` is a
 `rftlab.sim.state.Work`."""
 
-from rftlab.shared.jit import kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.random import ROLLOUT, uniforms
 from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.round.answers import N, add_logits, draw_answer

@@ -3,7 +3,7 @@ general round's."""
 
 import math
 
-from rftlab.shared.jit import inner, kernel
+from rftlab.shared.plumbing.jit import inner, kernel
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.style import style_probability
 from rftlab.sim.round.common import CommonNoise

@@ -1,6 +1,6 @@
 """The commands of the command line: `rftlab --help`."""
 
-import re
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check
-from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.cards import PRESETS
+from rftlab.shared.plumbing.errors import check, check_choice
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.compare_estimators import CompareEstimators
@@ -19,38 +17,31 @@ from rftlab.studies.cli.export import Export
 from rftlab.studies.cli.law import Law
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.plugins import without_plugins
-from rftlab.studies.cli.predict import Calibrate, Predict, Score
+from rftlab.studies.cli.predict import Predict, Score
 from rftlab.studies.cli.real_runs.advise import Advise
 from rftlab.studies.cli.real_runs.diagnose import Diagnose
 from rftlab.studies.cli.real_runs.import_logs import Import
 from rftlab.studies.cli.real_runs.power import Power
 from rftlab.studies.cli.real_runs.signal import Signal
 from rftlab.studies.cli.rollouts import ShowRollouts
-from rftlab.studies.console.errors import one_line
-from rftlab.studies.console.screen import Screen
-from rftlab.studies.console.terminal import check_room
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import Level, pairs_at
-from rftlab.studies.runs.limits import check_size
+from rftlab.studies.cli.run import Run, parse_run
+from rftlab.studies.cli.train import Train, parse_train
+from rftlab.studies.console.table import Screen
+from rftlab.studies.console.terminal import check_room, one_line
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import Level, pairs_at
+from rftlab.studies.data.runs.limits import check_size
+from rftlab.studies.integrations.cluster import Cluster
 
 if TYPE_CHECKING:
-    from rftlab.studies.runs.study import Study
-
-_ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
-
-Pairs of the simulator: {", ".join(pairs_at("sim"))}.
-
-Pairs of level llm: {", ".join(pairs_at("llm"))}.
-
-Studies: {", ".join(EXPERIMENTS)}.
-
-Estimators ({len(PRESETS)}): rftlab estimators. Your own: --plugins FILE, with any command.
-"""
+    from rftlab.studies.data.runs.study import Study
 
 
 @dataclass(frozen=True)
 class Reproduce(Common):
-    """All seven experiments, next to the published numbers, with verdicts and a report.
+    """Run the seven experiments and write their report.
+
+    All are shown next to the published numbers, with verdicts.
 
     Safe to interrupt: run the same command again and it goes on where it stopped.
 
@@ -90,7 +81,7 @@ class Reproduce(Common):
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
         from rftlab.studies.cli.execute.reproduce import reproduce
-        from rftlab.studies.runs.study import study_of
+        from rftlab.studies.data.runs.study import study_of
 
         check(
             self.pairs != (),
@@ -119,7 +110,9 @@ class Reproduce(Common):
 
 @dataclass(frozen=True)
 class Report:
-    """Make the report of a results folder again, without running anything; or that of imported runs.
+    """Write the report of a results folder or of imported runs.
+
+    Nothing is run.
 
         rftlab report                          # of the study of --level, or of what `rftlab run` left there
         rftlab report --results results/train  # of the folder of a run of `rftlab train`
@@ -143,16 +136,16 @@ class Report:
     def execute(self, console: Console) -> int:
         """Write the report."""
         if self.source is not None:
-            from rftlab.studies.imported.report import report
+            from rftlab.studies.analysis.imported.page import report
 
             report(console, self.source, self.results, self.quiet)
             return 0
         from rftlab.studies.cli.execute.reproduce import write
-        from rftlab.studies.runs.study import has_study, read_study
+        from rftlab.studies.data.runs.study import has_study, read_study
 
         if not has_study(self.results, self.level):
-            from rftlab.studies.imported.own import folders_of
-            from rftlab.studies.imported.report import report_own
+            from rftlab.studies.analysis.imported.own import folders_of
+            from rftlab.studies.analysis.imported.page import report_own
 
             if folders_of(self.results):
                 report_own(console, self.results, self.quiet)
@@ -163,8 +156,10 @@ class Report:
 
 @dataclass(frozen=True)
 class Status:
-    """How far the studies of a results folder are, and the runs of `rftlab train` in it, also while they run: runs
-    done, running and to do, and the time left."""
+    """Show how far studies and trained runs are.
+
+    Prints the runs that are done, running and to do, and the time left, also while they run.
+    """
 
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`, or a folder with runs of `rftlab train`."""
@@ -179,14 +174,17 @@ class Status:
 
 @dataclass(frozen=True)
 class Estimators:
-    """Estimator cards: formula, ddof, eps, rule for a group of one, source."""
+    """Show estimator cards: formula, constants, source.
+
+    The constants are ddof, eps, and the rule for a group of one.
+    """
 
     name: tyro.conf.Positional[str | None] = None
     """One estimator; all of them if left out."""
 
     def execute(self, console: Console) -> int:
         """Print the cards."""
-        from rftlab.studies.cards.show import show
+        from rftlab.studies.estimators.show import show
 
         show(console, self.name)
         return 0
@@ -194,11 +192,13 @@ class Estimators:
 
 @dataclass(frozen=True)
 class Public:
-    """Public training logs of pre-trained models: sources, their noise, and the claims that they can test.
+    """List public training logs and the claims they test.
 
-    rftlab public                   # all sources and claims
-    rftlab public pods              # one, with its traps
-    rftlab compare public:pods public:kaip598   # its runs: also in report, diagnose, predict, power --imported
+    They are of pre-trained models, and are shown with their noise.
+
+        rftlab dev public               # all sources and claims
+        rftlab dev public pods          # one, with its traps
+        rftlab compare public:pods public:kaip598   # its runs: also in report, diagnose, predict, power --imported
     """
 
     source: tyro.conf.Positional[str | None] = None
@@ -206,7 +206,7 @@ class Public:
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from rftlab.studies.public.show import show
+        from rftlab.studies.analysis.public.show import show
 
         show(console, self.source)
         return 0
@@ -214,7 +214,7 @@ class Public:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check the installation: versions, threads, compile cache, free disk."""
+    """Check the installation: versions, threads, cache, disk."""
 
     results: Path = Path("results")
     """Where results would go."""
@@ -228,10 +228,11 @@ class Doctor:
 
 @dataclass(frozen=True)
 class Theory:
-    """Check statements about estimators, variance, dynamics and regret: formula, value, simulated value with interval,
-    verdict.
+    """Check statements about estimators by simulation.
 
-    Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number of those two.
+    They are about estimators, variance, dynamics and regret; each is shown with its formula, its value, the simulated
+    value with an interval, and a verdict. Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number
+    of those two.
     """
 
     ids: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -250,49 +251,63 @@ class Theory:
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
 
-COMMANDS = {
-    re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower(): kind
-    for kind in (
-        Reproduce,
-        Compare,
-        Pilot,
-        Calibrate,
-        Predict,
-        Score,
-        Law,
-        Theory,
-        Report,
-        Status,
-        Estimators,
-        CompareEstimators,
-        Public,
-        Doctor,
-        Export,
-        Import,
-        Signal,
-        Power,
-        Advise,
-        Diagnose,
-        Explore,
+GROUPS: dict[str, dict[str, type]] = {
+    "Your runs": {"import": Import, "diagnose": Diagnose, "compare": Compare, "report": Report},
+    "Plan": {"signal": Signal, "power": Power, "advise": Advise, "pilot": Pilot, "predict": Predict},
+    "Simulate": {
+        "reproduce": Reproduce,
+        "run": Run,
+        "explore": Explore,
+        "estimators": Estimators,
+        "compare-estimators": CompareEstimators,
+        "theory": Theory,
+    },
+    "Train": {"train": Train, "rollouts": ShowRollouts, "export": Export, "status": Status},
+}
+"""The commands in the order of `rftlab --help`, which shows the first line of each docstring."""
+DEV: dict[str, type] = {"score": Score, "law": Law, "doctor": Doctor, "public": Public}
+"""The commands of `rftlab dev`."""
+MOVED = {name: f"dev {name}" for name in DEV} | {"calibrate": "predict"}
+"""Names of the version before, and what they are called now."""
+
+
+def _lines(commands: dict[str, type]) -> list[str]:
+    """A line for each command: its name and the first line of its docstring."""
+    return [f"  {name:<20}{(kind.__doc__ or '').splitlines()[0]}" for name, kind in commands.items()]
+
+
+def _overview() -> str:
+    """The text of `rftlab --help`, which fits a screen of 40 lines and 80 columns."""
+    lines = ["usage: rftlab COMMAND [FLAGS]"]
+    for title, commands in GROUPS.items():
+        lines += ["", title, *_lines(commands)]
+    others = [name for name in pairs_at("llm") if name not in pairs_at("sim")]
+    beside = (
+        f"Pairs: {', '.join(pairs_at('sim'))}; with --level llm also {', '.join(others)}.",
+        f"Studies: {', '.join(EXPERIMENTS)}.",
+        "`rftlab COMMAND --help` explains a command; --plugins FILE adds estimators.",
     )
-} | {"rollouts": ShowRollouts}
+    lines += [f"  {'dev':<20}Commands that check rftlab: {', '.join(DEV)}.", ""]
+    return "\n".join([*lines, *(textwrap.fill(text, 80, break_on_hyphens=False) for text in beside)])
 
 
-def _parse(arguments: list[str]):
-    """The command of a command line."""
-    name = arguments[0]
-    if name in COMMANDS:
-        return tyro.cli(COMMANDS[name], prog=f"rftlab {name}", args=arguments[1:])
-    from rftlab.studies.cli.run import Run, parse_run
-    from rftlab.studies.cli.train import Train, parse_train
-
-    if name == "run":
-        return parse_run(arguments[1:])
-    if name == "train":
-        return parse_train(arguments[1:])
-    return tyro.extras.subcommand_cli_from_dict(
-        COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments
-    )
+def parse(arguments: list[str]):
+    """Return the command of a command line. Raises SystemExit after printing the help that is asked for, UserError for
+    a name that is no command."""
+    commands, prog = {name: kind for group in GROUPS.values() for name, kind in group.items()}, "rftlab"
+    overview, names = _overview, (*commands, "dev")
+    if arguments[:1] == ["dev"]:
+        arguments, commands, prog, names = arguments[1:], DEV, "rftlab dev", tuple(DEV)
+        overview = "\n".join(["usage: rftlab dev COMMAND [FLAGS]", "", *_lines(DEV)]).__str__
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print(overview())
+        raise SystemExit(0)
+    check(commands is DEV or name not in MOVED, f"`rftlab {name}` is now `rftlab {MOVED.get(name)}`")
+    check_choice("command", name, names)
+    if name in ("run", "train"):
+        return parse_run(rest) if name == "run" else parse_train(rest)
+    return tyro.cli(commands[name], prog=f"{prog} {name}", args=rest)
 
 
 def _check_values(arguments: list[str]) -> None:
@@ -310,6 +325,6 @@ def run(arguments: list[str]) -> int:
     says in a line."""
     _check_values(arguments)
     with one_line():
-        command = _parse(without_plugins(arguments) or ["--help"])
+        command = parse(without_plugins(arguments))
     check_room()
     return command.execute(Screen())

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rftlab.llm.budget.devices import GpuName
-from rftlab.shared.errors import check, check_count
-from rftlab.studies.runs.limits import Engine, check_threads
+from rftlab.shared.plumbing.errors import check, check_count
+from rftlab.studies.data.runs.limits import Engine, check_threads
 
 
 @dataclass(frozen=True)

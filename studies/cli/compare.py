@@ -6,22 +6,24 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import MAX_SEED, check_count
+from rftlab.shared.plumbing.errors import MAX_SEED, check_count
 from rftlab.studies.cli.common import Common
-from rftlab.studies.runs.limits import check_size
+from rftlab.studies.data.runs.limits import check_size
 
 AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 
 
 @dataclass(frozen=True)
 class Compare(Common):
-    """Two or three levels side by side: does the cheap one tell what the expensive one does?
+    """Compare two or three sources of runs side by side.
+
+    Does the cheap level tell what the expensive one does?
 
     A level is LEVEL:PAIR. sim:qwen-gsm8k is simulated where the results folder lacks it (minutes); llm:tiny-mix97 comes
     from the results folder or from the reference runs that come with rftlab; published:qwen-gsm8k is what arXiv
     2601.22532 reports, endpoints alone. Pairs may differ. imported:NAME is what `rftlab import` keeps, whatever its
-    designs and tasks; imported:NAME/TASK or imported:NAME#RUN is a part of it. public:SOURCE is one of `rftlab public`
-    whose numbers come with rftlab. train:FOLDER is a run of `rftlab train`, or all that lie in a folder.
+    designs and tasks; imported:NAME/TASK or imported:NAME#RUN is a part of it. public:SOURCE is one of `rftlab dev
+    public` whose numbers come with rftlab. train:FOLDER is a run of `rftlab train`, or all that lie in a folder.
 
         rftlab compare sim:qwen-gsm8k published:qwen-gsm8k
         rftlab compare llm:tiny-mix97 llm:tiny-mod97 --axis rollouts
@@ -54,18 +56,18 @@ class Compare(Common):
 
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""
-        from rftlab.studies.compare.compare import write
-        from rftlab.studies.compare.free import SimulationRuns, compare
-        from rftlab.studies.compare.levels import CurveSetName, load, parse
-        from rftlab.studies.runs.store import open_store
+        from rftlab.studies.analysis.compare.compare import write
+        from rftlab.studies.analysis.compare.free import SimulationRuns, compare
+        from rftlab.studies.analysis.compare.levels import load
+        from rftlab.studies.analysis.source import curve_sets
+        from rftlab.studies.data.runs.store import open_store
 
-        names = parse(list(self.levels))
+        sources = curve_sets(list(self.levels))
         runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
-        ours = [one for one in names if isinstance(one, CurveSetName)]
-        if len(ours) < len(names):
-            compare(console, names, self.results, self.axis, runs)
+        if any(source.free for source in sources):
+            compare(console, sources, self.results, self.axis, runs)
             return 0
         root = open_store(self.results)
-        levels = load(console, ours, root, *runs)
+        levels = load(console, sources, root, *runs)
         write(console, levels, root, self.axis, self.seed, self.quiet)
         return 0

@@ -7,15 +7,17 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check
-from rftlab.studies.cards import preset
+from rftlab.shared.cards import preset
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import Common
-from rftlab.studies.league.rules import Rules
+from rftlab.studies.estimators.league.rules import Rules
 
 
 @dataclass(frozen=True)
 class CompareEstimators(Common):
-    """Two or more estimators on the same problems, seed by seed: `rftlab compare-estimators grpo rloo --cell 64x8`.
+    """Compare estimators on the same problems, seed by seed.
+
+        rftlab compare-estimators grpo rloo --cell 64x8
 
     Differences to the first, with 95% intervals that hold together, at equal rounds and at equal rollouts; and the
     smallest difference that so many seeds would find. Runs lie in RESULTS; `--plugins FILE` adds estimators of your
@@ -55,7 +57,7 @@ class CompareEstimators(Common):
         check(several, f"names = {' '.join(self.names) or 'none'}; allowed: two or more estimators, each once")
         for name in self.names:
             preset(name)
-        from rftlab.studies.check.compare import compare_estimators
+        from rftlab.studies.estimators.check.compare import compare_estimators
 
         compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet, self.engine)
         return 0

@@ -8,16 +8,16 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check
-from rftlab.studies.console.tables import say
-from rftlab.studies.runs.limits import check_threads
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.console.table import say
+from rftlab.studies.data.runs.limits import check_threads
 
 MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
 class Explore:
-    """See it move: sliders for a design beside its simulated learning curve, in a browser.
+    """Move the sliders of a design beside its learning curve.
 
     The page is of this machine alone (127.0.0.1) at an address with a secret, loads nothing from elsewhere, and writes
     nothing. Ctrl-C ends it. Needs the extra `explore`.
@@ -46,11 +46,11 @@ class Explore:
 
     def execute(self, console: Console) -> int:
         """Serve the page until Ctrl-C."""
+        from rftlab.studies.data.runs.store import check_format
         from rftlab.studies.explore.choices import simulation_of
         from rftlab.studies.explore.page.server import check_installed, serve
         from rftlab.studies.explore.scene import from_address
         from rftlab.studies.explore.starts import take_calibrations
-        from rftlab.studies.runs.store import check_format
 
         check_installed()
         if self.results is not None:
@@ -58,10 +58,10 @@ class Explore:
             for line in take_calibrations(self.results):
                 say(console, f"left out: {line}", "yellow")
         scene = from_address(self.state)
+        from rftlab.studies.data.runs.runner import available_threads
         from rftlab.studies.explore.jobs import Bench
         from rftlab.studies.explore.page.page import pages
         from rftlab.studies.explore.page.setting import Setting
-        from rftlab.studies.runs.runner import available_threads
 
         def ready(address: str) -> None:
             whole = f"{address}?{self.state}" if self.state else address

@@ -6,14 +6,16 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count
-from rftlab.studies.console.tables import say
-from rftlab.studies.runs.limits import NEEDS_LLM, has_llm
+from rftlab.shared.plumbing.errors import check, check_count
+from rftlab.studies.console.table import say
+from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 
 
 @dataclass(frozen=True)
 class Export:
-    """The model of a run as a Hugging Face folder: `rftlab export results/train my-model`.
+    """Write a trained model as a Hugging Face folder.
+
+        rftlab export results/train my-model
 
     Weights in float32, configuration, tokenizer with its chat template, generation settings, and a card with the design
     and the curve. transformers, vLLM and others load it. A run with adapters gives a PEFT adapter, or with --merge the

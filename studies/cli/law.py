@@ -1,4 +1,4 @@
-"""The command line of `rftlab law`."""
+"""The command line of `rftlab dev law`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rftlab.shared.effective_batch import Costs, costs_of
-from rftlab.shared.errors import check, check_finite
+from rftlab.shared.plumbing.errors import check, check_finite
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,14 @@ class CostFlags:
 
 @dataclass(frozen=True)
 class Law:
-    """The effective batch: what a round of a design is worth, and how well that ranks designs wherever ranks are known.
+    """Rank designs by their effective batch size.
 
-        rftlab law                                  # rank correlations and forecast errors; writes RESULTS/law/
-        rftlab law --pair tiny-mix97                # r and phi, all designs with forecasts, the best split of a round
-        rftlab law --pair llama-math --budget 512
-        rftlab law --r 0.08 --cost.prompt 4         # the best split for an r that you measured
+    Prints what a round of a design is worth, and how well that ranks designs wherever ranks are known.
+
+        rftlab dev law                                  # rank correlations and forecast errors; writes RESULTS/law/
+        rftlab dev law --pair tiny-mix97           # r and phi, all designs with forecasts, the best split of a round
+        rftlab dev law --pair llama-math --budget 512
+        rftlab dev law --r 0.08 --cost.prompt 4         # the best split for an r that you measured
 
     Simulated pairs are scored where the results folder has their study (`rftlab reproduce`).
     """
@@ -69,7 +71,7 @@ class Law:
 
     def execute(self, console: Console) -> int:
         """Print, and for all pairs draw."""
-        from rftlab.studies.law import run
+        from rftlab.studies.forecast.law import run
 
         if self.r is not None:
             run.show_ratios(console, self.r, self.phi, self.cost.costs(), self.budget)

@@ -9,7 +9,7 @@ import tyro
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
 from rftlab.llm.rewards.config import SECONDS
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 
 if TYPE_CHECKING:
     from rftlab.llm.rewards.load import LoadedReward

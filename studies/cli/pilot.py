@@ -8,16 +8,18 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.cli.common import Common
-from rftlab.studies.console.tables import say
-from rftlab.studies.pilot.grid import PILOT_CELLS
+from rftlab.studies.console.table import say
+from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 
 PAIR = "tiny-mix97"
 
 
 @dataclass(frozen=True)
 class Pilot(Common):
-    """Measure cheaply, on a real model, what the simulator needs: pass rates, format, gradient noise, lengths, and the
-    curves of a few designs; and what the base model could already do: colder, by a vote, in many tries.
+    """Measure on a real model what the simulator needs.
+
+    That is pass rates, format, gradient noise, lengths, and the curves of a few designs; and what the base model could
+    already do: colder, by a vote, in many tries.
 
     r, the noise between questions over that of a response, comes with an interval. Each number is printed with what it
     says. Before anything is sampled the command says how many rollouts it will take: by default 5.2% of those of the
@@ -40,9 +42,9 @@ class Pilot(Common):
 
     def execute(self, console: Console) -> int:
         """Measure, or read what was measured, and print it."""
-        from rftlab.studies.pilot.run import pilot, wanted
-        from rftlab.studies.pilot.show import show
-        from rftlab.studies.pilot.store import file_of
+        from rftlab.studies.forecast.pilot.run import pilot, wanted
+        from rftlab.studies.forecast.pilot.show import show
+        from rftlab.studies.forecast.pilot.store import file_of
 
         found = pilot(
             console,
@@ -54,8 +56,8 @@ class Pilot(Common):
         )
         show(console, found)
         if found.base.headroom is not None:
-            from rftlab.shared.folders import folder_below
-            from rftlab.studies.pilot.figures import headroom_figure
+            from rftlab.shared.plumbing.folders import folder_below
+            from rftlab.studies.forecast.pilot.figures import headroom_figure
             from rftlab.studies.report.draw import save
 
             figure, numbers = headroom_figure(self.pair, found.base.headroom)

@@ -1,13 +1,13 @@
-"""The command lines of `rftlab calibrate`, `predict` and `score`."""
+"""The command lines of `rftlab predict` and `rftlab dev score`."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_choice, check_count
-from rftlab.studies.console.tables import say
-from rftlab.studies.runs.limits import check_threads
+from rftlab.shared.plumbing.errors import check, check_choice, check_count
+from rftlab.studies.console.table import say
+from rftlab.studies.data.runs.limits import check_threads
 
 SCORED = ("language", "smollm2", "paper", "public")
 """What comes with rftlab and can be scored."""
@@ -29,37 +29,6 @@ class _Forecasting:
     def __post_init__(self):
         check_threads(self.threads)
         check_count("seed", self.seed, 0, 2**32 - 1)
-
-
-@dataclass(frozen=True)
-class Calibrate(_Forecasting):
-    """Find the simulator's parameters that fit a pilot (`rftlab pilot`): many sets, not one, and which of them the
-    pilot determines.
-
-    A pair whose reference runs come with rftlab needs no pilot. imported:NAME takes the test curves of imported runs in
-    place of one. Safe to interrupt: the same command goes on where it stopped.
-    """
-
-    pair: str = "tiny-mix97"
-    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN; public:SOURCE."""
-
-    def execute(self, console: Console) -> int:
-        """Calibrate, and print what was found."""
-        from rftlab.studies.forecast.forecast import checks, pilot_of, posterior_of
-        from rftlab.studies.forecast.free import calibrate_imported
-        from rftlab.studies.forecast.show import show_posterior
-        from rftlab.studies.imported.level import is_imported
-        from rftlab.studies.runs.store import open_store
-
-        if is_imported(self.pair):
-            calibrate_imported(console, self.pair, self.results, self.seed, self.threads, self.quiet)
-            return 0
-        pilot = pilot_of(self.results, self.pair)
-        open_store(self.results)
-        posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
-        labels = [run.cell for run in pilot.runs]
-        show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
-        return 0
 
 
 @dataclass(frozen=True)
@@ -88,10 +57,12 @@ class _ForecastingImported(_Forecasting):
 
 @dataclass(frozen=True)
 class Predict(_ForecastingImported):
-    """Forecast the whole grid of designs from a pilot, by the simulator and by the law of the effective batch, with
-    intervals, next to three plain forecasts; and recommend a design.
+    """Forecast every design from a pilot and recommend one.
 
-    Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv, a figure and forecast.html.
+    By the simulator and by the law of the effective batch, with intervals, next to three plain forecasts. Calibrates
+    the simulator first where that was not done, and prints which of its parameters the pilot determines; the same
+    command goes on where it stopped. A pair whose reference runs come with rftlab needs no pilot. Writes
+    RESULTS/forecast/PAIR/forecast.csv, a figure and forecast.html.
 
         rftlab predict --pair imported:mine --designs 32x8 256x1
         rftlab predict --pair imported:mine --designs 32x8@2e-6 --quick    # at another learning rate
@@ -109,10 +80,10 @@ class Predict(_ForecastingImported):
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
+        from rftlab.studies.analysis.source import is_free
         from rftlab.studies.forecast.free import predict_imported
-        from rftlab.studies.imported.level import is_imported
 
-        if is_imported(self.pair):
+        if is_free(self.pair):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
             predict_imported(console, self.pair, *asked, self.base, self.questions)
             return 0
@@ -122,10 +93,13 @@ class Predict(_ForecastingImported):
 
     def _predict_grid(self, console: Console) -> None:
         """The grid of a pair of ours."""
-        from rftlab.shared.folders import folder_below
+        from rftlab.shared.plumbing.folders import folder_below
+        from rftlab.studies.data.paper.pairs import usual_pairs
+        from rftlab.studies.data.runs.store import open_store
         from rftlab.studies.forecast.figures import grid_figure
         from rftlab.studies.forecast.forecast import (
             check_budget,
+            checks,
             grid_from,
             grid_of,
             pilot_evidence,
@@ -134,11 +108,9 @@ class Predict(_ForecastingImported):
         )
         from rftlab.studies.forecast.free import TRUST
         from rftlab.studies.forecast.page import write_page
-        from rftlab.studies.forecast.show import show_grid
-        from rftlab.studies.paper.pairs import usual_pairs
+        from rftlab.studies.forecast.show import show_grid, show_posterior
         from rftlab.studies.report.draw import save
         from rftlab.studies.report.figures import pretty
-        from rftlab.studies.runs.store import open_store
 
         pilot = pilot_of(self.results, self.pair)
         check_budget(pilot, self.budget)
@@ -147,6 +119,8 @@ class Predict(_ForecastingImported):
             grid = grid_from(pilot_evidence(pilot), None, pilot, self.budget)
         else:
             posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
+            labels = [run.cell for run in pilot.runs]
+            show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
             grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)
         notes = [] if self.pair in usual_pairs("llm") else [TRUST]  # those of `tiny`, on which forecasts hold
@@ -162,14 +136,15 @@ class Predict(_ForecastingImported):
 
 @dataclass(frozen=True)
 class Score(_ForecastingImported):
-    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, the
-    paper's numbers from experiment 1 alone, other people's runs from their cheapest design.
+    """Score forecasts on runs that were held out.
 
-    Takes minutes for each pair, seconds where nothing is simulated (public, imported:NAME). Writes RESULTS/score/WHAT/:
-    every cell with its forecasts, what was known and what was held out, and a figure.
+    Pilots of language models are scored against their whole grids, the paper's numbers from experiment 1 alone, other
+    people's runs from their cheapest design. Takes minutes for each pair, seconds where nothing is simulated (public,
+    imported:NAME). Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was held out, and
+    a figure.
 
-        rftlab score --what imported:mine
-        rftlab score --what imported:mine --base 0.42 --questions 500    # a log without an evaluation at round 0
+        rftlab dev score --what imported:mine
+        rftlab dev score --what imported:mine --base 0.42 --questions 500    # a log without an evaluation at round 0
     """
 
     what: str = "language"
@@ -184,8 +159,8 @@ class Score(_ForecastingImported):
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""
-        from rftlab.studies.runs.store import open_store
-        from rftlab.studies.score.run import run_scores
+        from rftlab.studies.data.runs.store import open_store
+        from rftlab.studies.forecast.score.run import run_scores
 
         asked = (self.what, open_store(self.results), self.seed, self.threads, self.quiet)
         run_scores(console, *asked, self.base, self.questions)

@@ -6,13 +6,15 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count, check_finite
-from rftlab.studies.results.order import Order
+from rftlab.shared.plumbing.errors import check, check_count, check_finite
+from rftlab.studies.data.results.order import Order
 
 
 @dataclass(frozen=True)
 class ShowRollouts:
-    """What a run sampled: the groups with the lowest rewards, or the questions that changed most.
+    """Show what a run sampled, the lowest rewards first.
+
+    Or the questions that changed most.
 
         rftlab rollouts results/train
         rftlab rollouts results/train --by changed --groups 3
@@ -61,7 +63,7 @@ class ShowRollouts:
     def execute(self, console: Console) -> int:
         """Print the groups."""
         from rftlab.studies.cli.execute.show_rollouts import show
-        from rftlab.studies.results.rollouts import RecordFilter
+        from rftlab.studies.data.results.rollouts import RecordFilter
 
         wanted = RecordFilter(self.first_round, self.last_round, self.least_reward, self.most_reward, self.prompt)
         show(console, self.run, wanted, self.by, self.groups, self.responses, self.letters)

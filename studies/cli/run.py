@@ -7,17 +7,17 @@ import tyro
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
+from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
-from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.cli.common import Common, peek
 from rftlab.studies.cli.llm_flags import LLMFlags, RewardFlags, flags_of
-from rftlab.studies.league.rules import Rules
-from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, experiment, label
-from rftlab.studies.paper.pairs import Level, level_of, linear_of, start_at, usual_pairs
-from rftlab.studies.runs.limits import check_size
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, experiment, label
+from rftlab.studies.data.paper.pairs import Level, level_of, linear_of, start_at, usual_pairs
+from rftlab.studies.data.runs.limits import check_size
+from rftlab.studies.estimators.league.rules import Rules
 
 SINGLE, LEAGUE = "cell", "league"
 SWITCHES = ("--quiet", "--no-quiet", "--help")
@@ -98,8 +98,9 @@ class StudyCommand(Common):
 
 @dataclass(frozen=True)
 class Run(StudyCommand):
-    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high
-    0.28`.
+    """Run one study or one design with any estimator.
+
+        rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28
 
     A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of
     these flags. With --level llm language models run, and other flags apply: `rftlab run cell --level llm --help`.
@@ -153,7 +154,7 @@ class League(Common):
 
     def execute(self, console: Console) -> int:
         """Run the league."""
-        from rftlab.studies.league.run import run_league
+        from rftlab.studies.estimators.league.run import run_league
 
         run_league(console, self.rules, self.results, self.threads, self.quiet, self.engine)
         return 0

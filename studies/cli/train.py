@@ -10,19 +10,21 @@ from rich.console import Console
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import PlanFlags, peek
 from rftlab.studies.cli.llm_flags import LLMFlags, RewardFlags, flags_of
 from rftlab.studies.cli.run import check_filter, start_of
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.runs.limits import NEEDS_LLM, has_llm
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 
 PAIR = "tiny-mix97"
 
 
 @dataclass(frozen=True)
 class Train(RewardFlags):
-    """One run of a language model: `rftlab train --preset rloo --rounds 200 --seed 1`.
+    """Train one language model.
+
+        rftlab train --preset rloo --rounds 200 --seed 1
 
     By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names
     another. Kill it at any moment: the same command goes on from the last checkpoint. Curve, metrics, checkpoints and
@@ -59,7 +61,7 @@ class Train(RewardFlags):
 
     def execute(self, console: Console) -> int:
         """Train, and print the curve; or show the plan."""
-        from rftlab.studies.paper.questions import on_whole_sets
+        from rftlab.studies.data.paper.questions import on_whole_sets
 
         run = on_whole_sets(self.run) if self.whole_sets else self.run
         check_filter(run.design)

@@ -1,6 +1,8 @@
 """What surrounds a command: errors as one line, interrupts, closed pipes, terminals of any width and encoding."""
 
+import contextlib
 import errno
+import io
 import os
 import re
 import resource
@@ -8,11 +10,10 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.files import reason
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reason
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 """Exit statuses; the last two are what a shell shows of a command that SIGINT or SIGPIPE ended."""
@@ -26,6 +27,36 @@ _SIZE = re.compile(r"[1-9][0-9]{0,3}")
 _SOON = 0.05
 """Seconds after which such a place is left."""
 _interrupted = threading.Event()
+_FRAME = str.maketrans("", "", "╭╮╰╯│─")
+"""What tyro draws around an error; where a terminal lacks these signs it is |, + and -."""
+_ASIDE = "Argument helptext:"
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Raise UserError where tyro, which parses the command line inside, prints an error and ends with a status;
+    `--help` goes on as it is."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            yield
+    except SystemExit as end:
+        if end.code:
+            raise UserError(flat(said.getvalue())) from None
+        sys.stderr.write(said.getvalue())
+        raise
+
+
+def flat(box: str) -> str:
+    """Return the parts of a framed text, without its title, behind each other."""
+    parts = [""]
+    for line in box.splitlines()[1:]:
+        text = line.translate(_FRAME).strip("| ")
+        if text.strip("-+"):
+            parts[-1] += f" {text}"
+        else:
+            parts.append("")
+    return "; ".join(part.removeprefix(f" {_ASIDE}").strip(" .") for part in parts if part)
 
 
 def prepare() -> None:
@@ -58,7 +89,7 @@ def _open_streams() -> None:
 def _columns() -> int:
     """Of the terminal, where there is one."""
     for number in range(3):
-        with suppress(OSError):
+        with contextlib.suppress(OSError):
             return os.get_terminal_size(number).columns or NARROWEST
     return NARROWEST
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from rftlab.shared.cards import CARDS, PRESETS, preset
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError, check, check_choice
+from rftlab.shared.plumbing.errors import UserError, check, check_choice
 from rftlab.sim.config import Simulation
-from rftlab.studies.cards import CARDS, PRESETS, preset
 from rftlab.studies.explore.knobs import BY_NAME, KNOBS, read
 from rftlab.studies.explore.starts import start_named, start_names
 

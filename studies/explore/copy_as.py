@@ -6,16 +6,16 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rftlab.llm.budget.duration import LENGTHS, TAIL
+from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError, check
-from rftlab.studies.advise.engines import EngineSettings, engine_flags
-from rftlab.studies.backend.cluster import EngineChoice
-from rftlab.studies.cards import CARDS, preset
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.jobs import SEEDS
 from rftlab.studies.explore.knobs import read
 from rftlab.studies.explore.starts import model_of, plain_pair
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
+from rftlab.studies.integrations.cluster import EngineChoice
 
 
 def command_of(choices: Choices) -> str:

@@ -3,12 +3,12 @@
 import pandas as pd
 
 from rftlab.shared.curve import FLEXIBLE, SPLITS
+from rftlab.studies.analysis.imported.figures import safe
+from rftlab.studies.console.table import csv_bytes
 from rftlab.studies.explore.chart import LIGHT, TITLES, Axis, ShownCurve, along, mean_of, short
-from rftlab.studies.imported.figures import safe
 from rftlab.studies.report import chart as charts
 from rftlab.studies.report.chart import DASHES, Chart, LegendKey, MarkStyle, Panel, PlotSeries
 from rftlab.studies.report.draw import picture
-from rftlab.studies.report.numbers import csv_bytes
 
 RATES = ("train_pass_at_1", "test_pass_at_1", *FLEXIBLE)
 """Columns of a curve that are exported: under the strict rule, which is drawn, and under the flexible one."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import NamedTuple
 
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.studies.explore.chart import Axis
 from rftlab.studies.explore.choices import Choices, simulation_of

@@ -7,7 +7,7 @@ from functools import partial
 from threading import Condition, Event, Lock
 
 from rftlab.shared.curve import Curve
-from rftlab.shared.errors import UserError, plain
+from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.sim.config import Environment, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import Stopped, simulate

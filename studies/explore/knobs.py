@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.studies.explore.helptext import help_of
 

@@ -14,16 +14,16 @@ import numpy as np
 from rftlab.llm.budget.devices import GPUS
 from rftlab.llm.budget.duration import LENGTHS, SUMS, Assumed
 from rftlab.llm.budget.plan import plan_of
-from rftlab.shared.callbacks import never
 from rftlab.shared.curve import Curve
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.callbacks import never
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.run import General, Plain, Stopped
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
+from rftlab.studies.data.paper.questions import questions_of
 from rftlab.studies.explore.starts import model_of
-from rftlab.studies.paper.questions import questions_of
 
 DRAWS, MOST_VISITS = 24, 8
 """Rounds whose gradients are compared; and most visits of each context that fill a replay window first."""

@@ -1,11 +1,11 @@
 """Designs of the seven experiments, as choices."""
 
+from rftlab.shared.cards import name_of
 from rftlab.shared.design import Design
-from rftlab.studies.cards import name_of
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.explore.choices import Choices, own_value
 from rftlab.studies.explore.knobs import BY_NAME, read
 from rftlab.studies.explore.starts import start_named
-from rftlab.studies.paper.experiments import EXPERIMENTS
 
 PRESETS_BY_NAME: dict[str, Design] = {
     f"{one.title}: {tick}": cell

@@ -12,18 +12,18 @@ import numpy as np
 
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError, check, plain
-from rftlab.shared.folders import below, folders_in, read_file, read_json
+from rftlab.shared.plumbing.errors import UserError, check, plain
+from rftlab.shared.plumbing.folders import below, folders_in, read_file, read_json
+from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.data.paper.pairs import pair, pairs_at
+from rftlab.studies.data.paper.published import published
+from rftlab.studies.data.runs.seal import read_sealed
 from rftlab.studies.explore.chart import ShownCurve
-from rftlab.studies.paper.experiments import label
-from rftlab.studies.paper.pairs import pair, pairs_at
-from rftlab.studies.paper.published import published
-from rftlab.studies.runs.seal import read_sealed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rftlab.studies.imported.groups import Group
+    from rftlab.studies.analysis.imported.groups import Group
 
 NONE, PAPER, SHIPPED = "none", "published", "reference"
 REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words", "smollm2-largest")
@@ -42,8 +42,7 @@ def sources_in(root: Path | None) -> tuple[str, ...]:
     references = [f"{SHIPPED}:{name}" for name in REFERENCES]
     if root is None:
         return (NONE, PAPER, *references, *PUBLIC)
-    from rftlab.studies.imported.level import PREFIX
-    from rftlab.studies.logs.store import collections
+    from rftlab.studies.readers.store import collections
 
     runs = [folder.name for folder in folders_in(below(root, "llm")) if folder.name in pairs_at("llm")]
     return (
@@ -52,7 +51,7 @@ def sources_in(root: Path | None) -> tuple[str, ...]:
         *references,
         *PUBLIC,
         *(f"runs:{name}" for name in runs),
-        *(PREFIX + name for name in collections(root)),
+        *(f"imported:{name}" for name in collections(root)),
     )
 
 
@@ -72,7 +71,7 @@ def real_runs(source: str, start: str, design: Design, root: Path | None) -> lis
 
 @cache
 def _shipped() -> "pd.DataFrame":
-    from rftlab.studies.results.reference import shipped
+    from rftlab.studies.data.results.reference import shipped
 
     return shipped()
 
@@ -117,7 +116,7 @@ def _stored(source: str, folder: Path, cell: str) -> list[ShownCurve]:
 
 def _read(place: Path) -> Curve | None:
     """The curve of a run; None where it is not finished. Raises UserError where it was changed."""
-    from rftlab.studies.runs.parquet import data_frame
+    from rftlab.studies.data.runs.parquet import data_frame
 
     try:
         facts = read_sealed(place / "done.json", read_json(place / "config.json"))
@@ -133,11 +132,11 @@ def _read(place: Path) -> Curve | None:
 
 def _imported(source: str, design: Design, root: Path | None) -> list[ShownCurve]:
     """Imported or public runs with the same B and K, whatever else they did."""
-    from rftlab.studies.imported.groups import groups_of
-    from rftlab.studies.imported.level import parse_imported, runs_of
+    from rftlab.studies.analysis.imported.groups import groups_of
+    from rftlab.studies.analysis.source import free_source
 
-    one = parse_imported(source)
-    groups = groups_of(runs_of(one, root or Path()), ("test", "pass_at_1"), one.task)
+    meant = free_source(source)
+    groups = groups_of(meant.runs(root or Path()), ("test", "pass_at_1"), meant.task)
     alike = [group for group in groups if (group.design.prompts, group.design.rollouts) == _spent(design)]
     return [shown for group in alike for shown in _of_group(source, group, design)][:MOST]
 

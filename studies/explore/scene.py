@@ -5,7 +5,7 @@ from typing import get_args
 from urllib.parse import urlencode
 
 from rftlab.llm.budget.devices import GpuName
-from rftlab.shared.errors import UserError, check, check_choice, plain
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
 from rftlab.studies.explore.chart import AXES, Axis
 from rftlab.studies.explore.choices import Choices, from_query, pairs_in, simulation_of, to_query
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rftlab.llm.config import LLMRun
-from rftlab.shared.errors import UserError, check_choice
-from rftlab.shared.folders import below, folders_in, kind_of, read_file
+from rftlab.shared.plumbing.errors import UserError, check_choice
+from rftlab.shared.plumbing.folders import below, folders_in, kind_of, read_file
 from rftlab.sim.config import Simulation
-from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
+from rftlab.studies.data.paper.pairs import PAIRS, pairs_at, start_at
 
 if TYPE_CHECKING:
     from rftlab.studies.forecast.evidence import Evidence
@@ -21,7 +21,7 @@ CALIBRATED = "calibrated:"
 PLAIN = "qwen-gsm8k"
 """The pair whose flags a copied command starts from where the start is none."""
 SEED = 0
-"""Of the calibrations that are looked for: that of `rftlab calibrate` without --seed."""
+"""Of the calibrations that are looked for: that of `rftlab predict` without --seed."""
 _found: dict[str, Simulation] = {}
 """Calibrations of the results folder that was named; set once, before pages are served."""
 
@@ -59,7 +59,7 @@ def take_calibrations(root: Path) -> list[str]:
             wrong.append(f"{folder.name}: {error}")
             continue
         if found is None:
-            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab calibrate` goes on with it")
+            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab predict` goes on with it")
         else:
             _found[f"{CALIBRATED}{folder.name}"] = found
     return wrong
@@ -69,11 +69,10 @@ def _evidence(root: Path, name: str) -> "Evidence":
     from rftlab.studies.forecast.evidence import evidence_of
     from rftlab.studies.forecast.forecast import pilot_of
     from rftlab.studies.forecast.imported import imported_evidence
-    from rftlab.studies.imported.level import PREFIX
 
     if name in PAIRS:
         return evidence_of(pilot_of(root, name))
-    return imported_evidence(PREFIX + name.removeprefix("imported-"), root).evidence
+    return imported_evidence(f"imported:{name.removeprefix('imported-')}", root).evidence
 
 
 def _best(root: Path, name: str) -> Simulation | None:

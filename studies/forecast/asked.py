@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.forecast.imported import MAX_ROLLOUTS, Imported, rates_of
 
 

@@ -15,14 +15,14 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import qmc
 
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
+from rftlab.studies.data.runs.workers import workers
 from rftlab.studies.forecast.evidence import Evidence
 from rftlab.studies.forecast.knobs import world_of
-from rftlab.studies.runs.workers import workers
 
 ENOUGH = 24.0
 """Effective number of particles that annealing keeps."""

@@ -12,9 +12,9 @@ import pandas as pd
 
 from rftlab.shared.design import Design
 from rftlab.studies.forecast.evidence import Evidence
+from rftlab.studies.forecast.law.limits import FAILING, beyond
 from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.predict import Forecast
-from rftlab.studies.law.limits import FAILING, beyond
 
 MISFIT = 0.1
 """Mean distance from the ends of the known runs above which the simulator is not asked. Chosen by hand, between the
@@ -31,8 +31,8 @@ class Recommended(NamedTuple):
 
 def recommended(simulated: Forecast | None, law: CellForecast, outside: Sequence[str] = ()) -> Recommended:
     """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case.
-    outside: why each cell is beyond what was measured, "" where it is not (studies/law/limits.py); such a cell gets
-    a low forecast with a wide interval."""
+    outside: why each cell is beyond what was measured, "" where it is not (studies/forecast/law/limits.py); such a cell
+    gets a low forecast with a wide interval."""
     if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
         return Recommended("simulator", _limited(simulated.forecast, outside))
     return Recommended("law", _limited(law, outside))

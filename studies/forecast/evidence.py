@@ -12,11 +12,11 @@ import numpy as np
 
 from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
-from rftlab.studies.law.limits import TriedRun
-from rftlab.studies.law.noise import MeasuredNoise, of_base
-from rftlab.studies.pilot.pilot import PilotMeasurements
+from rftlab.studies.forecast.law.limits import TriedRun
+from rftlab.studies.forecast.law.noise import MeasuredNoise, of_base
+from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
 
 SEED_NOISE = 0.02
 """Standard deviation of Pass@1 over training seeds, about that of the `tiny` reference runs (0.015 and 0.023)."""
@@ -156,7 +156,7 @@ class Evidence(NamedTuple):
         return run.rounds * (run.learning_rate / self.learning_rate)
 
     def tried(self, split: str = "test") -> list[TriedRun]:
-        """What limits of forecasts (studies/law/limits.py) look at."""
+        """What limits of forecasts (studies/forecast/law/limits.py) look at."""
         column = SPLITS.index(split)
         return [
             TriedRun(run.design, run.learning_rate, run.values[seen, column], run.errors[seen, column])

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from rftlab.studies.data.results.claims import short
 from rftlab.studies.report.chart import (
     PALETTE,
     Chart,
@@ -16,7 +17,6 @@ from rftlab.studies.report.chart import (
     names,
     rates,
 )
-from rftlab.studies.results.claims import short
 
 
 def grid_figure(table: pd.DataFrame, title: str) -> Drawn:

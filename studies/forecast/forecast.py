@@ -1,4 +1,4 @@
-"""`rftlab calibrate`, `predict` and `score`: what they compute, as data. studies/forecast/show.py prints it."""
+"""`rftlab predict` and `rftlab dev score`: what they compute, as data. studies/forecast/show.py prints it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,27 +9,27 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.folders import kind_of
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.folders import kind_of
+from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.data.paper.pairs import linear_of, start_at
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.runs.finish import threads_of
+from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
 from rftlab.studies.forecast.evidence import TYPICAL, Evidence, evidence_of
 from rftlab.studies.forecast.knobs import answer_rates
+from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.others import language_others, whole_pairs
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.pilot.passrates import moments
+from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, pilot_from, rollouts_of
+from rftlab.studies.forecast.pilot.store import file_of, read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
 from rftlab.studies.forecast.quick import columns_of, quick_forecasts
-from rftlab.studies.law.noise import MeasuredNoise
-from rftlab.studies.paper.experiments import label
-from rftlab.studies.paper.pairs import linear_of, start_at
-from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.pilot.passrates import moments
-from rftlab.studies.pilot.pilot import PilotMeasurements, pilot_from, rollouts_of
-from rftlab.studies.pilot.store import file_of, read_pilot, shipped_base, shipped_pairs
-from rftlab.studies.results.reference import shipped
-from rftlab.studies.runs.finish import threads_of
-from rftlab.studies.runs.progress import steps_of
 
 CLOSE = 0.02
 """A design that is this near to the best one is as good."""

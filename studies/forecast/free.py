@@ -1,4 +1,4 @@
-"""`rftlab calibrate` and `predict` of imported runs: free designs, and how far to trust a forecast of them."""
+"""`rftlab predict` of imported runs: free designs, and how far to trust a forecast of them."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from rftlab.shared.errors import check
-from rftlab.shared.folders import folder_below
-from rftlab.studies.console.tables import say
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.console.table import Table, say
+from rftlab.studies.data.runs.finish import threads_of
+from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
@@ -29,24 +30,12 @@ from rftlab.studies.forecast.predict import Forecast, predict
 from rftlab.studies.forecast.quick import columns_of, forecasts_at
 from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, beside_of, say_outside, show_posterior, whose
 from rftlab.studies.report.draw import save
-from rftlab.studies.runs.finish import threads_of
-from rftlab.studies.runs.progress import steps_of
-from rftlab.studies.runs.store import open_store
 
 TRUST = (
     "How far to trust it: not far. On two tasks of SmolLM2-135M the law was off by 0.053, `still` by 0.053 and the "
     "simulator by 0.436; on public runs the law was no better than `still`, but at other learning rates "
     "(docs/predict.md)."
 )
-
-
-def calibrate_imported(console: Console, name: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
-    """Calibrate on imported runs, and print what was found."""
-    found = imported_evidence(name, root)
-    check_calibration(found)
-    posterior = _posterior(console, found, root, seed, threads, quiet)
-    show_posterior(console, posterior, name, list(found.labels))
-    say(console, trust(posterior), "dim")
 
 
 def _opened(console: Console, found: Imported, root: Path) -> None:
@@ -110,12 +99,13 @@ def predict_imported(
         _opened(console, found, root)
     else:
         posterior = _posterior(console, found, root, seed, threads, quiet)
+        show_posterior(console, posterior, name, list(found.labels))
         notes = [trust(posterior)]
         with steps_of(console, "forecasting", quiet) as step:
             simulated = predict(posterior, designs, found.questions, seed, threads_of(threads), step)
     made = _table(found, asked, simulated, budget)
     show(console, made, found)
-    say(console, TRUST, "dim")
+    say(console, notes[0], "dim")
     figure, numbers = grid_figure(made.table, f"{name}: forecast".replace("$", r"\$"))
     place = save(figure, folder_below(root, "forecast", found.slug), "forecast", numbers)
     say(console, f"forecast: {place}")
@@ -160,16 +150,15 @@ def _measured(found: Imported) -> dict[str, float]:
 
 def show(console: Console, made: FreeForecast, found: Imported) -> None:
     """The forecast of every design, and the best."""
-    table = Table(title=Text(f"{found.name}: test Pass@1 after {found.rounds} rounds"), title_justify="left", box=None)
     beside = beside_of(made.source, made.misfit, ("law", "still", "sigmoid"))
-    for i, column in enumerate(("design", "rollouts", "forecast", "80%", "measured", *beside)):
-        table.add_column(column, justify="right" if i else "left")
+    title = f"{found.name}: test Pass@1 after {found.rounds} rounds"
+    table = Table("design", "rollouts", "forecast", "80%", "measured", *beside, title=title)
     for row in made.table.itertuples():
         values = (row.measured, *(getattr(row, name) for name in beside))
         known = ("" if np.isnan(value) else f"{value:.3f}" for value in values)
         style = "bold green" if row.cell == made.recommended else "" if row.in_budget else "dim"
         interval = f"{row.low:.3f}-{row.high:.3f}"
-        table.add_row(row.cell, f"{row.rollouts:,}", f"{row.forecast:.3f}", interval, *known, style=style)
+        table.add(row.cell, f"{row.rollouts:,}", f"{row.forecast:.3f}", interval, *known, style=style)
     console.print(table)
     where = "" if made.table["in_budget"].all() else " in budget"
     say_outside(console, made.table)

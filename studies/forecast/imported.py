@@ -13,15 +13,14 @@ import pandas as pd
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.analysis.imported.groups import Group, groups_of, mean_curve
+from rftlab.studies.analysis.source import few, free_source
+from rftlab.studies.data.paper.pairs import SIZES
 from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, noise_text
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
-from rftlab.studies.imported.groups import Group, groups_of
-from rftlab.studies.imported.level import few, parse_imported, runs_of
-from rftlab.studies.imported.means import mean_curve
-from rftlab.studies.logs.run import ImportedRun
-from rftlab.studies.paper.pairs import SIZES
+from rftlab.studies.readers.run import ImportedRun
 
 ADVANTAGES = {
     "raw": Advantage("none"),
@@ -70,9 +69,9 @@ def imported_evidence(name: str, root: Path, base: float | None = None, question
     """Evidence from `imported:NAME` or a part of it. base: test Pass@1 of the untrained model, and questions: responses
     behind an evaluation, where the logs do not tell; both outrank them. Raises UserError, naming what is missing, where
     there is none."""
-    one = parse_imported(name)
-    runs = runs_of(one, root)
-    groups = groups_of(runs, TEST, one.task)
+    source = free_source(name)
+    runs = source.runs(root)
+    groups = groups_of(runs, TEST, source.task)
     check(
         bool(groups),
         f"{name} has no test Pass@1 after round 0; allowed: logs with evaluations (import --columns pass_at_1=NAME)",
@@ -85,7 +84,7 @@ def imported_evidence(name: str, root: Path, base: float | None = None, question
         raise UserError(f"{name}: {label}: {reason}")
     remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
     usable, told = told_base(usable, base)
-    return alike_evidence(name, one.slug, runs, usable, remarks + told, questions)
+    return alike_evidence(name, source.slug, runs, usable, remarks + told, questions)
 
 
 def told_base(groups: list[Group], base: float | None) -> tuple[list[Group], list[str]]:

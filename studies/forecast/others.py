@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import SPLITS
+from rftlab.studies.data.paper.pairs import PAIRS, pair
+from rftlab.studies.data.paper.published import published
 from rftlab.studies.forecast.evidence import OtherPair
-from rftlab.studies.law.noise import of_base
-from rftlab.studies.paper.pairs import PAIRS, pair
-from rftlab.studies.paper.published import published
-from rftlab.studies.pilot.grid import CELLS
-from rftlab.studies.pilot.store import shipped_base, shipped_pairs
+from rftlab.studies.forecast.law.noise import of_base
+from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
 
 
 def whole_pairs(curves: pd.DataFrame) -> list[str]:

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from rftlab.shared.files import write_file
+from rftlab.shared.plumbing.files import write_file
+from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.show import NOTHING
 from rftlab.studies.report.report import template
 from rftlab.studies.report.svg import svg_of
-from rftlab.studies.results.claims import short
-from rftlab.studies.runs.about import commit, versions
 
 PAGE = "forecast.html"
 OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best", "in_budget", "outside")

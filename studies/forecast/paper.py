@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from rftlab.shared.curve import SPLITS
+from rftlab.studies.data.paper.experiments import BASELINE
+from rftlab.studies.data.paper.pairs import PAIRS, linear_of, pair, start_at
+from rftlab.studies.data.paper.published import published
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.knobs import LONG, Facts, informed
-from rftlab.studies.paper.experiments import BASELINE
-from rftlab.studies.paper.pairs import PAIRS, linear_of, pair, start_at
-from rftlab.studies.paper.published import published
 
 ROUNDING = 0.01 / np.sqrt(12)
 

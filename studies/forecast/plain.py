@@ -18,8 +18,8 @@ from scipy.special import expit
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
+from rftlab.studies.data.paper.experiments import BASELINE, label
 from rftlab.studies.forecast.evidence import Evidence, OtherPair
-from rftlab.studies.paper.experiments import BASELINE, label
 
 RAW = label(BASELINE)
 PARAMETERS = 3

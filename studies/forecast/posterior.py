@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from rftlab import sim
-from rftlab.shared.files import reported, write_file
-from rftlab.shared.folders import below, kind_of, read_file, remove
+from rftlab.shared.plumbing.files import reported, write_file
+from rftlab.shared.plumbing.folders import below, kind_of, read_file, remove
 from rftlab.studies.forecast.calibrate import NOTHING, Posterior, Progress, calibrate
 from rftlab.studies.forecast.evidence import Evidence
 

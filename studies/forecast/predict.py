@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.callbacks import noop
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
+from rftlab.shared.plumbing.callbacks import noop
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
+from rftlab.studies.data.runs.workers import workers
 from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE
 from rftlab.studies.forecast.plain import LEVEL, CellForecast
-from rftlab.studies.runs.workers import workers
 
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""

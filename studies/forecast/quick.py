@@ -5,15 +5,15 @@ import numpy as np
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.studies.forecast.evidence import Evidence, OtherPair
+from rftlab.studies.forecast.law.curve import KnownRun, LawCurve, fit_curve, forecast, learnt
+from rftlab.studies.forecast.law.limits import spoils
 from rftlab.studies.forecast.plain import CellForecast, Forecaster, bare, gain, sigmoid, still
-from rftlab.studies.law.curve import KnownRun, LawCurve, fit_curve, forecast, learnt
-from rftlab.studies.law.limits import spoils
 
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
-    """One curve against tau (studies/law/curve.py) through all known points but those of runs that a rate spoilt;
-    where other pairs are known, the medians of its prior are theirs. nan without the base model, measured or guessed,
-    or a point after round 0."""
+    """One curve against tau (studies/forecast/law/curve.py) through all known points but those of runs that a rate
+    spoilt; where other pairs are known, the medians of its prior are theirs. nan without the base model, measured or
+    guessed, or a point after round 0."""
     column, base = SPLITS.index(split), evidence.base(split)
     tried = evidence.tried(split)
     measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]

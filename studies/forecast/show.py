@@ -5,14 +5,14 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from rftlab.studies.console.tables import number, plain_table, say
+from rftlab.studies.console.table import Table, number, say
+from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
 from rftlab.studies.forecast.evidence import noise_text
 from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
+from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
 from rftlab.studies.forecast.quick import QUICK
-from rftlab.studies.pilot.pilot import PilotMeasurements
-from rftlab.studies.results.claims import short
 
 FOUND, VAGUE = 0.5, 0.85
 """Of a knob's prior spread: below the first it was found, above the second nothing was learnt."""
@@ -27,12 +27,12 @@ def show_posterior(
 ) -> None:
     """What was found, what not, and whether it fits. labels: of the runs of the evidence; unused: `checks` of numbers
     that the calibration did not use."""
-    table = plain_table(
-        f"{title}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", ""
+    table = Table(
+        "parameter", "prior", "posterior (80%)", "spread left", "", title=f"{title}: parameters of the simulator"
     )
     for row in knob_table(posterior).itertuples():
         verdict = "found" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
-        table.add_row(
+        table.add(
             row.knob,
             f"{row.prior:.3g} [{row.prior_low:.3g}, {row.prior_high:.3g}]",
             f"{row.median:.3g} [{row.low:.3g}, {row.high:.3g}]",
@@ -40,14 +40,14 @@ def show_posterior(
             verdict,
         )
     console.print(table)
-    fit = plain_table("does it fit? Pass@1 at the end of the runs", "design", "measured", "simulated", "difference")
+    fit = Table("design", "measured", "simulated", "difference", title="does it fit? Pass@1 at the end of the runs")
     for cell, measured, found in zip(
         labels,
         [run.values[-1, 1] for run in posterior.evidence.runs],
         fits(posterior).T,
         strict=True,
     ):
-        fit.add_row(
+        fit.add(
             Text(short(cell)),
             f"{measured:.3f}",
             f"{found.mean():.3f} [{np.quantile(found, 0.1):.3f}, {np.quantile(found, 0.9):.3f}]",
@@ -74,8 +74,7 @@ def show_posterior(
 def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
     beside = beside_of(grid.source, grid.misfit, tuple(QUICK))
-    table = plain_table(
-        f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
+    table = Table(
         "design",
         "cost",
         "forecast",
@@ -83,8 +82,9 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
         "measured",
         "best",
         *(SHORT_NAMES.get(name, name) for name in beside),
+        title=f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
     )
-    table.padding = (0, 1, 0, 0)  # ten columns on a terminal of 80
+    table.layout["padding"] = (0, 1, 0, 0)  # ten columns on a terminal of 80
     for row in grid.table.itertuples():
         chosen = row.cell == grid.recommended
         best = "" if np.isnan(row.best) else f"{row.best:.0%}"
@@ -96,7 +96,7 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
             number(row.measured),
             best,
         )
-        table.add_row(
+        table.add(
             *cells,
             *(number(getattr(row, name)) for name in beside),
             style="bold green" if chosen else "" if row.in_budget else "dim",

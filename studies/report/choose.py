@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.design import Design
-from rftlab.studies.paper.experiments import BASELINE
-from rftlab.studies.paper.pairs import Level
+from rftlab.studies.data.paper.experiments import BASELINE
+from rftlab.studies.data.paper.pairs import Level
+from rftlab.studies.data.results.claims import SAME, STILL
+from rftlab.studies.data.results.endpoints import agreement, finals
+from rftlab.studies.data.results.stats import Interval, interval
 from rftlab.studies.report.figures import pretty
-from rftlab.studies.results.claims import SAME, STILL
-from rftlab.studies.results.endpoints import agreement, finals
-from rftlab.studies.results.stats import Interval, interval
 
 Trust = Literal["low", "fair", "good"]
 FEW_SEEDS = 3

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from rftlab.studies.paper.pairs import Level
-from rftlab.studies.report.figures import by_dataset, pretty
-from rftlab.studies.results.measured import SHUFFLES
-from rftlab.studies.results.verdicts import (
+from rftlab.studies.console.table import Column, Table
+from rftlab.studies.data.paper.pairs import Level
+from rftlab.studies.data.results.measured import SHUFFLES
+from rftlab.studies.data.results.verdicts import (
     BOTH,
     FAILS,
     HOLDS,
@@ -27,6 +26,7 @@ from rftlab.studies.results.verdicts import (
     Tally,
     tally,
 )
+from rftlab.studies.report.figures import by_dataset, pretty
 
 VERDICTS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "?", NOT_APPLICABLE: "–"}
 LITTLE = "says little"
@@ -180,11 +180,11 @@ def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding]]])
     """What was found, as a matrix of claims and pairs with counts, and how sure that is."""
     findings = [f for _, own in parts for f in own]
     columns = columns_of(findings)
-    table = Table("claim", "paper", box=None, pad_edge=False, collapse_padding=True)  # nine pairs in 80 columns
-    for pair in columns:
-        table.add_column(Text(pretty(pair).replace(" · ", "\n")), justify="center")
+    pairs = (Column(pretty(pair).replace(" · ", "\n"), align="center") for pair in columns)
+    paper = Column("paper", align="left")
+    table = Table("claim", paper, *pairs, pad_edge=False, collapse_padding=True)  # nine pairs in 80 columns
     for row in rows_of(findings):
-        table.add_row(Text(row["claim"].name), row["paper"], *(_cell(row["pairs"].get(pair)) for pair in columns))
+        table.add(row["claim"].name, row["paper"], *(_cell(row["pairs"].get(pair)) for pair in columns))
     console.print(Text("What was found", style="bold"))
     console.print(table)
     console.print(

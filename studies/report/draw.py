@@ -17,7 +17,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rftlab.shared.files import write_file
+from rftlab.shared.plumbing.files import write_file
+from rftlab.studies.console.table import write_numbers
 from rftlab.studies.report.chart import (
     LINEAR_BELOW,
     Chart,
@@ -29,7 +30,6 @@ from rftlab.studies.report.chart import (
     ResolvedAxis,
     resolve,
 )
-from rftlab.studies.report.numbers import write_numbers
 
 DPI = 160
 _LOOK = {

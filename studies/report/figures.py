@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from rftlab.shared.curve import SPLITS
-from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.data.results.stats import t_errors
 from rftlab.studies.report.chart import (
     BAND,
     DASHES,
@@ -34,7 +34,6 @@ from rftlab.studies.report.chart import (
     rates,
     shades,
 )
-from rftlab.studies.results.stats import CONFIDENCE
 
 OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")
 _CELL = ["pair", "split", "cell"]
@@ -75,7 +74,7 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
     long = ordered.melt(id_vars=["pair", "cell", "round"], value_vars=list(SPLITS), var_name="split")
     means = long.groupby([*_CELL, "round"])["value"].agg(["mean", "std", "count"]).reset_index()
     seeds = means["count"]
-    half = stdtrit(np.maximum(seeds - 1, 1), 0.5 + CONFIDENCE / 2) * means.pop("std") / np.sqrt(seeds)
+    half = t_errors(np.maximum(seeds - 1, 1)) * means.pop("std") / np.sqrt(seeds)
     means = means.assign(low=means["mean"] - half, high=means["mean"] + half, seeds=means.pop("count"))
     return means[means["seeds"] == means.groupby(_CELL)["seeds"].transform("max")]
 

@@ -1,11 +1,11 @@
 """The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a
 summary for the terminal.
 
-curves      one row per run and evaluation: columns of rftlab.studies.runs.runner.Results; a run that diverged has fewer
-            rows
+curves      one row per run and evaluation: columns of
+            rftlab.studies.data.runs.runner.Results; a run that diverged has fewer rows
 endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where
             undefined; the base model has the experiment and cell 'base'
-findings    those of rftlab.studies.results.claims.judge
+findings    those of rftlab.studies.data.results.claims.judge
 """
 
 import hashlib
@@ -22,12 +22,18 @@ from markupsafe import Markup
 from rich.console import Console
 from rich.text import Text
 
-from rftlab.shared.callbacks import noop
 from rftlab.shared.curve import SPLITS
-from rftlab.shared.files import write_file
-from rftlab.shared.folders import folder_below
-from rftlab.studies.paper.experiments import BASELINE, Experiment, label
-from rftlab.studies.paper.pairs import Level
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.console.table import write_numbers
+from rftlab.studies.data.paper.experiments import BASELINE, Experiment, label
+from rftlab.studies.data.paper.pairs import Level
+from rftlab.studies.data.results.claims import SAME
+from rftlab.studies.data.results.endpoints import agreement
+from rftlab.studies.data.results.gains import gains
+from rftlab.studies.data.results.language import PHASES, costs, has_costs
+from rftlab.studies.data.results.verdicts import FAILS, MORE, ClaimFinding
 from rftlab.studies.report import figures
 from rftlab.studies.report.chart import Drawn
 from rftlab.studies.report.choose import WIDE, Advice, advice_of
@@ -50,13 +56,7 @@ from rftlab.studies.report.claims import (
 from rftlab.studies.report.claims import rows_of as claim_rows
 from rftlab.studies.report.draw import save
 from rftlab.studies.report.figures import by_dataset, pretty, rows_of
-from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.report.svg import svg_of
-from rftlab.studies.results.claims import SAME
-from rftlab.studies.results.endpoints import agreement
-from rftlab.studies.results.gains import gains
-from rftlab.studies.results.language import PHASES, costs, has_costs
-from rftlab.studies.results.verdicts import FAILS, MORE, ClaimFinding
 
 LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}
 SAMPLES = {"gsm8k": "in-sample", "math": "in-sample"}
@@ -65,7 +65,7 @@ FITTED = "The simulator's parameters were fitted to these published numbers, so 
 FLOOR = "95% intervals are over seeds, and not corrected for the number of claims."
 FAR = 0.05
 """Differences to the paper above this are marked in the tables."""
-TEMPLATES = Path(__file__).parents[1] / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 Plan = Callable[[], Drawn]
 """A figure that is still to be drawn."""
 

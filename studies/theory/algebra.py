@@ -6,7 +6,7 @@ from scipy.special import beta
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
 from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, sampled
 from rftlab.studies.theory.models import (

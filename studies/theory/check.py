@@ -22,6 +22,8 @@ Z_LIMIT, LARGEST_ERROR = 4.0, 0.01
 """A Monte Carlo mean may be this many standard errors off, and its standard error at most this part of the value."""
 SLOPE_BAND = 0.03
 """The interval of a measured exponent must lie within this of the theory's."""
+ROUNDING = 1e-12
+"""Quantities that are compared are of order 1; what is smaller than this comes from rounding."""
 ONE_SIDED = 3.0902
 """Standard normal quantile of 99.9%."""
 
@@ -70,11 +72,11 @@ def rate(name: str, expected: float, slope: float, low: float, high: float) -> M
 
 
 def positive(name: str, mean: float, error: float = 0.0) -> MeasuredValue:
-    """The claim that a quantity is above 0, by a one-sided 99.9% interval; error 0 where it is exact."""
+    """The claim that a quantity is above 0, by a one-sided 99.9% interval; error 0 where it is exact. A difference that
+    is 0 but for rounding (ROUNDING) is not above 0."""
     low, high = mean - ONE_SIDED * error, mean + ONE_SIDED * error
-    return MeasuredValue(
-        name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE, is_bound=True
-    )
+    verdict = PASS if low > ROUNDING else FAIL if high <= ROUNDING else INCONCLUSIVE
+    return MeasuredValue(name, 0.0, mean, low, high, verdict, is_bound=True)
 
 
 def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int = 200) -> tuple[float, float, float]:

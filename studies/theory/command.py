@@ -9,13 +9,12 @@ from typing import Literal, NamedTuple
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import check as require
-from rftlab.studies.console.bar import Bar
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import check as require
+from rftlab.studies.console.table import Table
+from rftlab.studies.data.runs.progress import Bar
 from rftlab.studies.theory import GROUPS
 from rftlab.studies.theory.check import (
     FAIL,
@@ -130,10 +129,7 @@ def counts_of(results: list[Result]) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(columns[0]))
-    for column in columns:
-        table.add_column(column)
-    return table
+    return Table(*columns, align="left", box=SIMPLE, padding=(0, 2, 0, 0), pad_edge=False)
 
 
 def _head(result: Result, colours: dict[str, str], text: str) -> Text:
@@ -159,15 +155,15 @@ def _show_check(console: Console, result: Result, whole: bool) -> None:
         console.print(Padding(line, (0, 0, 0, 4)))
     table = _table("compared", "expected", "measured", "95% interval", "verdict")
     for c in shown:
-        table.add_row(
-            Text(c.name),
+        table.add(
+            c.name,
             expected_text(c),
             number(c.measured),
             Text(interval_text(c), style="dim"),
             Text(c.verdict, style=COLOURS[c.verdict]),
         )
     if len(shown) < len(result.comparisons):
-        table.add_row(Text(f"and {len(result.comparisons) - len(shown)} more", style="dim"))
+        table.add(Text(f"and {len(result.comparisons) - len(shown)} more", style="dim"))
     console.print(Padding(table, (0, 0, 0, 4)))
 
 
@@ -178,21 +174,13 @@ def _mutant_table(results: list[Result]) -> Table:
         c = headline(result)
         numbers = (Text(c.name), expected_text(c), number(c.measured)) if c else ("", "", "")
         text = Text(result.check.mutants[result.mutant - 1].text)
-        table.add_row(result.check.id, text, *numbers, Text(result.verdict, style=CAUGHT[result.verdict]))
+        table.add(result.check.id, text, *numbers, Text(result.verdict, style=CAUGHT[result.verdict]))
     return table
 
 
 def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool) -> list[Result]:
     """Run checks under a bar with the time left, which vanishes at the end."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("time left"),
-        TimeRemainingColumn(),
-    )
-    with Bar(console, quiet, *columns) as bar:
+    with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
 
         def tell(check: Check, done: bool) -> None:

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.world import Contexts
-from rftlab.studies.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
+from rftlab.studies.data.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
 from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, estimated, exact, positive, sampled
 from rftlab.studies.theory.learners import RAW, Learners, two_arms
 

@@ -19,7 +19,7 @@ from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.environments import tabular_world

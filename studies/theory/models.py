@@ -17,7 +17,7 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Reinforce, Surrogate
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
 
 REINFORCE = Reinforce()

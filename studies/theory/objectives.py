@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
-from rftlab.studies.cards import preset
 from rftlab.studies.theory.algebra import FOUR_ARMS
 from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, sampled
 from rftlab.studies.theory.models import (

@@ -165,7 +165,7 @@ def _drawn(folder: Path | None) -> list[dict]:
 
 
 def _template():
-    folder = Path(__file__).parents[1] / "templates"
+    folder = Path(__file__).parents[1] / "report" / "templates"
     environment = Environment(
         autoescape=True,
         loader=FileSystemLoader(folder),

@@ -7,7 +7,7 @@ the mean of the last w visits before the current one.
 import numpy as np
 
 from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, rate, sampled
 from rftlab.studies.theory.models import (

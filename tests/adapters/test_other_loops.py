@@ -14,10 +14,9 @@ if not find_spec("torch"):
 
 import torch
 
-from rftlab.shared.errors import UserError
-from rftlab.studies import losses
-from rftlab.studies.adapters import prime_rl, slime, tinker
-from rftlab.studies.cards import preset
+from rftlab.shared.cards import preset
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.integrations import losses, prime_rl, slime, tinker
 
 LENGTHS = (3, 5, 1, 4)
 REWARDS = [[1.0, 0.0], [0.0, 0.5]]

@@ -13,11 +13,11 @@ import torch
 
 from rftlab.llm.training.objective import objective
 from rftlab.shared.aggregation import shares
+from rftlab.shared.cards import preset
 from rftlab.shared.config.surrogate import Cispo, Clip
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.prepare import batch_from_advantages
-from rftlab.studies.cards import preset
-from rftlab.studies.logs import read_collection, read_logs
+from rftlab.studies.readers import read_collection, read_logs
 from tests.support.trainer.tiny_trl import GROUPS, K, KeepCurve, forward, seen_reward, trainer_of
 
 pytestmark = pytest.mark.filterwarnings("default")

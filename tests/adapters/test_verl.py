@@ -21,8 +21,8 @@ from verl.workers.config import ActorConfig
 from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.cards import CARDS, preset
+from rftlab.shared.cards import CARDS, preset
+from rftlab.shared.plumbing.errors import UserError
 
 RUNNABLE = [name for name, card in CARDS.items() if card.estimator is not None]
 GIVEN = [name for name in RUNNABLE if preset(name).advantage.given]

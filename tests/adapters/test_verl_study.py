@@ -21,15 +21,15 @@ from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from rftlab.llm.config import LoRA, config_of
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
-from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl.files import write_pair
-from rftlab.studies.backend.verl.settings import refused, settings_of
-from rftlab.studies.cards import preset
-from rftlab.studies.logs.designs import design_of, ours
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.runs.points import Point, points_of
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.integrations.cluster import Cluster
+from rftlab.studies.integrations.verl_study.files import write_pair
+from rftlab.studies.integrations.verl_study.settings import refused, settings_of
+from rftlab.studies.readers.designs import design_of, ours
 
 PAIR, CLUSTER = "smollm2-words", Cluster(2, 4, 2, model="/models/smollm2")
 START = CLUSTER.changed(start_at(PAIR, "llm"))

@@ -12,19 +12,19 @@ from rftlab.llm.budget.duration import Assumed, duration_of
 from rftlab.llm.budget.footprint import memory_of
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.shared.config.surrogate import Reinforce
-from rftlab.shared.errors import UserError
-from rftlab.studies.advise.engines import EngineSettings, engine_flags
-from rftlab.studies.advise.evidence import NOTHING, AdviceEvidence, DesignScore, evidence_of, key_of, score_of
-from rftlab.studies.advise.fleet import SHARDED, fleet_of, least_gpus, link_of, planned_on, sharded
-from rftlab.studies.advise.models import shape_named, shape_of_size
-from rftlab.studies.advise.rank import first_runs, option_of, ranked
-from rftlab.studies.advise.runs import designs_named, run_of
-from rftlab.studies.logs.config_file import read_config
-from rftlab.studies.logs.designs import design_of
-from rftlab.studies.logs.run import ImportedRun, KnownDesign
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.pilot.grid import CELLS
-from rftlab.studies.signal.signal import beta_of, silent_share
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
+from rftlab.studies.forecast.advise.evidence import NOTHING, AdviceEvidence, DesignScore, evidence_of, key_of, score_of
+from rftlab.studies.forecast.advise.fleet import SHARDED, fleet_of, least_gpus, link_of, planned_on, sharded
+from rftlab.studies.forecast.advise.models import shape_named, shape_of_size
+from rftlab.studies.forecast.advise.rank import first_runs, option_of, ranked
+from rftlab.studies.forecast.advise.runs import designs_named, run_of
+from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.signal.signal import beta_of, silent_share
+from rftlab.studies.readers.config_file import read_config
+from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.run import ImportedRun, KnownDesign
+from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
 from tests.support.machine.here import rftlab
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs.run import ImportedRun, KnownDesign
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.results.evalstats import power, seeds_needed
-from rftlab.studies.signal.power import (
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.data.results.evalstats import power, seeds_needed
+from rftlab.studies.forecast.signal.power import (
     checked_questions,
     compared,
     questions_needed,
@@ -19,7 +17,9 @@ from rftlab.studies.signal.power import (
     sigma_of_difference,
     smallest_difference,
 )
-from rftlab.studies.signal.repeats import final_score, pooled_sigma, repeats_of
+from rftlab.studies.forecast.signal.repeats import final_score, pooled_sigma, repeats_of
+from rftlab.studies.readers.run import ImportedRun, KnownDesign
+from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
 from tests.support.machine.here import rftlab
 

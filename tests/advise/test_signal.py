@@ -10,10 +10,10 @@ from scipy.special import beta as beta_function
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.effective_batch import effective_batch
-from rftlab.shared.errors import UserError
-from rftlab.studies.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
-from rftlab.studies.pilot.store import shipped_base
-from rftlab.studies.signal.signal import (
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
+from rftlab.studies.forecast.pilot.store import shipped_base
+from rftlab.studies.forecast.signal.signal import (
     beta_of,
     counted_share,
     exactly,
@@ -22,7 +22,7 @@ from rftlab.studies.signal.signal import (
     silent_share,
     tries_of,
 )
-from rftlab.studies.signal.source import MeasuredRates, fitted, of_pilot, read_rates
+from rftlab.studies.forecast.signal.source import MeasuredRates, fitted, of_pilot, read_rates
 from rftlab.studies.theory.algebra import silent_chance
 from rftlab.studies.theory.models import beta_rates
 from tests.support.machine.here import rftlab

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
-from rftlab.studies.advise import as_trl, as_verl
-from rftlab.studies.advise.engines import EngineSettings, engine_flags
-from rftlab.studies.advise.models import REAL, shape_named
-from rftlab.studies.advise.start import changes_of, start_of
-from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
-from rftlab.studies.logs.designs import design_of
-from rftlab.studies.logs.designs.values import Reader
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.advise import as_trl, as_verl
+from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
+from rftlab.studies.forecast.advise.models import REAL, shape_named
+from rftlab.studies.forecast.advise.start import changes_of, start_of
+from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs.values import Reader
 from tests.support.machine.here import rftlab
 
 NAMES = sorted(name for name in SHIPPED if name in PRESETS)

@@ -19,8 +19,8 @@ from rftlab.shared.design import Design
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.diagnose import CHECKS, Finding
-from rftlab.studies.diagnose.observed import observe
+from rftlab.studies.analysis.diagnose import CHECKS, Finding
+from rftlab.studies.analysis.diagnose.observed import observe
 from tests.support.logs.formats import runs_folder
 
 

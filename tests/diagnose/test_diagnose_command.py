@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.run import simulate
-from rftlab.studies.cards import preset
-from rftlab.studies.diagnose import CHECKS
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import Point
+from rftlab.studies.analysis.diagnose import CHECKS
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.readers.store import write_collection
 from tests.support.docs.pages import run_page
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import LOGS

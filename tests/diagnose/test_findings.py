@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rftlab.studies.diagnose import CHECKS, THRESHOLDS, diagnose
-from rftlab.studies.diagnose.finding import ORDER
-from rftlab.studies.diagnose.observed import observe
-from rftlab.studies.diagnose.progress import gain_of, longer
+from rftlab.studies.analysis.diagnose import CHECKS, THRESHOLDS, diagnose
+from rftlab.studies.analysis.diagnose.finding import ORDER
+from rftlab.studies.analysis.diagnose.observed import observe
+from rftlab.studies.analysis.diagnose.progress import gain_of, longer
 from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, piece_of, towards
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rftlab.studies.diagnose import outlook as module
-from rftlab.studies.diagnose.observed import Line
-from rftlab.studies.diagnose.outlook import Outlook, outlook, shapes
-from rftlab.studies.diagnose.progress import longer
+from rftlab.studies.analysis.diagnose import outlook as module
+from rftlab.studies.analysis.diagnose.observed import Line
+from rftlab.studies.analysis.diagnose.outlook import Outlook, outlook, shapes
+from rftlab.studies.analysis.diagnose.progress import longer
 
 
 def line(values, metric="reward_mean"):

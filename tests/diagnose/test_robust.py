@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rftlab.studies.diagnose.evaluation import visible
-from rftlab.studies.diagnose.levels import _error, _of_median, fall_of, lasting_fall
-from rftlab.studies.diagnose.observed import Line
-from rftlab.studies.diagnose.progress import gain_of, longer
-from rftlab.studies.diagnose.robust import noise, smooth, trend
+from rftlab.studies.analysis.diagnose.evaluation import visible
+from rftlab.studies.analysis.diagnose.levels import _error, _of_median, fall_of, lasting_fall
+from rftlab.studies.analysis.diagnose.observed import Line
+from rftlab.studies.analysis.diagnose.progress import gain_of, longer
+from rftlab.studies.analysis.diagnose.robust import noise, smooth, trend
 
 
 def line(values, count=np.nan):

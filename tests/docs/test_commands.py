@@ -7,8 +7,8 @@ from io import StringIO
 
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.cli.commands import _parse
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.cli.commands import parse
 from tests.support.docs.command_lines import Line, lines_of, words_of
 from tests.support.docs.notebooks import notebooks, page_of
 from tests.support.docs.pages import run_page
@@ -32,7 +32,7 @@ def refused(arguments: list[str]) -> str:
     printed = StringIO()
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
-            _parse(without_files(arguments))
+            parse(without_files(arguments))
     except UserError as error:
         return str(error)
     except SystemExit as end:
@@ -58,11 +58,11 @@ def test_every_command_of_a_page_can_be_parsed(path):
 
 
 def test_commands_are_found_wherever_they_stand():
-    blocks = "    rftlab run batch    # why\n\n```sh\n.venv/bin/rftlab doctor | tail\n```\n"
+    blocks = "    rftlab run batch    # why\n\n```sh\n.venv/bin/rftlab dev doctor | tail\n```\n"
     text = blocks + "text `rftlab run\ncell --rollouts 2` text\n\n```console\n$ rftlab a \\\n    b\n```\n"
     assert [(line.arguments.split(), line.number) for line in lines_of(text)] == [
         (["run", "batch"], 1),
-        (["doctor"], 4),
+        (["dev", "doctor"], 4),
         (["run", "cell", "--rollouts", "2"], 6),
         (["a", "b"], 10),
     ]

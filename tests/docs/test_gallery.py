@@ -47,7 +47,7 @@ def drawing(source: str) -> list[str]:
 
 
 def test_every_function_that_draws_has_a_picture():
-    homes = {path.parent.name: path for path in (ROOT / "studies").glob("*/figure*.py")}
+    homes = {path.parent.name: path for path in (ROOT / "studies").rglob("figure*.py")}
     assert {f"{room}/{name}" for room, path in homes.items() for name in drawing(path.read_text())} == set(SHOWN)
     text = GALLERY.read_text()
     assert [name for name, picture in SHOWN.items() if not re.search(rf"[(/]{picture}\.png\)", text)] == []

@@ -65,14 +65,15 @@ def test_the_wheel_holds_the_packages_and_what_they_read(wheel):
     assert names == wanted | {"rftlab/__init__.py", "rftlab/py.typed"}
     assert any(name.endswith(".j2") for name in names) and any(name.endswith(".parquet") for name in names)
     assert "rftlab = rftlab.studies.cli.main:main" in entry_points
-    assert "[verl.plugins]\nrftlab = rftlab.studies.adapters.verl" in entry_points
+    assert "[verl.plugins]\nrftlab = rftlab.studies.integrations.verl" in entry_points
 
 
 @pytest.mark.skipif(not find_spec("verl"), reason="needs verl, in an environment of its own: make test-verl")
 def test_verl_finds_the_plug_in_of_the_wheel(python, tmp_path):
     program = (
         "import verl, sys; from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY as known; "
-        "print(sum(name.startswith('rftlab_') for name in known), sys.modules['rftlab.studies.adapters.verl'].__file__)"
+        "plugin = sys.modules['rftlab.studies.integrations.verl']; "
+        "print(sum(name.startswith('rftlab_') for name in known), plugin.__file__)"
     )
     environment = {"VERL_USE_EXTERNAL_PLUGINS": "auto", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(

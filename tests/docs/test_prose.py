@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from rftlab.studies.compare.levels import FREE, LevelName
+from rftlab.studies.analysis.source import FREE, PairLevel
 from rftlab.studies.forecast.free import TRUST
 from tests.support.docs.pages import ROOT
 
@@ -53,5 +53,5 @@ def test_nothing_is_installed_by_a_name_that_no_registry_has():
 @pytest.mark.parametrize(("page", "row"), [("glossary.md", "| level |"), ("compare.md", "| `{}` |")])
 def test_pages_name_the_levels_that_there_are(page, row):
     lines = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("|")]
-    for level in (*get_args(LevelName), *FREE):
+    for level in (*get_args(PairLevel), *FREE):
         assert [line for line in lines if line.startswith(row.format(level)) and f"`{level}`" in line], level

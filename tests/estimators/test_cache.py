@@ -76,7 +76,7 @@ def test_edited_callee_runs(run, tmp_path):
 def test_trap_is_real(run, tmp_path):
     """Without the key, the same edit is not seen. Should numba ever see it by itself, this fails, and the key can
     go."""
-    append(tmp_path / "rftlab" / "shared" / "jit.py", ONE_FOLDER, before="CACHE_FOLDER =")
+    append(tmp_path / "rftlab" / "shared" / "plumbing" / "jit.py", ONE_FOLDER, before="CACHE_FOLDER =")
     assert run() == (7.0, 0)
     append(tmp_path / "rftlab" / "shared" / "kl.py", EDIT)
     assert run() == (7.0, 1)

@@ -10,7 +10,7 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, Reinforce, Sapo, Vespo
 from rftlab.shared.estimator import Estimator
-from tests.support.checks.derivatives import CHECKS, compiled
+from tests.support.checks.derivatives import CHECKS
 from tests.support.estimators.vectors import REAL
 
 # --- whole batches ---
@@ -21,7 +21,6 @@ def test_slopes(check):
     check(REAL)
 
 
-@compiled
 @pytest.mark.parametrize(
     "spec", [Reinforce(), Clip(dual=3.0), Cispo(), Sapo(), Dro(), Vespo()], ids=lambda spec: type(spec).__name__
 )
@@ -38,7 +37,6 @@ def test_nor_in_a_penalty(kind):
     assert np.isnan(value) and (np.isnan(slope) or kind == "k1")
 
 
-@compiled
 @pytest.mark.parametrize(
     "ratio", [Ratio("sequence"), Ratio("sequence_token"), Ratio("product")], ids=lambda ratio: ratio.level
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rftlab.shared import errors
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
@@ -23,13 +23,13 @@ from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, costs_of
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.evalstats import pass_at_k, sampling_error
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing import errors
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import Batch
 from rftlab.sim.config import Linear, Optimizer, Sampler, Tabular
-from rftlab.studies.cards import preset
 from tests.support.estimators.vectors import REAL, no_kl
 
 NAN, INF = math.nan, math.inf

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rftlab.shared.cards import PRESETS, name_of, preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.estimator import Estimator
-from rftlab.studies.cards import PRESETS, name_of, preset
 from tests.support.checks.identities import CHECKS, arguments
 from tests.support.estimators.random_batches import baseline_for, random_batch
 from tests.support.estimators.vectors import REAL

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from rftlab.shared.cards import PRESETS, preset
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.notebook import LONGEST, changed_table, polylines, table
-from rftlab.studies.cards import PRESETS, preset
+from rftlab.shared.plumbing.notebook import LONGEST, changed_table, polylines, table
 
 
 def rows(html):

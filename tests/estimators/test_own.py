@@ -17,17 +17,17 @@ import pytest
 
 import rftlab as rl
 from rftlab.shared.advantage import advantages
-from rftlab.shared.config.own import OwnAdvantage
-from rftlab.shared.own import watch
-from rftlab.shared.own.functions import function_of
-from rftlab.shared.plugins import load
-from rftlab.shared.pool import pool_of
-from rftlab.shared.source import source_sha256
+from rftlab.shared.cards import CARDS, SHIPPED
+from rftlab.shared.cards.card import Card
+from rftlab.shared.config.custom import OwnAdvantage
+from rftlab.shared.custom import watch
+from rftlab.shared.custom.functions import function_of
+from rftlab.shared.plumbing.plugins import load
+from rftlab.shared.plumbing.pool import pool_of
+from rftlab.shared.plumbing.source import source_sha256
 from rftlab.sim.environments import build
-from rftlab.studies.cards import CARDS, SHIPPED
-from rftlab.studies.cards.card import Card
-from rftlab.studies.cards.show import show
-from rftlab.studies.runs.points import Point
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.estimators.show import show
 from tests.support.estimators.own_cards import shipped_alone  # noqa: F401
 from tests.support.estimators.vectors import ROOT
 
@@ -352,9 +352,9 @@ def test_a_function_may_use_another_estimator():
 
 def test_a_slow_run_says_by_how_much_and_what_to_do(monkeypatch, capfd):
     """Once for each function, and not of those that are fast already."""
-    monkeypatch.setattr("rftlab.shared.own.pace.ENOUGH", 0.0)
-    monkeypatch.setattr("rftlab.shared.own.pace.TIMES", 1.0)
-    monkeypatch.setattr("rftlab.shared.own.pace._said", set())
+    monkeypatch.setattr("rftlab.shared.custom.pace.ENOUGH", 0.0)
+    monkeypatch.setattr("rftlab.shared.custom.pace.TIMES", 1.0)
+    monkeypatch.setattr("rftlab.shared.custom.pace._said", set())
     rl.advantage("each")(middle)
     rl.advantage("stacked", batched=True)(middle)
     rl.advantage("compiled")(numba.njit(centred))
@@ -366,15 +366,15 @@ def test_a_slow_run_says_by_how_much_and_what_to_do(monkeypatch, capfd):
 
 
 def test_a_run_that_is_not_slow_says_nothing(monkeypatch, capfd):
-    monkeypatch.setattr("rftlab.shared.own.pace.ENOUGH", 0.0)
-    monkeypatch.setattr("rftlab.shared.own.pace.TIMES", 1e6)
+    monkeypatch.setattr("rftlab.shared.custom.pace.ENOUGH", 0.0)
+    monkeypatch.setattr("rftlab.shared.custom.pace.TIMES", 1e6)
     rl.advantage("each")(middle)
     curve(rl.preset("each"))
     assert "as long" not in capfd.readouterr().err
 
 
 def test_a_slow_function_is_told_so(monkeypatch):
-    monkeypatch.setattr("rftlab.shared.own.functions.LIMIT", 0.01)
+    monkeypatch.setattr("rftlab.shared.custom.functions.LIMIT", 0.01)
     rl.advantage("slow")(sleeps)
     with pytest.raises(rl.UserError, match="advantage slow: took 0 seconds; allowed: 0 for a batch"):
         prepared(rl.preset("slow"))
@@ -390,8 +390,8 @@ def stuck(rewards):
 
 def test_a_function_that_does_not_come_back_is_named_once(monkeypatch):
     said = []
-    monkeypatch.setattr("rftlab.shared.own.watch.PATIENCE", 0.1)
-    monkeypatch.setattr("rftlab.shared.own.watch._do", lambda line: [said.append(line), HEARD.set()])
+    monkeypatch.setattr("rftlab.shared.custom.watch.PATIENCE", 0.1)
+    monkeypatch.setattr("rftlab.shared.custom.watch._do", lambda line: [said.append(line), HEARD.set()])
     for name, function in (("quick", centred), ("stuck", stuck)):
         rl.advantage(name)(function)
         prepared(rl.preset(name))
@@ -411,7 +411,7 @@ def test_the_command_line_ends_where_a_function_does_not_come_back(tmp_path):
         """
 import time
 import rftlab as rl
-from rftlab.shared.own import watch
+from rftlab.shared.custom import watch
 
 watch.PATIENCE = 0.5
 
@@ -660,12 +660,12 @@ def test_a_process_of_its_own_gives_the_same_name(tmp_path):
     """A run of a language model is named in one process and trained in another, which reads the files when it must."""
     (tmp_path / "mine.py").write_text(FILE)
     first = (
-        "import pickle, pathlib, rftlab as rl; from rftlab.shared.plugins import name_plugins; "
-        "name_plugins([pathlib.Path('mine.py')]); from rftlab.studies.cards import name_of; e = rl.preset('filed'); "
+        "import pickle, pathlib, rftlab as rl; from rftlab.shared.plumbing.plugins import name_plugins; "
+        "name_plugins([pathlib.Path('mine.py')]); from rftlab.shared.cards import name_of; e = rl.preset('filed'); "
         "pathlib.Path('e').write_bytes(pickle.dumps(e)); print(name_of(e))"
     )
     second = (
-        "import pickle, pathlib; from rftlab.studies.cards import name_of; "
+        "import pickle, pathlib; from rftlab.shared.cards import name_of; "
         "print(name_of(pickle.loads(pathlib.Path('e').read_bytes())))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RFTLAB_PLUGINS": ""}

@@ -10,7 +10,7 @@ import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config import advantage, aggregation, correction, kl, mask, ratio
 from rftlab.shared.objective import apply_mask
-from rftlab.shared.pool import pool_of
+from rftlab.shared.plumbing.pool import pool_of
 from rftlab.sim.environments import build
 from tests.support.estimators.random_batches import baseline_for, random_batch
 from tests.support.estimators.unknown import CASES, CHOICES, planted

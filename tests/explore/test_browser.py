@@ -6,7 +6,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from rftlab.studies.cards import CARDS
+from rftlab.shared.cards import CARDS
 from rftlab.studies.explore.helptext import help_of
 from rftlab.studies.explore.knobs import KNOBS
 from rftlab.studies.explore.scene import Scene, tidy, to_address

@@ -6,19 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.errors import UserError
+from rftlab.shared.cards import PRESETS
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.run import parse_run
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import pairs_at, start_at
 from rftlab.studies.explore.choices import Choices, from_query, own_value, simulation_of, to_query
 from rftlab.studies.explore.copy_as import FORMS, command_of, python_of, text_as
 from rftlab.studies.explore.helptext import sentences_of
 from rftlab.studies.explore.knobs import BY_NAME, KNOBS
 from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
 from rftlab.studies.explore.scene import LONGEST, MOST_PINS, Pin, Scene, from_address, restored, to_address
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import pairs_at, start_at
 from tests.explore.hostile import HOSTILE
 
 QUERIES = (

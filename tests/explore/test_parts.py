@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.curve import Curve
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.environments import build, tabular_world
 from rftlab.sim.run import simulate
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS
+from rftlab.studies.data.paper.published import published
+from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.explore import jobs
 from rftlab.studies.explore.chart import DARK, LIGHT, ChartView, ShownCurve, curve_chart, short
 from rftlab.studies.explore.choices import Choices, from_query, simulation_of
@@ -23,9 +26,6 @@ from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, col
 from rftlab.studies.explore.jobs import Bench, Job
 from rftlab.studies.explore.measures import cost_of, groups_of, signal_of
 from rftlab.studies.explore.real import MOST, PUBLIC, real_runs, sources_in
-from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS
-from rftlab.studies.paper.published import published
-from rftlab.studies.results.reference import shipped
 from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import until
 

@@ -6,17 +6,17 @@ import shutil
 import numpy as np
 import pytest
 
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
-from rftlab.studies.cards import preset
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.data.runs import store
 from rftlab.studies.explore import starts
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.copy_as import command_of, python_of, text_as
 from rftlab.studies.explore.real import real_runs, sources_in
 from rftlab.studies.forecast.posterior import calibrated
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.runs import store
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.store import write_collection
 from tests.explore.hostile import HOSTILE
 from tests.support.stores import points, run_all
 from tests.support.worlds.planted import planted

@@ -5,6 +5,7 @@ from math import inf, sqrt
 
 import pytest
 
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import (
@@ -20,8 +21,7 @@ from rftlab.shared.effective_batch import (
     plain_batch,
     time_per_round,
 )
-from rftlab.shared.errors import UserError
-from rftlab.studies.cards import preset
+from rftlab.shared.plumbing.errors import UserError
 
 GRPO, RAW = preset("paper_text"), preset("minimalist")
 NOISE = NoiseRatios(0.08, 0.5)

@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, effective_batch, time_per_round
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.cards import preset
-from rftlab.studies.law.curve import VAGUE, KnownRun, drawn, fit_curve, forecast, learnt
-from rftlab.studies.law.levels import RankedPair, language_pairs, public_pairs
-from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
-from rftlab.studies.law.score import forecast_errors, rank, regret, score, taus
-from rftlab.studies.law.simulated import noise_of
-from rftlab.studies.paper.experiments import label
-from rftlab.studies.pilot.grid import CELLS
-from rftlab.studies.pilot.pilot import Gradient
-from rftlab.studies.pilot.store import shipped_base
+from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, drawn, fit_curve, forecast, learnt
+from rftlab.studies.forecast.law.levels import RankedPair, language_pairs, public_pairs
+from rftlab.studies.forecast.law.noise import MeasuredNoise, measured, of_base
+from rftlab.studies.forecast.law.score import forecast_errors, rank, regret, score, taus
+from rftlab.studies.forecast.law.simulated import noise_of
+from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.pilot import Gradient
+from rftlab.studies.forecast.pilot.store import shipped_base
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 SMALL, LARGE = Design(32, 1, estimator=preset("minimalist")), Design(64, 8, estimator=preset("paper_text"))

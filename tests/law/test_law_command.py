@@ -1,12 +1,12 @@
-"""`rftlab law`: what it prints, what it refuses."""
+"""`rftlab dev law`: what it prints, what it refuses."""
 
 import pytest
 from rich.console import Console
 
-from rftlab.studies.law import run
-from rftlab.studies.pilot.pilot import pilot_from
-from rftlab.studies.pilot.store import file_of, shipped_base, write
-from rftlab.studies.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.forecast.law import run
+from rftlab.studies.forecast.pilot.pilot import pilot_from
+from rftlab.studies.forecast.pilot.store import file_of, shipped_base, write
 from tests.support.machine.here import rftlab
 
 BAD = [
@@ -26,18 +26,18 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "line"), BAD, ids=lambda value: str(value)[:30])
 def test_bad_input_is_one_line(arguments, line):
-    status, text = rftlab("law", *arguments)
+    status, text = rftlab("dev", "law", *arguments)
     assert status == 2 and text.startswith(f"rftlab: {line}") and text.count("\n") == 1
 
 
 def test_the_split_of_a_round():
-    _, text = rftlab("law", "--r", 0.04, "--cost.prompt", 4, "--budget", 280)
+    _, text = rftlab("dev", "law", "--r", 0.04, "--cost.prompt", 4, "--budget", 280)
     rows = [line.split() for line in text.splitlines()]
     assert ["raw", "reward", "10.00", "20", "10", "142.9", "280"] in rows
 
 
 def test_a_measured_pair():
-    _, text = rftlab("law", "--pair", "tiny-mod97")
+    _, text = rftlab("dev", "law", "--pair", "tiny-mod97")
     assert text.startswith("half way through the baseline's run, from the pilot's gradients: r = 0.1727 ± 0.07")
     assert "counts as 1" in text
     rows = [line.split() for line in text.splitlines()]
@@ -63,7 +63,7 @@ def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
     noisy = pilot.base.raw._replace(between=4 * pilot.base.raw.between)
     place = file_of(tmp_path, "tiny-mod97")
     write(place, pilot._replace(base=pilot.base._replace(raw=noisy, ratios=None, midway=None)), {})
-    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
     assert (
         status == 0
         and text.startswith("base model, ")
@@ -71,8 +71,8 @@ def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
         and "forecast after 600 rounds from 32x1 raw, 32x8" in text
     )
     write(place, pilot._replace(runs=()), {})
-    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
     assert status == 0 and "r = 0.1727" in text and "forecast" not in text and "1x256" in text
     place.write_text(place.read_text()[:-40])
-    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
     assert status == 2 and text.count("\n") == 1 and "damaged" in text

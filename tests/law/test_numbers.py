@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-import rftlab.studies.law.score as scoring
+import rftlab.studies.forecast.law.score as scoring
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
-from rftlab.studies.law.curve import (
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.law.curve import (
     DRAWS,
     NOISE,
     WORLDS,
@@ -19,9 +19,9 @@ from rftlab.studies.law.curve import (
     forecast,
     learnt,
 )
-from rftlab.studies.law.levels import RankedPair
-from rftlab.studies.law.noise import MeasuredNoise
-from rftlab.studies.law.score import forecast_errors
+from rftlab.studies.forecast.law.levels import RankedPair
+from rftlab.studies.forecast.law.noise import MeasuredNoise
+from rftlab.studies.forecast.law.score import forecast_errors
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rftlab.llm.tracking import tracker_of
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
 from rftlab.studies.cli.train import Train, parse_train
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401

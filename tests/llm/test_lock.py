@@ -9,7 +9,7 @@ import pytest
 
 import rftlab.llm.lock
 from rftlab.llm.lock import Busy, locked
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.locks import HOLDER
 

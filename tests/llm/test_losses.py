@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 import rftlab as rl
 from rftlab.llm.losses.credit import on_cpu
 from rftlab.shared.advantage import advantages
+from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip
-from rftlab.shared.pool import pool_of
+from rftlab.shared.plumbing.pool import pool_of
 from rftlab.shared.prepare import shaped_rewards
-from rftlab.studies.cards import PRESETS
 from tests.support.checks import naive, naive_objective
 from tests.support.docs.pages import run_page
 from tests.support.estimators.random_batches import binary, random_batch, random_estimator, random_kl

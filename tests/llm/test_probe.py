@@ -19,17 +19,17 @@ from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, numbered, p
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
-from rftlab.shared.errors import UserError
-from rftlab.studies.paper.pairs import PAIRS, Pair
-from rftlab.studies.pilot import processes
-from rftlab.studies.pilot import run as pilot_run
-from rftlab.studies.pilot import store as pilot_store
-from rftlab.studies.pilot.noise import analysed
-from rftlab.studies.pilot.pilot import Base, pilot_from
-from rftlab.studies.pilot.run import base_from, headroom_of, pilot, wanted
-from rftlab.studies.pilot.store import file_of, read_pilot
-from rftlab.studies.runs import store
-from rftlab.studies.runs.runner import collect
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.data.paper.pairs import PAIRS, Pair
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.forecast.pilot import processes
+from rftlab.studies.forecast.pilot import run as pilot_run
+from rftlab.studies.forecast.pilot import store as pilot_store
+from rftlab.studies.forecast.pilot.noise import analysed
+from rftlab.studies.forecast.pilot.pilot import Base, pilot_from
+from rftlab.studies.forecast.pilot.run import base_from, headroom_of, pilot, wanted
+from rftlab.studies.forecast.pilot.store import file_of, read_pilot
 from tests.support.trainer.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 

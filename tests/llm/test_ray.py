@@ -17,14 +17,14 @@ import pytest
 
 from rftlab.llm.config import Model
 from rftlab.llm.lock import LOCK
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.jit import CACHE_FOLDER
-from rftlab.studies.runs import ray_runner, store
-from rftlab.studies.runs.llm_runner import run_llm_points
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.ray_runner import Unshared, check_ray, needs, run_on_ray
-from rftlab.studies.runs.runner import StudyCallbacks, collect, run_points
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.jit import CACHE_FOLDER
+from rftlab.studies.data.runs import ray_runner, store
+from rftlab.studies.data.runs.llm_runner import run_llm_points
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.ray_runner import Unshared, check_ray, needs, run_on_ray
+from rftlab.studies.data.runs.runner import StudyCallbacks, collect, run_points
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.processes import hear_interrupts
 from tests.support.stores import point_of as simulated

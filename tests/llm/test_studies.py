@@ -18,14 +18,14 @@ from rftlab.llm.lock import locked
 from rftlab.llm.rewards.load import VARIABLE
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import Curve, curve_of
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.execute.train_model import show_curve
 from rftlab.studies.cli.run import parse_run
-from rftlab.studies.runs import store
-from rftlab.studies.runs.llm_runner import run_llm_points, train_point
-from rftlab.studies.runs.points import Point, points_of
-from rftlab.studies.runs.runner import StudyCallbacks, collect, split
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.llm_runner import run_llm_points, train_point
+from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.data.runs.runner import StudyCallbacks, collect, split
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 MOVES = Estimator(entropy=0.1)

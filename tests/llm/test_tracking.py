@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rftlab.llm.tracking import tracker_of
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 COLUMNS = {"seed": 3, "round": 4, "reward": 0.5, "kl": math.nan, "test_pass_at_1": 0.25}
 DRAWN = {"reward": 0.5, "test_pass_at_1": 0.25}

@@ -24,7 +24,7 @@ from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import EVALUATION, ROLLOUT
 from rftlab.llm.train import train
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_runs import TINY, one_cache, run_of, same  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_logs
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
 from tests.support.logs.formats import said
 
 STEPS = range(1, 13)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_logs
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
 from tests.support.logs.formats import DAMAGES, LOGS, damaged, said, wrong
 
 CASES = [(kind, damage, seed) for kind in LOGS for damage in DAMAGES for seed in (0, 1)]

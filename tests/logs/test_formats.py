@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import RawRun, read_collection, read_logs
-from rftlab.studies.logs.store import name_for
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import RawRun, read_collection, read_logs
+from rftlab.studies.readers.store import name_for
 from tests.support.logs.formats import LOGS, runs_folder, said, truth_of, values, verl_log, wide_csv, wrong
 from tests.support.machine.here import rftlab
 
@@ -322,7 +322,7 @@ def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
 
     from rftlab.llm.config import config_of
     from rftlab.shared.curve import Curve
-    from rftlab.studies.paper.pairs import start_at
+    from rftlab.studies.data.paper.pairs import start_at
 
     start = start_at("tiny-mix97", "llm")
     run = replace(start, design=replace(start.design, batch_size=16, rollouts=4, minibatches=2))

@@ -12,10 +12,10 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.formats import parquet as bounds
-from rftlab.studies.logs.formats import trackio
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.formats import parquet as bounds
+from rftlab.studies.readers.formats import trackio
 from tests.support.machine.here import rftlab
 
 SIZE, SECONDS = 100_000, 90
@@ -29,8 +29,8 @@ READ_ALL = """
 import resource
 import sys
 from pathlib import Path
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_logs
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[2]),) * 2)  # of the processor, however busy the machine is
 for path in sorted(Path(sys.argv[1]).iterdir()):
     print(path.name, flush=True)

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_collection, read_logs
-from rftlab.studies.logs.store import write_collection
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_collection, read_logs
+from rftlab.studies.readers.store import write_collection
 from tests.support.logs.formats import long_csv, said, verl_log
 from tests.support.machine.here import rftlab
 
@@ -110,7 +110,7 @@ def test_texts_of_a_configuration_are_shown_and_not_obeyed(tmp_path):
 
 def test_a_reader_in_a_file_of_ones_own(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from rftlab.studies.logs import RawRun\n\n\ndef read(path):\n    run = RawRun('mine', 'mine')\n"
+        "from rftlab.studies.readers import RawRun\n\n\ndef read(path):\n    run = RawRun('mine', 'mine')\n"
         "    for step, word in enumerate(path.read_text().split()):\n        run.add('entropy', step + 1, "
         "float(word), step)\n    return run\n"
     )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rftlab.studies.logs import read_collection
+from rftlab.studies.readers import read_collection
 from tests.support.machine.here import rftlab
 
 LINES = (Path(__file__).resolve().parents[2] / "docs" / "import.md").read_text().splitlines()

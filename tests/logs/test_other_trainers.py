@@ -6,8 +6,8 @@ import sqlite3
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_logs
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
 from tests.support.logs.formats import said
 
 RAY = "\x1b[36m(MegatronTrainRayActor pid=8123)\x1b[0m "

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_collection, read_logs
-from rftlab.studies.logs.formats.tables import Columns
-from rftlab.studies.logs.store import write_collection
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_collection, read_logs
+from rftlab.studies.readers.formats.tables import Columns
+from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
 
 HEADER = "run_id,round,updates,rollouts,split,metric,value,n,task,seconds,source_step\n"

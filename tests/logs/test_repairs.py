@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_logs
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
 from tests.support.logs.formats import said
 
 
@@ -142,7 +142,7 @@ def test_what_holds_nothing_is_a_line(text, tmp_path):
 
 
 def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path):
-    from rftlab.studies.logs import KnownDesign
+    from rftlab.studies.readers import KnownDesign
 
     text = "step,entropy,group_size,num_questions,lr\n" + "".join(f"{s},0.5,8,32,1e-5\n" for s in range(1, 5))
     assert run_of(tmp_path, text).design.rollouts == 8 and run_of(tmp_path, text).design.prompts == 32

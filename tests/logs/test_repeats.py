@@ -8,12 +8,12 @@ import pickle
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.imported.groups import groups_of
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.assemble import assemble
-from rftlab.studies.logs.repeats import alone, joined
-from rftlab.studies.logs.run import KnownDesign, RawRun
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.groups import groups_of
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.assemble import assemble
+from rftlab.studies.readers.repeats import alone, joined
+from rftlab.studies.readers.run import KnownDesign, RawRun
 from tests.support.logs.formats import LOGS
 from tests.support.machine.here import rftlab
 

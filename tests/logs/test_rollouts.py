@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs import read_collection, read_logs
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.signal.source import of_imported
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.signal.source import of_imported
+from rftlab.studies.readers import read_collection, read_logs
+from rftlab.studies.readers.store import write_collection
 from tests.support.logs.formats import said
 from tests.support.machine.here import rftlab
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.logs.config_file import read_config
-from rftlab.studies.logs.designs import design_of
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers.config_file import read_config
+from rftlab.studies.readers.designs import design_of
 
 VERL = (
     "python3 -m verl.trainer.main_ppo data.train_batch_size=64 actor_rollout_ref.rollout.n={n} "

@@ -5,9 +5,9 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.config_file import read_config
-from rftlab.studies.logs.designs import design_of
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.config_file import read_config
+from rftlab.studies.readers.designs import design_of
 
 CONSOLE = "console.txt"
 """What it printed, beside its folder."""

@@ -8,7 +8,7 @@ import pytest
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.common import base_of

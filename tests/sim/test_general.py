@@ -17,8 +17,8 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.style import style_of

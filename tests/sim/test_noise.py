@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import INTERFERENCE, ROLLOUT

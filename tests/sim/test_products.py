@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.simd import LANES, aligned_zeros
 from rftlab.sim.policy.products import BLOCK, backward, places

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.lanes.random import (
     EVALUATION,
     INTERFERENCE,

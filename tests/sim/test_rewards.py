@@ -8,12 +8,12 @@ import pytest
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
-from rftlab.studies.runs.points import Point
+from rftlab.studies.data.runs.points import Point
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
 from tests.support.worlds.general import styled_run
 from tests.support.worlds.simulations import SMALL

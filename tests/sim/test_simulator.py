@@ -8,13 +8,14 @@ import pytest
 import rftlab.shared.objective
 import rftlab.sim.round.plain
 import rftlab.sim.run
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.jit import jit
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import EVALUATION, uniforms
@@ -26,7 +27,6 @@ from rftlab.sim.round.plain import CHUNK, find_logits
 from rftlab.sim.run import Plain, Stopped, batches, simulate
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_ARM
-from rftlab.studies.cards import preset
 from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of
 from tests.support.worlds.simulations import (
     CORRECT,

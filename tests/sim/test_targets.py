@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
@@ -18,7 +19,6 @@ from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET, TARGETS, target_of
 from rftlab.sim.lanes.tiles import tiles_of
 from rftlab.sim.run import simulate
-from rftlab.studies.cards import preset
 from tests.support.machine.isa import NUMBA, can_run, numpy_beyond_avx2
 
 ROOT = Path(__file__).resolve().parents[2]

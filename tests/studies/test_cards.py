@@ -20,21 +20,21 @@ from rich.console import Console
 
 from rftlab.shared.advantage import advantages
 from rftlab.shared.aggregation import shares
+from rftlab.shared.cards import CARDS, PRESETS, SHIPPED, name_of, preset
+from rftlab.shared.cards.card import all_knobs
+from rftlab.shared.cards.libraries import AGG_MODES
 from rftlab.shared.config import mask, surrogate
 from rftlab.shared.config.advantage import Advantage, GivenBaseline
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip, Dro, Reinforce
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import apply_mask, objective_and_weights
-from rftlab.shared.pool import pool_of
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.pool import pool_of
 from rftlab.shared.prepare import prepare
-from rftlab.studies.cards import CARDS, PRESETS, SHIPPED, name_of, preset
-from rftlab.studies.cards.card import all_knobs
-from rftlab.studies.cards.libraries import AGG_MODES
-from rftlab.studies.cards.show import advantage_text, command_of, show
+from rftlab.studies.estimators.show import advantage_text, command_of, show
 from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -321,9 +321,9 @@ def test_no_word_of_all_cards_is_broken_in_80_columns():
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
 def test_the_command_of_a_card_is_one_that_exists(name):
-    from rftlab.studies.cli.commands import _parse
+    from rftlab.studies.cli.commands import parse
 
-    design, card = _parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
+    design, card = parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
     assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (
         card.estimator,
         card.sampling,
@@ -341,7 +341,7 @@ def test_the_page_of_commands_counts_them():
 
 def test_cards_load_little():
     heavy = ("torch", "pandas", "matplotlib", "rftlab.sim", "rftlab.studies.theory")
-    code = f"import sys, rftlab.studies.cards.show; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, rftlab.studies.estimators.show; print([m for m in {heavy} if m in sys.modules])"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
@@ -404,7 +404,7 @@ def test_the_worked_example_works(tmp_path):
     assert [apply(diff, copy) for diff in blocks_of("diff")] == [
         "shared/config/surrogate.py",
         "shared/surrogate.py",
-        "studies/cards/ratios.py",
+        "shared/cards/ratios.py",
     ]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {
         "NUMBA_CACHE_DIR": str(tmp_path / "cache")

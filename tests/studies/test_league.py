@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.cards import CARDS
+from rftlab.shared.cards import CARDS
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.run import League, parse_run
-from rftlab.studies.league.league import entrants, findings, points_of, scores, table, verdict
-from rftlab.studies.league.rules import Rules
-from rftlab.studies.league.run import run_league
-from rftlab.studies.results.stats import interval, pooled_interval
+from rftlab.studies.data.results.stats import interval, pooled_interval
+from rftlab.studies.estimators.league.league import entrants, findings, points_of, scores, table, verdict
+from rftlab.studies.estimators.league.rules import Rules
+from rftlab.studies.estimators.league.run import run_league
 
 SMALL = Rules(pairs=("qwen-gsm8k",), seeds=2, rounds=10)
 
@@ -74,7 +74,7 @@ def test_pairs_have_seeds_of_their_own():
 
 def curves_of(pass_at_1, rollouts, budget_rules: Rules) -> pd.DataFrame:
     """Curves of every run with the same columns."""
-    from rftlab.studies.paper.experiments import label
+    from rftlab.studies.data.paper.experiments import label
 
     frames = []
     for entrant in entrants(budget_rules):

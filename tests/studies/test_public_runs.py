@@ -10,18 +10,18 @@ from rich.console import Console
 from scipy import stats
 
 from dev.public_runs import tables_of, take
-from rftlab.shared.errors import UserError
-from rftlab.studies.public import facts as known
-from rftlab.studies.public import store
-from rftlab.studies.public.axes import at, fit_sigmoid, left_out, rmse, sigmoid_at
-from rftlab.studies.public.claims import CLAIMS, find, judge_source
-from rftlab.studies.public.pictures import PICTURES
-from rftlab.studies.public.repeats import UNINTENDED, PairNoise, cell_spreads, pair_noise, single_interval
-from rftlab.studies.public.section import public_section
-from rftlab.studies.public.show import show
-from rftlab.studies.public.sources import BY_NAME, SOURCES
-from rftlab.studies.results.stats import difference_interval
-from rftlab.studies.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.public import facts as known
+from rftlab.studies.analysis.public import store
+from rftlab.studies.analysis.public.axes import at, fit_sigmoid, left_out, rmse, sigmoid_at
+from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source
+from rftlab.studies.analysis.public.pictures import PICTURES
+from rftlab.studies.analysis.public.repeats import UNINTENDED, PairNoise, cell_spreads, pair_noise, single_interval
+from rftlab.studies.analysis.public.section import public_section
+from rftlab.studies.analysis.public.show import show
+from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES
+from rftlab.studies.data.results.stats import difference_interval
+from rftlab.studies.data.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import runs_folder
 

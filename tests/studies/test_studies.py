@@ -8,15 +8,15 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.run import parse_run
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, experiment, label
-from rftlab.studies.paper.pairs import PAIRS, pair
-from rftlab.studies.paper.published import endpoints, published
-from rftlab.studies.results.claims import CLAIMS, judge
-from rftlab.studies.results.endpoints import agreement, endpoint_table, finals
-from rftlab.studies.results.stats import interval
-from rftlab.studies.results.verdicts import (
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, experiment, label
+from rftlab.studies.data.paper.pairs import PAIRS, pair
+from rftlab.studies.data.paper.published import endpoints, published
+from rftlab.studies.data.results.claims import CLAIMS, judge
+from rftlab.studies.data.results.endpoints import agreement, endpoint_table, finals
+from rftlab.studies.data.results.stats import interval
+from rftlab.studies.data.results.verdicts import (
     FAILS,
     HOLDS,
     NOT_APPLICABLE,

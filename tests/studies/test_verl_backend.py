@@ -16,26 +16,27 @@ import pytest
 from rftlab.llm.config import LLMRun, LoRA, config_of
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.subset import subset
+from rftlab.shared.cards import preset
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Sapo
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
-from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl import data as verl_data
-from rftlab.studies.backend.verl.files import design_of as written_design
-from rftlab.studies.backend.verl.files import files_of, write_pair, yaml_of
-from rftlab.studies.backend.verl.reward import compute_score
-from rftlab.studies.backend.verl.settings import refused, settings_of
-from rftlab.studies.cards import preset
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.compare.free import known_of
+from rftlab.studies.analysis.imported.groups import side_of
+from rftlab.studies.analysis.source import free_source
 from rftlab.studies.cli.commands import run as command
-from rftlab.studies.compare.free import known_of
-from rftlab.studies.imported.level import parse_imported, runs_of, side_of
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.designs import design_of, ours
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.runs.points import Point, points_of
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.integrations.cluster import Cluster
+from rftlab.studies.integrations.verl_study import data as verl_data
+from rftlab.studies.integrations.verl_study.files import design_of as written_design
+from rftlab.studies.integrations.verl_study.files import files_of, write_pair, yaml_of
+from rftlab.studies.integrations.verl_study.reward import compute_score
+from rftlab.studies.integrations.verl_study.settings import refused, settings_of
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.designs import design_of, ours
+from rftlab.studies.readers.store import write_collection
 
 PAIR, CLUSTER = "smollm2-words", Cluster(model="HuggingFaceTB/SmolLM2-135M-Instruct")
 ALL = [
@@ -295,8 +296,8 @@ def test_a_log_comes_back_as_its_cells_run(tmp_path):
     assert found["test", "pass_at_1"] == ([0, 5, 10, 15, 20], [0.0, 0.125, 0.25, 0.375, 0.5])
     assert found["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]
     write_collection(tmp_path / "results", "mine", runs)
-    one = parse_imported("imported:mine")
-    side = side_of(one, runs_of(one, tmp_path / "results"), ("test", "pass_at_1"))
+    one = free_source("imported:mine")
+    side = side_of(one, one.runs(tmp_path / "results"), ("test", "pass_at_1"))
     assert [(group.label, len(group.runs)) for group in side.groups] == [("32x1", 2), ("32x8", 1)]
 
 

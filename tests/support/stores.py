@@ -4,13 +4,13 @@ import json
 
 import pytest
 
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Simulation
-from rftlab.studies.cards import preset
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import Point, canonical
-from rftlab.studies.runs.runner import StudyCallbacks, run_points
-from rftlab.studies.runs.seal import read_sealed, sealed
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point, canonical
+from rftlab.studies.data.runs.runner import StudyCallbacks, run_points
+from rftlab.studies.data.runs.seal import read_sealed, sealed
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
 QUIET = StudyCallbacks(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)

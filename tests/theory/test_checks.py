@@ -112,6 +112,7 @@ def test_statements_that_correct_the_literature_say_so():
         (positive("x", 0.02, 0.01), INCONCLUSIVE),
         (positive("x", -0.04, 0.01), FAIL),
         (positive("x", 0.0), FAIL),
+        (positive("x", 1.1e-16), FAIL),
     ],
 )
 def test_protocol(comparison, verdict):

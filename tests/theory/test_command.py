@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 import rftlab.studies.theory.command as command
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue, estimated, exact, positive
 from rftlab.studies.theory.command import (
     expected_text,

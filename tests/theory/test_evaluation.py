@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rftlab.shared.errors import UserError
 from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
-from rftlab.studies.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.data.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
 from rftlab.studies.theory.evaluation import evaluations, normal_seeds, plug_in
 
 

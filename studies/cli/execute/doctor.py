@@ -1,16 +1,16 @@
-"""`rftlab doctor`: is this installation sound, and where does it keep things?"""
+"""`rftlab dev doctor`: is this installation sound, and where does it keep things?"""
 
 import shutil
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import reason
-from rftlab.shared.jit import CACHE_FOLDER
-from rftlab.studies.runs.about import commit, machine, versions
-from rftlab.studies.runs.runner import available_threads
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import reason
+from rftlab.shared.plumbing.jit import CACHE_FOLDER
+from rftlab.studies.console.table import Column, Table
+from rftlab.studies.data.runs.about import commit, machine, versions
+from rftlab.studies.data.runs.runner import available_threads
 
 LITTLE_DISK = 1e9
 HOME = Path(__file__).resolve().parents[2]
@@ -29,11 +29,11 @@ def examine(console: Console, results: Path) -> list[str]:
         problems.append(
             "the compile cache cannot be written: every start compiles anew (set NUMBA_CACHE_DIR to a folder that can)"
         )
-    table = Table(show_header=False, box=None, padding=(0, 2))
+    table = Table(Column("", style="bold"), "", align="left", show_header=False, padding=(0, 2))
     here = {"commit": commit(), "machine": machine(), "threads": str(available_threads()), "code": str(HOME)}
     room = {"compile cache": _cache(), "free disk": f"{free / 1e9:.1f} GB"}
     for name, value in (here | room | versions()).items():
-        table.add_row(f"[bold]{name}", value)
+        table.add(name, value)
     console.print(table)
     for problem in problems:
         console.print(f"problem: {problem}", style="red", markup=False, soft_wrap=True)

@@ -4,7 +4,6 @@ from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from rftlab.llm.budget.devices import device_of
 from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, UTILISATION, Assumed
@@ -12,13 +11,13 @@ from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import CostPlan, plan_of, smallest_change, where_it_fits
 from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import PlanFlags
-from rftlab.studies.console.tables import say
-from rftlab.studies.paper.questions import evaluated_on, questions_of
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.study import Study
+from rftlab.studies.console.table import Column, Table, say
+from rftlab.studies.data.paper.questions import evaluated_on, questions_of
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.study import Study
 
 _PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
 
@@ -95,18 +94,14 @@ def _head(console: Console, plan: CostPlan) -> None:
 
 
 def _memory_table(plan: CostPlan, what: str = "") -> Table:
-    memory, table = (
-        plan.memory,
-        Table(title=f"peak memory in GB{', ' * bool(what)}{what}", title_justify="left", box=None),
-    )
-    table.add_column("part")
-    for phase in memory.phases:
-        table.add_column(_PHASES[phase], justify="right", style="bold" if phase == memory.peak_phase else "")
+    memory = plan.memory
+    phases = (Column(_PHASES[name], style="bold" * (name == memory.peak_phase)) for name in memory.phases)
+    table = Table("part", *phases, title=f"peak memory in GB{', ' * bool(what)}{what}")
     for part in PARTS:
         values = [parts.get(part, 0.0) for parts in memory.phases.values()]
         if any(values):
-            table.add_row(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
-    table.add_row("all", *(f"{memory.total(phase) / 1e9:.2f}" for phase in memory.phases))
+            table.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+    table.add("all", *(f"{memory.total(phase) / 1e9:.2f}" for phase in memory.phases))
     return table
 
 
@@ -143,18 +138,16 @@ def _verdict(console: Console, plan: CostPlan) -> None:
 
 
 def _time_table(plan: CostPlan) -> Table:
-    duration, table = plan.duration, Table(title="tokens and time", title_justify="left", box=None)
-    for name in ("", "tokens", "seconds"):
-        table.add_column(name, justify="right" if name else "left")
+    duration, table = plan.duration, Table("", "tokens", "seconds", title="tokens and time")
     for phase, cost in duration.phases.items():
-        table.add_row(_PHASES[phase], f"{cost.tokens:,}", f"{cost.seconds:.2f}")
-    table.add_row("round", "", f"{duration.round_seconds:.2f}")
-    table.add_row("evaluation", f"{duration.evaluation.tokens:,}", f"{duration.evaluation.seconds:.2f}")
+        table.add(_PHASES[phase], f"{cost.tokens:,}", f"{cost.seconds:.2f}")
+    table.add("round", "", f"{duration.round_seconds:.2f}")
+    table.add("evaluation", f"{duration.evaluation.tokens:,}", f"{duration.evaluation.seconds:.2f}")
     whole = (
         duration.rounds * sum(cost.tokens for cost in duration.phases.values())
         + duration.evaluations * duration.evaluation.tokens
     )
-    table.add_row(
+    table.add(
         f"{duration.rounds} rounds, {duration.evaluations} evaluations",
         f"{whole:,}",
         f"{duration.seconds:.0f} ({duration.seconds / 3600:.2f} h)",
@@ -163,17 +156,12 @@ def _time_table(plan: CostPlan) -> Table:
 
 
 def _cells_table(plans: dict[str, CostPlan], left: Counter, seeds: int) -> Table:
-    table = Table(title="runs, each with its evaluations", title_justify="left", box=None)
-    for name in ("cell", "rounds", "rollouts", "tokens", "hours", "to do"):
-        table.add_column(name, justify="left" if name == "cell" else "right")
+    whole, hours = (Column(name, ",") for name in ("rollouts", "tokens")), Column("hours", ".2f")
+    table = Table("cell", "rounds", *whole, hours, "to do", title="runs, each with its evaluations")
     for cell, plan in plans.items():
         duration = plan.duration
-        numbers = (
-            f"{duration.rounds * duration.rollouts:,}",
-            f"{duration.sampled:,}",
-            f"{duration.seconds / 3600:.2f}",
-        )
-        table.add_row(cell, str(duration.rounds), *numbers, f"{left[cell]} of {seeds}")
+        numbers = duration.rounds * duration.rollouts, duration.sampled, duration.seconds / 3600
+        table.add(cell, duration.rounds, *numbers, f"{left[cell]} of {seeds}")
     return table
 
 

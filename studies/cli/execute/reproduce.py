@@ -6,24 +6,24 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.shared.curve import SPLITS
-from rftlab.shared.folders import folder_below
-from rftlab.studies.console.tables import say
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import Level, start_at
-from rftlab.studies.paper.questions import evaluated_on
-from rftlab.studies.results.claims import CLAIMS, judge
-from rftlab.studies.results.endpoints import endpoint_table
-from rftlab.studies.results.provenance import provenance
-from rftlab.studies.results.reference import REFERENCE_NOTE, reference
-from rftlab.studies.runs import store
-from rftlab.studies.runs.about import commit, machine
-from rftlab.studies.runs.finish import find_todo, run_todo, threads_of
-from rftlab.studies.runs.limits import Engine
-from rftlab.studies.runs.points import schedule
-from rftlab.studies.runs.progress import steps_of
-from rftlab.studies.runs.runner import Results, collect
-from rftlab.studies.runs.scratch import check_writable
-from rftlab.studies.runs.study import Study, write_study
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.console.table import say
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import Level, start_at
+from rftlab.studies.data.paper.questions import evaluated_on
+from rftlab.studies.data.results.claims import CLAIMS, judge
+from rftlab.studies.data.results.endpoints import endpoint_table
+from rftlab.studies.data.results.provenance import provenance
+from rftlab.studies.data.results.reference import REFERENCE_NOTE, reference
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.about import commit, machine
+from rftlab.studies.data.runs.finish import find_todo, run_todo, threads_of
+from rftlab.studies.data.runs.limits import Engine
+from rftlab.studies.data.runs.points import schedule
+from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.runner import Results, collect
+from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.data.runs.study import Study, write_study
 
 _PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired."
 NOTES = {
@@ -57,7 +57,7 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
 def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot
     be written, before it computes."""
-    from rftlab.studies.public.section import public_section
+    from rftlab.studies.analysis.public.section import public_section
     from rftlab.studies.report.report import terminal_summary, write_report
 
     folder, experiments = report_of(root, study.level), list(EXPERIMENTS.values())

@@ -2,20 +2,21 @@
 
 from dataclasses import replace
 
+from rich.box import HEAVY_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from rftlab.llm.config import LLMRun
 from rftlab.sim.config import Simulation
 from rftlab.studies.cli.run import StudyCommand
-from rftlab.studies.paper.experiments import Experiment
-from rftlab.studies.results.endpoints import endpoint_table
-from rftlab.studies.results.gains import gain_table
-from rftlab.studies.results.language import cost_table, has_costs
-from rftlab.studies.runs.finish import finish_points, threads_of
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.runner import collect
-from rftlab.studies.runs.store import open_store
+from rftlab.studies.console.table import Table
+from rftlab.studies.data.paper.experiments import Experiment
+from rftlab.studies.data.results.endpoints import endpoint_table
+from rftlab.studies.data.results.gains import gain_table
+from rftlab.studies.data.results.language import cost_table, has_costs
+from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.data.runs.store import open_store
 
 
 def run_study(
@@ -40,14 +41,14 @@ def run_study(
 
 
 def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves, changed: list[str]) -> None:
-    table = Table(title=f"{chosen.title}: {pair_name}", title_justify="left")
-    for column in ("cell", "split", "Pass@1", "95% interval", *(() if changed else ("published",))):
-        table.add_column(column, overflow="fold")
+    names = ("cell", "split", "Pass@1", "95% interval", *(() if changed else ("published",)))
+    title = f"{chosen.title}: {pair_name}"
+    table = Table(*names, title=title, align="left", wrap="letters", box=HEAVY_HEAD)
     rows = endpoint_table(curves, [chosen], [pair_name])
     for row in rows[rows["experiment"] == chosen.name].itertuples():
         interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"
         published = "" if row.published != row.published else f"{row.published:.2f}"
-        table.add_row(row.cell, row.split, f"{row.mean:.3f}", interval, *(() if changed else (published,)))
+        table.add(row.cell, row.split, f"{row.mean:.3f}", interval, *(() if changed else (published,)))
     console.print(table)
     if changed and rows["published"].notna().any():
         console.print(

@@ -9,10 +9,10 @@ from rich.console import Console
 from rftlab.llm.stored import CHECKPOINTS, STATE, StoredRun, stored_run
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Prompt
-from rftlab.shared.errors import UserError, plain
-from rftlab.shared.folders import numbered, read_json
-from rftlab.studies.console.tables import say
-from rftlab.studies.results.rollouts import (
+from rftlab.shared.plumbing.errors import UserError, plain
+from rftlab.shared.plumbing.folders import numbered, read_json
+from rftlab.studies.console.table import say
+from rftlab.studies.data.results.rollouts import (
     Change,
     GroupSummary,
     Order,

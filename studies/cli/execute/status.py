@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
 from rftlab.llm.lock import LOCK, held
-from rftlab.shared.errors import check
-from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, kind_of, numbered
 from rftlab.studies.cli.execute.trained import show_trained
-from rftlab.studies.paper.pairs import LEVELS
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.study import has_study, read_study
+from rftlab.studies.console.table import Table
+from rftlab.studies.data.paper.pairs import LEVELS
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.study import has_study, read_study
 
 State = Literal["done", "running", "interrupted", "to do"]
 UNKNOWN = "unknown"
@@ -143,16 +143,14 @@ def _paces(runs: list[RunStatus]) -> dict[str, float]:
 
 
 def _table(level: str, runs: list[RunStatus]) -> Table:
-    table = Table(title=f"study of level {level}", title_justify="left", box=None)
     columns = ("pair", "done", "running", "interrupted", "to do", "time left, one run at a time")
-    for name in columns:
-        table.add_column(name, justify="left" if name == "pair" else "right")
+    table = Table(*columns, title=f"study of level {level}")
     pairs = {
         pair: [run for run in runs if run.point.pair == pair] for pair in dict.fromkeys(run.point.pair for run in runs)
     }
     for name, own in (pairs | ({"all": runs} if len(pairs) > 1 else {})).items():
         states: Counter[str] = Counter(run.state for run in own)
-        table.add_row(name, *(str(states[state]) for state in columns[1:5]), duration(seconds_left(own)))
+        table.add(name, *(states[state] for state in columns[1:5]), duration(seconds_left(own)))
     return table
 
 

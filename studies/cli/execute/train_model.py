@@ -4,17 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind, tracker_of
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import SPLITS, Curve
-from rftlab.studies.console.bar import Bar
-from rftlab.studies.paper.questions import evaluated_on
-from rftlab.studies.results.language import cost_table
-from rftlab.studies.runs.runner import long_form
+from rftlab.studies.console.table import Column, Table
+from rftlab.studies.data.paper.questions import evaluated_on
+from rftlab.studies.data.results.language import cost_table
+from rftlab.studies.data.runs.progress import Bar
+from rftlab.studies.data.runs.runner import long_form
 
 
 def train_model(
@@ -22,14 +21,7 @@ def train_model(
 ) -> None:
     """Train in a folder, and print the curve. rewards: keywords of `train` about a user's functions."""
     track = tracker_of(tracker, folder)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(console, quiet, *columns) as bar:
+    with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
 
         def evaluated(done: int, found: dict[str, float]) -> None:
@@ -75,9 +67,7 @@ TRAINED = {"round": "round", "reward": "reward", "kl": "KL", "zero_signal_fracti
 def show_curve(console: Console, curve: Curve) -> None:
     """Print what evaluations measured, and what training did between them: two tables, each of 80 columns at most."""
     for titles in (MEASURED, TRAINED):
-        table = Table(box=None)
-        for title in titles.values():
-            table.add_column(title, justify="right", overflow="fold")
+        table = Table(*(Column(title, align="right") for title in titles.values()), wrap="letters")
         for row in zip(*(getattr(curve, name) for name in titles), strict=True):
-            table.add_row(*(f"{value}" if isinstance(value.item(), int) else f"{value:.3f}" for value in row))
+            table.add(*(f"{value}" if isinstance(value.item(), int) else f"{value:.3f}" for value in row))
         console.print(table)

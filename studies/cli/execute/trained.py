@@ -8,13 +8,12 @@ interrupted   the rest; the same command goes on from the last checkpoint
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rftlab.llm.lock import LOCK, held
 from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
-from rftlab.shared.errors import UserError, plain
-from rftlab.shared.folders import FILE, kind_of, numbered
+from rftlab.shared.plumbing.errors import UserError, plain
+from rftlab.shared.plumbing.folders import FILE, kind_of, numbered
+from rftlab.studies.console.table import Column, Table
 
 
 def show_trained(console: Console, root: Path) -> bool:
@@ -22,11 +21,12 @@ def show_trained(console: Console, root: Path) -> bool:
     folders = trained_in(root)
     if not folders:
         return False
-    table = Table(box=None, title="runs of rftlab train", title_justify="left")
-    for title in ("run", "state", "round", "of", "model", "task", "rewards"):
-        table.add_column(title, overflow="fold", justify="right" if title in ("round", "of") else "left")
+    rounds = (Column(name, align="right") for name in ("round", "of"))
+    table = Table(
+        "run", "state", *rounds, "model", "task", "rewards", title="runs of rftlab train", align="left", wrap="letters"
+    )
     for folder in folders:
-        table.add_row(*(Text(plain(cell)) for cell in _row(folder, root)))
+        table.add(*(plain(cell) for cell in _row(folder, root)))
     console.print(table)
     return True
 

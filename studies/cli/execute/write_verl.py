@@ -8,20 +8,20 @@ from rich.console import Console
 from rftlab.llm.budget.devices import GPUS
 from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.config import Compute, LLMRun
-from rftlab.shared.errors import UserError
-from rftlab.studies.advise.fleet import Fleet, FleetPlan, planned_on
-from rftlab.studies.advise.models import shape_named
-from rftlab.studies.advise.show import PHASES
-from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl.files import left_out_of, reasons, write_pair
-from rftlab.studies.backend.verl.settings import MAX_TOKENS
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import assumed_of
-from rftlab.studies.console.tables import put, say, table_of
-from rftlab.studies.paper.questions import questions_of
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.store import open_store
-from rftlab.studies.runs.study import Study
+from rftlab.studies.console.table import Table, put, say
+from rftlab.studies.data.paper.questions import questions_of
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.store import open_store
+from rftlab.studies.data.runs.study import Study
+from rftlab.studies.forecast.advise.fleet import Fleet, FleetPlan, planned_on
+from rftlab.studies.forecast.advise.models import shape_named
+from rftlab.studies.forecast.advise.show import PHASES
+from rftlab.studies.integrations.cluster import Cluster
+from rftlab.studies.integrations.verl_study.files import left_out_of, reasons, write_pair
+from rftlab.studies.integrations.verl_study.settings import MAX_TOKENS
 
 USUAL_GPU = "H100"
 
@@ -96,15 +96,15 @@ def _as_in_verl(run: LLMRun) -> LLMRun:
 
 def _show(console: Console, title: str, plans: dict[str, FleetPlan]) -> None:
     """Cells with their memory and hours, then the parts of the one that needs most."""
-    table = table_of("cell", "GB of a GPU", "fits", "tensor parallel", "GPU-hours")
+    table = Table("cell", "GB of a GPU", "fits", "tensor parallel", "GPU-hours", wrap="never")
     for cell, plan in plans.items():
         numbers = f"{plan.memory.peak / 1e9:.1f}", "yes" if plan.fits else "no", str(plan.tensor_parallel)
-        table.add_row(cell, *numbers, f"{plan.gpu_hours:.1f}")
+        table.add(cell, *numbers, f"{plan.gpu_hours:.1f}")
     put(console, title, table)
     cell, largest = max(plans.items(), key=lambda item: item[1].memory.peak)
-    parts = table_of("part", *(PHASES[phase] for phase in largest.memory.phases))
+    parts = Table("part", *(PHASES[phase] for phase in largest.memory.phases), wrap="never")
     for part in PARTS:
         values = [phase.get(part, 0.0) for phase in largest.memory.phases.values()]
         if any(values):
-            parts.add_row(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+            parts.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
     put(console, f"{cell}, which needs most: GB of each GPU", parts)

@@ -7,9 +7,9 @@ from typing import get_args
 
 from rich.console import Console
 
-from rftlab.shared.errors import UserError, check, check_choice, check_count, check_finite
-from rftlab.studies.backend.cluster import EngineChoice
-from rftlab.studies.console.tables import say
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count, check_finite
+from rftlab.studies.console.table import say
+from rftlab.studies.integrations.cluster import EngineChoice
 
 MAX_DESIGNS = 60
 _HOURS = re.compile(
@@ -19,7 +19,9 @@ _HOURS = re.compile(
 
 @dataclass(frozen=True)
 class Advise:
-    """Which runs of a model to make first: memory and hours of each design, what the evidence says, a ranked table.
+    """Rank the first runs of a model to make.
+
+    Prints memory and hours of each design, what the evidence says, and a ranked table.
 
         rftlab advise --model ./my-7b --gpus 8xH100 --budget 200
         rftlab advise --model 7e9 --designs 32x8 256x2 --engine trl
@@ -82,10 +84,10 @@ class Advise:
 
     def execute(self, console: Console) -> int:
         """Print the advice; status 1 where no design fits."""
-        from rftlab.studies.advise import show
-        from rftlab.studies.advise.evidence import evidence_of
-        from rftlab.studies.advise.fleet import fleet_of
-        from rftlab.studies.advise.models import shape_named
+        from rftlab.studies.forecast.advise import show
+        from rftlab.studies.forecast.advise.evidence import evidence_of
+        from rftlab.studies.forecast.advise.fleet import fleet_of
+        from rftlab.studies.forecast.advise.models import shape_named
 
         fleet, assumed = fleet_of(self.gpus), self._assumed()
         start = self._start(fleet.count)
@@ -111,15 +113,15 @@ class Advise:
 
     def _start(self, gpus: int):
         """The user's configuration; None where none is named."""
-        from rftlab.studies.advise.start import start_of
+        from rftlab.studies.forecast.advise.start import start_of
 
         return start_of(self.config, gpus) if self.config else None
 
     def _options(self, fleet, model, assumed, evidence, start) -> list:
         """The designs, planned and in their order."""
-        from rftlab.studies.advise.fleet import planned_on
-        from rftlab.studies.advise.rank import option_of, ranked
-        from rftlab.studies.advise.runs import designs_named, run_of
+        from rftlab.studies.forecast.advise.fleet import planned_on
+        from rftlab.studies.forecast.advise.rank import option_of, ranked
+        from rftlab.studies.forecast.advise.runs import designs_named, run_of
 
         found = []
         for label, named in designs_named(self.designs, self.rounds).items():
@@ -130,8 +132,8 @@ class Advise:
 
     def _propose(self, console: Console, fitting: list, path: str, start) -> None:
         """The first runs, the memory of the first, and how an engine is told it."""
-        from rftlab.studies.advise import show
-        from rftlab.studies.advise.rank import first_runs
+        from rftlab.studies.forecast.advise import show
+        from rftlab.studies.forecast.advise.rank import first_runs
 
         found = first_runs(fitting, self._gpu_hours())
         show.show_first(console, found, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
@@ -145,8 +147,8 @@ class Advise:
 
     def _enlarge(self, console: Console, options: list, shape, assumed) -> None:
         """On how many GPUs the smallest design would fit."""
-        from rftlab.studies.advise import show
-        from rftlab.studies.advise.fleet import least_gpus
+        from rftlab.studies.forecast.advise import show
+        from rftlab.studies.forecast.advise.fleet import least_gpus
 
         smallest = min(options, key=lambda option: option.plan.memory.peak)
         show.show_memory(console, smallest)
@@ -155,7 +157,7 @@ class Advise:
 
     def _warn(self, console: Console, name: str) -> None:
         """Say so where a pilot is of another model or task than the one that is asked about."""
-        from rftlab.studies.paper.pairs import start_at
+        from rftlab.studies.data.paper.pairs import start_at
 
         if self.pair is not None:
             run = start_at(self.pair, "llm")
@@ -166,7 +168,7 @@ class Advise:
     def _assumed(self):
         """Mean lengths and numbers of questions."""
         from rftlab.llm.budget.duration import LENGTHS, Assumed
-        from rftlab.studies.advise.runs import QUESTIONS
+        from rftlab.studies.forecast.advise.runs import QUESTIONS
 
         given = self.prompt_tokens, self.response_tokens
         check(
@@ -180,7 +182,7 @@ class Advise:
 
     def _told(self, option, path: str, start):
         """The engine's flags for a design."""
-        from rftlab.studies.advise.engines import EngineSettings, engine_flags
+        from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
 
         run, plan = option.plan.run, option.plan
         known = start.known if start else None

@@ -6,12 +6,14 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count, check_finite
+from rftlab.shared.plumbing.errors import check, check_count, check_finite
 
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Read one run and say what is going on in it, with evidence, thresholds and what to try.
+    """Say what is going on in one run, and what to try.
+
+    Each finding comes with its evidence and its threshold.
 
         rftlab diagnose run.log                  # any log that rftlab import reads
         rftlab diagnose runs/first               # a folder of rftlab train, or of a simulated run
@@ -38,9 +40,9 @@ class Diagnose:
 
     def execute(self, console: Console) -> int:
         """Read, judge, print."""
-        from rftlab.studies.diagnose.checks import diagnose
-        from rftlab.studies.diagnose.show import show
-        from rftlab.studies.imported.one_run import read_run
+        from rftlab.studies.analysis.diagnose.checks import diagnose
+        from rftlab.studies.analysis.diagnose.show import show
+        from rftlab.studies.analysis.source import read_run
 
         show(console, diagnose(read_run(self.run, self.results), self.questions, self.claim))
         return 0

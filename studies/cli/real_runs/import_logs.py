@@ -6,13 +6,14 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count, check_finite
+from rftlab.shared.plumbing.errors import check, check_count, check_finite
 
 
 @dataclass(frozen=True)
 class Import:
-    """Read training logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of one's own, and keep
-    them in our terms.
+    """Read training logs of other tools and keep them.
+
+    Logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of your own.
 
         rftlab import run.log                                # recognised by its content
         rftlab import exports/*.csv --name sweep             # several runs, one collection
@@ -34,7 +35,7 @@ class Import:
     """The run's configuration, where the log holds none: verl, TRL, prime-rl or tinker-cookbook; alone it is only
     explained."""
     reader: str | None = None
-    """FILE.py:FUNCTION of your own, which gets a path and returns rftlab.studies.logs.RawRun; that file is run."""
+    """FILE.py:FUNCTION of your own, which gets a path and returns rftlab.studies.readers.RawRun; that file is run."""
     repeats: tuple[str, ...] = ()
     """Runs that repeat one design with other seeds, by name, * for any letters: 'grpo-s*'. Without configurations
     nothing else tells, and names decide nothing."""
@@ -68,11 +69,11 @@ class Import:
 
     def execute(self, console: Console) -> int:
         """Read, print, keep."""
-        from rftlab.studies.console.tables import say
-        from rftlab.studies.logs.read import read_logs
-        from rftlab.studies.logs.repeats import alone, joined
-        from rftlab.studies.logs.show import show_runs
-        from rftlab.studies.logs.store import check_name, name_for, write_collection
+        from rftlab.studies.console.table import say
+        from rftlab.studies.readers.read import read_logs
+        from rftlab.studies.readers.repeats import alone, joined
+        from rftlab.studies.readers.show import show_runs
+        from rftlab.studies.readers.store import check_name, name_for, write_collection
 
         if not self.paths and self.config is not None:
             self._explain(console, self.config)
@@ -89,11 +90,11 @@ class Import:
 
     def _explain(self, console: Console, file: Path) -> None:
         """What a configuration says, in our terms."""
-        from rftlab.studies.console.tables import say
-        from rftlab.studies.logs.config_file import read_config
-        from rftlab.studies.logs.designs import design_of, tool_of_config
-        from rftlab.studies.logs.run import merged
-        from rftlab.studies.logs.show import show_design
+        from rftlab.studies.console.table import say
+        from rftlab.studies.readers.config_file import read_config
+        from rftlab.studies.readers.designs import design_of, tool_of_config
+        from rftlab.studies.readers.run import merged
+        from rftlab.studies.readers.show import show_design
 
         config = read_config(file)
         design, notes = design_of(config, "", self.processes)
@@ -103,13 +104,13 @@ class Import:
 
     def _given(self):
         """What the flags say of the design."""
-        from rftlab.studies.logs.run import KnownDesign
+        from rftlab.studies.readers.run import KnownDesign
 
         return KnownDesign(self.prompts, self.rollouts, self.updates, self.learning_rate, self.advantage, self.loss)
 
     def _reader(self):
         """The user's own function; None where none is named."""
-        from rftlab.studies.logs.own_reader import load_reader
+        from rftlab.studies.readers.own_reader import load_reader
 
         return load_reader(self.reader) if self.reader else None
 

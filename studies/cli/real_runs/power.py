@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from rftlab.shared.errors import UserError, check, check_count, check_finite
+from rftlab.shared.plumbing.errors import UserError, check, check_count, check_finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Power:
-    """Seeds and test questions that a difference needs; whether a difference that was measured is one.
+    """Compute seeds and questions that a difference needs.
+
+    Or whether a difference that was measured is one.
 
     rftlab power --sigma 0.015 --difference 0.02           # seeds an arm, paired and unpaired
     rftlab power --difference 0.02 --p 0.4 --spread 0.3    # test questions
@@ -70,7 +72,7 @@ class Power:
 
     def execute(self, console: Console) -> int:
         """Print what follows."""
-        from rftlab.studies.signal import show_power as show
+        from rftlab.studies.forecast.signal import show_power as show
 
         sigma = self.sigma
         if self.imported:
@@ -86,13 +88,13 @@ class Power:
         return 0
 
     def _questions(self):
-        from rftlab.studies.signal.power import checked_questions
+        from rftlab.studies.forecast.signal.power import checked_questions
 
         return checked_questions(self.p, self.spread, self.responses)
 
     def _runs(self):
         """The imported runs that are meant, and their task where one is named."""
-        from rftlab.studies.signal.repeats import selected
+        from rftlab.studies.forecast.signal.repeats import selected
 
         return selected(self.results, self.imported or "")
 
@@ -100,7 +102,7 @@ class Power:
         """Pass@1 of both sides."""
         import numpy as np
 
-        from rftlab.studies.signal.repeats import chosen, scores_of
+        from rftlab.studies.forecast.signal.repeats import chosen, scores_of
 
         if self.imported:
             scores = scores_of(*self._runs())

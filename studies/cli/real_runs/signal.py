@@ -6,13 +6,14 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count
+from rftlab.shared.plumbing.errors import check, check_count
 
 
 @dataclass(frozen=True)
 class Signal:
-    """How many groups of a round teach anything, from pass rates: silent groups, effective batch, tries of dynamic
-    sampling, prompts worth dropping.
+    """Compute how many groups of a round teach anything.
+
+    From pass rates: silent groups, effective batch, tries of dynamic sampling, prompts worth dropping.
 
         rftlab signal rates.csv                     # a question a row: right,responses (or pass_rate)
         rftlab signal --pair tiny-mix97             # a pilot, or the measurements that come with rftlab
@@ -68,8 +69,8 @@ class Signal:
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from rftlab.studies.signal import show
-        from rftlab.studies.signal.source import fitted
+        from rftlab.studies.forecast.signal import show
+        from rftlab.studies.forecast.signal.source import fitted
 
         measured, origin = self._measured()
         found = fitted(measured) if measured else self._assumed()
@@ -93,7 +94,7 @@ class Signal:
 
     def _measured(self):
         """What the file, the pilot or the log measured, None for two numbers; and a line on where it comes from."""
-        from rftlab.studies.signal.source import of_imported, of_pilot, read_rates
+        from rftlab.studies.forecast.signal.source import of_imported, of_pilot, read_rates
 
         if self.imported is not None:
             return of_imported(self.results, self.imported, self.rounds)
@@ -102,8 +103,8 @@ class Signal:
         return (of_pilot(self.results, self.pair) if self.pair is not None else None), ""
 
     def _assumed(self):
-        from rftlab.studies.signal.signal import beta_of
-        from rftlab.studies.signal.source import Fitted
+        from rftlab.studies.forecast.signal.signal import beta_of
+        from rftlab.studies.forecast.signal.source import Fitted
 
         origin = f"Beta with mean {self.p:g} and deviation {self.spread:g}, as given" if self.spread else "all alike"
         return Fitted(beta_of(self.p, self.spread), None, origin)

@@ -10,8 +10,8 @@ from typing import Any
 
 from nicegui import run, ui
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.cards import CARDS, PRESETS
+from rftlab.shared.cards import CARDS, PRESETS
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.explore.chart import AXES, ChartView, ShownCurve, curve_chart
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.comparison import compared
@@ -39,7 +39,7 @@ from rftlab.studies.explore.starts import start_names
 
 TICK = 0.02
 """Seconds between two looks at what is being simulated."""
-STYLE = (files("rftlab.studies") / "data" / "explore.css").read_text(encoding="utf-8")
+STYLE = (files("rftlab.studies") / "assets" / "explore.css").read_text(encoding="utf-8")
 NOW = "now"
 """Name of the curve that follows the sliders."""
 

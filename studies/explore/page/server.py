@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check
 
 HOST = "127.0.0.1"
 TOKEN_BYTES = 16

@@ -11,7 +11,7 @@ from rftlab.llm.budget.duration import Assumed
 from rftlab.llm.budget.footprint import memory_of
 from rftlab.llm.budget.plan import plan_of
 from rftlab.llm.budget.shapes import shape_of
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.data.paper.pairs import start_at
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 

@@ -15,15 +15,15 @@ from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_of
 from rftlab.llm.budget.plan import SLACK, changes, knobs, plan_of, smallest_change
 from rftlab.llm.budget.shapes import shape_of
 from rftlab.llm.config import Compute, LoRA
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
-from rftlab.studies.cards import preset
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import planned
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import pairs_at, start_at
-from rftlab.studies.runs.points import points_of
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import pairs_at, start_at
+from rftlab.studies.data.runs.points import points_of
 from tests.support.machine.here import rftlab
 
 ASSUMED = Assumed(120, 200, 7473, 1319)
@@ -281,7 +281,9 @@ def test_the_dry_run_of_a_study(monkeypatch, tmp_path):
     )
     status, printed = rftlab(*line)
     assert status == 0 and printed.count("2 of 2") == 25 and "50 of 50 runs to do" in printed
-    monkeypatch.setattr("rftlab.studies.runs.store.read", lambda root, point: "there" if point.run.seed == 0 else None)
+    monkeypatch.setattr(
+        "rftlab.studies.data.runs.store.read", lambda root, point: "there" if point.run.seed == 0 else None
+    )
     half = rftlab(*line)[1]
     assert half.count("1 of 2") == 25 and "25 of 50 runs to do" in half
 

@@ -18,7 +18,7 @@ from rftlab.llm.policy.policy import autocast, blinders, compute_again
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 FAMILY = {
     "llama": (LlamaConfig, LlamaForCausalLM),

@@ -16,7 +16,7 @@ from rftlab.llm.engines.vllm import VLLMEngine
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import ROLLOUT
 from rftlab.llm.train import train
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 

@@ -9,7 +9,7 @@ from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.train import train
 from rftlab.llm.training.mismatch import check_mismatch
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 

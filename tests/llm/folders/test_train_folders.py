@@ -8,10 +8,10 @@ from rich.console import Console
 
 from rftlab.llm.lock import locked
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import UserError
-from rftlab.studies.cli.commands import _parse
-from rftlab.studies.runs import store
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.cli.commands import parse
+from rftlab.studies.data.runs import store
 from tests.support.trainer.own_rewards import digits
 from tests.support.trainer.tiny_runs import Killed, one_cache, run_of  # noqa: F401
 
@@ -37,7 +37,7 @@ def results(tmp_path_factory, model_cache):
 
 def printed(*arguments):
     console = Console(file=StringIO(), width=160)
-    assert _parse([str(argument) for argument in arguments]).execute(console) == 0
+    assert parse([str(argument) for argument in arguments]).execute(console) == 0
     return console.file.getvalue()
 
 

@@ -16,7 +16,7 @@ from rftlab.llm.config import Model
 from rftlab.llm.tasks.files import read_rows
 from rftlab.llm.text.chat import rendered
 from rftlab.llm.train import train
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.chat_models import TEMPLATE, chat_run, data, folder  # noqa: F401

@@ -10,7 +10,7 @@ from rftlab.llm.budget.shapes import shape_of
 from rftlab.llm.config import Model
 from rftlab.llm.models.growth import check_growth
 from rftlab.llm.train import train
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
 
 

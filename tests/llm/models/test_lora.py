@@ -17,7 +17,7 @@ from rftlab.llm.policy.policy import Frozen, Policy
 from rftlab.llm.policy.responses import token_indices
 from rftlab.llm.train import train
 from rftlab.llm.training.update import optimizer_of, step
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 

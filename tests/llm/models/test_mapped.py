@@ -10,7 +10,7 @@ import torch
 
 from rftlab.llm.policy.mapped import ALIGNMENT, Mapped
 from rftlab.llm.policy.policy import Frozen
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.tiny_models import random_responses, small_policy
 

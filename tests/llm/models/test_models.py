@@ -25,7 +25,7 @@ from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.symbols import END, PAD
 from rftlab.llm.text.codec import SymbolCodec, TextCodec
 from rftlab.llm.train import train
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.chat_models import TEMPLATE, WORDS, chat_run, data, folder  # noqa: F401
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from rftlab.llm.models import smollm2
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 CONTENT = b"weights"
 

@@ -17,7 +17,7 @@ import rftlab.llm.models.tiny
 from rftlab.llm.lock import locked
 from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.tiny_runs import SIZES, TINY
 

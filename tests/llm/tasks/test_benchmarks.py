@@ -15,7 +15,7 @@ from rftlab.llm.tasks.benchmarks import BENCHMARKS
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Split
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import WHOLE
 
 DATA = WHOLE.parent

@@ -8,7 +8,7 @@ from rftlab.llm.rewards.verify import answers_found, score, well_formed
 from rftlab.llm.tasks import arithmetic, words
 from rftlab.llm.tasks.kinds import kind_of
 from rftlab.llm.tasks.pools import Sizes
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 SIZES = Sizes(train=200, validation=1, test=1, pretrain=1)
 

@@ -18,7 +18,7 @@ from rftlab.llm.rewards import math_pool
 from rftlab.llm.rewards.math_pool import LONGEST, Checks, MathPool
 from rftlab.llm.rewards.math_worker import comparison, verdict
 from rftlab.llm.rewards.verify import VERIFIERS, score
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.verdicts import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
 

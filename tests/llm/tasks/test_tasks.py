@@ -14,7 +14,7 @@ from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.pools import Sizes
 from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS, decode, encode
 from rftlab.llm.tasks.task import Split, Task, fitting
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 
 SMALL = Sizes(train=40, validation=10, test=20, pretrain=60)

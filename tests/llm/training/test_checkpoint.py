@@ -19,12 +19,12 @@ import torch
 import rftlab.llm.moments
 import rftlab.llm.train
 import rftlab.llm.training.checkpoint
-import rftlab.shared.files
+import rftlab.shared.plumbing.files
 from rftlab.llm.lock import LOCK, Busy
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.tiny_runs import SIZES, Killed, even, killed_at, one_cache, run_of, same  # noqa: F401
 
@@ -87,7 +87,7 @@ def test_killed_while_writing(moment, tmp_path, monkeypatch):
     place, name, at = {
         "model": (rftlab.llm.moments, "save_file", 3),
         "records": (rftlab.llm.train, "write_rollouts", 2),
-        "rename": (rftlab.shared.files.os, "rename", 2),
+        "rename": (rftlab.shared.plumbing.files.os, "rename", 2),
     }[moment]
     monkeypatch.setattr(place, name, dies(getattr(place, name), at))
     with pytest.raises(Killed):

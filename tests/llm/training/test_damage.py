@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import write_folder
-from rftlab.shared.folders import entries
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import write_folder
+from rftlab.shared.plumbing.folders import entries
 from tests.support.damage import content, no_hang, old_files
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 

@@ -15,8 +15,8 @@ from rftlab.llm.rewards.verify import Scores, score
 from rftlab.llm.tasks.subset import subset
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Judge
-from rftlab.shared.errors import UserError
 from rftlab.shared.evalstats import fixed_set_error, measured_set_error, pass_at_k
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 

@@ -12,6 +12,7 @@ from rftlab.llm.policy.packing import ALONE, micro_batches
 from rftlab.llm.policy.responses import Responses, packed, token_indices
 from rftlab.llm.training.objective import objective, part_of
 from rftlab.llm.training.update import accumulate, rate_at, step
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
@@ -25,8 +26,7 @@ from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
-from rftlab.studies.cards import preset
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.data.paper.pairs import start_at
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 
 AGGREGATIONS = [

@@ -9,7 +9,7 @@ import pytest
 import rftlab.llm.training.trainer
 from rftlab.llm.config import Compute, Model
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 RUN = run_of(rounds=4)

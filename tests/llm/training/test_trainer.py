@@ -21,8 +21,8 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 LONG = Length(0.5, limit=10, buffer=8)

@@ -7,7 +7,7 @@ import pytest
 
 from rftlab.studies.cli.commands import run
 from rftlab.studies.console.terminal import guarded
-from rftlab.studies.runs.limits import has_llm
+from rftlab.studies.data.runs.limits import has_llm
 
 TABLE = Path(__file__).with_name("bad_command_lines.txt").read_text().splitlines()
 LINES = [line for line in TABLE if not line.startswith("#")] + [
@@ -39,7 +39,7 @@ def test_the_table_is_long_and_repeats_nothing():
 
 
 @pytest.mark.parametrize(
-    "command", ["report", "status", "doctor", "reproduce", "run cell", "pilot", "calibrate", "predict", "score", TRAIN]
+    "command", ["report", "status", "dev doctor", "reproduce", "run cell", "pilot", "predict", "dev score", TRAIN]
 )
 def test_a_link_that_leads_to_itself_is_one_line(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -6,9 +6,8 @@ from itertools import count
 import pytest
 from rich.console import Console
 
-from rftlab.studies.console import bar as module
-from rftlab.studies.console.bar import Bar
-from rftlab.studies.runs.progress import steps_of
+from rftlab.studies.data.runs import progress as module
+from rftlab.studies.data.runs.progress import Bar, steps_of
 from tests.support.docs.pages import WAITING
 
 
@@ -20,7 +19,7 @@ def seconds(monkeypatch):
 
 
 def drive(console: Console, quiet: bool = False) -> None:
-    with Bar(console, quiet, "{task.description}") as bar:
+    with Bar(console, quiet) as bar:
         task = bar.add_task("a\x1b[2J", total=20)
         for done in range(1, 21):
             bar.update(task, completed=done)

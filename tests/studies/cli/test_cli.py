@@ -10,10 +10,11 @@ import time
 
 import pytest
 
-from rftlab.studies.cards import preset
+from rftlab.shared.cards import preset
+from rftlab.studies.cli.commands import DEV, MOVED
 from rftlab.studies.cli.run import parse_run
 from rftlab.studies.cli.train import parse_train
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.data.paper.pairs import start_at
 from tests.support.machine.command import rftlab
 from tests.support.machine.processes import hear_interrupts
 
@@ -161,10 +162,22 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 def test_help_teaches(tmp_path):
     done = rftlab(cwd=tmp_path)
     assert done.returncode == 0
-    assert all(
-        word in done.stdout
-        for word in ("reproduce", "run", "report", "estimators", "doctor", "qwen-gsm8k", "tradeoff", "dr_grpo")
-    )
+    words = ("Your runs", "Plan", "Simulate", "Train", "reproduce", "report", "doctor", "qwen-gsm8k", "tradeoff")
+    assert all(word in done.stdout for word in words)
+
+
+def test_help_fits_one_screen(tmp_path):
+    lines = rftlab("--help", cwd=tmp_path).stdout.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    inside = rftlab("dev", "--help", cwd=tmp_path).stdout
+    assert all(name in inside for name in DEV) and inside.count("\n") <= 40
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_an_old_name_says_the_new_one(name, tmp_path):
+    done = rftlab(name, "--help", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"rftlab: `rftlab {name}` is now `rftlab {MOVED[name]}`\n"
 
 
 def test_cards_show_formula_constants_and_source(tmp_path):
@@ -237,7 +250,7 @@ def test_an_interrupt_is_one_line_and_resumable(tmp_path):
 
 
 def test_doctor_is_content_here(tmp_path):
-    done = rftlab("doctor", cwd=tmp_path)
+    done = rftlab("dev", "doctor", cwd=tmp_path)
     assert done.returncode == 0 and "no problems found" in done.stdout
 
 
@@ -246,7 +259,7 @@ def test_packages_of_a_user_may_bear_the_names_of_our_folders(tmp_path):
     for name in ("shared", "sim", "llm", "studies"):
         (tmp_path / f"{name}.py").write_text("MINE = True")
     code = (
-        "import shared, sim, llm, studies, rftlab.sim, rftlab.studies.cards; print(shared.MINE, sim.MINE, "
+        "import shared, sim, llm, studies, rftlab.sim, rftlab.shared.cards; print(shared.MINE, sim.MINE, "
         "llm.MINE, studies.MINE)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)

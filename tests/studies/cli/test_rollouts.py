@@ -12,10 +12,10 @@ from rich.console import Console
 
 from rftlab.llm.config import LLMRun, Model, config_of
 from rftlab.llm.tasks.config import OwnData, TaskConfig
-from rftlab.shared.errors import UserError
-from rftlab.studies.cli.commands import _parse
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.cli.commands import parse
 from rftlab.studies.cli.rollouts import ShowRollouts
-from rftlab.studies.results.rollouts import RecordFilter, changes_of_run, groups_of_run
+from rftlab.studies.data.results.rollouts import RecordFilter, changes_of_run, groups_of_run
 
 HOSTILE = "\x1b[2Jgone\r\n[red]## \u202e1+2\x07\x9b5m"
 QUESTIONS = [{"question": f"Say [b]{i}[/b]\nnow \x1b]0;title\x07", "answer": "1"} for i in range(4)]
@@ -53,7 +53,7 @@ def run(tmp_path):
 
 def printed(folder, *flags):
     console = Console(file=StringIO(), width=60, force_terminal=True, color_system="truecolor")
-    assert _parse(["rollouts", str(folder), *flags]).execute(console) == 0
+    assert parse(["rollouts", str(folder), *flags]).execute(console) == 0
     return console.file.getvalue()
 
 

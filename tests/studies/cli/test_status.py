@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from rftlab.llm.lock import Busy, held, locked
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import write_file
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, seconds_left_now, show
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.study import study_of, write_study
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.study import study_of, write_study
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.locks import HOLDER
 

@@ -17,10 +17,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rftlab.shared.announce import Announcer
+from rftlab.shared.plumbing.announce import Announcer
 from rftlab.studies.console import terminal
-from rftlab.studies.pilot.grid import PILOT_CELLS
-from rftlab.studies.runs.workers import workers
+from rftlab.studies.data.runs.workers import workers
+from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.processes import hear_interrupts
 
@@ -111,7 +111,7 @@ def test_streams_that_the_caller_closed_are_not_missed(closed):
     assert (done.returncode, done.stderr, len(done.stdout) > 100) == (0, "", 1 not in closed)
 
 
-@pytest.mark.parametrize("command", ["--help", "run --help", "estimators", "doctor"])
+@pytest.mark.parametrize("command", ["--help", "run --help", "estimators", "dev doctor"])
 def test_a_closed_pipe_is_a_quiet_end(command):
     reader, writer = os.pipe()
     os.close(reader)

@@ -10,16 +10,25 @@ from rich.console import Console
 from scipy import stats
 
 from rftlab.shared.curve import SPLITS
-from rftlab.shared.errors import UserError
-from rftlab.studies.compare.agreement import agree, best, kendall, mean_error, resample, spearman
-from rftlab.studies.compare.compare import compared, write
-from rftlab.studies.compare.curves import at_budget
-from rftlab.studies.compare.levels import CurveSet, CurveSetName, Finals, _llm_points, load, parse
-from rftlab.studies.compare.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.results.stats import interval
-from rftlab.studies.runs.points import points_of
-from rftlab.studies.runs.store import folder_of, open_store
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.compare.agreement import agree, best, kendall, mean_error, resample, spearman
+from rftlab.studies.analysis.compare.compare import compared, write
+from rftlab.studies.analysis.compare.curves import at_budget
+from rftlab.studies.analysis.compare.levels import CurveSet, Finals, _llm_points, load
+from rftlab.studies.analysis.compare.signs import (
+    AGREE,
+    DISAGREE,
+    SINGLE,
+    UNDECIDED,
+    claim_verdicts,
+    compare_claims,
+    verdict_of,
+)
+from rftlab.studies.analysis.source import RunSource, curve_sets
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.results.stats import interval
+from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.store import folder_of, open_store
 from tests.support.machine.command import rftlab
 from tests.support.web.reports import without_script
 
@@ -30,7 +39,7 @@ def level(name, values, responses=0, rounding=0.0):
     """A level of made-up endpoints: values (seeds, cells), or one row; its base model is at 0.05."""
     table = pd.DataFrame(np.atleast_2d(values), columns=CELLS[: np.shape(values)[-1]]).assign(base=0.05)
     return CurveSet(
-        CurveSetName("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, ""
+        RunSource("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, ""
     )
 
 
@@ -194,13 +203,13 @@ def test_a_claim_about_a_best_design_is_corrected_for_the_picking():
 )
 def test_a_name_that_is_none_is_refused_in_a_line(names, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        parse(names)
+        curve_sets(names)
 
 
 def load_all(root, *names, **more):
     return load(
         Console(quiet=True),
-        parse(list(names)),
+        curve_sets(list(names)),
         open_store(root),
         more.get("seeds"),
         more.get("rounds"),
@@ -289,12 +298,12 @@ def test_folders_with_endless_seeds_for_names_are_no_runs(tmp_path):
     """As many runs are looked for as there are folders, whatever they are called."""
     for name in ("x-s99999999999-ab", "x-s99999999999999999999999-ab", "x-s٣-ab", "x-s3-ab"):
         (open_store(tmp_path) / "llm" / "tiny-mix97" / name).mkdir(parents=True)
-    points = _llm_points(CurveSetName("llm", "tiny-mix97"), tmp_path)
+    points = _llm_points(RunSource("llm", "tiny-mix97"), tmp_path)
     assert {point.run.seed for point in points} == {3, 99999999999} and len(points) == 50
 
 
 def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
-    point = _llm_points(CurveSetName("llm", "tiny-mix97"), open_store(tmp_path)) or points_of(
+    point = _llm_points(RunSource("llm", "tiny-mix97"), open_store(tmp_path)) or points_of(
         [EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None
     )
     folder = folder_of(tmp_path, point[0])
@@ -302,4 +311,4 @@ def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
     (folder.parent / "x-s0-ab").mkdir()
     folder.write_text("")
     with pytest.raises(UserError, match=f"^{folder}: ValueError: it is a file, not a folder"):
-        load(Console(quiet=True), [CurveSetName("llm", "tiny-mix97")], tmp_path, None, None, 1, True, "local")
+        load(Console(quiet=True), [RunSource("llm", "tiny-mix97")], tmp_path, None, None, 1, True, "local")

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.check.compare import compared
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import run
 from rftlab.studies.cli.compare_estimators import CompareEstimators
-from rftlab.studies.results.stats import interval
-from rftlab.studies.signal.power import smallest_difference
+from rftlab.studies.data.results.stats import interval
+from rftlab.studies.estimators.check.compare import compared
+from rftlab.studies.forecast.signal.power import smallest_difference
 
 
 def scored(values: dict[str, list[float]], pairs=("p",)) -> pd.DataFrame:

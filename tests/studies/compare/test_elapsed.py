@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.imported.elapsed import elapsed_at
-from rftlab.studies.imported.ends import ends_of, shared_budget, shared_seconds
-from rftlab.studies.imported.figures import curve_numbers
-from rftlab.studies.imported.level import ImportedName, side_of
-from rftlab.studies.imported.page import view_of
-from rftlab.studies.logs import ImportedRun, KnownDesign, read_logs
-from rftlab.studies.logs.store import write_collection
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.ends import ends_of, shared_budget, shared_seconds
+from rftlab.studies.analysis.imported.figures import curve_numbers
+from rftlab.studies.analysis.imported.groups import elapsed_at, side_of
+from rftlab.studies.analysis.imported.page import view_of
+from rftlab.studies.analysis.source import RunSource
+from rftlab.studies.readers import ImportedRun, KnownDesign, read_logs
+from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
 from tests.support.machine.here import rftlab
 
@@ -46,7 +46,7 @@ def test_seconds_are_told_or_they_are_not(run, seconds):
 
 
 def side(*runs):
-    return side_of(ImportedName("c"), list(runs), TEST)
+    return side_of(RunSource("imported", "c"), list(runs), TEST)
 
 
 def timed(name, each, end=0.5, repeats=""):

@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.curve import Curve
-from rftlab.shared.errors import UserError
-from rftlab.studies.compare.free import known_of
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.compare.free import known_of
+from rftlab.studies.analysis.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
+from rftlab.studies.analysis.imported.groups import common_measure, groups_of, side_of
+from rftlab.studies.analysis.source import RunSource, free_source
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.forecast.asked import designs_from
 from rftlab.studies.forecast.imported import imported_evidence
 from rftlab.studies.forecast.plain import sigmoid
-from rftlab.studies.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
-from rftlab.studies.imported.groups import groups_of
-from rftlab.studies.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.score.real_cases import imported_cases
-from rftlab.studies.score.score import score
+from rftlab.studies.forecast.score.real_cases import imported_cases
+from rftlab.studies.forecast.score.score import score
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import rftlab
 from tests.support.web.reports import without_script
 
@@ -68,7 +68,8 @@ def results(tmp_path):
 
 
 def ends(results, name, task=None):
-    side = side_of(ImportedName(name, task), runs_of(ImportedName(name, task), results), TEST)
+    source = RunSource("imported", name, task)
+    side = side_of(source, source.runs(results), TEST)
     return side, ends_of(side, *shared_budget([side]))
 
 
@@ -82,13 +83,13 @@ def ends(results, name, task=None):
     ],
 )
 def test_a_name_is_a_collection_a_task_a_run(text, parts):
-    assert tuple(parse_imported(text))[:3] == parts and parse_imported(text).name == text
+    assert tuple(free_source(text))[1:] == parts and free_source(text).name == text
 
 
 @pytest.mark.parametrize("text", ["imported:", "imported:a#", "imported:a/", "imported:../a", "sim:a", "imported:a b"])
 def test_other_names_are_refused(text):
     with pytest.raises(UserError, match="allowed"):
-        parse_imported(text)
+        free_source(text)
 
 
 def test_repetitions_are_one_group_and_designs_are_not(results):
@@ -196,9 +197,9 @@ def test_texts_of_logs_do_nothing(tmp_path):
         (("predict", "--pair", "imported:a/gsm8k", "--budget", "1"), "budget = 1 rollouts; allowed: "),
         (("predict", "--pair", "imported:a/gsm8k", "--designs", "9000x1"), "allowed: at most 7473"),
         (("predict", "--designs", "8x4"), "allowed: with --pair imported:NAME"),
-        (("score", "--what", "imported:b"), "no two designs that can be told apart"),
-        (("score", "--what", "imported:none"), "there are: a, b, bare, far"),
-        (("score", "--what", "everything"), "allowed: language, smollm2, paper, public, imported:NAME"),
+        (("dev", "score", "--what", "imported:b"), "no two designs that can be told apart"),
+        (("dev", "score", "--what", "imported:none"), "there are: a, b, bare, far"),
+        (("dev", "score", "--what", "everything"), "allowed: language, smollm2, paper, public, imported:NAME"),
     ],
 )
 def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, words, results):
@@ -249,7 +250,7 @@ def test_evidence_of_imported_runs(results):
 
 def test_cases_of_imported_runs_know_their_cheapest_design(results):
     """Of a, 8x4 is known and 64x4 held out; no forecast changes with what is hidden."""
-    cases = imported_cases("imported:a/gsm8k", results)
+    cases = imported_cases(free_source("imported:a/gsm8k"), results)
     (case,) = cases
     (run,) = case.evidence.runs
     assert (run.design.batch_size, case.known, [cell.batch_size for cell in case.cells.values()]) == (8, ("8x4",), [64])
@@ -300,7 +301,7 @@ def test_runs_of_several_learning_rates_are_forecast_without_the_simulator(sever
     table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv")))
     assert status == 0 and table["cell"].tolist() == ["8x4@1e-06", "8x4@2e-06", "8x4@4e-06"]
     assert table["measured"].notna().all()
-    for command in ("predict", "calibrate"):
+    for command in ("predict",):
         status, text = rftlab(command, "--pair", "imported:lr", "--results", several_rates)
         assert status == 2 and "several learning rates (1e-06, 2e-06, 4e-06)" in text and "--quick" in text
 
@@ -343,7 +344,7 @@ def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
 
 
 def test_cases_hold_out_learning_rates(several_rates):
-    (case,) = imported_cases("imported:lr", several_rates)
+    (case,) = imported_cases(free_source("imported:lr"), several_rates)
     assert case.known == ("8x4 rate 1e-06",) and case.rates == (2e-6, 4e-6)
     found = score(several_rates, case, 0, 1)
     assert np.diff(found["law"]) > 0.03 and found["still"].nunique() == 1

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from rftlab.shared.curve import Curve
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
+from rftlab.studies.data.paper.pairs import PAIRS
+from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import calibrate as module
 from rftlab.studies.forecast.calibrate import calibrate, log_likelihood, simulation_of
 from rftlab.studies.forecast.evidence import (
@@ -35,12 +37,10 @@ from rftlab.studies.forecast.knobs import (
     world_of,
 )
 from rftlab.studies.forecast.paper import paper_evidence
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.pilot.pilot import pilot_from
+from rftlab.studies.forecast.pilot.store import shipped_base
 from rftlab.studies.forecast.posterior import _sum, calibrated, identity
-from rftlab.studies.paper.pairs import PAIRS
-from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.pilot.pilot import pilot_from
-from rftlab.studies.pilot.store import shipped_base
-from rftlab.studies.results.reference import shipped
 from tests.support.worlds.planted import CENTRE, FACTS, TINY, planted
 
 

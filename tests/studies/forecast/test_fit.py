@@ -7,7 +7,7 @@ import pytest
 
 from dev import fit
 from dev.fit import KNOBS, Surfaces, decode, encode, loss_of
-from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
+from rftlab.studies.data.paper.pairs import PAIRS, pairs_at, start_at
 
 
 @pytest.mark.parametrize("name", pairs_at("sim"))

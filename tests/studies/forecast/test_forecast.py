@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.main import main
 from rftlab.studies.cli.predict import SCORED
+from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import forecast as forecasting
 from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
@@ -20,16 +21,14 @@ from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.others import finals
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.plain import RAW, bare
 from rftlab.studies.forecast.predict import covariance, ends_of, misfit, predict
 from rftlab.studies.forecast.quick import QUICK, law, quick_forecasts
-from rftlab.studies.forecast.show import show_grid, show_posterior
-from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.results.reference import shipped
-from rftlab.studies.score.figures import score_figure
-from rftlab.studies.score.real_cases import public_cases
-from rftlab.studies.score.run import CASES
-from rftlab.studies.score.score import (
+from rftlab.studies.forecast.score.figures import score_figure
+from rftlab.studies.forecast.score.real_cases import public_cases
+from rftlab.studies.forecast.score.run import CASES
+from rftlab.studies.forecast.score.score import (
     SOURCES,
     check_split,
     language_case,
@@ -40,7 +39,8 @@ from rftlab.studies.score.score import (
     split,
     summary,
 )
-from rftlab.studies.score.show import show_scores
+from rftlab.studies.forecast.score.show import show_scores
+from rftlab.studies.forecast.show import show_grid, show_posterior
 
 DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
 FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
@@ -255,7 +255,7 @@ def test_a_leak_would_be_seen(monkeypatch):
         own = curves[(curves["pair"] == pair) & curves["cell"].isin(known)]
         return own[own["seed"] == 1].assign(seed=seed), split(curves, pair, known, seed)[1]
 
-    monkeypatch.setattr("rftlab.studies.score.score.split", leaking)
+    monkeypatch.setattr("rftlab.studies.forecast.score.score.split", leaking)
     first, second = forecasts()
     assert np.abs(first - second).max() > 0.05
 
@@ -398,9 +398,9 @@ def test_figures_show_all_cells():
     "arguments, text",
     [
         (["predict", "--pair", "qwen-gsm8k"], "pilot.json is missing; run `rftlab pilot --pair qwen-gsm8k"),
-        (["calibrate", "--pair", "nothing"], "pair = 'nothing' is unknown"),
+        (["predict", "--pair", "nothing"], "pair = 'nothing' is unknown"),
         (["predict", "--budget", "5"], "budget = 5 rollouts; allowed: 19200 or more"),
-        (["calibrate", "--seed", "-1"], "seed = -1; allowed"),
+        (["predict", "--seed", "-1"], "seed = -1; allowed"),
     ],
 )
 def test_bad_input_is_one_line(arguments, text, tmp_path, monkeypatch, capsys):

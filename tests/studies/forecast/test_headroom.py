@@ -12,9 +12,9 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.forecast.knobs import as_right
-from rftlab.studies.law.noise import measured
-from rftlab.studies.pilot.grid import CELLS
-from rftlab.studies.pilot.headroom import (
+from rftlab.studies.forecast.law.noise import measured
+from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.headroom import (
     majority,
     mean_rate,
     silent_share,
@@ -23,8 +23,8 @@ from rftlab.studies.pilot.headroom import (
     within_kind,
     within_question,
 )
-from rftlab.studies.pilot.noise import analysed
-from rftlab.studies.pilot.ratios import ratios_of
+from rftlab.studies.forecast.pilot.noise import analysed
+from rftlab.studies.forecast.pilot.ratios import ratios_of
 
 # --- r and phi ---
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
-from rftlab.studies.cards import preset
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.quick import QUICK, forecasts_at, quick_forecasts

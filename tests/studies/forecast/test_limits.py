@@ -14,23 +14,23 @@ from rich.console import Console
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.groups import groups_of, mean_curve
+from rftlab.studies.analysis.source import free_source
+from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
 from rftlab.studies.forecast.knobs import SHORT, Facts
+from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
 from rftlab.studies.forecast.plain import CellForecast
 from rftlab.studies.forecast.quick import law
-from rftlab.studies.imported.groups import groups_of
-from rftlab.studies.imported.means import mean_curve
-from rftlab.studies.law.limits import FAILING, TriedRun, beyond
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.results.reference import shipped
-from rftlab.studies.score.real_cases import imported_cases
-from rftlab.studies.score.run import announce
-from rftlab.studies.score.score import language_cases, score
+from rftlab.studies.forecast.score.real_cases import imported_cases
+from rftlab.studies.forecast.score.run import announce
+from rftlab.studies.forecast.score.score import language_cases, score
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
 from tests.support.web.reports import without_script
@@ -195,7 +195,7 @@ def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
 def test_scores_know_the_limits(tmp_path):
     fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
     results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
-    (case,) = imported_cases("imported:c", results)
+    (case,) = imported_cases(free_source("imported:c"), results)
     table = score(results, case, 0, 1)
     assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
     assert table["forecast"].tolist() == [0.1] and table["forecast_covered"].tolist() == [1.0]
@@ -278,7 +278,7 @@ def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
 def test_a_score_without_a_base_says_what_is_missing(tmp_path):
     late = {at: value for at, value in RISE.items() if at}
     results = collection(tmp_path, {"a": (late, {}), "b": (late, {"prompts_per_round": 64})})
-    status, text = rftlab("score", "--what", "imported:c", "--results", results)
+    status, text = rftlab("dev", "score", "--what", "imported:c", "--results", results)
     assert status == 0 and "guessed: the untrained model's test Pass@1 is 0.200" in text and "nan%" not in text
 
 
@@ -291,7 +291,7 @@ def test_a_score_with_a_told_base_is_that_of_a_log_that_has_it(tmp_path):
     ):
         (tmp_path / name).mkdir()
         results = collection(tmp_path / name, {"a": (curve, {}), "b": (curve, {"prompts_per_round": 64})}, n)
-        status, text = rftlab("score", "--what", "imported:c", *map(str, flags), "--results", results)
+        status, text = rftlab("dev", "score", "--what", "imported:c", *map(str, flags), "--results", results)
         assert status == 0, text
         tables.append(pd.read_csv(next(results.glob("score/*/scores.csv"))))
         texts.append(text)
@@ -301,15 +301,15 @@ def test_a_score_with_a_told_base_is_that_of_a_log_that_has_it(tmp_path):
 
 
 def test_a_told_base_of_a_score_is_of_one_imported_task(tmp_path):
-    status, text = rftlab("score", "--base", "0.4", "--results", tmp_path)
+    status, text = rftlab("dev", "score", "--base", "0.4", "--results", tmp_path)
     assert status == 2 and "base = 0.4; allowed: with --what imported:NAME" in text
     cells = [{}, {"prompts_per_round": 64}]
     runs = {f"{model}{i}": (RISE, {"model": model} | cells[i]) for model in ("m", "n") for i in range(2)}
     results = collection(tmp_path, runs)
     for flags in (("--base", "0.4"), ("--questions", "500")):
-        status, text = rftlab("score", "--what", "imported:c", *flags, "--results", results)
+        status, text = rftlab("dev", "score", "--what", "imported:c", *flags, "--results", results)
         assert status == 2 and "has several models or tasks" in text and text.count("\n") == 1
-    assert len(imported_cases("imported:c", results)) == 2
+    assert len(imported_cases(free_source("imported:c"), results)) == 2
 
 
 def test_the_announced_time_of_calibrations_is_no_constant():

@@ -9,17 +9,17 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from rftlab.shared.cards import preset
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear
-from rftlab.studies.cards import preset
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
 from rftlab.studies.forecast.plain import per_round
-from rftlab.studies.logs import read_logs
-from rftlab.studies.score.real_cases import cases_of
-from rftlab.studies.score.score import SOURCES, Case, rank_agreement, score, summary
-from rftlab.studies.score.show import show_scores
+from rftlab.studies.forecast.score.real_cases import cases_of
+from rftlab.studies.forecast.score.score import SOURCES, Case, rank_agreement, score, summary
+from rftlab.studies.forecast.score.show import show_scores
+from rftlab.studies.readers import read_logs
 
 BLUNT = Linear(n_train=256, n_test=32, n_features=32, n_answers=8, kappa=0.2)
 

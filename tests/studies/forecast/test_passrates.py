@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.pilot.passrates import (
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.pilot.passrates import (
     EDGES,
     GAP,
     BetaBinomial,
@@ -17,7 +17,7 @@ from rftlab.studies.pilot.passrates import (
     naive_histogram,
     nonparametric,
 )
-from rftlab.studies.pilot.passrates import zero_inflated as counts_of
+from rftlab.studies.forecast.pilot.passrates import zero_inflated as counts_of
 
 M = 16
 PLANTED = {

@@ -12,17 +12,20 @@ import pytest
 from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.seal import sealed
 from rftlab.studies.forecast.others import whole_pairs
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.pilot import store
-from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.pilot.noise import analysed, parts_of
-from rftlab.studies.pilot.pilot import Gradient, PilotMeasurements, pilot_from, rollouts_of
-from rftlab.studies.pilot.run import answers_of, wanted
-from rftlab.studies.pilot.show import show, spark
-from rftlab.studies.pilot.store import (
+from rftlab.studies.forecast.pilot import store
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.pilot.noise import analysed, parts_of
+from rftlab.studies.forecast.pilot.pilot import Gradient, PilotMeasurements, pilot_from, rollouts_of
+from rftlab.studies.forecast.pilot.run import answers_of, wanted
+from rftlab.studies.forecast.pilot.show import show, spark
+from rftlab.studies.forecast.pilot.store import (
     DamagedPilot,
     discard,
     file_of,
@@ -33,9 +36,6 @@ from rftlab.studies.pilot.store import (
     shipped_pairs,
     write,
 )
-from rftlab.studies.results.reference import shipped
-from rftlab.studies.runs.points import points_of
-from rftlab.studies.runs.seal import sealed
 
 PAIR = "tiny-mod97"
 
@@ -280,7 +280,7 @@ def test_requests_are_checked():
 
 
 def test_a_pair_without_a_language_model_is_refused(monkeypatch):
-    from rftlab.studies.paper.pairs import PAIRS
+    from rftlab.studies.data.paper.pairs import PAIRS
 
     monkeypatch.setitem(PAIRS, "simulated", replace(PAIRS["qwen-math"], llm=None))
     with pytest.raises(UserError, match="pair = 'simulated' does not run at level llm; allowed: "):

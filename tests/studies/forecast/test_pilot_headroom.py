@@ -10,19 +10,19 @@ import pytest
 from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
-from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
-from rftlab.studies.pilot import run as pilot_run
-from rftlab.studies.pilot import store
-from rftlab.studies.pilot.figures import headroom_figure
-from rftlab.studies.pilot.gradient import GradientRatios, RatioEstimate
-from rftlab.studies.pilot.headroom import TRIES, VOTES, Headroom, RateAt, RewardCorrelation
-from rftlab.studies.pilot.pilot import PilotMeasurements, early_silence, pilot_from
-from rftlab.studies.pilot.run import wanted
-from rftlab.studies.pilot.show import show
-from rftlab.studies.pilot.store import DamagedPilot, file_of, read, read_pilot, shipped_base, write
-from rftlab.studies.results.reference import shipped
-from rftlab.studies.runs.seal import sealed
-from rftlab.studies.runs.store import folder_of, open_store
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.runs.seal import sealed
+from rftlab.studies.data.runs.store import folder_of, open_store
+from rftlab.studies.forecast.law.noise import MeasuredNoise, measured, of_base
+from rftlab.studies.forecast.pilot import run as pilot_run
+from rftlab.studies.forecast.pilot import store
+from rftlab.studies.forecast.pilot.figures import headroom_figure
+from rftlab.studies.forecast.pilot.gradient import GradientRatios, RatioEstimate
+from rftlab.studies.forecast.pilot.headroom import TRIES, VOTES, Headroom, RateAt, RewardCorrelation
+from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, early_silence, pilot_from
+from rftlab.studies.forecast.pilot.run import wanted
+from rftlab.studies.forecast.pilot.show import show
+from rftlab.studies.forecast.pilot.store import DamagedPilot, file_of, read, read_pilot, shipped_base, write
 
 PAIR = "tiny-mod97"
 

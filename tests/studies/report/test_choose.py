@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.data.results.endpoints import endpoint_table
+from rftlab.studies.data.results.verdicts import BOTH, LESS, MORE, measure, side_of
 from rftlab.studies.report.choose import advice_of, in_words, per_round
-from rftlab.studies.results.endpoints import endpoint_table
-from rftlab.studies.results.verdicts import BOTH, LESS, MORE, measure, side_of
 
 ROLLOUTS = EXPERIMENTS["rollouts"]
 DESIGNS = {label(cell): cell for cell in ROLLOUTS.cells}

@@ -8,7 +8,7 @@ import pytest
 
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.compare.diagnostics import (
+from rftlab.studies.analysis.compare.diagnostics import (
     BINS,
     EDGES,
     decomposed,
@@ -18,10 +18,10 @@ from rftlab.studies.compare.diagnostics import (
     signal_to_noise,
     simulated_rates,
 )
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.store import DamagedPoint, folder_of, seal
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.store import DamagedPoint, folder_of, seal
 
 
 def test_relatives_differ_in_the_batch_size_alone():

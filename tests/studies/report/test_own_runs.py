@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.imported.advice import advice_on
-from rftlab.studies.imported.groups import MEASURES
-from rftlab.studies.imported.level import ImportedName, side_of
-from rftlab.studies.imported.own import folders_of, own_runs
-from rftlab.studies.imported.page import view_of
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
-from rftlab.studies.logs.store import write_collection
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.ends import advice_on
+from rftlab.studies.analysis.imported.groups import MEASURES, side_of
+from rftlab.studies.analysis.imported.own import folders_of, own_runs
+from rftlab.studies.analysis.imported.page import view_of
+from rftlab.studies.analysis.source import RunSource
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import rftlab
 from tests.support.web.browser import HOSTILE, browser
 from tests.support.web.reports import without_script
@@ -84,7 +84,7 @@ def test_no_link_is_followed(results, tmp_path):
 
 
 def test_advice_is_the_cheaper_design_where_it_is_as_good(results):
-    side = side_of(ImportedName("x"), own_runs(results), MEASURES[0])
+    side = side_of(RunSource("imported", "x"), own_runs(results), MEASURES[0])
     (found,) = advice_on(view_of([side], "rounds").ends)
     assert (found.pair, found.tried, found.trust) == ("qwen-gsm8k", 2, "fair")
     assert found.design in ("8x8", "16x8", "") and found.per_round in (64, 128)

@@ -14,19 +14,19 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rftlab.shared.files import WRITING
-from rftlab.studies.paper.experiments import EXPERIMENTS, label
+from rftlab.shared.plumbing.files import WRITING
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, label
+from rftlab.studies.data.results.claims import CLAIMS, judge
+from rftlab.studies.data.results.endpoints import endpoint_table
+from rftlab.studies.data.results.gains import gains
+from rftlab.studies.data.results.language import PHASES, costs
+from rftlab.studies.data.results.stats import interval
+from rftlab.studies.data.runs.scratch import check_writable
 from rftlab.studies.report.claims import VERDICTS
 from rftlab.studies.report.draw import save
 from rftlab.studies.report.figures import mean_curves, tradeoff
 from rftlab.studies.report.report import script as page_script
 from rftlab.studies.report.report import terminal_summary, write_report
-from rftlab.studies.results.claims import CLAIMS, judge
-from rftlab.studies.results.endpoints import endpoint_table
-from rftlab.studies.results.gains import gains
-from rftlab.studies.results.language import PHASES, costs
-from rftlab.studies.results.stats import interval
-from rftlab.studies.runs.scratch import check_writable
 from tests.support.web.reports import (
     ARXIV,
     CHOSEN,
@@ -105,7 +105,7 @@ def test_more_than_claimed_is_told_from_less(written):
 
 @pytest.mark.parametrize("name", ["page.css", "theory.html.j2"])
 def test_columns_of_pages_fit_a_phone(name):
-    on_screen = (files("rftlab.studies") / "templates" / name).read_text().partition("@media print")[0]
+    on_screen = (files("rftlab.studies") / "report" / "templates" / name).read_text().partition("@media print")[0]
     assert not re.search(r"repeat\(\d", on_screen)
     assert all(int(width) <= 360 for width in re.findall(r"minmax\((\d+)px", on_screen))
 

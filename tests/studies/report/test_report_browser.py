@@ -2,8 +2,8 @@
 
 import pytest
 
+from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, judged
 from rftlab.studies.report.report import write_report
-from rftlab.studies.results.verdicts import Claim, ClaimFinding, judged
 from tests.support.web.browser import HOSTILE, Page, browser, until
 from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, parts_of, with_metrics
 

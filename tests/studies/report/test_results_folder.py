@@ -3,7 +3,7 @@
 import pytest
 
 import rftlab as rl
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.main import main
 
 

@@ -15,22 +15,23 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.curve import Curve
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import write_file
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import write_file
+from rftlab.studies.analysis.compare import compare, levels
+from rftlab.studies.analysis.source import RunSource, curve_sets
 from rftlab.studies.cli.execute import reproduce, status
-from rftlab.studies.compare import compare, levels
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.runs import runner, store
+from rftlab.studies.data.runs.finish import finish_points
+from rftlab.studies.data.runs.study import Study, read_study
 from rftlab.studies.forecast.forecast import pilot_of
+from rftlab.studies.forecast.pilot import run as pilot_run
+from rftlab.studies.forecast.pilot import store as pilot_store
+from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
+from rftlab.studies.forecast.pilot.pilot import pilot_from
 from rftlab.studies.forecast.posterior import calibrated
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.pilot import run as pilot_run
-from rftlab.studies.pilot import store as pilot_store
-from rftlab.studies.pilot.grid import PILOT_CELLS
-from rftlab.studies.pilot.pilot import pilot_from
 from rftlab.studies.report import report
-from rftlab.studies.results.reference import shipped
-from rftlab.studies.runs import runner, store
-from rftlab.studies.runs.finish import finish_points
-from rftlab.studies.runs.study import Study, read_study
 from tests.support.damage import KINDS, content, hurt, no_hang, old_files, places
 from tests.support.worlds.planted import planted
 
@@ -55,9 +56,9 @@ def patched(patch):
         patch.setattr(module, "draw_all", draw_all)
     patch.setattr(compare, "compared", partial(compare.compared, draws=20))
     patch.setattr(reproduce, "_theory", lambda *asked: ("", ""))
-    patch.setattr("rftlab.studies.runs.finish.has_llm", lambda: True)
+    patch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: True)
     patch.setattr(
-        "rftlab.studies.runs.finish.run_llm_points",
+        "rftlab.studies.data.runs.finish.run_llm_points",
         lambda root, todo, threads, told: [trained(root, point) for point in todo],
     )
     patch.setattr(pilot_run, "has_llm", lambda: True)
@@ -120,7 +121,7 @@ def tables_of(folder):
 
 
 def compare_levels(console, root):
-    asked = levels.parse([f"sim:{SIM}", f"llm:{LLM}"])
+    asked = curve_sets([f"sim:{SIM}", f"llm:{LLM}"])
     page = compare.write(
         console,
         levels.load(console, asked, store.open_store(root), None, None, 1, True, "local"),
@@ -136,7 +137,7 @@ def pass_rates(console, root):
     """Those that a page draws of designs on which levels disagree; the page names damaged ones in this way."""
     points = [point for point in STUDIES["llm"].points() if store.is_there(root, point)]
     try:
-        measured = levels._measured(levels.CurveSetName("llm", LLM), points, root)
+        measured = levels._measured(RunSource("llm", LLM), points, root)
         return [str(compare.pass_rates(measured, point.cell, root)) for point in points]
     except store.DamagedPoint as damage:
         return console.print(f"damaged: {damage}")

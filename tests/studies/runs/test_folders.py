@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rftlab.shared import folders
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import sweep, verify_folder, write_file, write_folder
-from rftlab.shared.folders import (
+from rftlab.shared.plumbing import folders
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import sweep, verify_folder, write_file, write_folder
+from rftlab.shared.plumbing.folders import (
     below,
     cache_of,
     entries,
@@ -190,7 +190,7 @@ def test_a_link_to_a_whole_folder_is_none(root, outside):
 
 
 def test_a_user_without_a_home_has_no_cache_and_is_told(monkeypatch, tmp_path):
-    from rftlab.shared import jit
+    from rftlab.shared.plumbing import jit
 
     def nowhere():
         raise RuntimeError("Could not determine home directory.")

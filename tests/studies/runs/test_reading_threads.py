@@ -8,13 +8,13 @@ import pytest
 from tests.support.estimators.vectors import ROOT
 
 READS = {
-    "imported": "from rftlab.studies.logs.store import read_collection; read_collection(sys.argv[1], 'mine')",
-    "public": "from rftlab.studies.public.store import curves; curves()",
-    "reference": "from rftlab.studies.results.reference import shipped; shipped()",
+    "imported": "from rftlab.studies.readers.store import read_collection; read_collection(sys.argv[1], 'mine')",
+    "public": "from rftlab.studies.analysis.public.store import curves; curves()",
+    "reference": "from rftlab.studies.data.results.reference import shipped; shipped()",
 }
 CODE = """
 import os, sys
-import pandas, pyarrow.parquet, rftlab.studies.logs.long_form
+import pandas, pyarrow.parquet, rftlab.studies.readers.long_form
 
 
 def threads():  # but for one of jemalloc, which knows nothing of Python

@@ -10,13 +10,13 @@ import pytest
 from dev.export import export
 from dev.rates import CELLS, points_at, scores
 from rftlab.shared.curve import Curve
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.results import reference as module
-from rftlab.studies.results.reference import COLUMNS, reference, shipped, smollm2_points
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import points_of
-from rftlab.studies.runs.study import Study, write_study
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.results import reference as module
+from rftlab.studies.data.results.reference import COLUMNS, reference, shipped, smollm2_points
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.study import Study, write_study
 
 
 def test_reference_runs_are_whole_studies():
@@ -59,7 +59,7 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
         store.seal(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
-    monkeypatch.setattr("rftlab.studies.runs.study.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
+    monkeypatch.setattr("rftlab.studies.data.runs.study.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
     other = shipped().head(2).assign(pair="other")
     own = shipped().head(2).assign(pair="tiny-mod97", cell=points[0].cell, seed=[1, 2])

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rftlab.shared.cards import preset
 from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import WRITING
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import WRITING
 from rftlab.sim.config import Optimizer
 from rftlab.sim.run import simulate
-from rftlab.studies.cards import preset
 from rftlab.studies.cli.execute import reproduce
-from rftlab.studies.results.provenance import provenance
-from rftlab.studies.runs import runner, store
-from rftlab.studies.runs.points import points_of
-from rftlab.studies.runs.runner import collect, split
-from rftlab.studies.runs.seal import sealed
-from rftlab.studies.runs.study import manifest_of, read_study, study_of, write_study
+from rftlab.studies.data.results.provenance import provenance
+from rftlab.studies.data.runs import runner, store
+from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.runner import collect, split
+from rftlab.studies.data.runs.seal import sealed
+from rftlab.studies.data.runs.study import manifest_of, read_study, study_of, write_study
 from tests.support.stores import (  # noqa: F401
     DEEP,
     SMALL,
@@ -249,8 +249,8 @@ def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, k
     level, threads, engine, message = NOT_HERE[kind]
     manifest = manifest_of(root, level)
     manifest.write_text("the study that is finished")
-    monkeypatch.setattr("rftlab.studies.runs.ray_runner.find_spec", lambda name: None)
-    monkeypatch.setattr("rftlab.studies.runs.finish.has_llm", lambda: False)
+    monkeypatch.setattr("rftlab.studies.data.runs.ray_runner.find_spec", lambda name: None)
+    monkeypatch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: False)
     with pytest.raises(UserError, match=message):
         reproduce.reproduce(Console(quiet=True), study_of(level, [], 50, None), root, threads, True, engine)
     assert manifest.read_text() == "the study that is finished"
@@ -300,7 +300,7 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed
 
 
 def test_every_shared_cell_runs_once():
-    from rftlab.studies.paper.experiments import EXPERIMENTS
+    from rftlab.studies.data.paper.experiments import EXPERIMENTS
 
     planned = points_of(list(EXPERIMENTS.values()), "sim", ["qwen-gsm8k", "olmo-math"], 3, 20)
     assert len(planned) == len({point.id for point in planned}) == 2 * 3 * 25

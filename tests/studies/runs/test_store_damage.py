@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.runs import store
-from rftlab.studies.runs.runner import collect, split
-from rftlab.studies.runs.scratch import sweep
-from rftlab.studies.runs.store import folder_of
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.runner import collect, split
+from rftlab.studies.data.runs.scratch import sweep
+from rftlab.studies.data.runs.store import folder_of
 from tests.support.damage import old_files
 from tests.support.stores import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
 

@@ -5,17 +5,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
-import numba
 import numpy as np
-import pytest
 
+from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from rftlab.shared.estimator import Estimator
-from rftlab.studies.cards import PRESETS
 from tests.support.estimators.random_batches import Batches, random_batch
 from tests.support.estimators.vectors import Api, seeds
 
@@ -246,4 +244,3 @@ CHECKS = {
         check_combinations,
     )
 }
-compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="uncompiled, the exponential of nan is an error")

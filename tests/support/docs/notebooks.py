@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rftlab.shared.jit import CACHE_FOLDER
+from rftlab.shared.plumbing.jit import CACHE_FOLDER
 from tests.support.estimators.vectors import ROOT
 
 NOTEBOOKS = ROOT / "docs" / "notebooks"

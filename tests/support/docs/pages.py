@@ -22,7 +22,7 @@ from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-from rftlab.shared.jit import CACHE_FOLDER
+from rftlab.shared.plumbing.jit import CACHE_FOLDER
 
 ROOT = Path(__file__).resolve().parents[3]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

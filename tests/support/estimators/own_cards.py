@@ -2,7 +2,7 @@
 
 import pytest
 
-from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
+from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, U
 from rftlab.shared.config.ratio import Ratio, RatioLevel
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import starts_of
 
 

@@ -26,7 +26,7 @@ from rftlab.shared.credit import optimal_token_baseline, token_advantages
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.kl import kl_penalty
 from rftlab.shared.objective import apply_mask, objective_and_weights
-from rftlab.shared.pool import pool_of
+from rftlab.shared.plumbing.pool import pool_of
 from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest

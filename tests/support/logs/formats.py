@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from rftlab.studies.logs.run import ImportedRun
+from rftlab.studies.readers.run import ImportedRun
 
 ROUNDS, EVERY = 20, 5
 Key = tuple[int, str, str]

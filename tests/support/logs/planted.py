@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
 
 ROUNDS, EVERY, QUESTIONS = 200, 5, 1000
 Columns = dict[tuple[str, str], np.ndarray]

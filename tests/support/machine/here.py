@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from rftlab.studies.cli.commands import _parse
+from rftlab.studies.cli.commands import parse
 from rftlab.studies.console.terminal import guarded
 
 
@@ -13,5 +13,5 @@ def rftlab(*arguments):
     """Status and output, in this process."""
     console = Console(file=StringIO(), width=200)
     with redirect_stderr(console.file):
-        status = guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console))
+        status = guarded(lambda: parse([str(argument) for argument in arguments]).execute(console))
     return status, console.file.getvalue()

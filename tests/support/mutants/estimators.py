@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from rftlab.shared.config.mask import KLCov
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import REAL, Api
 
 OF_ESTIMATOR = ("batch_from_advantages", "prepare", "shaped_rewards", "apply_mask", "objective_and_weights")

@@ -13,7 +13,7 @@ import numpy as np
 from rftlab.shared.aggregation import shares
 from rftlab.shared.averages import add, averages_of, empty_averages
 from rftlab.shared.objective import apply_mask, objective_and_weights
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.replay import push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest
@@ -256,8 +256,9 @@ class NaiveGeneral(NaiveRun):
         for context, count in zip(batch, counts, strict=True):
             sampler, trainer = self.sampler_of(key, context), self.view(context)
             row = [self.respond(key, context, draw, sampler, trainer) for draw in range(count + d.support_rollouts)]
+            value = self.given(context, trainer) if baseline in GIVEN else 0.0
             for response in row:
-                response.baseline = self.given(context, trainer) if baseline in GIVEN else 0.0
+                response.baseline = value
                 self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old) + self.answer_tokens - 1
             if baseline == "greedy":
                 greedy = trainer.p.reshape(self.answer_tokens, -1).argmax(axis=1) + np.arange(0, self.a, self.width)

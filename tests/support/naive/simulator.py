@@ -4,7 +4,7 @@ from `shared`."""
 import numpy as np
 
 from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare, shaped_rewards
 from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.sim.lanes.random import COMMON, INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
@@ -82,7 +82,7 @@ class NaiveRun:
 
     def answer_score(self, p, arms):
         """Score (A,) of an answer of arms (T,)."""
-        return sum(np.eye(len(p))[arm] for arm in arms) - p
+        return np.bincount(arms, minlength=len(p)) - p
 
     def variance(self, p, arms):
         """Variance of a rollout's nuisance, relative to nuisance^2."""

@@ -17,8 +17,8 @@ with warnings.catch_warnings():
     from trl import GRPOConfig
     from trl.trainer.callbacks import TrainerCallback
 
-    from rftlab.studies.adapters.trl import RftlabGRPOTrainer, mask_of
-    from rftlab.studies.adapters.trl_curve import KeepCurve as KeepCurve
+    from rftlab.studies.integrations.trl import RftlabGRPOTrainer, mask_of
+    from rftlab.studies.integrations.trl_curve import KeepCurve as KeepCurve
 
 WORDS = ["<pad>", "<unk>", "<eos>", *map(str, range(VOCABULARY - 3))]
 PROMPTS = [f"{i} {i + 1} {i + 2}"[: 3 + 2 * (i % 2)] for i in range(8)]

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import Curve
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.results.endpoints import endpoint_table
+from rftlab.studies.data.results.language import PHASES
+from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Part, judged, measure
 from rftlab.studies.report.report import ReportPart, script, write_report
-from rftlab.studies.results.endpoints import endpoint_table
-from rftlab.studies.results.language import PHASES
-from rftlab.studies.results.verdicts import Claim, ClaimFinding, Part, judged, measure
 
 CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
 PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]

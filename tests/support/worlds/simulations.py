@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
@@ -17,7 +18,6 @@ from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.run import batches, rule_of
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
-from rftlab.studies.cards import preset
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
 CUSTOM = Estimator(

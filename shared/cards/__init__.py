@@ -1,0 +1,47 @@
+"""Named estimators of the field. A preset is a value, so any field of it can be changed with `dataclasses.replace`."""
+
+import hashlib
+from dataclasses import replace
+
+from rftlab.shared.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
+from rftlab.shared.cards.card import Card, knobs_of
+from rftlab.shared.config.custom import is_own
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check, check_choice
+from rftlab.shared.plumbing.plugins import load_known
+
+FAMILIES = (paper, baselines, groups, ratios, masks, corrections, libraries, absent)
+SHIPPED: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
+"""The cards that come with the package; `CARDS` has those of functions of the user's besides (own.py)."""
+CARDS = dict(SHIPPED)
+PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.values() if card.estimator is not None}
+
+
+def preset(name: str) -> Estimator:
+    """The estimator of that name. Raises UserError for an unknown name, with the known ones, and for a method that
+    cannot exist here, with the reason."""
+    if name not in CARDS:
+        load_known()  # installed packages may have it
+    check_choice("estimator", name, tuple(CARDS))
+    check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
+    if name not in SHIPPED:  # with what its functions are now
+        from rftlab.shared.custom.functions import sealed  # here, because cards are read without a compiler
+
+        PRESETS[name] = sealed(PRESETS[name])
+        CARDS[name] = replace(CARDS[name], estimator=PRESETS[name])
+    return PRESETS[name]
+
+
+def name_of(estimator: Estimator) -> str:
+    """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs
+    from its default."""
+    if (is_own(estimator.advantage) or is_own(estimator.surrogate)) and estimator not in PRESETS.values():
+        load_known()  # a process of its own has not read the files yet
+        for name in PRESETS.keys() - SHIPPED.keys():
+            preset(name)
+    own = next((name for name, known in PRESETS.items() if known == estimator), None)
+    changed = [
+        (knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value)
+        for knob in knobs_of(estimator, Estimator(), "")
+    ]
+    return own or f"{estimator.advantage.baseline}_custom_{hashlib.sha256(repr(changed).encode()).hexdigest()[:8]}"

@@ -1,0 +1,167 @@
+"""What the responses of one context say about each other, beyond GRPO and RLOO."""
+
+from functools import partial
+
+from rftlab.shared.cards.card import Card
+from rftlab.shared.cards.paper import GRPO_BIAS, ZSCORE
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+
+_card = partial(Card, family="Groups and batches")
+TOKEN_MEAN = Aggregation("token_mean")
+
+CARDS = (
+    _card(
+        name="reinforce_pp",
+        title="REINFORCE++",
+        source="arXiv 2501.03262",
+        estimator=Estimator(Advantage("none", whiten="tokens"), Clip(), KL("k1", 0.01, "reward"), TOKEN_MEAN),
+        rollouts=1,
+        formula="A = whitened over the batch's tokens (r - β Σ_t k1);  j = min(ρ A, clip(ρ, 1-ε, 1+ε) A)",
+        bias=(
+            "One mean and one deviation for the batch: a factor 1-1/N and a learning rate. No baseline of the "
+            "context, so its variance stays."
+        ),
+        checks=("T2", "T6", "T10"),
+        mirrors="verl (whitening); OpenRLHF (KL in the reward, k1, 0.01)",
+        note=(
+            "A batch without any reward is whitened KL noise. Left out: the paper takes a token's own future "
+            "KL off its advantage, this the whole response's."
+        ),
+    ),
+    _card(
+        name="reinforce_pp_baseline",
+        title="REINFORCE++ with the group's mean",
+        source="arXiv 2501.03262",
+        estimator=Estimator(Advantage("group_mean", whiten="tokens"), Clip(), KL("k2", 0.001), TOKEN_MEAN),
+        formula="A = whitened over the batch's tokens (r - mean);  j = min(ρ A, clip(ρ, 1-ε, 1+ε) A) - β k2",
+        bias=(
+            "W -> ((K-1)/K) / √(E[pq] (K-1)/K), the same for every context: a learning rate. Zero-signal "
+            "groups stay silent but count in the deviation."
+        ),
+        checks=("T2", "T6", "T23"),
+        mirrors="verl (whitening)",
+        note="The KL penalty is k2 in the loss, whose gradient is that of the reverse KL; its coefficient is ours.",
+    ),
+    _card(
+        name="lite_ppo",
+        title="Lite PPO",
+        source="arXiv 2508.08221",
+        estimator=Estimator(Advantage("group_mean", "batch_std"), Clip(), aggregation=TOKEN_MEAN),
+        formula="A = (r - mean) / (std of the batch's rewards + eps);  J = (1/T) Σ_it min(ρ A, clip(ρ, 1-ε, 1+ε) A)",
+        bias=(
+            "W -> ((K-1)/K) / √(p̄ q̄), the same for every context: a learning rate instead of GRPO's change "
+            "of objective."
+        ),
+        checks=("T2", "T6", "T31"),
+        note="The deviation is that of the rewards, not of the centred ones (reinforce_pp_baseline). eps is ours.",
+    ),
+    _card(
+        name="gpg",
+        title="GPG, group policy gradient",
+        source="arXiv 2504.02546",
+        estimator=Estimator(Advantage("group_mean", "nonzero"), Reinforce(), aggregation=TOKEN_MEAN),
+        formula="A = (r - mean) R / #(r ≠ 0);  j = A log π",
+        bias=(
+            "W = (K-1)/K times R/#(r ≠ 0), one factor for the whole batch, about 1/p̄: a learning rate that "
+            "falls as the pass rate rises."
+        ),
+        checks=("T2", "T5"),
+        mirrors="verl 0.9.1",
+        note=(
+            "Left out: the paper scales by the groups with a signal, R/(R - responses of zero-signal groups), "
+            "where verl counts rewards that are not 0."
+        ),
+    ),
+    _card(
+        name="opo",
+        title="OPO, optimal reward baseline",
+        source="arXiv 2505.23585",
+        estimator=Estimator(Advantage("length_weighted"), Reinforce()),
+        formula="A_i = r_i - Σ_j |o_j| r_j / Σ_j |o_j|;  j = A log π, exactly on-policy",
+        bias=(
+            "The lengths stand for |s|² in the optimal baseline. A response is in its own baseline: W = "
+            "(K-1)/K where lengths are equal."
+        ),
+        checks=("T2", "T10"),
+        note=(
+            "No KL penalty, no entropy bonus, one update per round. With equal lengths the baseline is the "
+            "group's mean."
+        ),
+    ),
+    _card(
+        name="best_minus_second",
+        title="Best minus second best",
+        source="arXiv 2503.19595",
+        estimator=Estimator(Advantage("second_best"), Reinforce()),
+        formula="A = best - second best for the best response of a group, 0 for the others",
+        bias=(
+            "Unbiased for pass@K: the sum over a group has mean gradient grad pass@K, its mean W = q^(K-1). "
+            "Silent unless exactly one response is right."
+        ),
+        checks=("T8",),
+        note=(
+            "Each response against the best of the others, which is 0 except for a single winner. With "
+            "deviation: grpo_passk_verl."
+        ),
+    ),
+    _card(
+        name="pkpo",
+        title="PKPO, pass@k policy optimization",
+        source="arXiv 2505.15201",
+        estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=4), Reinforce()),
+        formula="A = k (1 - pass@(k-1) of the other responses) for a right response, 0 for a wrong one;  j = A log π",
+        bias=(
+            "Unbiased for pass@k at any k up to K: W = k q^(k-1). Taking off the pass@k of the others lowers "
+            "the variance and leaves the mean."
+        ),
+        checks=("T8", "S2"),
+        note=(
+            "k = 4 here; k = 1 is the raw reward, k = K is K times best minus second best. Needs 0/1 rewards "
+            "and groups of at least k."
+        ),
+    ),
+    _card(
+        name="gfpo",
+        title="GFPO, group-filtered policy optimization",
+        source="arXiv 2508.09726",
+        estimator=Estimator(ZSCORE, Clip(), KL("k3", 0.001), TOKEN_MEAN, entropy=0.001),
+        sampling=Sampling(keep=8),
+        rollouts=24,
+        formula="A = (r - mean) / (std + eps) over the 8 shortest of 24 responses; the others are not trained on",
+        bias=(
+            "Biased towards short responses, on purpose; W as GRPO's with K = 8 where length says nothing "
+            "about the reward."
+        ),
+        checks=("T3", "T5"),
+        note=(
+            "The others are charged to the budget. Left out: ranking by reward per token. The coefficients of "
+            "KL and entropy are ours."
+        ),
+    ),
+    _card(
+        name="dapo",
+        title="DAPO",
+        source="arXiv 2503.14476",
+        estimator=Estimator(ZSCORE, Clip(0.2, 0.28), aggregation=TOKEN_MEAN, length=Length(1.0, 20480, 4096)),
+        sampling=Sampling(tries=10),
+        formula=(
+            "A = (r - mean) / (std + eps);  J = (1/T) Σ_it min(ρ A, clip(ρ, 1-0.2, 1+0.28) A); groups "
+            "without signal are sampled again"
+        ),
+        bias=GRPO_BIAS
+        + " Replacing zero-signal groups multiplies the mean gradient by 1 over the share of the others (T35): a "
+        "learning rate, paid in rollouts.",
+        checks=("T3", "T4", "T5", "T31", "T32", "T35"),
+        mirrors="its scripts on verl (10 tries)",
+        note=(
+            "No KL. The penalty on long responses has the paper's limits, so it acts from 16,384 tokens on. "
+            "Its scripts also set a dual clip of 10."
+        ),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Masks: which tokens or responses take part in an update, decided at the current policy."""
+
+import math
+from functools import partial
+
+from rftlab.shared.cards.card import Card
+from rftlab.shared.cards.paper import ZSCORE
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.surrogate import Cispo, Clip
+from rftlab.shared.estimator import Estimator
+
+_card = partial(Card, family="Masks on tokens and responses")
+TOKEN_MEAN = Aggregation("token_mean")
+CENTRED = Advantage("group_mean")
+DPPO_BIAS = (
+    "On-policy it is Dr. GRPO's estimator: W = (K-1)/K. Off-policy an importance weight per token, "
+    "truncated at 20; the mask drops what moved too far."
+)
+
+CARDS = (
+    _card(
+        name="clip_cov",
+        title="Clip-Cov",
+        source="arXiv 2505.22617",
+        estimator=Estimator(ZSCORE, Clip(1.0, 1.0), aggregation=TOKEN_MEAN, mask=ClipCov(2e-4, 1.0, 5.0)),
+        formula="j = min(ρ A, clip(ρ, 0, 2) A), 0 for a random 0.02% of the tokens with covariance between 1 and 5",
+        bias=(
+            "GRPO's estimator (T3) without a few tokens, chosen for their advantage and probability: biased "
+            "against what lowers the entropy most."
+        ),
+        checks=("T3", "T34"),
+        mirrors="verl 0.9.1 and the authors' scripts (clip range 1)",
+        note="Covariance of a token: (A - mean A)(log π - mean log π). verl's default clip range is 0.2.",
+    ),
+    _card(
+        name="kl_cov",
+        title="KL-Cov",
+        source="arXiv 2505.22617",
+        estimator=Estimator(ZSCORE, Clip(1.0, math.inf), KL("abs", 1.0, anchor="old"), TOKEN_MEAN, mask=KLCov(2e-4)),
+        formula="j = ρ A, minus β |log ρ| on the 0.02% of the tokens with the largest covariance",
+        bias=(
+            "GRPO's estimator (T3) without clip: off-policy an importance weight per token. The penalty holds "
+            "the few tokens that lower the entropy most."
+        ),
+        checks=("T3", "T18", "T34"),
+        mirrors="the authors' scripts (coefficient 1); verl 0.9.1 (|log ρ|)",
+        note="The paper's fraction for 32B models; 2e-3 for 7B. verl's configuration has coefficient 0.1.",
+    ),
+    _card(
+        name="dppo_tv",
+        title="DPPO, total variation",
+        source="arXiv 2602.04879",
+        estimator=Estimator(
+            CENTRED,
+            Cispo(1.0, 19.0),
+            aggregation=Aggregation("seq_mean_token_sum", length=1024),
+            mask=Divergence("tv", 0.15, 0.15),
+        ),
+        formula="j = min(ρ, 20) held fixed · A log π, 0 where |p - p_old| > 0.15 in the direction of A",
+        bias=DPPO_BIAS,
+        checks=("T2", "T18"),
+        mirrors="verl 0.9.1 (cap 20; threshold and advantage of its example)",
+        note=(
+            "Probabilities of the sampled token. A rare token may change its ratio a lot, a likely one may "
+            "not; PPO's clip treats them the other way round."
+        ),
+    ),
+    _card(
+        name="dppo_kl",
+        title="DPPO, two-outcome KL",
+        source="arXiv 2602.04879",
+        estimator=Estimator(
+            CENTRED,
+            Cispo(1.0, 19.0),
+            aggregation=Aggregation("seq_mean_token_sum", length=1024),
+            mask=Divergence("kl", 0.05, 0.05),
+        ),
+        formula=(
+            "j = min(ρ, 20) held fixed · A log π, 0 where KL((p_old, 1-p_old), (p, 1-p)) > 0.05 in the direction of A"
+        ),
+        bias=DPPO_BIAS,
+        checks=("T2", "T18"),
+        mirrors="verl 0.9.1 (cap 20; threshold and advantage of its example)",
+        note="Left out: the paper's variants over the top-k tokens, which need the full distribution.",
+    ),
+    _card(
+        name="deepseek_v32",
+        title="GRPO of DeepSeek-V3.2",
+        source="arXiv 2512.02556",
+        estimator=Estimator(
+            CENTRED, Clip(), KL("k3", 0.001, weighted=True), Aggregation("seq_mean_token_mean"), mask=Drift(0.5)
+        ),
+        formula=(
+            "J = mean_i (1/|o_i|) Σ_t [M_i min(ρ A, clip(ρ) A) - β ρ k3], M_i = 0 where A < 0 and mean_t "
+            "log(π_old/π) > 0.5"
+        ),
+        bias=(
+            "On-policy W = (K-1)/K. ρ k3, differentiated through ρ too, has the gradient of the reverse KL, "
+            "where k3 alone has that of the forward KL."
+        ),
+        checks=("T2", "T18", "T23", "T31"),
+        mirrors="TRL 1.x (`off_policy_mask_threshold`, `use_bias_correction_kl`)",
+        note="The paper prints neither threshold nor coefficient: 0.5 and 0.001 are TRL's suggestions.",
+    ),
+)

@@ -1,0 +1,117 @@
+"""Estimators of the user's: a function under a decorator becomes a card, and all that a card can do.
+
+@rl.advantage("median_mad")
+def median_mad(rewards, pool):
+    middle = np.median(pool)
+    return (rewards - middle) / (np.median(np.abs(pool - middle)) + 0.5)
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
+from rftlab.shared.cards.card import Card
+from rftlab.shared.config.custom import OwnAdvantage
+from rftlab.shared.config.surrogate import OwnSurrogate
+from rftlab.shared.custom.functions import is_compiled, positional, register
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check, check_choice
+from rftlab.shared.plumbing.plugins import is_loading
+from rftlab.shared.plumbing.source import python_of
+
+Function = TypeVar("Function", bound=Callable)
+FAMILY = "Your own"
+
+
+def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Function], Function]:
+    """Make a function of a group's rewards an estimator of that name.
+
+    The function gets `rewards` (K,) of the responses that are trained on and, where its second parameter is called pool
+    or has no default, `pool` (n,), the group's baseline set: those rewards, support rollouts, the replay window. Both
+    are float64, and cannot be written to. It returns advantages (K,), finite float64. Equal arguments must give equal
+    results: they are kept. A function that numba compiled is called from compiled code.
+
+    batched: the function takes all groups of a size at once, `rewards` (G, K) and `pool` (G, n), and returns (G, K);
+    a group's advantages must not depend on the other groups. choices: fields of `Estimator` that differ from their
+    defaults (surrogate, kl, aggregation ...). Raises UserError for a batched function that numba compiled, and for a
+    name that a shipped estimator has, or another function of the files that are being read, or that is none.
+    """
+    _check_name(name)
+
+    def taken(function: Function) -> Function:
+        _check_function(name, function, (1, 2), "rewards, or rewards and pool")
+        _check_choices(name, choices, "advantage")
+        check(not (batched and is_compiled(function)), f"{name}: batched; allowed: where numba did not compile it")
+        register("advantage", name, function, batched)
+        _add(name, function, Estimator(OwnAdvantage(name=name), **choices))
+        return function
+
+    return taken
+
+
+def surrogate(name: str, **choices) -> Callable[[Function], Function]:
+    """Make a function of tokens an estimator of that name, with the advantages of GRPO unless `choices` has others.
+
+    The function gets advantage, logp and old_logp (T,), float64, which cannot be written to. It returns a pair of
+    finite float64 arrays (T,): the objective of each token, and its derivative with respect to logp. choices: fields of
+    `Estimator`. Raises UserError as `advantage` does.
+    """
+    _check_name(name)
+
+    def taken(function: Function) -> Function:
+        _check_function(name, function, (3,), "advantage, logp, old_logp")
+        _check_choices(name, choices, "surrogate")
+        register("surrogate", name, function)
+        _add(name, function, Estimator(surrogate=OwnSurrogate(name), **choices))
+        return function
+
+    return taken
+
+
+def _check_name(name: Any) -> None:
+    check(not callable(name), 'the decorator has no name; allowed: @rl.advantage("name"), @rl.surrogate("name")')
+    fits = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) is not None
+    check(fits, f"name = {name!r} of an estimator; allowed: up to 40 small letters, digits and _, a letter first")
+    check(name not in SHIPPED, f"estimator {name!r} is shipped with rftlab; allowed: another name")
+
+
+def _check_function(name: str, function: Callable, counts: tuple[int, ...], said: str) -> None:
+    check(not (is_loading() and name in PRESETS), f"two functions are called {name}; allowed: names of their own")
+    later = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+    check(not later, f"{name}: the function is async, or yields; allowed: one that returns")
+    check(_needed(function) in counts, f"{name}: the function takes other arguments than {said}")
+
+
+def _needed(function: Callable) -> int:
+    """How many arguments a function must be given by place; -1 where that is not all, or not known."""
+    try:
+        parameters = inspect.signature(python_of(function)).parameters.values()
+    except (ValueError, TypeError):
+        return -1
+    needed = [one for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    return len(needed) if needed == [one for one in positional(function) if one.default is one.empty] else -1
+
+
+def _check_choices(name: str, choices: dict[str, Any], mine: str) -> None:
+    allowed = tuple(field.name for field in fields(Estimator) if field.name != mine)
+    for choice in choices:
+        check_choice(f"{name}: a field of the estimator", choice, allowed)
+
+
+def _add(name: str, function: Callable, estimator: Estimator) -> None:
+    python = python_of(getattr(function, "func", function))  # func: of a partial
+    about = (inspect.getdoc(python) or "").strip()
+    first, _, rest = about.partition("\n")
+    PRESETS[name] = estimator
+    CARDS[name] = Card(
+        name=name,
+        title=first or name,
+        family=FAMILY,
+        source=f"{python.__module__}.{getattr(python, '__qualname__', type(python).__qualname__)}",
+        estimator=estimator,
+        formula=" ".join(rest.split()),
+        bias="Not known: rl.check_estimator measures it.",
+    )

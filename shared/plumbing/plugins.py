@@ -1,0 +1,88 @@
+"""Files with functions of the user's: read on the user's word alone, once in each process.
+
+`--plugins FILE` names one on the command line; processes that a run starts find it in the environment. An installed
+package may name a module under the entry-point group `rftlab.estimators`.
+"""
+
+import hashlib
+import importlib.util
+import os
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from rftlab.shared.plumbing.errors import UserError, blaming, check, said_by
+
+VARIABLE, GROUP = "RFTLAB_PLUGINS", "rftlab.estimators"
+_read: set[str] = set()
+_loading: list[Path] = []
+
+
+def load(path: Path) -> None:
+    """Run a file, once; it registers what it has. Raises UserError that names what it raised, and where."""
+    full = _full(path)
+    if str(full) in _read:
+        return
+    check(full.is_file() and full.suffix == ".py", f"plugins = {str(path)!r}; allowed: a Python file that is there")
+    name = f"rftlab_plugin_{hashlib.sha256(str(full).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, full)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    _read.add(str(full))
+    _loading.append(full)
+    try:
+        spec.loader.exec_module(module)
+    except (UserError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, str(full))
+        raise UserError(f"{path}{f', line {line}' if line else ''}: {said_by(error)}") from None
+    finally:
+        _loading.pop()
+
+
+def is_loading() -> bool:
+    """Whether a file is being read."""
+    return bool(_loading)
+
+
+def _full(path: Path) -> Path:
+    """The same file from every folder. Raises UserError for the home of a user that there is not."""
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise UserError(
+            f"plugins = {str(path)!r}: nobody has such a home folder; allowed: a Python file that is there"
+        ) from None
+
+
+def _line_in(error: BaseException, path: str) -> int:
+    """The last line of a file that an error went through; 0 where there is none."""
+    found, part = 0, error.__traceback__
+    while part is not None:
+        if part.tb_frame.f_code.co_filename == path:
+            found = part.tb_lineno
+        part = part.tb_next
+    return found
+
+
+def name_plugins(paths: list[Path]) -> None:
+    """Read files, and have processes that are started from here read them too."""
+    for path in paths:
+        load(path)
+    known = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    named = [str(_full(path)) for path in paths]
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*known, *named]))
+
+
+def load_known() -> None:
+    """Read the files that the environment names, and the modules of installed packages."""
+    for part in os.environ.get(VARIABLE, "").split(os.pathsep):
+        if part:
+            load(Path(part))
+    for point in entry_points(group=GROUP):
+        if point.value not in _read:
+            _read.add(point.value)
+            with blaming(f"entry point {point.name} of {GROUP}: "):
+                point.load()

@@ -1,0 +1,77 @@
+"""Baseline sets, and their statistics.
+
+The baseline set of a group is the rewards that give its mean and spread: those of its trained responses, of support
+rollouts (sampled and scored, not trained on), and of the context's replay window. It feeds only the advantages of
+trained responses.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.plumbing.errors import check, check_labels
+from rftlab.shared.plumbing.jit import inner, kernel
+
+LARGEST = 1e100
+"""What a reward is smaller than, up to its sign: the squares of sums of such are finite."""
+
+
+class Pool(NamedTuple):
+    """Baseline sets of G groups, packed: group g holds rewards[starts[g] .. starts[g+1]-1]."""
+
+    rewards: np.ndarray
+    starts: np.ndarray
+
+
+def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
+    """Baseline sets from (rewards, group) pairs: trained responses first, then support rollouts.
+
+    rewards, group: (n,) each; labels 0 .. n_groups-1 in any order; within a group the order of the parts is kept.
+    """
+    columns = [(np.asarray(rewards, dtype=np.float64), np.asarray(group, dtype=np.int64)) for rewards, group in parts]
+    for rewards, group in columns:
+        check(
+            rewards.shape == group.shape,
+            f"rewards {rewards.shape} and group {group.shape} must have one entry per response",
+        )
+    rewards, group = (np.concatenate(column) for column in zip(*columns, strict=True))
+    check_labels("group", group, n_groups)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=n_groups))]).astype(np.int64)
+    return Pool(rewards[np.argsort(group, kind="stable")], starts)
+
+
+@kernel(inline="always")
+def mean_of(values, start, stop):
+    """Mean of values[start:stop]; nan where there are none. Equal values have exactly that mean."""
+    part = values[start:stop]
+    origin = part[0] if stop > start else 0.0
+    total = 0.0
+    for i in range(part.shape[0]):
+        total += part[i] - origin
+    return origin + total / part.shape[0]
+
+
+@kernel(inline="always")
+def deviation(values, start, stop, mean, ddof):
+    """Standard deviation of values[start:stop] about their `mean_of`; nan where too few."""
+    part = values[start:stop]
+    squares = 0.0
+    for i in range(part.shape[0]):
+        squares += (part[i] - mean) ** 2
+    return np.sqrt(squares / (part.shape[0] - ddof))
+
+
+@kernel
+def mean_and_std(values, start, stop, ddof):
+    """`mean_of` and `deviation` of values[start:stop]."""
+    mean = mean_of(values, start, stop)
+    return mean, deviation(values, start, stop, mean, ddof)
+
+
+@inner
+def runner_up(values, start, stop):
+    """The largest and the second largest of values[start:stop], equal where the top is tied."""
+    best, second = -np.inf, -np.inf
+    for i in range(start, stop):
+        best, second = max(best, values[i]), max(second, min(best, values[i]))
+    return best, second

@@ -1,1 +1,0 @@
-"""rftlab's estimators inside other people's training loops."""

@@ -1,0 +1,1 @@
+"""What runs say: comparisons, diagnoses, imported logs and the public runs that come with the package."""

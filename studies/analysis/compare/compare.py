@@ -1,0 +1,310 @@
+"""`rftlab compare`: two or three levels side by side, as tables in the terminal and as one self-contained page with
+figures."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from rich.console import Console
+from rich.text import Text
+
+from rftlab.shared.curve import SPLITS
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.analysis.compare import figures as compare_figures
+from rftlab.studies.analysis.compare.agreement import (
+    DRAWS,
+    Agreement,
+    Best,
+    Estimate,
+    agree,
+    best,
+    common_cells,
+    resample,
+)
+from rftlab.studies.analysis.compare.curves import AXES
+from rftlab.studies.analysis.compare.diagnostics import pass_rates, rates_table
+from rftlab.studies.analysis.compare.levels import CurveSet
+from rftlab.studies.analysis.compare.signs import (
+    AGREE,
+    DISAGREE,
+    OPEN,
+    SINGLE,
+    UNDECIDED,
+    ClaimRow,
+    Side,
+    claim_verdicts,
+    compare_claims,
+)
+from rftlab.studies.console.table import Column, Table, put, say, write_numbers
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.about import commit, versions
+from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.report.report import Plan, draw_all, signed, template
+
+SYMBOLS = {AGREE: "✓", DISAGREE: "✗", UNDECIDED: "?", SINGLE: "–"}
+STYLES = dict(zip(SYMBOLS, ("green", "red", "yellow", "dim"), strict=True))
+STATISTICS = {
+    "error": "MAE",
+    "gain_error": "MAE of the gain",
+    "kendall": "Kendall's tau-b",
+    "spearman": "Spearman's rho",
+}
+
+
+class Comparison(NamedTuple):
+    """What levels say about each other."""
+
+    levels: list[CurveSet]
+    agreements: list[Agreement]
+    best: list[Best]
+    """Of each level: among all its designs, and among those that all levels share."""
+    rows: list[ClaimRow]
+    """Claims with their signs."""
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """Verdict of each claim."""
+        return claim_verdicts(self.rows)
+
+    @property
+    def disagreements(self) -> list[tuple[ClaimRow, list[str]]]:
+        """Rows on which levels disagree, with the designs that they are about; rows about the same designs once."""
+        found: dict[tuple[str, ...], ClaimRow] = {}
+        for row in self.rows:
+            cells = tuple(dict.fromkeys(cell for side in row.sides for cell in side.cells if cell != "base"))
+            if row.verdict == DISAGREE and cells:
+                found.setdefault(tuple(sorted(cells)), row)
+        return [(row, list(cells)) for cells, row in found.items()]
+
+
+def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Comparison:
+    """Agreement, best designs and signs of claims; equal arguments give equal numbers."""
+    streams = np.random.default_rng(seed).spawn(len(levels))
+    drawn = {own.name: resample(own, stream, draws) for own, stream in zip(levels, streams, strict=True)}
+    pairs = list(combinations(levels, 2))
+    agreements = [found for first, second in pairs for found in agree(first, second, drawn)]
+    common = [cell for cell in levels[0].cells if all(cell in own.cells for own in levels)]
+    winners = []
+    for own in levels:
+        winners += [
+            best(own, drawn[own.name], cells)
+            for cells in ([own.cells, common] if 1 < len(common) < len(own.cells) else [own.cells])
+        ]
+    return Comparison(levels, agreements, winners, compare_claims(levels, drawn))
+
+
+def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
+    """Compare, print the tables and write the page with its figures into root/compare-NAMES; returns the page's
+    path."""
+    folder = folder_below(root, "compare-" + "-".join(own.name.replace(":", "-") for own in levels))
+    check_writable(folder)
+    with steps_of(console, "resampling", quiet):
+        found = compared(levels, seed)
+    with steps_of(console, "pass rates of designs on which levels disagree", quiet) as step:
+        rates = _rates(
+            found, root, step, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True)
+        )
+    with steps_of(console, "drawing figures", quiet) as step:
+        figures = draw_all(folder_below(folder, "figures"), _plans(found, axis, rates), step)
+    write_numbers(folder / "agreement.csv", _agreement_table(found.agreements))
+    write_numbers(folder / "claims.csv", _claims_table(found))
+    page = template("compare.html.j2").render(_context(found, figures, axis, seed))
+    write_file(folder / "compare.html", page.encode())
+    show(console, found)
+    say(console, f"page: {folder / 'compare.html'}")
+    return folder / "compare.html"
+
+
+def _experiments(levels: list[CurveSet]) -> list[Experiment]:
+    """Those of which two levels have a design."""
+    return [
+        e for e in EXPERIMENTS.values() if sum(bool(set(map(label, e.cells)) & set(own.cells)) for own in levels) > 1
+    ]
+
+
+def _rates(
+    found: Comparison, root: Path, step: Callable[[int, int], object], remark: Callable[[str], None]
+) -> dict[str, dict[str, pd.DataFrame]]:
+    """Pass rates behind each disagreement, by the title of the level that has any; every design is looked at once.
+    Damaged rollouts are named and left out."""
+    wanted = [
+        (own, cell)
+        for own in found.levels
+        for cell in dict.fromkeys(cell for _, cells in found.disagreements for cell in cells)
+    ]
+    tables = {}
+    for done, (own, cell) in enumerate(wanted):
+        step(done, len(wanted))
+        try:
+            tables[own.title, cell] = pass_rates(own, cell, root)
+        except store.DamagedPoint as damage:
+            remark(f"pass rates of {own.name} {cell} are left out, damaged: {damage}")
+            tables[own.title, cell] = rates_table(cell, {})
+    rates = {}
+    for name, (_, cells) in _named(found.disagreements).items():
+        whole = {own.title: pd.concat([tables[own.title, cell] for cell in cells]) for own in found.levels}
+        rates[name] = {title: table for title, table in whole.items() if len(table)}
+    return rates
+
+
+def _plans(found: Comparison, axis: str, rates: dict[str, dict[str, pd.DataFrame]]) -> dict[str, Plan]:
+    levels, plans = found.levels, {}
+    drawn = [own for own in levels if len(own.curves)]
+    pairs = [(first, second) for first, second in combinations(levels, 2) if common_cells(first, second)]
+    if pairs:
+        plans["agreement"] = lambda: compare_figures.scatter(pairs)
+    for e in _experiments(levels):
+        if drawn:
+            plans[f"{e.name}-curves"] = partial(compare_figures.learning_curves, e, levels, axis)
+        if len(e.cells) > 1:
+            plans[f"{e.name}-tradeoff"] = partial(compare_figures.tradeoff, e, levels, axis)
+    for name, (_, cells) in _named(found.disagreements).items():
+        if drawn:
+            plans[name] = partial(compare_figures.explanation, drawn, cells)
+        if rates[name]:
+            plans[f"{name}-rates"] = partial(compare_figures.histograms, rates[name], cells)
+    return plans
+
+
+def _named(disagreements: list[tuple[ClaimRow, list[str]]]) -> dict[str, tuple[ClaimRow, list[str]]]:
+    return {f"why-{i}": one for i, one in enumerate(disagreements, 1)}
+
+
+def _context(found: Comparison, figures: dict[str, Markup], axis: str, seed: int) -> dict:
+    verdicts = found.verdicts
+    return {
+        "levels": found.levels,
+        "agreements": found.agreements,
+        "statistics": STATISTICS,
+        "best": found.best,
+        "rows": found.rows,
+        "verdicts": verdicts,
+        "counts": {verdict: Counter(verdicts.values())[verdict] for verdict in SYMBOLS},
+        "marks": SYMBOLS,
+        "why": _named(found.disagreements),
+        "experiments": _experiments(found.levels),
+        "figures": figures,
+        "axis": AXES[axis],
+        "estimate": estimate_text,
+        "short": short,
+        "facets": {
+            "experiment": {e.name: e.title for e in _experiments(found.levels)},
+            "level": {own.name: own.title for own in found.levels},
+            "split": {split: split for split in SPLITS},
+        },
+        "open": OPEN,
+        "draws": DRAWS,
+        "about": {"axis": axis, "seed of the resampling": seed, "commit": commit(), **versions()},
+    }
+
+
+def estimate_text(measured: Estimate, sign: bool = False) -> str:
+    """A number with its interval; empty where there is none."""
+    if not np.isfinite(measured.value):
+        return ""
+    text = signed if sign else "{:.3f}".format
+    return f"{text(measured.value)} [{text(measured.low)}, {text(measured.high)}]"
+
+
+def _agreement_table(agreements: list[Agreement]) -> pd.DataFrame:
+    rows = [
+        {
+            "first": a.first,
+            "second": a.second,
+            "split": a.split,
+            "cells": a.cells,
+            "statistic": name,
+            **getattr(a, name)._asdict(),
+        }
+        for a in agreements
+        for name in STATISTICS
+    ]
+    return pd.DataFrame(rows, columns=["first", "second", "split", "cells", "statistic", *Estimate._fields])
+
+
+def _claims_table(found: Comparison) -> pd.DataFrame:
+    rows = [
+        {
+            "claim": row.claim,
+            "quantity": side.name,
+            "level": own.name,
+            **side.measured._asdict(),
+            "sign": side.sign,
+            "verdict": row.verdict,
+        }
+        for row in found.rows
+        for own, side in zip(found.levels, row.sides, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["claim", "quantity", "level", *Estimate._fields, "sign", "verdict"])
+
+
+def show(console: Console, found: Comparison) -> None:
+    """The tables for the terminal: agreement, best designs, signs."""
+    for own in found.levels:
+        console.print(Text(f"{own.name}: {own.source}", style="dim"), soft_wrap=True)
+    _show_agreements(console, found.agreements)
+    console.print(_winners(found))
+    console.print(_signs(found))
+    counts = Counter(found.verdicts.values())
+    console.print(
+        Text("   ").join(
+            Text(f"{SYMBOLS[verdict]} {verdict} {counts[verdict]}", style=style) for verdict, style in STYLES.items()
+        )
+    )
+
+
+def _show_agreements(console: Console, agreements: list[Agreement]) -> None:
+    """A table for each two levels, whose names are a line of their own."""
+    if not agreements:
+        console.print("the levels share no design")
+    for first, second in dict.fromkeys((a.first, a.second) for a in agreements):
+        table = Table("split", "designs", *STATISTICS.values(), wrap="never", collapse_padding=True)
+        for a in agreements:
+            if (a.first, a.second) == (first, second):
+                estimates = (estimate_text(getattr(a, name)).replace(" [", "\n[") for name in STATISTICS)
+                table.add(a.split, str(a.cells), *estimates)
+        put(console, f"Pass@1 after training, {first} and {second}", table)
+
+
+def _winners(found: Comparison) -> Table:
+    columns = ("level", "designs", "best on test", "observed", "corrected", "ahead in draws")
+    table = Table(*columns, wrap="never", collapse_padding=True, title="best designs")
+    for b in found.best:
+        table.add(
+            Text(b.level), str(b.among), short(b.cell), f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}"
+        )
+    return table
+
+
+def _signs(found: Comparison) -> Table:
+    title = "claims and their signs; in brackets: the 95% interval holds 0"
+    levels = (own.name.replace(":", ":\n") for own in found.levels)
+    table = Table("claim", Column("quantity", align="left"), *levels, Column("", align="left"), title=title)
+    last = ""
+    for row in found.rows:
+        sides = [_side_text(side) for side in row.sides]
+        table.add(
+            Text(row.claim if row.claim != last else ""),
+            Text(row.name),
+            *sides,
+            Text(SYMBOLS[row.verdict], STYLES[row.verdict]),
+        )
+        last = row.claim
+    return table
+
+
+def _side_text(side: Side) -> Text:
+    if side.missing:
+        return Text(side.missing, "dim")
+    value = signed(side.measured.value)
+    return Text(f"({value})", "dim") if side.sign == OPEN else Text(value)

@@ -1,0 +1,206 @@
+"""Curve sets that a comparison is about: `sim:qwen-gsm8k`, `llm:tiny-mix97`, `published:qwen-gsm8k`."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from rich.console import Console
+
+from rftlab.llm.config import LLMRun
+from rftlab.shared.curve import SPLITS, Curve
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import folder_below, folders_in
+from rftlab.studies.analysis.source import RunSource
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.pairs import LEVELS, SIZES, Pair, pair, start_at
+from rftlab.studies.data.paper.published import published
+from rftlab.studies.data.results.endpoints import finals
+from rftlab.studies.data.results.reference import shipped, smollm2_points
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.limits import Engine, check_size
+from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.data.runs.study import Study, has_study, read_study
+from rftlab.studies.report.figures import pretty
+
+SEEDS = 5
+"""Seeds of a simulated level that no study of the results folder names."""
+ROUNDING = 0.01
+"""Step to which published numbers are rounded."""
+
+
+class Finals(NamedTuple):
+    """Final Pass@1 of one pair: one row per seed or draw, one column per cell."""
+
+    train: pd.DataFrame
+    test: pd.DataFrame
+
+
+class CurveSet(NamedTuple):
+    """What one level knows of one pair."""
+
+    origin: RunSource
+    curves: pd.DataFrame
+    """Rows of `rftlab.studies.data.runs.runner.Results.curves`; none at level published, which has endpoints alone."""
+    finals: Finals
+    """Pass@1 after training: a row per seed, a column per cell and `base`; one row where numbers are published."""
+    responses: dict[str, int]
+    """Responses that a Pass@1 of each split is measured with; 0 where it is exact."""
+    rounding: float
+    """Step to which the numbers are rounded; 0 where they are not."""
+    source: str
+    """Where they come from, for the reader."""
+    points: tuple[Point, ...] = ()
+    """The runs behind them that the results folder holds; none of what comes with rftlab."""
+
+    @property
+    def name(self) -> str:
+        """As the user wrote it."""
+        return self.origin.name
+
+    @property
+    def title(self) -> str:
+        """As figures and tables print it: 'sim Qwen · GSM8K'."""
+        return f"{self.origin.kind} {pretty(self.origin.place)}"
+
+    @property
+    def cells(self) -> list[str]:
+        """Labels of the designs with an endpoint."""
+        return [cell for cell in self.finals.test.columns if cell != "base" and self.finals.test[cell].notna().any()]
+
+    @property
+    def seeds(self) -> int:
+        """Rows of `finals`."""
+        return len(self.finals.test)
+
+
+def load(
+    console: Console,
+    names: list[RunSource],
+    root: Path,
+    seeds: int | None,
+    rounds: int | None,
+    threads: int,
+    quiet: bool,
+    engine: Engine,
+) -> list[CurveSet]:
+    """Curves and endpoints of every curve set; simulations that are missing in the results folder run now.
+
+    seeds, rounds: of simulated levels; None for those of the folder's study of the simulator, or the usual ones. Raises
+    UserError where a language model has no finished runs, before anything is simulated.
+    """
+    check_size(seeds, rounds)
+    there = {one: _there(one, root) for one in names if one.kind != "sim"}
+    missing = {one: _simulated(one, root, seeds, rounds) for one in names if one.kind == "sim"}
+    if missing:
+        points = [point for points in missing.values() for point in points]
+        finish_points(console, root, points, threads_of(threads), quiet, engine)
+    return [there[one] if one in there else _measured(one, missing[one], root) for one in names]
+
+
+def _simulated(one: RunSource, root: Path, seeds: int | None, rounds: int | None) -> list[Point]:
+    study = _study(root, one)
+    usual = (study.seeds, study.rounds) if study else (SEEDS, None)
+    return points_of(list(EXPERIMENTS.values()), "sim", [one.place], seeds or usual[0], rounds or usual[1])
+
+
+def _study(root: Path, one: RunSource) -> Study | None:
+    """The folder's study of a level, if it has the pair."""
+    level = next((level for level in LEVELS if level == one.kind), None)
+    study = read_study(root, level) if level and has_study(root, level) else None
+    return study if study and one.place in study.pairs else None
+
+
+def _there(one: RunSource, root: Path) -> CurveSet:
+    """What is known without running anything."""
+    if one.kind == "published":
+        return _published(one)
+    planned = _llm_points(one, root)
+    points = [point for point in planned if store.is_there(root, point)]
+    if points:
+        found, missing = _measured(one, points, root), len(planned) - len(points)
+        return (
+            found._replace(source=f"{found.source}; {missing} of {len(planned)} runs are not finished and left out")
+            if missing
+            else found
+        )
+    curves = shipped()
+    known = sorted(set(curves["pair"]))
+    command = f"rftlab reproduce --level llm --pair {one.place} --results {root}"
+    check(
+        one.place in known,
+        f"{one.name} has no finished runs in {root}; `{command}` makes them; runs of {', '.join(known)} come "
+        "with rftlab",
+    )
+    curves = curves[curves["pair"] == one.place].reset_index(drop=True)
+    return _of_curves(one, curves, "reference runs that come with rftlab")
+
+
+def _llm_points(one: RunSource, root: Path) -> list[Point]:
+    """Every run of the seven experiments that the folder could hold: as its study has them, else with the seeds that
+    it has folders for."""
+    study, experiments = _study(root, one), list(EXPERIMENTS.values())
+    if study:
+        points = points_of(experiments, "llm", [one.place], study.seeds, study.rounds)
+    else:
+        names = (
+            re.fullmatch(r".*-s([0-9]{1,18})-[0-9a-f]+", folder.name)
+            for folder in folders_in(folder_below(root, "llm", one.place))
+        )
+        seeds = sorted({int(match[1]) for match in names if match})
+        points = [
+            replace(point, run=replace(point.run, seed=seed))
+            for seed in seeds
+            for point in points_of(experiments, "llm", [one.place], 1, None)
+        ]
+    return points + [point for point in smollm2_points() if point.pair == one.place]
+
+
+def _measured(one: RunSource, points: list[Point], root: Path) -> CurveSet:
+    return _of_curves(one, collect(root, points).curves, f"results folder {root}")._replace(points=tuple(points))
+
+
+def _of_curves(one: RunSource, curves: pd.DataFrame, source: str) -> CurveSet:
+    responses = dict.fromkeys(SPLITS, 0)
+    if one.kind == "llm":
+        responses = _responses(start_at(one.place, "llm"), pair(one.place))
+    tables = Finals(*(finals(curves, one.place, split) for split in SPLITS))
+    ran = tables.test.notna().sum()  # cells may have seeds of their own number
+    few, most = int(ran.min()), int(ran.max())
+    counts = f"{most} seed{'s' * (most > 1)}" if few == most else f"{few} to {most} seeds"
+    seeds = f"{counts} of {int(curves['planned_rounds'].max())} rounds"
+    return CurveSet(one, curves, tables, responses, 0.0, f"{source}, {seeds}")
+
+
+def _responses(run: LLMRun, known: Pair) -> dict[str, int]:
+    """Questions in an evaluation of each split, times the responses to each."""
+    sizes = run.task.sizes
+    there = SIZES.get(known.dataset, (sizes.train, sizes.test))
+    subsets = (run.evaluation.train_subset, run.evaluation.test_subset)
+    return {
+        split: run.evaluation.samples * min(n, subset or n)
+        for split, n, subset in zip(SPLITS, there, subsets, strict=True)
+    }
+
+
+def _published(one: RunSource) -> CurveSet:
+    tables, known = [], pair(one.place)
+    for split in SPLITS:
+        values = {
+            label(cell): published(known.model, known.dataset, split, cell)
+            for cell in cells_of(list(EXPERIMENTS.values()))
+        }
+        values["base"] = published(known.model, known.dataset, split, None)
+        tables.append(pd.DataFrame([{cell: value for cell, value in values.items() if value is not None}]))
+    curves = pd.DataFrame(columns=["pair", "cell", "planned_rounds", *Curve._fields])
+    return CurveSet(
+        one,
+        curves,
+        Finals(*tables),
+        dict(zip(SPLITS, SIZES[known.dataset], strict=True)),
+        ROUNDING,
+        "arXiv 2601.22532, one number per cell",
+    )

@@ -1,0 +1,255 @@
+"""What groups of runs can be compared by: base, end and gain, the same at equal rounds and at equal rollouts, noise,
+designs that two levels have in common, and what one should choose (studies/report/choose.py without pairs of ours)."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from rftlab.studies.analysis.imported.groups import Group, RunGroups
+from rftlab.studies.data.results.claims import SAME, STILL
+from rftlab.studies.data.results.stats import Interval, t_errors
+from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust
+
+
+class MeasuredEnd(NamedTuple):
+    """A mean over runs with its standard error and the degrees of freedom behind it; nan where one run and an unknown
+    number of responses say nothing of it."""
+
+    value: float
+    error: float = np.nan
+    freedom: float = np.nan
+
+    @property
+    def half(self) -> float:
+        """Half of the 95% interval."""
+        return float(t_errors(self.freedom) * self.error) if self.freedom > 0 else np.nan
+
+
+NONE = MeasuredEnd(np.nan)
+
+
+class Ends(NamedTuple):
+    """What a group of runs comes to."""
+
+    side: str
+    group: Group
+    base: MeasuredEnd
+    end: MeasuredEnd
+    gain: MeasuredEnd
+    at_rounds: float
+    """Value where every group has trained for as many rounds as the shortest."""
+    at_rollouts: float
+    """The same at equal rollouts."""
+    at_seconds: float
+    """The same at equal seconds of training; nan where the logs are not timed."""
+    between_runs: float
+    """Standard deviation of the end over runs; nan with one."""
+    between_evaluations: float
+    """Standard deviation of an evaluation about a smooth curve, from second differences; nan with fewer than four."""
+    of_questions: float
+    """Binomial standard error of one evaluation; nan where the responses behind it are not known."""
+
+
+_PLAIN = ("at_rounds", "at_rollouts", "at_seconds", "between_runs", "between_evaluations", "of_questions")
+
+
+class CommonDesign(NamedTuple):
+    """A design that two levels have."""
+
+    first: Ends
+    second: Ends
+    unknown: tuple[str, ...]
+    """Facts that one of the two does not tell, so that they are taken as equal."""
+    end: MeasuredEnd
+    """Second less first."""
+    gain: MeasuredEnd
+
+
+def shared_budget(sides: list[RunGroups]) -> tuple[int, int | None]:
+    """Rounds that every group with a curve reached; and rollouts, None where none has B and K."""
+    groups = [group for side in sides for group in side.groups if group.drawn]
+    spent = [group.last * group.per_round for group in groups if group.per_round]
+    return min((group.last for group in groups), default=0), min(spent, default=None)
+
+
+def shared_seconds(sides: list[RunGroups]) -> float | None:
+    """Seconds of training that every timed group reached; None where none is timed."""
+    groups = [group for side in sides for group in side.groups if group.timed]
+    return min(
+        (float(group.curves.groupby("run", observed=True)["seconds"].max().min()) for group in groups), default=None
+    )
+
+
+def ends_of(side: RunGroups, rounds: int, rollouts: int | None, seconds: float | None = None) -> list[Ends]:
+    """Base, end, gain and noise of each group of a level."""
+    return [_ends(side.name, group, rounds, rollouts, seconds) for group in side.groups]
+
+
+def _ends(side: str, group: Group, rounds: int, rollouts: int | None, seconds: float | None) -> Ends:
+    runs = [run.sort_values("round") for _, run in group.curves.groupby("run", sort=False, observed=True)]
+    firsts = [run.iloc[0] for run in runs if run["round"].iloc[0] == 0]
+    lasts = [run.iloc[-1] for run in runs]
+    base, end = _mean(firsts, group.exact), _mean(lasts, group.exact)
+    gains = [run["value"].iloc[-1] - run["value"].iloc[0] for run in runs if run["round"].iloc[0] == 0]
+    spent = rollouts / group.per_round if rollouts and group.per_round else np.nan
+    numbers = np.array([row["n"] for row in lasts])
+    middle = float(np.clip(end.value, 0.0, 1.0)) if np.isfinite(end.value) else np.nan
+    known = not group.exact and np.isfinite(numbers).any() and group.curves["value"].between(0, 1).all()
+    return Ends(
+        side,
+        group,
+        base,
+        end,
+        _gain(gains, base, end),
+        _at(runs, rounds) if group.drawn else np.nan,
+        _at(runs, spent) if group.drawn else np.nan,
+        _at(runs, seconds, "seconds") if group.timed and seconds is not None else np.nan,
+        float(np.std([row["value"] for row in lasts], ddof=1)) if len(runs) > 1 else np.nan,
+        roughness([run["value"].to_numpy() for run in runs]) if group.drawn and not group.exact else np.nan,
+        float(np.sqrt(middle * (1 - middle) / np.nanmean(numbers))) if known else np.nan,
+    )
+
+
+def _mean(rows: list[pd.Series], exact: bool) -> MeasuredEnd:
+    """Of evaluations of several runs; of one run its binomial error."""
+    if not rows:
+        return NONE
+    values = np.array([row["value"] for row in rows])
+    value = float(values.mean())
+    if len(values) > 1 and values.std() > 0:
+        return MeasuredEnd(value, float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
+    n = rows[0]["n"]
+    if exact or not np.isfinite(n) or not 0 <= value <= 1:
+        return MeasuredEnd(value)
+    return MeasuredEnd(value, float(np.sqrt(value * (1 - value) / n)), np.inf)
+
+
+def _gain(gains: list[float], base: MeasuredEnd, end: MeasuredEnd) -> MeasuredEnd:
+    """Within runs where there are several, else of two evaluations."""
+    if not gains:
+        return NONE
+    if len(gains) > 1:
+        return MeasuredEnd(float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(len(gains))), len(gains) - 1)
+    return less(base._replace(value=end.value - gains[0]), end)
+
+
+def less(first: MeasuredEnd, second: MeasuredEnd) -> MeasuredEnd:
+    """Second less first, with Welch's degrees of freedom; no error where one has none."""
+    value = second.value - first.value
+    squares = np.array([first.error**2, second.error**2])
+    if not np.isfinite(squares).all() or squares.sum() == 0:
+        return MeasuredEnd(value)
+    parts = np.where(np.isinf([first.freedom, second.freedom]), 0.0, squares**2 / [first.freedom, second.freedom])
+    freedom = squares.sum() ** 2 / parts.sum() if parts.sum() > 0 else np.inf
+    return MeasuredEnd(value, float(np.sqrt(squares.sum())), float(freedom))
+
+
+def _at(runs: list[pd.DataFrame], place: float, axis: str = "round") -> float:
+    """Mean over runs at a place of an axis, linear between evaluations; nan where one does not reach from before to
+    after it."""
+    found = [np.interp(place, run[axis], run["value"], left=np.nan, right=np.nan) for run in runs]
+    return float(np.mean(found)) if np.isfinite(place) else np.nan
+
+
+def roughness(curves: list[np.ndarray]) -> float:
+    """Standard deviation of independent normal noise on smooth curves at about equal distances: second differences have
+    six times its variance. Their median, so that a steep start does not count as noise."""
+    sizes = np.concatenate([np.abs(np.diff(values, 2)) for values in curves] or [np.empty(0)])
+    return float(np.median(sizes) / (ndtri(0.75) * np.sqrt(6))) if len(sizes) > 1 else np.nan
+
+
+def common(first: list[Ends], second: list[Ends]) -> list[CommonDesign]:
+    """Designs of two levels that are equal in B and K, and in updates and advantage as far as both are known."""
+    found = []
+    for a in first:
+        for b in second:
+            unknown = _alike(a.group, b.group)
+            if unknown is not None:
+                found.append(CommonDesign(a, b, unknown, less(a.end, b.end), less(a.gain, b.gain)))
+    return found
+
+
+def _alike(first: Group, second: Group) -> tuple[str, ...] | None:
+    """Facts that cannot be compared; None where one differs, or where B or K is not known."""
+    unknown = []
+    for name in ("prompts", "rollouts", "updates_per_round", "advantage"):
+        own, other = getattr(first.design, name), getattr(second.design, name)
+        missing = own is None or other is None
+        if (not missing and own != other) or (missing and name in ("prompts", "rollouts")):
+            return None
+        if missing:
+            unknown.append(name)
+    return tuple(unknown)
+
+
+def table_of(ends: list[Ends]) -> pd.DataFrame:
+    """The same as numbers, a row a group."""
+    rows = [
+        {
+            "level": one.side,
+            "model": one.group.model,
+            "task": one.group.task,
+            "design": one.group.label,
+            "runs": len(one.group.runs),
+            "rounds": one.group.last,
+            "rollouts": one.group.last * one.group.per_round if one.group.per_round else np.nan,
+            "base": one.base.value,
+            "end": one.end.value,
+            "end_half": one.end.half,
+            "gain": one.gain.value,
+            "gain_half": one.gain.half,
+            **{name: getattr(one, name) for name in _PLAIN},
+        }
+        for one in ends
+    ]
+    return pd.DataFrame(rows)
+
+
+def advice_on(ends: list[Ends]) -> list[Advice]:
+    """Advice for each level, model and task. Runs are independent here, so differences have Welch's intervals; a design
+    with one run has none, and only the best is surely as good as the best."""
+    places: dict[tuple[str, str], list[Ends]] = {}
+    for one in ends:
+        if np.isfinite(one.end.value):
+            places.setdefault((one.side, one.group.place), []).append(one)
+    return [_advice(side, place, own) for (side, place), own in places.items()]
+
+
+def _advice(side: str, place: str, own: list[Ends]) -> Advice:
+    best = max(own, key=lambda one: one.end.value)
+    close = [one for one in own if one is best or _interval(less(one.end, best.end)).high <= SAME]
+    chosen = min(close, key=lambda one: (one.group.per_round or np.inf, -one.end.value))
+    moved = _interval(best.gain).high >= STILL or not np.isfinite(best.gain.value)
+    return Advice(
+        place,
+        place,
+        side,
+        chosen.group.label if moved else "",
+        chosen.group.per_round or 0,
+        _interval(chosen.end),
+        _interval(chosen.gain),
+        best.group.label,
+        _interval(best.end),
+        len(own),
+        "",
+        0,
+        *_trust(own),
+    )
+
+
+def _interval(measured: MeasuredEnd) -> Interval:
+    half = measured.half if np.isfinite(measured.half) else np.inf
+    return Interval(measured.value, measured.value - half, measured.value + half)
+
+
+def _trust(own: list[Ends]) -> tuple[Trust, tuple[str, ...]]:
+    """`low` where nothing is compared or a design has fewer than three runs; else `fair`: designs that were not
+    planned together may differ in more than what is known of them."""
+    fewest = min(len(one.group.runs) for one in own)
+    runs = f"{fewest} run{'s' * (fewest > 1)} of the design with the fewest"
+    if len(own) == 1:
+        return "low", (f"{fewest} run{'s' * (fewest > 1)}", "one design, so nothing is compared")
+    reasons = (runs, "designs may differ in more than their logs tell")
+    return ("low" if fewest < FEW_SEEDS else "fair"), reasons

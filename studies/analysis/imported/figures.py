@@ -1,0 +1,232 @@
+"""Figures of free designs: learning curves, ends, and what else was logged; each returns a chart and a table of what
+it shows."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.studies.analysis.imported.ends import Ends, table_of
+from rftlab.studies.analysis.imported.groups import Group, RunGroups, mean_curve, place_of
+from rftlab.studies.readers.run import ImportedRun
+from rftlab.studies.report.chart import (
+    PALETTE,
+    Chart,
+    Drawn,
+    LegendKey,
+    MarkStyle,
+    Outline,
+    Panel,
+    PlotAxis,
+    PlotSeries,
+    Scale,
+    bars,
+    colours,
+    dots,
+    error_bars,
+    names,
+)
+
+AXES = {
+    "rounds": "training round",
+    "fraction": "fraction of the run's rounds",
+    "rollouts": "rollouts",
+    "seconds": "seconds of training",
+}
+METRICS = (
+    "reward_mean",
+    "pass_at_1",
+    "response_length",
+    "entropy",
+    "zero_signal_fraction",
+    "format_rate",
+    "grad_norm",
+    "clip_fraction",
+    "kl",
+    "kl_ref",
+    "truncated_fraction",
+)
+"""Of training, in the order of their panels."""
+NAMED = {
+    "pass_at_1": "Pass@1",
+    "reward_mean": "mean reward",
+    "kl": "KL to the sampling policy",
+    "kl_ref": "KL to start",
+}
+MAX = 24
+"""Lines of a panel that the legend names."""
+SMOOTH = 200
+"""Points that a noisy line of training is averaged down to."""
+
+
+class SharedAxes(NamedTuple):
+    """Groups of one level, model and task."""
+
+    side: str
+    model: str
+    task: str
+    groups: list[Group]
+
+    @property
+    def title(self) -> str:
+        """What the panel is about."""
+        return safe(" · ".join(part for part in (self.side, self.model, self.task) if part))
+
+
+def safe(text: str, longest: int = 90) -> str:
+    """A text of a log as a label, no longer than fits."""
+    return text if len(text) <= longest else text[: longest - 2] + ".."
+
+
+def panels_of(sides: list[RunGroups]) -> list[SharedAxes]:
+    """Groups that share axes, in the order of the levels; designs that cost more a round come later."""
+    found: dict[tuple[str, str, str], list[Group]] = {}
+    for side in sides:
+        for group in sorted(side.groups, key=lambda group: (group.per_round or 0, group.label)):
+            found.setdefault((side.name, group.model, group.task), []).append(group)
+    return [SharedAxes(*place, groups) for place, groups in found.items()]
+
+
+def named(measure: tuple[str, str]) -> str:
+    """A measure in words."""
+    return f"{measure[0]} {NAMED.get(measure[1], measure[1].replace('_', ' '))}"
+
+
+def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
+    """Learning curves, a panel for each level, model and task, a line a design; the range of its runs in pale. Designs
+    of which B or K is not known have no rollouts, and logs without times no seconds."""
+    numbers = curve_numbers(sides, axis)
+    shown = [panel for panel in panels_of(sides) if _rows(numbers, panel)["round"].nunique() > 1]
+    x, y = PlotAxis(AXES[axis], "log" if axis == "rollouts" else "linear"), PlotAxis(named(sides[0].measure))
+    panels = tuple(_curves(panel, _rows(numbers, panel), x, y) for panel in shown)
+    heights = tuple(map(_height, shown))
+    return Chart(panels, (9.5, sum(heights) + 0.3), heights=heights), numbers
+
+
+def has_curves(sides: list[RunGroups], axis: str) -> bool:
+    """Whether there is anything to draw against an axis."""
+    numbers = curve_numbers(sides, axis)
+    return any(_rows(numbers, panel)["round"].nunique() > 1 for panel in panels_of(sides))
+
+
+def _height(panel: SharedAxes) -> float:
+    return max(2.5, 0.21 * min(len(panel.groups), MAX) + 0.8)
+
+
+def _rows(numbers: pd.DataFrame, panel: SharedAxes) -> pd.DataFrame:
+    chosen = (numbers["level"] == panel.side) & (numbers["model"] == panel.model) & (numbers["task"] == panel.task)
+    return numbers[chosen]
+
+
+def _curves(panel: SharedAxes, numbers: pd.DataFrame, x: PlotAxis, y: PlotAxis) -> Panel:
+    lines = dict(list(numbers.groupby("design", sort=False)))
+    shown = [group for group in panel.groups if group.label in lines]
+    series, keys = [], []
+    for group, colour in zip(shown, colours(len(shown)), strict=True):
+        line = lines[group.label]
+        style = MarkStyle(colour, "-" if group.drawn else ":", marker="o" if len(line) < 30 else "", size=3.5)
+        series.append(PlotSeries(line["x"], line["mean"], style, group.label, line["lowest"], line["highest"]))
+        repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
+        keys.append(LegendKey(safe(f"{group.label}{repeats}", 72), MarkStyle(colour)))
+    more = [LegendKey(f"and {len(keys) - MAX} more", MarkStyle(dash=""))] if len(keys) > MAX else []
+    facts = {"level": panel.side, "pair": place_of(panel.model, panel.task)}
+    return Panel(panel.title, x, y, tuple(series), facts=facts, keys=(*keys[:MAX], *more))
+
+
+def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
+    """Mean, lowest and highest over the runs of each group at common places, with the runs behind each point."""
+    parts = [_line(side.name, group, axis) for side in sides for group in side.groups]
+    parts = [part for part in parts if part is not None]
+    columns = ["level", "model", "task", "design", "round", "x", "mean", "lowest", "highest", "runs"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
+    if (axis == "rollouts" and group.per_round is None) or (axis == "seconds" and not group.timed):
+        return None
+    column = "seconds" if axis == "seconds" else "round"
+    line = mean_curve(group.curves, column)
+    at, first = line[column].to_numpy(), group.curves[group.curves["run"] == group.curves["run"].iloc[0]]
+    first = first.sort_values("round")
+    rounds = at if column == "round" else np.interp(at, first["seconds"], first["round"]).round(1)
+    x = {"fraction": at / max(group.last, 1), "rollouts": at * (group.per_round or 0)}.get(axis, at)
+    keep = x > 0 if axis == "rollouts" else np.full(len(x), True)
+    frame = pd.DataFrame(
+        {
+            "level": side,
+            "model": group.model,
+            "task": group.task,
+            "design": group.label,
+            "round": rounds,
+            "x": x.astype(float),
+        }
+        | {name: line[name] for name in ("mean", "lowest", "highest", "runs")}
+    )
+    return frame[keep]
+
+
+def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
+    """From base to end, a line a group, the groups of a level, model and task together; intervals at the end."""
+    groups: dict[tuple[str, str, str], list[Ends]] = {}
+    for one in sorted(ends, key=lambda one: one.end.value, reverse=True):
+        groups.setdefault((one.side, one.group.model, one.group.task), []).append(one)
+    panels = []
+    for place, own in groups.items():
+        places = np.arange(len(own))
+        base, end, half = np.array([(one.base.value, one.end.value, one.end.half) for one in own]).T
+        lines = tuple(
+            Outline(np.array([[before, at], [after, at]]), MarkStyle(PALETTE[0], width=2.0, alpha=0.35))
+            for before, after, at in zip(base, end, places, strict=True)
+        )
+        after = error_bars(PlotSeries(end, places, dots(PALETTE[0]), "at the end"), end - half, end + half, along=0)
+        x = PlotAxis(f"{named(measure)}: untrained (bar), at the end (dot)")
+        y = names("", [safe(one.group.label, 72) for one in own], downward=True)
+        facts = {"level": place[0], "pair": place_of(*place[1:])}
+        title = safe(" · ".join(filter(None, place)))
+        panels.append(Panel(title, x, y, (PlotSeries(base, places, bars(), "untrained"), after), lines, facts=facts))
+    heights = tuple(0.24 * len(own) + 0.55 for own in groups.values())
+    return Chart(tuple(panels), (9.5, sum(heights) + 0.8), heights=heights, share_x="all"), table_of(ends)
+
+
+def logged(runs: list[ImportedRun]) -> list[str]:
+    """Those of `METRICS` that training logged over more than one round."""
+    there = {p.metric for run in runs for p in run.pieces if p.split == "train" and len(p.rounds) > 1}
+    return [metric for metric in METRICS if metric in there]
+
+
+def training_figure(runs: list[ImportedRun]) -> Drawn:
+    """What training logged, a panel a metric, a line a run, one colour for a model; smoothed to `SMOOTH` points."""
+    metrics = logged(runs)
+    models = sorted({run.design.model or "" for run in runs if any(piece.split == "train" for piece in run.pieces)})
+    by_model = dict(zip(models, colours(len(models)), strict=True))
+    panels, parts = [], []
+    for metric in metrics:
+        pieces = [(run, p) for run in runs for p in run.pieces if (p.split, p.metric) == ("train", metric)]
+        series = []
+        for run, piece in pieces:
+            rounds, values = smoothed(piece.rounds, piece.values)
+            model = run.design.model or ""
+            series.append(PlotSeries(rounds, values, MarkStyle(by_model[model], width=1.0, alpha=0.7), run.name))
+            row = {"metric": metric, "run": run.name, "model": model, "round": rounds, "value": values}
+            parts.append(pd.DataFrame(row))
+        scale: Scale = "log" if _wild([piece.values for _, piece in pieces]) else "linear"
+        title = NAMED.get(metric, metric.replace("_", " "))
+        panels.append(Panel(title, PlotAxis("training round"), PlotAxis("", scale), tuple(series)))
+    keys = tuple(LegendKey(safe(model or "model unknown", 40), MarkStyle(colour)) for model, colour in by_model.items())
+    size = (9.5, 2.3 * -(-len(metrics) // 2) + 0.6)
+    return Chart(tuple(panels), size, 2, keys if len(models) > 1 else ()), pd.concat(parts, ignore_index=True)
+
+
+def _wild(parts: list[np.ndarray]) -> bool:
+    """Whether values without negative ones reach far beyond their middle, so that a linear axis shows nothing."""
+    values = np.concatenate(parts)
+    return bool(values.min() >= 0 and np.median(values) > 0 and values.max() > 100 * np.median(values))
+
+
+def smoothed(rounds: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means over so many rounds in a row that SMOOTH points are left at most; mean round, mean value."""
+    width = -(-len(rounds) // SMOOTH)
+    starts = np.arange(0, len(rounds), width)
+    counts = np.diff(np.append(starts, len(rounds)))
+    x, y = (np.add.reduceat(np.asarray(part, dtype=float), starts) / counts for part in (rounds, values))
+    return x, y

@@ -1,0 +1,129 @@
+"""The runs of a results folder, or of one run's folder, as a collection and as a Python object: what `rftlab run` and
+`rftlab train` leave."""
+
+import hashlib
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.folders import FILE, folders_in, kind_of, read_file, read_json
+from rftlab.shared.plumbing.notebook import table
+from rftlab.studies.data.paper.pairs import LEVELS
+from rftlab.studies.data.runs.seal import read_sealed
+from rftlab.studies.readers.formats.own_run import CONFIG, CURVE
+from rftlab.studies.readers.read import read_logs
+from rftlab.studies.readers.run import ImportedRun
+
+DONE, MAX_RUNS = "done.json", 500
+"""What a finished run of a results folder has; and runs of a page."""
+
+
+def folders_of(root: Path) -> list[Path]:
+    """Folders with the curve of a run: finished ones of a results folder, those of `rftlab train` right below it, or
+    itself where it is one. No link is followed."""
+    if kind_of(root / CURVE) == FILE:
+        return [root]
+    stored = [run for level in LEVELS for pair in folders_in(root / level) for run in folders_in(pair)]
+    done = [run for run in stored if kind_of(run / DONE) == FILE]
+    return [run for run in [*done, *folders_in(root)] if kind_of(run / CURVE) == FILE]
+
+
+def own_runs(root: Path) -> list[ImportedRun]:
+    """Those runs in our terms, with their pair in the place of a model that is not named. Raises UserError where there
+    are none, more than fit a page, or one that was changed."""
+    folders = folders_of(root)
+    check(
+        0 < len(folders) <= MAX_RUNS,
+        f"{root} holds {len(folders)} finished runs; allowed: 1 to {MAX_RUNS} for a report without a study",
+    )
+    return _told_apart([_named(folder) for folder in folders])
+
+
+def _named(folder: Path) -> ImportedRun:
+    """A run as its pair, design and seed call it; the hash of its folder says nothing to a reader."""
+    (run,) = read_logs([folder])
+    if kind_of(folder / DONE) != FILE:
+        return run
+    check_sealed(folder)
+    pair = folder.parent.name
+    design = replace(run.design, model=run.design.model or pair)
+    return replace(run, name=f"{pair}/{folder.name.rpartition('-')[0]}", design=design)
+
+
+def _told_apart(runs: list[ImportedRun]) -> list[ImportedRun]:
+    """Runs of other configurations under one name get their number among them."""
+    counts, seen, apart = Counter(run.name for run in runs), Counter[str](), []
+    for run in runs:
+        seen[run.name] += 1
+        name = f"configuration {seen[run.name]}: {run.name}" if counts[run.name] > 1 else run.name
+        apart.append(replace(run, name=name))
+    return apart
+
+
+def check_sealed(folder: Path) -> None:
+    """Raise UserError where a stored run is not what its seal says."""
+    try:
+        facts = read_sealed(folder / DONE, read_json(folder / CONFIG))
+        if hashlib.sha256(read_file(folder / CURVE)).hexdigest() != facts.get("curve_sha256"):
+            raise ValueError(f"{CURVE} does not match its checksum")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} cannot be trusted: {error}; remove it and run the same command again") from None
+
+
+TRAINED = "train"
+"""Level of what `rftlab train` left in the folder."""
+
+
+class ResultsFolder:
+    """Finished runs of a results folder of `rftlab run`, `reproduce` or `train`; it is only read.
+
+        rl.ResultsFolder("results").runs()          # a row a run
+        rl.ResultsFolder("results").curves("sim")   # all their evaluations
+
+    Raises UserError where the folder is none, or holds no finished run.
+    """
+
+    def __init__(self, root: str | Path = "results"):
+        self.root = Path(root)
+        check(kind_of(self.root) is not None, f"{self.root}; allowed: a results folder")
+        self._folders = folders_of(self.root)
+        check(bool(self._folders), f"{self.root} holds no finished run; allowed: a folder of `rftlab run` or `train`")
+
+    def runs(self, level: str | None = None) -> pd.DataFrame:
+        """A row for each run, of one level (sim, llm, train) or of all: level, pair, cell, seed, folder."""
+        rows = [row for row in map(self._row, self._folders) if level in (None, row["level"])]
+        return pd.DataFrame(rows, columns=["level", "pair", "cell", "seed", "folder"])
+
+    def curves(self, level: str | None = None) -> pd.DataFrame:
+        """The learning curves (`rftlab.shared.curve`) of these runs in one table, with level, pair, cell and seed.
+        Raises UserError where a run was changed."""
+        tables = []
+        for row in self.runs(level).to_dict("records"):
+            folder = self.root / row.pop("folder")
+            if row["level"] != TRAINED:
+                check_sealed(folder)
+            tables.append(pd.read_parquet(folder / CURVE).drop(columns=list(row), errors="ignore").assign(**row))
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    def _row(self, folder: Path) -> dict:
+        where = folder.relative_to(self.root)
+        if len(where.parts) != 3 or where.parts[0] not in LEVELS:
+            return {"level": TRAINED, "pair": "", "cell": folder.name, "seed": pd.NA, "folder": str(where)}
+        level, pair, name = where.parts
+        cell, _, seed = name.rpartition("-")[0].rpartition("-s")
+        return {"level": level, "pair": pair, "cell": cell, "seed": int(seed), "folder": str(where)}
+
+    def __repr__(self) -> str:
+        return f"ResultsFolder({str(self.root)!r}): {len(self._folders)} finished runs"
+
+    def _repr_html_(self) -> str:
+        """Runs and designs of each level and pair, for notebooks."""
+        counted = self.runs().groupby(["level", "pair"]).agg(runs=("cell", "size"), designs=("cell", "nunique"))
+        rows = [
+            (f"{level} {pair}".strip(), f"{row.runs} runs of {row.designs} designs")
+            for (level, pair), row in zip(counted.index, counted.itertuples(), strict=True)
+        ]
+        return table(str(self.root), rows)

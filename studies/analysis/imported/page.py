@@ -1,0 +1,281 @@
+"""Free designs as tables in the terminal and as one self-contained page: of one collection, of what
+`rftlab run` and `rftlab train` left in a folder, or of levels side by side.
+
+Texts of logs are shown, never obeyed: printed without markup, escaped in the page.
+"""
+
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from rich.console import Console
+from rich.text import Text
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.analysis.imported import figures
+from rftlab.studies.analysis.imported.ends import (
+    CommonDesign,
+    Ends,
+    MeasuredEnd,
+    advice_on,
+    common,
+    ends_of,
+    shared_budget,
+    shared_seconds,
+    table_of,
+)
+from rftlab.studies.analysis.imported.figures import AXES, named
+from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measures_in, side_of
+from rftlab.studies.analysis.imported.own import own_runs
+from rftlab.studies.analysis.source import RunSource, free_source
+from rftlab.studies.console.table import Column, Table, say, write_numbers
+from rftlab.studies.data.runs.about import commit, versions
+from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.readers.run import FACTS, ImportedRun
+from rftlab.studies.readers.show import TERMS
+from rftlab.studies.report.report import Plan, draw_all, signed, template
+
+MAX_ROWS = 40
+"""Of a table in the terminal; files and page have all."""
+
+
+SEVERAL = "Levels of evidence side by side, whatever their designs"
+
+
+class CollectionView(NamedTuple):
+    """What a page says of one level or of several."""
+
+    sides: list[RunGroups]
+    axis: str
+    rounds: int
+    rollouts: int | None
+    seconds: float | None
+    ends: list[Ends]
+    pairs: list[tuple[str, str, list[CommonDesign]]]
+    """Of each two levels: their names and common designs."""
+
+
+def view_of(sides: list[RunGroups], axis: str) -> CollectionView:
+    """All that is computed for a page. Raises UserError for an axis on which no run has a place."""
+    rounds, rollouts = shared_budget(sides)
+    seconds = shared_seconds(sides)
+    check(
+        axis != "seconds" or seconds is not None,
+        "axis = seconds: no log here tells the seconds of its evaluations; allowed: rounds, fraction, rollouts",
+    )
+    ends = {side.name: ends_of(side, rounds, rollouts, seconds) for side in sides}
+    pairs = [(a.name, b.name, common(ends[a.name], ends[b.name])) for a, b in combinations(sides, 2)]
+    return CollectionView(sides, axis, rounds, rollouts, seconds, [one for own in ends.values() for one in own], pairs)
+
+
+def write(console: Console, view: CollectionView, folder: Path, page: str, title: str, quiet: bool) -> Path:
+    """Draw, write the page with its tables as CSV into the folder, print the tables; returns the page's path."""
+    check_writable(folder)
+    with steps_of(console, "drawing figures", quiet) as step:
+        drawn = draw_all(folder_below(folder, "figures"), _plans(view), step)
+    write_numbers(folder / "ends.csv", table_of(view.ends))
+    if view.pairs:
+        write_numbers(folder / "common.csv", _common_table(view))
+    text = template("imported.html.j2").render(_context(view, drawn, title))
+    write_file(folder / page, text.encode())
+    show(console, view)
+    say(console, f"page: {folder / page}")
+    return folder / page
+
+
+def _plans(view: CollectionView) -> dict[str, Plan]:
+    plans: dict[str, Plan] = {"ends": lambda: figures.ends_figure(view.ends, view.sides[0].measure)}
+    for axis in dict.fromkeys((view.axis, "rollouts", "seconds")):
+        if figures.has_curves(view.sides, axis):
+            name = "curves" if axis == view.axis else f"curves-{axis}"
+            plans[name] = partial(figures.curves_figure, view.sides, axis)
+    for i, side in enumerate(view.sides, 1):
+        if figures.logged(list(side.runs)):
+            plans[f"training-{i}"] = partial(figures.training_figure, list(side.runs))
+    return plans
+
+
+def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "view": view,
+        "figures": drawn,
+        "measure": named(view.sides[0].measure),
+        "axis": AXES[view.axis],
+        "terms": TERMS,
+        "facts": FACTS,
+        "designs": [(side, designs_of(side.runs)) for side in view.sides],
+        "facets": {
+            "pair": {name: name for one in view.ends for name in [_pair(one)]},
+            "level": {side.name: side.name for side in view.sides},
+        },
+        "pair": _pair,
+        "advice": advice_on(view.ends),
+        "subtitle": SEVERAL if len(view.sides) > 1 else "Runs in our terms",
+        "text": measured_text,
+        "number": number_text,
+        "left": left_to_compare,
+        "about": {"axis": view.axis, "commit": commit(), **versions()},
+    }
+
+
+def _pair(one: Ends) -> str:
+    return one.group.place
+
+
+class ImportedDesign(NamedTuple):
+    """Runs whose designs and repairs are alike."""
+
+    names: list[str]
+    run: ImportedRun
+
+    @property
+    def rounds(self) -> int:
+        """Of the first of them."""
+        return self.run.rounds
+
+
+def designs_of(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
+    """Runs by what is known of them and what was noted."""
+    alike: dict[tuple, ImportedDesign] = {}
+    for run in runs:
+        alike.setdefault((run.design, run.notes), ImportedDesign([], run)).names.append(run.name)
+    return list(alike.values())
+
+
+def left_to_compare(view: CollectionView) -> str:
+    """What can be said where no design is common."""
+    spent = ", rollouts" if view.rollouts else " (rollouts need B and K of both)"
+    timed = ", seconds" if view.seconds else ""
+    return f"Left to compare: curves after as many rounds{spent}{timed}; gains; noise."
+
+
+def measured_text(measured: MeasuredEnd, sign: bool = False) -> str:
+    """A number with half of its 95% interval where that is known; empty where there is none."""
+    if not np.isfinite(measured.value):
+        return ""
+    value = signed(measured.value) if sign else f"{measured.value:.3f}"
+    return f"{value} ± {measured.half:.3f}" if np.isfinite(measured.half) else value
+
+
+def number_text(value: float | None) -> str:
+    """A number; empty where there is none."""
+    return "" if value is None or not np.isfinite(value) else f"{value:.3f}"
+
+
+def _common_table(view: CollectionView) -> pd.DataFrame:
+    rows = [
+        {
+            "first": first,
+            "second": second,
+            "first_design": one.first.group.label,
+            "second_design": one.second.group.label,
+            "first_task": one.first.group.task,
+            "second_task": one.second.group.task,
+            "unknown": " ".join(one.unknown),
+            "end": one.end.value,
+            "end_half": one.end.half,
+            "gain": one.gain.value,
+            "gain_half": one.gain.half,
+        }
+        for first, second, found in view.pairs
+        for one in found
+    ]
+    columns = "first second first_design second_design first_task second_task unknown end end_half gain gain_half"
+    return pd.DataFrame(rows, columns=columns.split())
+
+
+def show(console: Console, view: CollectionView) -> None:
+    """The tables for the terminal."""
+    for side in view.sides:
+        console.print(Text(f"{side.name}: {side.source}, by {named(side.measure)}", style="dim"), soft_wrap=True)
+    panels: dict[str, list[Ends]] = {}
+    for one in view.ends:
+        panels.setdefault(" · ".join(filter(None, (one.side, one.group.model, one.group.task))), []).append(one)
+    for title, own in panels.items():
+        table = _table(view, title)
+        for one in own[:MAX_ROWS]:
+            table.add(*_cells(one, view))
+        console.print(table)
+        if len(own) > MAX_ROWS:
+            say(console, f"{len(own) - MAX_ROWS} more are in the page and in ends.csv", "dim")
+    say(console, "±: half of a 95% interval; noise: of one evaluation about a smooth curve", "dim")
+    for pair in view.pairs:
+        _show_common(console, view, *pair)
+
+
+def _table(view: CollectionView, title: str) -> Table:
+    at = f"at {view.rollouts:,} rollouts" if view.rollouts else f"at round {view.rounds}"
+    at = f"at {view.seconds:,.0f} seconds" if view.axis == "seconds" else at
+    columns = [
+        Column(name, wrap="never") if name in ("end", "gain") else Column(name, least=5 if i else 11)
+        for i, name in enumerate(("design", "runs", "rounds", "base", "end", "gain", at, "noise"))
+    ]
+    return Table(*columns, title=title, wrap="letters", padding=(0, 1, 0, 0))
+
+
+def _cells(one: Ends, view: CollectionView) -> list[str]:
+    group = one.group
+    texts = [group.label, str(len(group.runs)), str(group.last), number_text(one.base.value), measured_text(one.end)]
+    at = one.at_seconds if view.axis == "seconds" else one.at_rollouts if view.rollouts else one.at_rounds
+    values = (at, one.between_evaluations)
+    return [*texts, measured_text(one.gain, True), *map(number_text, values)]
+
+
+def _show_common(console: Console, view: CollectionView, first: str, second: str, found: list[CommonDesign]) -> None:
+    if not found:
+        say(console, f"{first} and {second} have no design in common.", "dim")
+        say(console, left_to_compare(view), "dim")
+        return
+    names = ("first", "second", "end: second less first", "gain: second less first", "taken as equal")
+    table = Table(*names, title=f"designs of {first} and of {second}", align="left", wrap="letters")
+    for one in found[:MAX_ROWS]:
+        labels = (_place(one.first), _place(one.second))
+        unknown = ", ".join(TERMS[name] for name in one.unknown)
+        table.add(*labels, measured_text(one.end, True), measured_text(one.gain, True), unknown)
+    console.print(table)
+    if any(one.first.group.task != one.second.group.task for one in found):
+        say(
+            console, "tasks differ: levels of Pass@1 cannot be compared, and gains only as far as both have room", "dim"
+        )
+
+
+def _place(one: Ends) -> str:
+    return " · ".join(filter(None, (one.group.label, one.group.task)))
+
+
+AXIS, OWN = "rounds", "runs"
+
+
+def report(console: Console, name: str, root: Path, quiet: bool) -> Path:
+    """Write the page into root/report-imported-NAME; returns its path. Raises UserError where there is nothing to
+    draw."""
+    source = free_source(name)
+    return _report(console, source, source.runs(root), root, quiet)
+
+
+def report_own(console: Console, root: Path, quiet: bool) -> Path:
+    """Write the page of a folder's own runs into root/report-runs; returns its path. Raises UserError where there is
+    nothing to draw."""
+    return _report(console, RunSource("imported", OWN), own_runs(root), root, quiet, f"Runs in {root.resolve().name}")
+
+
+def _report(
+    console: Console, source: RunSource, runs: list[ImportedRun], root: Path, quiet: bool, title: str = ""
+) -> Path:
+    have = measures_in(source, runs)
+    measure = next((measure for measure in MEASURES if measure in have), None)
+    if measure is None:
+        name = title or source.name
+        raise UserError(f"{name} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
+    side = side_of(source, runs, measure, root)
+    folder = folder_below(root, f"report-{OWN if title else source.slug}")
+    view = view_of([side._replace(name=title) if title else side], AXIS)
+    return write(console, view, folder, "report.html", title or source.name, quiet)

@@ -1,0 +1,127 @@
+"""What is known of the sources whose numbers are not shipped: statistics that dev.public_runs took
+from the collection."""
+
+import json
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rftlab.studies.analysis.public.axes import rmse
+from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source, rate_points
+from rftlab.studies.analysis.public.repeats import PairNoise, Spread, cell_spreads, pair_noise, pair_spreads
+from rftlab.studies.analysis.public.sources import BY_NAME
+from rftlab.studies.analysis.public.store import DATA, Collection, curves, of_source, runs
+from rftlab.studies.data.results.stats import Interval
+from rftlab.studies.data.results.verdicts import ClaimFinding, Part
+
+FACTS = "public_facts.json"
+_DIGITS = 6
+
+
+class AxisFit(NamedTuple):
+    """Errors (root mean square) of one sigmoid for the curves of several learning rates."""
+
+    rates: int
+    evaluations: int
+    steps: float
+    """Of a sigmoid of steps."""
+    rate_steps: float
+    """Of a sigmoid of rate x steps."""
+
+
+class PublicFacts(NamedTuple):
+    """Statistics of the sources that are not shipped."""
+
+    noise: PairNoise
+    spreads: list[Spread]
+    fits: list[AxisFit]
+    """With the rates that collapse, then without."""
+    parts: dict[tuple[str, str], list[Part]]
+    """By claim and source."""
+
+
+def facts_of(collection: Collection) -> PublicFacts:
+    """Statistics of a collection that holds every source."""
+    own = of_source(collection, "shibukizero")
+    noise = pair_noise(own)
+    findings = judge_source("shibukizero", own, noise)
+    parts = {(finding.claim.name, finding.claim.source): finding.parts for finding in findings}
+    return PublicFacts(noise, pair_spreads(own), [_fit(own, collapsed) for collapsed in (True, False)], parts)
+
+
+def _fit(own, collapsed: bool) -> AxisFit:
+    rows = rate_points(own, collapsed)
+    y, steps, rate = (rows[name].to_numpy(float) for name in ("value", "round", "rate"))
+    return AxisFit(np.unique(rate).size, y.size, rmse(steps, y), rmse(rate * steps, y))
+
+
+def to_json(facts: PublicFacts) -> str:
+    """Facts as JSON, six digits; an open end of a range is null."""
+    whole = {
+        "noise": facts.noise._asdict(),
+        "spreads": [spread._asdict() for spread in facts.spreads],
+        "fits": [fit._asdict() for fit in facts.fits],
+        "parts": [
+            {
+                "claim": claim,
+                "source": source,
+                "name": part.name,
+                "found": part.found._asdict(),
+                "low": part.low,
+                "high": part.high,
+                "repeats": part.note,
+            }
+            for (claim, source), parts in facts.parts.items()
+            for part in parts
+        ],
+    }
+    return json.dumps(_rounded(whole), indent=1, ensure_ascii=False) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return round(value, _DIGITS) if np.isfinite(value) else None
+    return value
+
+
+@cache
+def facts() -> PublicFacts:
+    """What comes with the package."""
+    whole = json.loads((DATA / FACTS).read_text(encoding="utf-8"))
+    parts: dict[tuple[str, str], list[Part]] = {}
+    for row in whole["parts"]:
+        low, high = (end if row[name] is None else row[name] for name, end in (("low", -np.inf), ("high", np.inf)))
+        measured = Part(row["name"], Interval(**row["found"]), low, high, note=row["repeats"])
+        parts.setdefault((row["claim"], row["source"]), []).append(measured)
+    return PublicFacts(
+        PairNoise(**whole["noise"]),
+        [Spread(**row) for row in whole["spreads"]],
+        [AxisFit(**row) for row in whole["fits"]],
+        parts,
+    )
+
+
+@cache
+def findings() -> tuple[ClaimFinding, ...]:
+    """Every claim in its order: from the numbers where they are shipped, else from the facts."""
+    known, own = facts(), Collection(runs(), curves(), None)
+    live = {
+        (finding.claim.name, source): finding
+        for source in dict.fromkeys(claim.source for claim in CLAIMS)
+        if BY_NAME[source].shipped
+        for finding in judge_source(source, of_source(own, source), known.noise)
+    }
+    return tuple(
+        live.get((claim.name, claim.source)) or find(claim, known.parts[claim.name, claim.source]) for claim in CLAIMS
+    )
+
+
+def spreads() -> list[Spread]:
+    """How far repeats differ, in every source that has any."""
+    own = Collection(runs(), curves(), None)
+    return cell_spreads(of_source(own, "pods")) + facts().spreads

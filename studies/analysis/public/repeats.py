@@ -1,0 +1,84 @@
+"""The noise first: how far runs of one configuration differ."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.studies.analysis.public.store import scores_of
+from rftlab.studies.data.results.stats import Interval, t_errors
+
+UNINTENDED = tuple(
+    (f"shibuki/offpolicy-broad-{x}", f"shibuki/offpolicy-{x}") for x in ("e2-tb256", "e2-tb128", "e4-tb256")
+)
+"""Runs of one configuration and seed under two names, over the rounds that both have."""
+SIX_HOURS = 21600.0
+"""Seconds after which runs of PODS end."""
+
+
+class PairNoise(NamedTuple):
+    """How far two single runs of one configuration differ in test Pass@1."""
+
+    scale: float
+    """Root mean square of the difference, over evaluations and pairs."""
+    pairs: int
+    """Pairs that it was estimated from."""
+
+
+class Spread(NamedTuple):
+    """How far repeats of a configuration differ."""
+
+    source: str
+    configuration: str
+    repeats: int
+    measure: str
+    value: float
+
+
+def cell_of(run_ids: pd.Series) -> pd.Series:
+    """Configuration of runs of PODS: the run id without the repeat."""
+    return run_ids.str.rsplit("/", n=1).str[0]
+
+
+def cell_spreads(curves: pd.DataFrame) -> list[Spread]:
+    """Deviation between the runs of each cell of PODS on GSM8K after six hours."""
+    last = scores_of(curves, "gsm8k")
+    last = last[last["seconds"] == SIX_HOURS]
+    return [
+        Spread(
+            "pods",
+            str(cell).removeprefix("pods/gsm8k-"),
+            len(rows),
+            "deviation between runs",
+            float(rows["value"].std()),
+        )
+        for cell, rows in last.groupby(cell_of(last["run_id"]))
+    ]
+
+
+def pair_differences(curves: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Differences of each unintended pair at the evaluations that both have, round 0 aside."""
+    table = scores_of(curves).pivot(index="round", columns="run_id", values="value")
+    table = table[table.index > 0]
+    return {own: (table[other] - table[own]).dropna().to_numpy() for other, own in UNINTENDED}
+
+
+def pair_spreads(curves: pd.DataFrame) -> list[Spread]:
+    """Mean absolute difference of each unintended pair."""
+    return [
+        Spread("shibukizero", name.removeprefix("shibuki/"), 2, "mean absolute difference", float(np.abs(found).mean()))
+        for name, found in pair_differences(curves).items()
+    ]
+
+
+def pair_noise(curves: pd.DataFrame) -> PairNoise:
+    """Noise of a difference of two single runs: mean square over evaluations, then over pairs."""
+    found = pair_differences(curves)
+    return PairNoise(float(np.sqrt(np.mean([np.mean(d**2) for d in found.values()]))), len(found))
+
+
+def single_interval(difference: float, noise: PairNoise) -> Interval:
+    """95% interval of a difference of two single runs; Student's t with one degree of freedom a pair, because a
+    pair's evaluations rise and fall together."""
+    half = float(t_errors(noise.pairs)) * noise.scale
+    return Interval(difference, difference - half, difference + half)

@@ -1,0 +1,96 @@
+"""The public runs as data frames: what comes with the package, and what a folder of the whole collection holds.
+
+Conventions of the numbers
+round     batches of freshly generated responses. Test rows: rounds finished before the evaluation, 0 = untrained. Train
+          rows: the round in which the responses were generated (first = 1), so they show the model after round - 1.
+updates   optimiser steps, and rollouts, responses generated (not trained on): cumulative to the end of that round; nan
+          where they cannot be computed.
+value     pass_at_1 on train is the batch mean of a strict 0/1 reward. correct_given_format is the correct and
+          well-formed share of the well-formed. kl: sampling policy to the policy inside a round. zero_signal_fraction:
+          groups with equal rewards.
+n         responses behind a value; updates or prompts for some train metrics.
+Nothing is smoothed or filled in. Six significant digits.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.analysis.public.sources import SOURCES
+from rftlab.studies.data.runs.parquet import data_frame
+
+DATA = files("rftlab.studies") / "assets"
+RUNS, CURVES, ENDPOINTS = "public_runs.parquet", "public_curves.parquet", "public_endpoints.csv"
+COLUMNS = ["run_id", "round", "updates", "rollouts", "split", "metric", "value", "n", "task", "seconds", "source_step"]
+
+
+class Collection(NamedTuple):
+    """Public runs."""
+
+    runs: pd.DataFrame
+    """A row a run: its settings, licence, commit and path in the source; empty where the source does not say."""
+    curves: pd.DataFrame
+    """A row a value: COLUMNS."""
+    endpoints: pd.DataFrame
+    """Single scores without a curve, as fractions."""
+
+
+def sources() -> pd.DataFrame:
+    """A row a source: name, reference, licence, runs, points, model, data, what is varied, what it shows, traps, and
+    whether its numbers are shipped."""
+    return pd.DataFrame([source._asdict() | {"shipped": source.shipped} for source in SOURCES])
+
+
+def runs() -> pd.DataFrame:
+    """Runs whose licence lets us ship them: a row each, with settings, licence, commit and path in the source."""
+    return _parquet(RUNS)
+
+
+def curves() -> pd.DataFrame:
+    """Every value of these runs, in COLUMNS; the module says what they mean."""
+    return _parquet(CURVES)
+
+
+def endpoints() -> pd.DataFrame:
+    """Tables of single scores (fractions): source, model, method, test_task, score and a note."""
+    with (DATA / ENDPOINTS).open("rb") as file:
+        return pd.read_csv(file)
+
+
+def shipped() -> Collection:
+    """What comes with the package."""
+    return Collection(runs(), curves(), endpoints())
+
+
+def read_folder(folder: Path) -> Collection:
+    """The whole collection from a folder with runs.csv, curves.csv and endpoints.csv. Raises UserError where one is
+    missing or lacks a column."""
+    tables = []
+    for name in ("runs", "curves", "endpoints"):
+        path = folder / f"{name}.csv"
+        check(path.is_file(), f"{folder} has no {name}.csv; allowed: a folder of the collection of public runs")
+        tables.append(pd.read_csv(path))
+    found = Collection(*tables)
+    missing = [name for name in COLUMNS if name not in found.curves]
+    check(not missing, f"{folder / 'curves.csv'} has no column {', '.join(missing)}; allowed: {', '.join(COLUMNS)}")
+    return found
+
+
+def of_source(collection: Collection, source: str) -> pd.DataFrame:
+    """Curves of a source's runs."""
+    own = collection.runs.loc[collection.runs["source"] == source, "run_id"]
+    return collection.curves[collection.curves["run_id"].isin(own)]
+
+
+def scores_of(curves: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
+    """Rows of test Pass@1, of one task where one is named."""
+    rows = curves[(curves["split"] == "test") & (curves["metric"] == "pass_at_1")]
+    return rows if task is None else rows[rows["task"] == task]
+
+
+def _parquet(name: str) -> pd.DataFrame:
+    with (DATA / name).open("rb") as file:
+        return data_frame(file)

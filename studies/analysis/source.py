@@ -1,0 +1,211 @@
+"""Where runs come from: what a name on the command line means, and the runs behind it.
+
+sim:PAIR  llm:PAIR  published:PAIR       a pair of ours, simulated, trained, or as arXiv 2601.22532 reports it
+imported:NAME  public:SOURCE             runs of other people, or with /TASK, #RUN or both a part of them
+train:FOLDER                             runs of `rftlab train` where they lie
+"""
+
+import hashlib
+import re
+import tempfile
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
+from rftlab.shared.plumbing.folders import kind_of
+
+if TYPE_CHECKING:
+    from rftlab.studies.readers.run import ImportedRun
+
+PairLevel = Literal["sim", "llm", "published"]
+FREE = ("imported", "public", "train")
+"""Kinds whose runs are of any design, task and model."""
+FORM = (
+    "imported:NAME, imported:NAME/TASK, imported:NAME#RUN or both, RUN with * for any letters; public:SOURCE, and the "
+    "same parts of it; train:FOLDER"
+)
+SETS_FORM = (
+    "allowed: two or three of LEVEL:PAIR, such as sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k imported:mine "
+    "public:pods train:results/train"
+)
+
+
+class RunSource(NamedTuple):
+    """Runs as the command line names them."""
+
+    kind: str
+    """One of `PairLevel` or `FREE`."""
+    place: str
+    """The pair, the collection, the public source, or the folder."""
+    task: str | None = None
+    run: str | None = None
+
+    @property
+    def whole(self) -> str:
+        """The name without the part that is meant."""
+        return f"{self.kind}:{self.place}"
+
+    @property
+    def name(self) -> str:
+        """What the user writes."""
+        return self.whole + (f"/{self.task}" if self.task else "") + (f"#{self.run}" if self.run else "")
+
+    @property
+    def slug(self) -> str:
+        """The same as a part of a folder's name; of a folder its own, and a part of a checksum of its place."""
+        if self.kind != "train":
+            return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).rstrip("-")[:120]
+        folder = Path(self.place).resolve()
+        checksum = hashlib.sha256(str(folder).encode()).hexdigest()[:6]
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", f"train-{folder.name[:60]}-{checksum}")
+
+    @property
+    def free(self) -> bool:
+        """Whether the runs are of any design, task and model."""
+        return self.kind in FREE
+
+    def collection(self, root: Path) -> "list[ImportedRun]":
+        """All runs of a free source, whatever part of it is meant. Raises UserError where there are none."""
+        from rftlab.llm.stored import trained_in
+        from rftlab.studies.readers.read import read_logs
+        from rftlab.studies.readers.store import read_collection
+
+        if self.kind == "train":
+            folders = trained_in(Path(self.place))
+            check(bool(folders), f"{self.place} holds no run of rftlab train; allowed: its folder, or one with several")
+            return read_logs(folders)
+        return read_public(self.place) if self.kind == "public" else read_collection(root, self.place)
+
+    def runs(self, root: Path) -> "list[ImportedRun]":
+        """The runs that are meant, of a free source, with the values of all their tasks. Raises UserError where there
+        are none."""
+        runs = self.collection(root)
+        wanted = runs
+        if self.run is not None:
+            wanted = [run for run in runs if run.name == self.run] or [r for r in runs if fnmatchcase(r.name, self.run)]
+            names = few([run.name for run in runs])
+            check(bool(wanted), f"{self.whole} has no run {plain(self.run)!r}; allowed: {names}")
+        if self.task is not None:
+            tasks = sorted({piece.task for run in wanted for piece in run.pieces if piece.task})
+            allowed = few(tasks) or "none is named"
+            check(self.task in tasks, f"{self.name}: task = {plain(self.task)!r}; allowed: {allowed}")
+        return wanted
+
+
+def is_free(name: str) -> bool:
+    """Whether a name is of imported, public or trained runs."""
+    return name.startswith(tuple(f"{kind}:" for kind in FREE))
+
+
+def free_source(name: str) -> RunSource:
+    """The source of a name of imported, public or trained runs. Raises UserError for anything else, with what is
+    allowed."""
+    from rftlab.studies.readers.store import check_name
+
+    kind, _, rest = name.partition(":")
+    if kind == "train":
+        check(bool(rest), f"{plain(name)!r}; allowed: {FORM}")
+        return RunSource(kind, str(Path(rest)))
+    rest, hashed, run = rest.partition("#")
+    place, slash, task = rest.partition("/")
+    complete = is_free(name) and (run or not hashed) and (task or not slash)
+    check(bool(complete), f"{plain(name)!r}; allowed: {FORM}")
+    return RunSource(kind, check_name(place), task or None, run or None)
+
+
+def curve_sets(names: list[str]) -> list[RunSource]:
+    """Two or three names to be compared. Raises UserError for anything else, with what is allowed."""
+    check(2 <= len(names) <= 3, f"{len(names)} curve sets ({' '.join(names) or 'none'}); {SETS_FORM}")
+    check(len(set(names)) == len(names), f"curve sets: {' '.join(names)} names one twice")
+    return [free_source(name) if is_free(name) else _pair_source(name) for name in names]
+
+
+def _pair_source(name: str) -> RunSource:
+    kind, colon, pair = name.partition(":")
+    check(bool(colon), f"curve set = {name!r}; {SETS_FORM}")
+    check_choice(f"curve set {name!r}: level", kind, (*get_args(PairLevel), *FREE))
+    check_choice(f"curve set {name!r}: pair", pair, _pairs_at(kind))
+    return RunSource(kind, pair)
+
+
+def _pairs_at(kind: str) -> tuple[str, ...]:
+    """Pairs that a level can have."""
+    from rftlab.studies.data.paper.pairs import PAIRS
+    from rftlab.studies.data.paper.published import published
+
+    if kind != "published":
+        return tuple(name for name, pair in PAIRS.items() if getattr(pair, kind))
+    return tuple(name for name, pair in PAIRS.items() if published(pair.model, pair.dataset, "test", None) is not None)
+
+
+@cache  # the explorer asks at every change
+def _public_runs(source: str) -> "tuple[ImportedRun, ...]":
+    """Through the tables that `rftlab import` reads."""
+    from rftlab.studies.analysis.public.repeats import cell_of
+    from rftlab.studies.analysis.public.store import curves, runs
+    from rftlab.studies.readers.formats.published import BESIDE, REPEATS
+    from rftlab.studies.readers.read import read_logs
+
+    own, values = runs().query("source == @source"), curves()
+    values = values[values["run_id"].isin(own["run_id"])]
+    with tempfile.TemporaryDirectory() as folder:
+        marks = cell_of(own["run_id"]).where(own["seed_or_repeat"].notna())
+        own.assign(**{REPEATS: marks}).to_csv(Path(folder) / BESIDE, index=False)
+        values.to_csv(Path(folder) / f"{source}.csv", index=False)
+        return tuple(read_logs([Path(folder) / f"{source}.csv"]))
+
+
+def read_public(source: str) -> "list[ImportedRun]":
+    """The runs of a public source, in the order of the tables. Raises UserError where its numbers are not shipped."""
+    from rftlab.studies.analysis.public.store import runs
+
+    shipped = set(runs()["source"])
+    there = ", ".join(sorted(shipped))
+    check(source in shipped, f"public:{source} has no runs that come with rftlab; allowed: {there}")
+    return list(_public_runs(source))
+
+
+def read_run(named: str, results: Path) -> "ImportedRun":
+    """The one run that a command line names: a log file, a folder of a run, imported:NAME or public:SOURCE; `#RUN`
+    after it where there are several runs.
+
+    Raises UserError where there is none, or several and none is named.
+    """
+    from rftlab.studies.readers.read import read_logs
+
+    if is_free(named):
+        source, (place, _, _) = free_source(named), named.partition("#")
+        runs = [_on_task(run, source.task) for run in source.runs(results)]
+    else:
+        place, hashed, run = (named, "", "") if "#" not in named or _is_there(named) else named.rpartition("#")
+        runs = read_logs([Path(place)])
+        if hashed:
+            there = few([ascii(each.name) for each in runs])
+            runs = [each for each in runs if each.name == run]
+            check(bool(runs), f"{named} names no run; allowed after the #: {there}")
+    there = few([ascii(run.name) for run in runs])
+    check(len(runs) == 1, f"{named} holds {len(runs)} runs; allowed: {place}#RUN with one of {there}")
+    return runs[0]
+
+
+def _on_task(run: "ImportedRun", task: str | None) -> "ImportedRun":
+    """The run without evaluations on other tasks."""
+    return replace(run, pieces=tuple(p for p in run.pieces if task in (None, p.task) or p.split != "test"))
+
+
+def _is_there(named: str) -> bool:
+    """Whether a path is there; it may have a # in it."""
+    try:
+        return kind_of(Path(named)) is not None
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{named!r} cannot be read: {error}; allowed: a log, a folder, imported:NAME, public:SOURCE"
+        ) from None
+
+
+def few(names: list[str]) -> str:
+    """Some of many names."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

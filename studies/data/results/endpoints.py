@@ -1,0 +1,74 @@
+"""The table of endpoints: final Pass@1 of every cell, simulated next to published."""
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import SPLITS
+from rftlab.shared.design import Design
+from rftlab.studies.data.paper.experiments import Experiment, label
+from rftlab.studies.data.paper.pairs import pair
+from rftlab.studies.data.paper.published import published
+from rftlab.studies.data.results.stats import interval
+
+
+def finals(curves: pd.DataFrame, pair_name: str, split: str) -> pd.DataFrame:
+    """Pass@1 of a pair's finished runs after the last round: one row per seed, one column per cell, `base` among them.
+
+    A run that ended early (diverged) has no final value: its entry is nan.
+    """
+    own = curves[curves["pair"] == pair_name]
+    column = f"{split}_pass_at_1"
+    table = own[own["round"] == own["planned_rounds"]].pivot(index="seed", columns="cell", values=column)
+    base = own[own["round"] == 0].groupby("seed")[column].first()
+    return table.reindex(index=base.index, columns=own["cell"].unique()).assign(base=base)
+
+
+def endpoint_table(curves: pd.DataFrame, experiments: list[Experiment], pairs: list[str]) -> pd.DataFrame:
+    """One row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference. The base
+    model comes first."""
+    rows = []
+    for name in pairs:
+        for split in SPLITS:
+            table = finals(curves, name, split)
+            rows.append(_row("base", name, split, "base", "base", table["base"], None))
+            for e in experiments:
+                rows += [
+                    _row(e.name, name, split, label(c), tick, table.get(label(c)), c)
+                    for c, tick in zip(e.cells, e.ticks, strict=True)
+                ]
+    return pd.DataFrame(rows)
+
+
+def _row(
+    experiment: str, pair_name: str, split: str, cell: str, tick: str, values: pd.Series | None, design: Design | None
+) -> dict:
+    values = np.array([]) if values is None else values.dropna().to_numpy()
+    known = interval(values)
+    low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
+    reported = published(pair(pair_name).model, pair(pair_name).dataset, split, design)
+    reported = np.nan if reported is None else reported
+    return {
+        "experiment": experiment,
+        "pair": pair_name,
+        "split": split,
+        "cell": cell,
+        "tick": tick,
+        "mean": known.mean,
+        "low": low,
+        "high": high,
+        "seeds": len(values),
+        "published": reported,
+        "difference": known.mean - reported,
+    }
+
+
+def agreement(endpoints: pd.DataFrame) -> pd.DataFrame:
+    """Mean absolute error against the published endpoints, per data set and split; a cell that several experiments
+    share counts once."""
+    known = endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
+    known = known.assign(dataset=[pair(name).dataset for name in known["pair"]], error=known["difference"].abs())
+    return (
+        known.groupby(["dataset", "split"])
+        .agg(mae=("error", "mean"), bias=("difference", "mean"), cells=("error", "size"))
+        .reset_index()
+    )

@@ -1,0 +1,38 @@
+"""What only a language model has: where the time and memory of a run went."""
+
+import pandas as pd
+
+from rftlab.llm.config import PHASES
+from rftlab.studies.console.table import Table
+
+
+def has_costs(curves: pd.DataFrame) -> bool:
+    """Whether curves say where time and memory went; those of the shipped reference runs do not."""
+    return f"seconds_{PHASES[0]}" in curves
+
+
+def costs(curves: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds of a round and peak megabytes by phase, evaluations spread over the rounds: a row per pair and
+    cell, means and maxima over seeds."""
+    rows = []
+    for (pair, cell), own in curves.groupby(["pair", "cell"], sort=False):
+        rounds = own.groupby("seed")["round"].max().sum()
+        times = {f"ms_{phase}": 1000 * own[f"seconds_{phase}"].sum() / max(rounds, 1) for phase in PHASES}
+        peaks = {f"peak_mb_{phase}": own[f"peak_mb_{phase}"].max() for phase in PHASES}
+        rows.append(
+            {"pair": pair, "cell": cell, "ms": sum(times.values()), **times, "peak_mb": max(peaks.values()), **peaks}
+        )
+    return pd.DataFrame(rows)
+
+
+def cost_table(curves: pd.DataFrame) -> Table:
+    """Milliseconds of `costs` by phase, and the largest memory of any, for the terminal."""
+    phases = (phase.replace("_", " ") for phase in PHASES)
+    table = Table("cell", "all", *phases, "peak MB", title="ms per round, by phase")
+    for row in costs(curves).to_dict("records"):
+        table.add(
+            row["cell"],
+            *(f"{row[name]:.1f}" for name in ("ms", *(f"ms_{phase}" for phase in PHASES))),
+            f"{row['peak_mb']:.0f}",
+        )
+    return table

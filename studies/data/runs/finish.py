@@ -1,0 +1,51 @@
+"""Run whatever of a list of points is not in the store yet."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.data.paper.pairs import LEVELS
+from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, check_threads, has_llm
+from rftlab.studies.data.runs.llm_runner import run_llm_points
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.progress import progress_of
+from rftlab.studies.data.runs.ray_runner import check_ray, run_on_ray
+from rftlab.studies.data.runs.runner import available_threads, run_points, split
+
+
+def threads_of(requested: int) -> int:
+    """Threads to use; 0 asks for all."""
+    check_threads(requested)
+    return requested or available_threads()
+
+
+def find_todo(console: Console, root: Path, points: list[Point], quiet: bool, engine: Engine = "local") -> list[Point]:
+    """Those of `points` that are not in the store yet. Raises UserError where they cannot run here."""
+    finished, todo = split(root, points, lambda text: console.print(text, style="yellow", markup=False))
+    if finished and not quiet:
+        console.print(f"{len(finished)} of {len(points)} runs are there already")
+    check(has_llm() or all(point.level == "sim" for point in todo), f"level llm {NEEDS_LLM}")
+    if engine == "ray":
+        check_ray(todo)
+    return todo
+
+
+def run_todo(
+    console: Console, root: Path, todo: list[Point], threads: int, quiet: bool, engine: Engine = "local"
+) -> None:
+    """Run what `find_todo` found."""
+    simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
+    with progress_of(console, todo, quiet) as report:
+        if engine == "ray":
+            run_on_ray(root, todo, threads, report)
+        else:
+            run_points(root, simulated, threads, report)
+            run_llm_points(root, real, threads, report)
+
+
+def finish_points(
+    console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local"
+) -> None:
+    """Run whatever of `points` is not in the store yet."""
+    run_todo(console, root, find_todo(console, root, points, quiet, engine), threads, quiet, engine)

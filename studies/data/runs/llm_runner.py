@@ -1,0 +1,196 @@
+"""Run language models side by side, each in a process of its own: its memory is its own, and one that is killed
+takes no other with it."""
+
+import contextlib
+import multiprocessing
+import signal
+import time
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rftlab.llm.lock import Busy
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import reason
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.runner import StudyCallbacks, about_run
+from rftlab.studies.data.runs.store import Stored
+
+if TYPE_CHECKING:
+    from rftlab.llm.train import TrainingCallbacks
+
+_PROCESSES = multiprocessing.get_context("spawn")
+_TOLD = 0.2
+"""Seconds between two messages of a process."""
+
+
+class _Running(NamedTuple):
+    point: Point
+    process: BaseProcess
+    reported: dict[str, float]
+    """Rounds that its bar knows of."""
+
+
+class _Failure(NamedTuple):
+    why: str
+    alike: bool
+    """Whether it would hit the other runs of the pair too: bad input, no GPU, no model."""
+
+
+def run_llm_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
+    """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all
+    others ended, where one failed.
+
+    Where one fails before its first round, the waiting runs of its pair are not started.
+    """
+    waiting, failures = ordered(todo), []
+    running: dict[Connection, _Running] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < _side_by_side(waiting[0], threads):
+                running |= [_start(root, waiting.pop(0))]
+            ready = wait(list(running))
+            for connection in [one for one in running if one in ready]:
+                point, failure = running[connection].point, _hear(root, connection, running, report)
+                if failure:
+                    failures.append(f"{point.name}: {failure.why}")
+                    kept = [other for other in waiting if not failure.alike or other.pair != point.pair]
+                    skipped, waiting = len(waiting) - len(kept), kept
+                    report.remark(
+                        failures[-1]
+                        + (
+                            f"; {skipped} more runs of {point.pair} would fail alike and are not started"
+                            if skipped
+                            else ""
+                        )
+                    )
+    finally:
+        for run in running.values():
+            run.process.terminate()
+    check_all_done(failures, todo)
+
+
+def check_all_done(failures: list[str], todo: list[Point]) -> None:
+    """Raise UserError where a run failed."""
+    if failures:
+        raise UserError(f"{len(failures)} of {len(todo)} runs failed, the last: {failures[-1]}; finished runs are kept")
+
+
+def ordered(todo: list[Point]) -> list[Point]:
+    """Seed by seed, the longest runs of a seed first, so that cores are busy to the end."""
+    places = {key: i for i, key in enumerate(dict.fromkeys((point.pair, point.run.seed) for point in todo))}
+    return sorted(todo, key=lambda point: (places[point.pair, point.run.seed], -point.cost))
+
+
+def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None:
+    """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished.
+    Raises UserError where it cannot.
+
+    Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
+    """
+    from rftlab.llm.rewards.load import rewards_named
+    from rftlab.llm.train import train
+    from rftlab.llm.training.checkpoint import prune
+
+    began = time.perf_counter()
+    try:
+        rewards = rewards_named(point.llm_run.rewards)
+        outcome = train(point.llm_run, store.folder_of(root, point), reported, **rewards)
+        if outcome.diverged_at is None:
+            prune(store.folder_of(root, point))
+        about = about_run(began)
+        about["seconds"] = max(
+            about["seconds"], float(outcome.curve.seconds[-1])
+        )  # those before it was killed and resumed count too
+        store.seal(root, point, outcome.diverged_at, about)
+    except BrokenPipeError:  # nobody listens any more
+        raise
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or root} cannot be written: {reason(error)}; run the same command again to go on"
+        ) from None
+
+
+def read_finished(root: Path, point: Point) -> Stored | None:
+    """A run that a process just finished; None where it did not. Raises UserError for a damaged one."""
+    try:
+        return store.read(root, point)
+    except store.DamagedPoint as damage:
+        raise UserError(f"damaged, run the same command again to redo it: {damage}") from None
+
+
+def _side_by_side(point: Point, threads: int) -> int:
+    """Runs at a time: as many as the threads allow on a CPU, one on an accelerator."""
+    compute = point.llm_run.compute
+    return max(1, threads // compute.threads) if compute.device == "cpu" and compute.threads else 1
+
+
+def _start(root: Path, point: Point) -> tuple[Connection, _Running]:
+    ours, theirs = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_work, args=(root, point, theirs), daemon=False)
+    process.start()
+    theirs.close()
+    return ours, _Running(point, process, {"rounds": 0})
+
+
+def _hear(
+    root: Path, connection: Connection, running: dict[Connection, _Running], report: StudyCallbacks
+) -> _Failure | None:
+    """One message of a process, or its end; returns why it failed, if it did."""
+    run = running[connection]
+    try:
+        kind, value = connection.recv()
+    except EOFError:
+        return _ended(root, running.pop(connection), report)
+    if kind == "failed":
+        run.process.join()
+        del running[connection]
+        return _Failure(str(value), run.reported["rounds"] == 0 and not isinstance(value, Busy))
+    if kind == "rounds":
+        report.advanced(run.point.cost * (value - run.reported["rounds"]) / run.point.run.design.rounds)
+        run.reported["rounds"] = value
+    else:
+        getattr(report, kind)(f"{run.point.name}: {value}")
+    return None
+
+
+def _ended(root: Path, run: _Running, report: StudyCallbacks) -> _Failure | None:
+    """A process ended: its run is finished, or it was killed."""
+    run.process.join()
+    try:
+        stored = read_finished(root, run.point)
+    except UserError as error:
+        return _Failure(str(error), False)
+    if stored is None:
+        return _Failure(f"its process ended with status {run.process.exitcode}", False)
+    report.finished(run.point, stored)
+    return None
+
+
+def _work(root: Path, point: Point, connection: Connection) -> None:
+    """What a process of ours does: it tells its parent how the run goes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    from rftlab.llm.train import TrainingCallbacks
+
+    last = 0.0
+
+    def rounds(done: int) -> None:
+        nonlocal last
+        if time.perf_counter() > last + _TOLD or done == point.run.design.rounds:
+            last = time.perf_counter()
+            connection.send(("rounds", done))
+
+    reported = TrainingCallbacks(
+        rounds=rounds,
+        remark=lambda text: connection.send(("remark", text)),
+        pretraining=lambda step, rate: connection.send(
+            ("doing", f"base model, step {step}, validation Pass@1 {rate:.3f}")
+        ),
+    )
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone; the last checkpoint stays
+        try:
+            train_point(root, point, reported)
+        except UserError as error:
+            connection.send(("failed", error))

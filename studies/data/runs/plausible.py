@@ -1,0 +1,87 @@
+"""Whether the stored facts and tables of a run can be those of its configuration. They have checksums; these are the
+checks for who forges one."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import FLEXIBLE, SPLITS, Curve
+from rftlab.shared.design import Design
+from rftlab.studies.data.runs.points import Point
+
+_WHOLE = ("seed", "round", "rollouts", "tokens")
+_ROUNDING = 1e-6
+"""By which a mean of probabilities may be above 1."""
+
+
+def check_facts(facts: dict[str, Any], point: Point) -> None:
+    """Raise ValueError unless done.json says where a run ended, by which commit, with which versions and in how many
+    seconds."""
+    ended, versions, seconds = (facts.get(name) for name in ("diverged_at", "versions", "seconds"))
+    _check(
+        ended is None or (type(ended) is int and 0 <= ended <= point.run.design.rounds),
+        "done.json: diverged_at is no round of the run",
+    )
+    _check(type(facts.get("commit")) is str, "done.json: commit is no text")
+    known = isinstance(versions, dict) and all(type(version) is str for version in versions.values())
+    _check(known, "done.json: versions are no texts by name")
+    timed = isinstance(seconds, int | float) and type(seconds) is not bool and 0 <= seconds < math.inf
+    _check(timed, "done.json: seconds is no number of seconds")
+
+
+def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Curve:
+    """The curve in a table. Raises ValueError unless its columns, seed, rounds and rollouts are those of the run,
+    and its Pass@1 are rates."""
+    _check_columns(frame, Curve._fields, "curve.parquet")
+    curve, design = Curve(*(frame[name].to_numpy() for name in Curve._fields)), point.run.design
+    _check(
+        all(getattr(curve, name).dtype.kind == "i" for name in _WHOLE),
+        "curve.parquet: seed, round, rollouts and tokens must be whole numbers",
+    )
+    _check(bool((curve.seed == point.run.seed).all()), f"curve.parquet is not of seed {point.run.seed}")
+    _check_rounds(curve.round, design, diverged_at)
+    least = design.batch_size * (design.rollouts + design.support_rollouts)
+    most = (least + design.batch_size) * design.sampling.tries  # a greedy baseline has one more for each context
+    spent = (curve.rollouts >= curve.round * least) & (curve.rollouts <= curve.round * most)
+    _check(bool(spent.all()), "curve.parquet: rollouts are not those of the design")
+    for name in (*(f"{split}_pass_at_1" for split in SPLITS), *FLEXIBLE):
+        rates = getattr(curve, name)
+        known = (rates >= 0) & (rates <= 1 + _ROUNDING) | (np.isnan(rates) & (diverged_at is not None))
+        _check(bool(known.all()), f"curve.parquet: {name} must be rates")
+    return curve
+
+
+def _check_rounds(found: np.ndarray, design: Design, diverged_at: int | None) -> None:
+    last = (
+        design.rounds
+        if diverged_at is None
+        else min(diverged_at, design.rounds - 1) // design.eval_every * design.eval_every
+    )
+    until = np.arange(0, last + 1, design.eval_every)
+    whole = np.array_equal(found, until) or (
+        diverged_at is not None and np.array_equal(found, until[:-1])
+    )  # the last evaluation may have found it
+    _check(whole and len(found) > 0, f"curve.parquet: rounds must be those from 0 to {last}, every {design.eval_every}")
+
+
+def check_metrics(frame: pd.DataFrame, curve: Curve) -> None:
+    """Raise ValueError unless a table has a row of numbers for every row of the curve."""
+    _check_columns(frame, ("seed", "round"), "metrics.parquet")
+    _check_columns(frame, tuple(frame.columns), "metrics.parquet")
+    same = all(np.array_equal(frame[name].to_numpy(), getattr(curve, name)) for name in ("seed", "round"))
+    _check(same, "metrics.parquet: seed and round are not those of curve.parquet")
+
+
+def _check_columns(frame: pd.DataFrame, names: tuple[str, ...], table: str) -> None:
+    for name in names:
+        _check(
+            name in frame and frame[name].ndim == 1 and frame[name].dtype.kind in "if",
+            f"{table} has no column of numbers {str(name)[:40]!r}",
+        )
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

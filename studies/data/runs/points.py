@@ -1,0 +1,136 @@
+"""A point is one run: a configuration with its seed. Its identity is a hash of everything that its curve depends on."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+
+from rftlab import sim
+from rftlab.llm.config import LLMRun, config_of
+from rftlab.shared.design import Design
+from rftlab.sim.config import OF_REWARDS, Simulation
+from rftlab.studies.data.paper.experiments import Experiment, cells_of, label
+from rftlab.studies.data.paper.pairs import Level, start_at
+from rftlab.studies.data.paper.questions import on_whole_sets
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a pair, simulated or real."""
+
+    pair: str
+    run: Simulation | LLMRun
+
+    @property
+    def level(self) -> Level:
+        """What runs."""
+        return "llm" if isinstance(self.run, LLMRun) else "sim"
+
+    @property
+    def simulation(self) -> Simulation:
+        """The run of a simulated point; TypeError of another."""
+        if not isinstance(self.run, Simulation):
+            raise TypeError(f"{self.name} is of level {self.level}")
+        return self.run
+
+    @property
+    def llm_run(self) -> LLMRun:
+        """The run of a point of level llm; TypeError of another."""
+        if not isinstance(self.run, LLMRun):
+            raise TypeError(f"{self.name} is of level {self.level}")
+        return self.run
+
+    @property
+    def cell(self) -> str:
+        """Label of the design that runs."""
+        return label(self.run.design)
+
+    @property
+    def name(self) -> str:
+        """What a reader calls the run."""
+        return f"{self.pair} {self.cell} seed {self.run.seed}"
+
+    @property
+    def config(self) -> dict:
+        """The canonical configuration, as plain JSON values."""
+        return config_of(self.run) if isinstance(self.run, LLMRun) else _simulated_config(self.pair, self.run)
+
+    @property
+    def id(self) -> str:
+        """Readable label, then the hash that tells points apart."""
+        return f"{self.cell}-s{self.run.seed}-{hashlib.sha256(canonical(self.config)).hexdigest()[:12]}"
+
+    @property
+    def cost(self) -> float:
+        """Rough seconds, for the estimate of the time left."""
+        return _llm_cost(self.run) if isinstance(self.run, LLMRun) else _simulated_cost(self.run)
+
+
+def _simulated_config(pair: str, run: Simulation) -> dict:
+    """`kinds` names the classes of unions, whose fields alone may coincide."""
+    estimator = run.design.estimator
+    unions = {"environment": run.environment, "surrogate": estimator.surrogate, "mask": estimator.mask}
+    kinds = {name: type(value).__name__ for name, value in unions.items()}
+    facts = asdict(run)
+    for name in OF_REWARDS:  # runs without them keep the identity that they had before
+        if not facts["environment"].get(name):
+            facts["environment"].pop(name, None)
+    return {"level": "sim", "version": sim.VERSION, "pair": pair, "kinds": kinds, **facts}
+
+
+def _simulated_cost(run: Simulation) -> float:
+    design = run.design
+    pulls = design.batch_size * (design.rollouts + design.support_rollouts)
+    updates = design.epochs * design.minibatches
+    style = 0.25e-6 * pulls * getattr(run.environment, "style_tokens", 0) * design.sampling.tries**0.5
+    return (
+        design.rounds * (12e-6 + style + (0.15e-6 + 0.2e-6 * updates) * design.batch_size + 0.04e-6 * pulls)
+        + 1e-3 * design.rounds / design.eval_every
+    )
+
+
+def _llm_cost(run: LLMRun) -> float:
+    """In proportion: sampling, and the passes over what is trained on."""
+    design = run.design
+    trained, sampled = (
+        design.batch_size * design.rollouts,
+        design.batch_size * (design.rollouts + design.support_rollouts),
+    )
+    return (
+        design.rounds * (0.02 + 0.1e-3 * sampled * design.sampling.tries**0.5 + 0.25e-3 * trained * design.epochs)
+        + 0.5 * design.rounds / design.eval_every
+    )
+
+
+def canonical(config: dict) -> bytes:
+    """A configuration as bytes that equal configurations share."""
+    return json.dumps(config, sort_keys=True, indent=1, allow_nan=True).encode()
+
+
+def schedule(usual: Design, rounds: int | None) -> tuple[int, int]:
+    """Rounds and evaluation interval: the usual ones, or so many rounds with 21 evaluations, or fewer where they do
+    not divide."""
+    if rounds in (None, usual.rounds):
+        return usual.rounds, usual.eval_every
+    return rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0)
+
+
+def points_of(
+    experiments: list[Experiment],
+    level: Level,
+    pairs: list[str],
+    seeds: int,
+    rounds: int | None,
+    whole_sets: bool = False,
+) -> list[Point]:
+    """Every run of the experiments, each once however many experiments share it: pair by pair, seed by seed.
+
+    rounds: None for each pair's own. whole_sets: whether language models are evaluated on all questions.
+    """
+    points = []
+    for name in pairs:
+        start = start_at(name, level)
+        start = on_whole_sets(start) if whole_sets and isinstance(start, LLMRun) else start
+        total, every = schedule(start.design, rounds)
+        cells = [replace(cell, rounds=total, eval_every=every) for cell in cells_of(experiments)]
+        points += [Point(name, replace(start, design=cell, seed=seed)) for seed in range(seeds) for cell in cells]
+    return points

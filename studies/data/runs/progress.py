@@ -1,0 +1,98 @@
+"""What a command shows while it runs: a bar with the time left, the latest result, remarks."""
+
+import sys
+import time
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+
+from rftlab.shared.plumbing.errors import plain
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.runner import StudyCallbacks
+from rftlab.studies.data.runs.store import Stored
+
+STARTING = "compiling and starting"
+FIRST, EVERY = 10.0, 30.0
+"""Seconds to the first line, and between lines."""
+
+
+class Bar(Progress):
+    """A bar that vanishes at the end; where the console is no terminal a line on standard error now and then, so that
+    a log shows that the command lives; nothing where it is quiet."""
+
+    def __init__(self, console: Console, quiet: bool):
+        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        super().__init__(*columns, console=console, disable=quiet or not console.is_terminal, transient=True)
+        self._lines = not quiet and not console.is_terminal
+        self._began = time.monotonic()
+        self._next = self._began + FIRST
+        self._start: tuple[float, float] | None = None
+
+    def update(self, task_id: TaskID, **fields) -> None:
+        """As rich's, and a line where it is time for one."""
+        super().update(task_id, **fields)
+        self._tell(task_id)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        """As rich's, and a line where it is time for one."""
+        super().advance(task_id, advance)
+        self._tell(task_id)
+
+    def _tell(self, task_id: TaskID) -> None:
+        now, task = time.monotonic(), self._tasks[task_id]
+        part = task.completed / task.total if task.total else 0.0
+        if self._start is None and part:
+            self._start = now, part
+        if not self._lines or now < self._next:
+            return
+        self._next = now + EVERY
+        done = f"{100 * part:.0f}% after {now - self._began:.0f} s" if part else f"{now - self._began:.0f} s so far"
+        print(f"rftlab: {done}{self._left(now, part)}: {plain(task.description)}", file=sys.stderr, flush=True)
+
+    def _left(self, now: float, part: float) -> str:
+        """How long the rest will take at the pace since the first step, before which code is compiled."""
+        if self._start is None or part <= self._start[1]:
+            return ""
+        began, first = self._start
+        return f", about {(now - began) / (part - first) * (1 - part):.0f} s left"
+
+
+@contextmanager
+def progress_of(console: Console, todo: list[Point], quiet: bool):
+    """A `Report` whose bar counts estimated seconds of work; remarks are printed even where the bar is off."""
+    with Bar(console, quiet or not todo) as bar:
+        task = bar.add_task(STARTING, total=sum(point.cost for point in todo))
+        left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
+
+        def finished(point: Point, outcome: Stored) -> None:
+            left[point.pair] -= 1
+            value = outcome.curve.test_pass_at_1[-1]
+            result = (
+                f"diverged after {outcome.diverged_at} rounds"
+                if outcome.diverged_at is not None
+                else f"test Pass@1 {value:.3f}"
+            )
+            bar.update(task, description=f"{point.name}: {result}")
+            if left[point.pair] == 0 and not quiet:
+                console.print(f"[dim]{point.pair}: all runs finished")
+
+        def advanced(seconds: float) -> None:
+            if bar.tasks[0].description == STARTING:
+                bar.update(task, description=todo[0].name if len(todo) == 1 else f"{len(todo)} runs")
+            bar.advance(task, seconds)
+
+        yield StudyCallbacks(
+            finished,
+            advanced,
+            lambda text: bar.update(task, description=text),
+            lambda text: console.print(text, style="yellow", markup=False),
+        )
+
+
+@contextmanager
+def steps_of(console: Console, description: str, quiet: bool):
+    """A callable `step(done, total)` that moves a bar."""
+    with Bar(console, quiet) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,161 @@
+"""Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models
+in processes (llm_runner.py); over several GPUs or machines both are tasks of Ray (ray_runner.py)."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, wait
+from pathlib import Path
+from threading import Event, Lock
+from typing import NamedTuple
+
+import pandas as pd
+
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.shared.plumbing.callbacks import never
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import reason
+from rftlab.sim.config import Environment
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.sim.world import World
+from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.about import commit, versions
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.scratch import sweep
+from rftlab.studies.data.runs.store import Stored
+from rftlab.studies.data.runs.workers import workers
+
+
+class StudyCallbacks(NamedTuple):
+    """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), what is being done,
+    a remark."""
+
+    finished: Callable[[Point, Stored], None]
+    advanced: Callable[[float], None]
+    doing: Callable[[str], None]
+    remark: Callable[[str], None]
+
+
+class Results(NamedTuple):
+    """All curves in long form, and a line for each run that diverged.
+
+    Columns: pair, cell, planned_rounds (where the run was to end), those of `Curve`, and metrics where language models
+    ran.
+    """
+
+    curves: pd.DataFrame
+    diverged: list[str]
+
+
+def available_threads() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Worlds:
+    """Worlds by environment, each built once."""
+
+    def __init__(self) -> None:
+        self._worlds: dict[Environment, World] = {}
+        self._lock = Lock()
+
+    def __getitem__(self, environment: Environment) -> World:
+        with self._lock:
+            if environment not in self._worlds:
+                self._worlds[environment] = build(environment)
+            return self._worlds[environment]
+
+
+def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tuple[dict[Point, Stored], list[Point]]:
+    """Finished points with their outcomes, and those to do. A damaged point is named, removed and to be done."""
+    finished, todo = {}, []
+    for point in points:
+        try:
+            outcome = store.read(root, point)
+        except store.DamagedPoint as damage:
+            remark(f"damaged, redone: {damage}")
+            store.discard(root, point)
+            outcome = None
+        if outcome is None:
+            todo.append(point)
+        else:
+            finished[point] = outcome
+    return finished, todo
+
+
+def run_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
+    """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on
+    `threads`.
+
+    The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as
+    all is compiled. What ends it early, an interrupt or a store that cannot be written, stops those that run.
+    """
+    sweep(root / store.SCRATCH, "tmp*")
+    worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)
+    order = [*by_cost[-1:], *by_cost[:-1]]
+    with workers(threads) as pool:
+        try:
+            waiting = {
+                pool.submit(simulate_point, root, point, worlds, report.advanced, stop.is_set): point for point in order
+            }
+            while waiting:
+                ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    report.finished(waiting.pop(future), future.result())
+        except BaseException:
+            stop.set()
+            raise
+
+
+def simulate_point(
+    root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = never
+) -> Stored:
+    """Simulate and store. Raises UserError where the store cannot be written, rftlab.sim.run.Stopped where `stopped`
+    says so."""
+    began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
+    try:
+        outcome = simulate(
+            point.simulation, worlds[point.simulation.environment], lambda rounds: advanced(share), stopped
+        )
+        store.write(root, point, outcome, about_run(began))
+    except OSError as error:
+        raise UserError(
+            f"{root} cannot be written: {reason(error)}; finished runs are kept, run the same command again"
+        ) from None
+    return Stored(*outcome)
+
+
+def about_run(began: float) -> dict:
+    """Facts that are kept beside a run which began at that time of `time.perf_counter`."""
+    return {"commit": commit(), "versions": versions(), "seconds": time.perf_counter() - began}
+
+
+def collect(root: Path, points: list[Point]) -> Results:
+    """The curves of finished points. Raises UserError where one is missing or damaged."""
+    frames, diverged = [], []
+    for point in points:
+        try:
+            outcome = store.read(root, point)
+        except store.DamagedPoint as damage:
+            raise UserError(f"{damage}; run the same study again to redo it") from None
+        if outcome is None:
+            raise UserError(f"{store.folder_of(root, point)} is missing; run the same study again to finish it")
+        frames.append(long_form(point.pair, point.run.design, outcome.curve, outcome.metrics))
+        if outcome.diverged_at is not None:
+            diverged.append(
+                f"{point.pair}, {point.cell}, seed {point.run.seed}: weights or gradient were not finite after "
+                f"round {outcome.diverged_at}"
+            )
+    return Results(pd.concat(frames, ignore_index=True), diverged)
+
+
+def long_form(pair: str, design: Design, curve: Curve, metrics: pd.DataFrame | None) -> pd.DataFrame:
+    """A run as rows of `Results.curves`."""
+    frame = curve.to_frame()
+    frame.insert(0, "pair", pair)
+    frame.insert(1, "cell", label(design))
+    frame.insert(2, "planned_rounds", design.rounds)
+    return frame if metrics is None else frame.merge(metrics, on=["seed", "round"])

@@ -1,0 +1,238 @@
+"""The results store: one folder per run.
+
+    results/rftlab.json                                  marks the folder as ours
+    results/<level>/<pair>/<point-id>/config.json        the canonical configuration
+                                      curve.parquet      the learning curve
+                                      metrics.parquet    level llm: what only a language model has, with checkpoints and
+                                                         rollouts beside it
+                                      done.json          checksums of the tables, where the run ended, commit, versions,
+                                                         seconds; sealed to the configuration
+
+A simulated run writes into a scratch folder beside the results and renames it into place, so it appears whole or not at
+all, and of two processes that finish the same point the first one wins. A language model trains in its folder, from
+which it can be resumed; it is finished when done.json is there. Reading verifies the checksums, the configuration, and
+that tables and facts can be those of the run. No link is followed (shared/plumbing/folders.py): what lies in the place
+of a point and is no folder is a damaged point, and above a point it is an error.
+"""
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from rftlab.llm.stored import is_run
+from rftlab.shared.curve import Curve
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import WRITING, reason, sha256_of, write_file
+from rftlab.shared.plumbing.folders import FOLDER, below, entries, folder_below, kind_of, read_file, read_json, remove
+from rftlab.sim.run import SimulationResult
+from rftlab.studies.data.runs.parquet import data_frame
+from rftlab.studies.data.runs.plausible import check_facts, check_metrics, curve_from
+from rftlab.studies.data.runs.points import Point, canonical
+from rftlab.studies.data.runs.seal import read_sealed, sealed
+
+MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"
+
+
+class Stored(NamedTuple):
+    """A finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where a
+    language model ran."""
+
+    curve: Curve
+    diverged_at: int | None
+    metrics: pd.DataFrame | None = None
+
+
+class DamagedPoint(Exception):
+    """A stored point that cannot be trusted; the message says why."""
+
+
+def open_store(root: Path) -> Path:
+    """A results folder, made if new. Raises UserError where it cannot be written or is somebody else's."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        # listed before the marker is looked for: another process may be making the same folder
+        # runs of `rftlab train` may have come first
+        others = [entry for entry in root.iterdir() if not entry.name.startswith(WRITING) and not is_run(entry)]
+        if not kind_of(root / MARKER):
+            check(
+                not others,
+                f"{root} holds other files and no {MARKER}; name a new or empty folder, or one made by rftlab",
+            )
+            write_file(root / MARKER, json.dumps({"format": FORMAT}).encode())
+        check_format(root)
+        probe = tempfile.mkdtemp(dir=scratch_of(root))
+        os.rmdir(probe)
+    except OSError as error:
+        raise UserError(f"results folder {root} cannot be written: {reason(error)}") from None
+    return root
+
+
+def is_marked(root: Path) -> bool:
+    """Whether `root` says that it is a results folder, of whatever format."""
+    return kind_of(root / MARKER) is not None
+
+
+def check_format(root: Path) -> None:
+    """Raise UserError unless `root` is a results folder of this format."""
+    try:
+        marker = read_json(root / MARKER)
+    except (OSError, ValueError):
+        raise UserError(f"{root} is not a results folder of rftlab (no readable {MARKER} in it)") from None
+    known = isinstance(marker, dict) and marker.get("format") == FORMAT
+    check(known, f"{root / MARKER} is not of format {FORMAT}, which this version reads")
+
+
+def scratch_of(root: Path) -> Path:
+    """The folder for what is being written, made if new."""
+    folder = folder_below(root, SCRATCH)
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def folder_of(root: Path, point: Point) -> Path:
+    """Where a point is stored. Raises UserError where that is no place below the results folder."""
+    return below(root, point.level, point.pair, point.id)
+
+
+def write(root: Path, point: Point, outcome: SimulationResult, about: dict) -> None:
+    """Store a finished simulation. `about` (commit, versions, seconds) is kept beside it."""
+    frame = io.BytesIO()
+    outcome.curve.to_frame().to_parquet(frame, index=False)
+    done = {"curve_sha256": hashlib.sha256(frame.getvalue()).hexdigest(), "diverged_at": outcome.diverged_at, **about}
+    files = {
+        "config.json": canonical(point.config),
+        "curve.parquet": frame.getvalue(),
+        "done.json": sealed(done, _plain(point)),
+    }
+    target = folder_of(root, point)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=scratch_of(root)))
+    scratch.chmod(scratch_of(root).stat().st_mode & 0o777)  # others may read what the umask lets them read
+    try:
+        for name, data in files.items():
+            write_file(scratch / name, data)
+        os.rename(scratch, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _plain(point: Point) -> dict:
+    """A point's configuration as it comes back from a file."""
+    return json.loads(canonical(point.config))
+
+
+def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None:
+    """Declare finished what a language model wrote into its folder."""
+    folder = folder_of(root, point)
+    sums = {
+        f"{table}_sha256": hashlib.sha256(read_file(folder / f"{table}.parquet")).hexdigest()
+        for table in _tables(point)
+    }
+    rollouts = {path.name: sha256_of(path) for path in entries(folder_below(folder, ROLLOUTS))}
+    write_file(
+        folder / "done.json", sealed({**sums, ROLLOUTS: rollouts, "diverged_at": diverged_at, **about}, _plain(point))
+    )
+
+
+def _tables(point: Point) -> tuple[str, ...]:
+    return ("curve", "metrics") if point.level == "llm" else ("curve",)
+
+
+def is_there(root: Path, point: Point) -> bool:
+    """Whether there is a finished point, or something in its place; not a language model that is still to go on."""
+    folder = folder_of(root, point)
+    found = kind_of(folder)
+    return found is not None and (found != FOLDER or point.level == "sim" or kind_of(folder / "done.json") is not None)
+
+
+def read_facts(root: Path, point: Point) -> dict | None:
+    """What done.json says of a finished point; None where there is none. Raises DamagedPoint."""
+    folder = folder_of(root, point)
+    if not is_there(root, point):
+        return None
+    try:
+        if kind_of(folder) != FOLDER:
+            raise ValueError(f"it is {kind_of(folder)}, not a folder")
+        facts = read_sealed(folder / "done.json", _plain(point))
+        check_facts(facts, point)
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, error) from None
+    return facts
+
+
+def read(root: Path, point: Point) -> Stored | None:
+    """A finished point, or None where there is none. Raises DamagedPoint where what is stored cannot be trusted."""
+    facts, folder = read_facts(root, point), folder_of(root, point)
+    if facts is None:
+        return None
+    try:
+        if canonical(read_json(folder / "config.json")) != canonical(point.config):
+            raise ValueError("config.json is not the configuration that its name stands for")
+        frames = {name: _table(folder / f"{name}.parquet", facts[f"{name}_sha256"]) for name in _tables(point)}
+        curve = curve_from(frames["curve"], point, facts["diverged_at"])
+        if "metrics" in frames:
+            check_metrics(frames["metrics"], curve)
+    except (OSError, ValueError, KeyError) as error:
+        raise _damaged(folder, error) from None
+    return Stored(curve, facts["diverged_at"], frames.get("metrics"))
+
+
+def _table(path: Path, checksum: str) -> pd.DataFrame:
+    data = read_file(path)
+    if hashlib.sha256(data).hexdigest() != checksum:
+        raise ValueError(f"{path.name} does not match its checksum")
+    try:
+        return data_frame(data)
+    except MemoryError:
+        raise
+    except Exception as error:  # what reads a forged table raises what its parts raise
+        raise ValueError(f"{path.name} cannot be read: {' '.join(str(error).split())[:200]}") from None
+
+
+def _damaged(folder: Path, error: Exception) -> DamagedPoint:
+    return DamagedPoint(f"{folder}: {type(error).__name__}: {error}")
+
+
+def rollouts_of(root: Path, point: Point) -> list[Path]:
+    """Files with the rollouts of a finished language model. Raises DamagedPoint where one is not what the run wrote."""
+    facts = read_facts(root, point)
+    if facts is None:
+        return []
+    folder, files = folder_of(root, point), []
+    try:
+        for name, checksum in sorted(facts[ROLLOUTS].items()):
+            files.append(folder_below(folder, ROLLOUTS) / name)
+            if Path(name).name != name or sha256_of(files[-1]) != checksum:
+                raise ValueError(f"{ROLLOUTS}/{name} does not match its checksum")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise _damaged(folder, error) from None
+    return files
+
+
+def discard(root: Path, point: Point) -> None:
+    """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
+
+    Of a language model only what says that it is finished goes: its last checkpoint has all that was measured, and
+    writes the tables again.
+    """
+    folder = folder_of(root, point)
+    if point.level == "llm" and kind_of(folder) == FOLDER:
+        for name in ("done.json", "config.json"):
+            remove(folder / name)
+        return
+    away = Path(tempfile.mkdtemp(dir=scratch_of(root)))
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder, away / "damaged")
+    shutil.rmtree(away, ignore_errors=True)

@@ -1,0 +1,86 @@
+"""What a study was asked for, and its record in a results folder."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import kind_of
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import Level, start_at, usual_pairs
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.limits import check_size
+from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.data.runs.seal import read_sealed, sealed
+
+
+class Study(NamedTuple):
+    """What was asked for; kept in the results folder so that the report can be made again."""
+
+    level: Level
+    pairs: list[str]
+    seeds: int
+    rounds: int | None
+    """None: each pair's own."""
+    whole_sets: bool = False
+    """Whether language models are evaluated on all questions, as in the paper."""
+
+    def points(self) -> list[Point]:
+        """Every run of the study."""
+        return points_of(list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets)
+
+
+def manifest_of(root: Path, level: Level) -> Path:
+    """Where a results folder keeps what its study of a level was asked for."""
+    return root / f"study-{level}.json"
+
+
+def has_study(root: Path, level: Level) -> bool:
+    """Whether a results folder has one, or what should be one."""
+    return kind_of(manifest_of(root, level)) is not None
+
+
+def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> Study:
+    """A checked study; no pairs: the level's usual ones."""
+    pairs = pairs or list(usual_pairs(level))
+    for name in pairs:
+        start_at(name, level)
+    check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")
+    check_size(seeds, rounds)
+    check(
+        not whole_sets or level == "llm",
+        f"whole_sets with level {level}: the simulator evaluates on all contexts anyway; allowed: with --level llm",
+    )
+    return Study(level, pairs, seeds, rounds, whole_sets)
+
+
+def write_study(root: Path, study: Study) -> None:
+    """Note in a results folder what was asked for."""
+    write_file(manifest_of(root, study.level), sealed(study._asdict(), study.level))
+
+
+def read_study(root: Path, level: Level) -> Study:
+    """The study of a level that a results folder holds. Raises UserError, which names the file, where there is none
+    or it is not readable."""
+    store.check_format(root)
+    manifest = manifest_of(root, level)
+    try:
+        study = Study(**read_sealed(manifest, level))
+        _check_kinds(study, level)
+        return study_of(*study)
+    except (OSError, ValueError, TypeError, UserError) as error:
+        raise UserError(
+            f"{manifest} cannot be read ({error}); run `rftlab reproduce --level {level} --results {root}` first"
+        ) from None
+
+
+def _check_kinds(study: Study, level: Level) -> None:
+    """Raise UserError where a field of a file's study cannot be what `reproduce` wrote."""
+    check(study.level == level, f"level; allowed: {level}")
+    check(
+        isinstance(study.pairs, list) and all(isinstance(name, str) for name in study.pairs),
+        "pairs; allowed: a list of names",
+    )
+    check(type(study.seeds) is int, "seeds; allowed: a whole number")
+    check(study.rounds is None or type(study.rounds) is int, "rounds; allowed: a whole number or null")
+    check(isinstance(study.whole_sets, bool), "whole_sets; allowed: true, false")

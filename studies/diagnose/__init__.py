@@ -1,7 +1,0 @@
-"""What is going on in one run: findings with evidence, threshold and advice (docs/diagnose.md)."""
-
-from rftlab.studies.diagnose.checks import CHECKS, diagnose
-from rftlab.studies.diagnose.finding import Diagnosis, Finding, Unjudged
-from rftlab.studies.diagnose.thresholds import THRESHOLDS
-
-__all__ = ["CHECKS", "THRESHOLDS", "Diagnosis", "Finding", "Unjudged", "diagnose"]

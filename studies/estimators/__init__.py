@@ -1,0 +1,1 @@
+"""Estimators from outside: what a card says, what is wrong with one, and how they compare."""

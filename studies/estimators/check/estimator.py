@@ -1,0 +1,253 @@
+"""The battery for an estimator: what it does to shifted and scaled rewards, whether its derivative is one, how biased
+and how noisy it is on a problem small enough to enumerate."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rftlab.shared.advantage import advantages
+from rftlab.shared.cards import CARDS, preset
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.custom import OwnAdvantage
+from rftlab.shared.config.surrogate import OwnSurrogate
+from rftlab.shared.custom.functions import function_of, registered
+from rftlab.shared.custom.groups import check_finite, checked
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.objective import objective_and_weights
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.pool import Pool
+from rftlab.shared.plumbing.source import python_of
+from rftlab.shared.prepare import prepare
+from rftlab.studies.theory.models import RLOO, factor_of, moments, one_correct
+
+SIZES, PASS_RATES, GROUP = (1, 2, 3, 8), (0.1, 0.5, 0.9), 4
+CLOSE = 1e-9
+STEP, SLOPE = 1e-6, 1e-6
+
+
+class Checked(NamedTuple):
+    """One line of a report."""
+
+    what: str
+    verdict: str
+    """ok, FAIL, or fact: something that is neither right nor wrong."""
+    said: str
+
+
+class EstimatorReport(NamedTuple):
+    """What the battery found."""
+
+    name: str
+    lines: tuple[Checked, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed."""
+        return all(line.verdict != "FAIL" for line in self.lines)
+
+    def __str__(self) -> str:
+        width = max(len(line.what) for line in self.lines)
+        return "\n".join([self.name, *(f"  {line.verdict:4}  {line.what:{width}}  {line.said}" for line in self.lines)])
+
+
+def check_estimator(estimator: Any, like: str | None = None) -> EstimatorReport:
+    """Run the battery.
+
+    estimator: a function that `rl.advantage` or `rl.surrogate` registered, its name, or an `Estimator`. like: the name
+    of a card whose weights it claims to give; that card is held to reference vectors by the package's tests. Raises
+    UserError for what is no estimator; what the function does wrong is a line of the report.
+    """
+    name, spec = _known(estimator)
+    lines: list[Checked] = []
+    for battery in (_values, _again, _alone, _shifts, _surrogate, _moments):
+        try:
+            lines += battery(spec)
+        except UserError as error:
+            lines.append(Checked(battery.__name__[1:], "FAIL", str(error)))
+        if any(line.what == "values" and line.verdict == "FAIL" for line in lines):
+            return EstimatorReport(name, tuple(lines))
+    if like is not None:
+        lines.append(_like(spec, like))
+    return EstimatorReport(name, tuple(lines))
+
+
+def _known(estimator: Any) -> tuple[str, Estimator]:
+    if isinstance(estimator, Estimator):
+        return "estimator", estimator
+    if isinstance(estimator, str):
+        return estimator, preset(estimator)
+    for name, card in CARDS.items():
+        part = None if card.estimator is None else _own_part(card.estimator)
+        if part is not None and python_of(registered(part).function) is python_of(estimator):
+            return name, preset(name)
+    raise UserError("check_estimator takes a function under @rl.advantage or @rl.surrogate, a name, or an Estimator")
+
+
+def _own_part(estimator: Estimator) -> OwnAdvantage | OwnSurrogate | None:
+    parts = (estimator.advantage, estimator.surrogate)
+    return next((part for part in parts if isinstance(part, OwnAdvantage | OwnSurrogate)), None)
+
+
+def _given(spec: Advantage, n: int) -> np.ndarray | None:
+    return np.linspace(0.2, 0.8, n) if spec.given else None
+
+
+def _group(spec: Advantage, rewards: np.ndarray) -> np.ndarray:
+    """Advantages of one group."""
+    pool = Pool(rewards, np.array([0, rewards.size]))
+    numbers = np.zeros(rewards.size, dtype=np.int64)
+    return advantages(spec, rewards, numbers, pool, baseline=_given(spec, rewards.size))
+
+
+def _groups(spec: Advantage) -> list[np.ndarray]:
+    """Rewards of groups: binary, graded, negative, all equal."""
+    rng = np.random.default_rng(0)
+    found = [rng.integers(0, 2, n).astype(np.float64) for n in SIZES for _ in range(4)]
+    if spec.credit != "pass_at_k":
+        found += [rng.normal(size=n) for n in SIZES for _ in range(4)]
+        found += [np.full(n, value) for n in SIZES for value in (0.0, 0.1, 1.0, -3.0)]
+    least = max(spec.k, 2 if spec.singleton == "error" else 1)
+    return [rewards for rewards in found if rewards.size >= least]
+
+
+def _values(estimator: Estimator) -> list[Checked]:
+    """Finite numbers for groups of every kind."""
+    groups = _groups(estimator.advantage)
+    for rewards in groups:
+        try:
+            check_finite(checked(_group(estimator.advantage, rewards), rewards.shape, ""), "")
+        except UserError as error:
+            return [Checked("values", "FAIL", f"rewards {rewards.round(3).tolist()}: {error}")]
+    return [Checked("values", "ok", f"finite for {len(groups)} groups of 1 to {max(SIZES)} responses")]
+
+
+def _again(estimator: Estimator) -> list[Checked]:
+    """The same numbers for the same rewards."""
+    spec = estimator.advantage
+    if not isinstance(spec, OwnAdvantage):
+        return []
+    known = function_of(spec)
+    for rewards in _groups(spec):
+        if not np.array_equal(known.of_group(rewards), known.of_group(rewards)):
+            return [Checked("again", "FAIL", "a second call with the same rewards gives other advantages")]
+    return [Checked("again", "ok", "a second call gives the same")]
+
+
+def _alone(estimator: Estimator) -> list[Checked]:
+    """Where groups go together, each has the advantages that it has alone."""
+    spec = estimator.advantage
+    if not isinstance(spec, OwnAdvantage) or not function_of(spec).batched:
+        return []
+    groups = _groups(spec)
+    edges = np.cumsum([0, *(rewards.size for rewards in groups)])
+    rewards, numbers = np.concatenate(groups), np.repeat(np.arange(len(groups)), np.diff(edges))
+    found = np.split(advantages(spec, rewards, numbers, Pool(rewards, edges)), edges[1:-1])
+    far = _farthest(found, [_group(spec, each) for each in groups])
+    said = "a group's advantages are its own" if far < CLOSE else f"other groups move advantages by up to {far:.3g}"
+    return [Checked("alone", "ok" if far < CLOSE else "FAIL", said)]
+
+
+def _shifts(estimator: Estimator) -> list[Checked]:
+    """What a shift, a factor and another order do."""
+    spec = estimator.advantage
+    groups = [rewards for rewards in _groups(spec) if rewards.size > 1 and rewards.std() > 0.1]
+    own = [_group(spec, rewards) for rewards in groups]
+    lines = []
+    if spec.credit != "pass_at_k" and not spec.given:
+        moved = _farthest(own, [_group(spec, rewards + 2.0) for rewards in groups])
+        lines.append(
+            Checked("shift", "fact", "none" if moved < CLOSE else f"r + 2 moves advantages by up to {moved:.3g}")
+        )
+        twice = [_group(spec, 2.0 * rewards) for rewards in groups]
+        same, double = _farthest(own, twice), _farthest([2.0 * a for a in own], twice)
+        eps = 1e-3
+        said = "2 r gives the same" if same < eps else "2 r gives twice the advantages" if double < eps else "neither"
+        lines.append(Checked("scale", "fact", said))
+    turned = _farthest([a[::-1] for a in own], [_group(spec, rewards[::-1].copy()) for rewards in groups])
+    if not spec.given:
+        said = "moves with its rewards" if turned < CLOSE else f"another order changes advantages by up to {turned:.3g}"
+        lines.append(Checked("order", "ok" if turned < CLOSE else "FAIL", said))
+    centre = max(abs(float(a.mean())) for a in own)
+    lines.append(Checked("mean", "fact", "0 in every group" if centre < CLOSE else f"up to {centre:.3g} in a group"))
+    return lines
+
+
+def _farthest(a: list[np.ndarray], b: list[np.ndarray]) -> float:
+    return max(float(np.abs(x - y).max()) for x, y in zip(a, b, strict=True))
+
+
+def _weights(estimator: Estimator, advantage: np.ndarray, logp: np.ndarray, old: np.ndarray):
+    """Value and weight of tokens that are responses by themselves."""
+    plain = Estimator(Advantage("none"), estimator.surrogate, ratio=estimator.ratio)
+    n = advantage.size
+    batch = prepare(plain, advantage, np.arange(n), np.arange(n + 1), old)
+    found = [
+        objective_and_weights(plain, type(batch)(*(c[i : i + 1] for c in batch)), logp[i : i + 1]) for i in range(n)
+    ]
+    value = np.array([one.objective for one in found]) * n
+    return value, np.array([one.weight[0] for one in found]) * n
+
+
+def _surrogate(estimator: Estimator) -> list[Checked]:
+    """Derivative against differences, and the policy gradient where nothing has moved."""
+    rng = np.random.default_rng(1)
+    old, advantage = -rng.exponential(1.5, 200), rng.normal(size=200)
+    logp = old + 0.3 * rng.normal(size=200)
+    _, slope = _weights(estimator, advantage, logp, old)
+    above, below = (_weights(estimator, advantage, logp + step, old)[0] for step in (STEP, -STEP))
+    gap = np.abs((above - below) / (2 * STEP) - slope)
+    far = int((gap > SLOPE * (1 + np.abs(slope)) * 100).sum())
+    said = "equals differences of the value" if far == 0 else f"differs from the value's on {far} of 200 tokens"
+    lines = [
+        Checked("derivative", "ok" if far == 0 else "fact", said + ("" if far == 0 else ": something is held fixed"))
+    ]
+    if isinstance(estimator.surrogate, OwnSurrogate) and far == 200:
+        lines = [Checked("derivative", "FAIL", "differs from the value's on every token")]
+    _, start = _weights(estimator, advantage, old, old)
+    gap = np.abs(start - advantage).max()
+    said = "the advantage: the policy gradient" if gap < 1e-6 else f"off the advantage by up to {gap:.3g}"
+    return [*lines, Checked("on policy", "ok" if gap < 1e-6 else "fact", said)]
+
+
+def _moments(estimator: Estimator) -> list[Checked]:
+    """Bias and variance of a group's gradient, by enumeration of every group of 4 of a softmax with 3 arms."""
+    spec = estimator.advantage
+    if spec.given or (spec.of_batch and not isinstance(spec, OwnAdvantage)):
+        return []
+    lines, factors = [], []
+    for p in PASS_RATES:
+        policy = one_correct(3, p)
+        mean, variance = moments(policy, spec, GROUP)
+        _, other = moments(policy, RLOO, GROUP)
+        factor, rest = factor_of(policy, mean)
+        factors.append(factor)
+        said = f"mean gradient {factor:.3f} of grad p" + (f" (off its line: {rest:.1g})" if rest > CLOSE else "")
+        lines.append(Checked(f"pass rate {p:g}", "fact", f"{said}, variance {variance / other:.2f} of RLOO's"))
+    unbiased = max(abs(factor - 1.0) for factor in factors) < CLOSE
+    constant = max(factors) - min(factors) < CLOSE * max(1.0, abs(factors[0]))
+    said = (
+        "unbiased"
+        if unbiased
+        else f"unbiased up to the learning rate, times {factors[0]:.3f}"
+        if constant
+        else "biased: another objective than the pass rate"
+    )
+    return [*lines, Checked("bias", "fact", said)]
+
+
+def _like(estimator: Estimator, name: str) -> Checked:
+    """The same weights as a card, on random groups at a policy that moved."""
+    other, rng, worst = preset(name), np.random.default_rng(2), 0.0
+    check(not other.advantage.given, f"like = {name!r}; allowed: a card whose baseline comes from the group")
+    for _ in range(50):
+        lengths = rng.integers(1, 5, 12)
+        starts, group = np.concatenate([[0], np.cumsum(lengths)]), np.repeat(np.arange(3), 4)
+        rewards, old = rng.integers(0, 2, 12).astype(np.float64), -rng.exponential(1.5, starts[-1])
+        logp = old + 0.2 * rng.normal(size=old.size)
+        found = [
+            objective_and_weights(one, prepare(one, rewards, group, starts, old, old), logp).weight
+            for one in (estimator, other)
+        ]
+        worst = max(worst, float(np.abs(found[0] - found[1]).max()))
+    verdict, said = ("ok", f"the weights of {name}") if worst < CLOSE else ("FAIL", f"off {name} by up to {worst:.3g}")
+    return Checked("like", verdict, said)

@@ -1,0 +1,255 @@
+"""Cards on the terminal: one table of all, or one card with every knob that differs from the default, and where it
+comes from."""
+
+import inspect
+import math
+from dataclasses import fields
+
+from rich.console import Console
+from rich.text import Text
+
+from rftlab.shared.cards import CARDS
+from rftlab.shared.cards.card import Card, all_knobs
+from rftlab.shared.cards.libraries import AGG_MODES
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.custom import OwnAdvantage
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check_choice
+from rftlab.studies.console.table import Column, Table
+
+_CREDIT = {"reward": "r", "set_mean": "mean", "pass_at_k": "part in pass@k"}
+_BASELINE = {
+    "none": "",
+    "group_mean": " - mean",
+    "leave_one_out": " - mean of the others",
+    "batch_mean": " - mean of the batch",
+    "length_weighted": " - length-weighted mean",
+    "greedy": " - r(greedy)",
+    "moving_average": " - moving average",
+    "value": " - V",
+    "optimal": " - b*",
+}
+_SINGLETON = {"raw": "keeps its raw reward (mean 0, std 1)", "zero": "gives 0", "error": "is refused"}
+_AGGREGATION = {
+    "token_mean": "mean over the batch's tokens",
+    "token_sum": "sum over the batch's tokens",
+    "seq_mean_token_sum": "mean over responses of their token sums",
+    "seq_mean_token_mean": "mean over responses of their token means",
+    "micro_batch_token_mean": "mean over micro-batches of their token means",
+}
+COLUMNS = {"name": 0, "advantage": 0, "surrogate, penalties": 0, "aggregation": 110, "title": 140, "source": 140}
+"""Of the table of all cards, with the width of a terminal from which on they are shown."""
+_KL = {"k1": "d", "k2": "d^2/2", "k3": "exp(-d) + d - 1", "abs": "|d|"}
+
+
+def _written(value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _values(part) -> str:
+    """Fields of a dataclass with their values."""
+    return ", ".join(f"{field.name} {_written(getattr(part, field.name))}" for field in fields(part))
+
+
+def _numbers(part) -> str:
+    """A part in a few words: its name and the values of its fields, those that are off left out."""
+    values = [getattr(part, field.name) for field in fields(part)]
+    return " ".join([type(part).__name__, *(_written(value) for value in values if value != math.inf)])
+
+
+def advantage_text(a: Advantage) -> str:
+    """A as a formula."""
+    if isinstance(a, OwnAdvantage):
+        text = f"{a.name}(rewards, pool)"
+        return text + (f", then scale {a.scale}" if a.scale != "none" else "")
+    text = _CREDIT.get(a.credit, a.credit) + _BASELINE.get(a.baseline, f" - {a.baseline}")
+    if a.baseline == "second_best":
+        text = "best - second best"
+    elif a.credit == "pass_at_k" and a.baseline == "leave_one_out":
+        text = "part in pass@k - pass@(k-1) of the others"
+    scaled = {
+        "group_std": f"({text}) / (std + {a.eps:g})",
+        "batch_std": f"({text}) / (batch std + {a.eps:g})",
+        "nonzero": f"({text}) R / #(r ≠ 0)",
+    }
+    return scaled.get(a.scale, text) + (f", whitened by {a.whiten}" if a.whiten != "none" else "")
+
+
+def aggregation_text(g: Aggregation) -> str:
+    """An aggregation in a few words."""
+    extras = (f", counts + {g.eps:g}" if g.eps else "") + (", empty responses count" if g.empty == "count" else "")
+    size = f" of {g.micro_batch}" if g.micro_batch else ""
+    return g.kind + size + (f" / {g.length:g}" if g.length else "") + extras
+
+
+def surrogate_text(card: Card) -> str:
+    """Surrogate, ratio, mask, penalties and what is sampled, in a few words."""
+    estimator = card.estimator
+    if estimator is None:
+        return ""
+    parts = [_numbers(estimator.surrogate)]
+    parts += [f"{estimator.ratio.level} ratio"] if estimator.ratio.level != "token" else []
+    parts += [_numbers(estimator.mask)] if type(estimator.mask).__name__ != "Unmasked" else []
+    parts += (
+        [f"{estimator.kl.kind} {estimator.kl.coef:g} in the {estimator.kl.place}"]
+        if estimator.kl.kind != "none"
+        else []
+    )
+    parts += (
+        [f"{estimator.correction.kind} by {estimator.correction.level}"] if estimator.correction.kind != "none" else []
+    )
+    parts += [
+        f"{knob.path.split('.')[-1].replace('_', ' ')} {knob.value}"
+        for knob in all_knobs(card)
+        if not knob.path.startswith("estimator")
+    ]
+    return "; ".join(parts)
+
+
+def _first_line(part) -> str:
+    return (inspect.getdoc(type(part)) or "").splitlines()[0]
+
+
+def _kl_text(kl: KL) -> str:
+    if kl.kind == "none":
+        return "none"
+    said = [f"coefficient {kl.coef:g}", f"in the {kl.place}"]
+    said += [
+        word
+        for word, holds in (
+            ("straight through", kl.straight_through),
+            ("times the ratio", kl.weighted),
+            ("not bounded", not kl.bounded),
+        )
+        if holds
+    ]
+    anchor = "ref_logp" if kl.anchor == "base" else "old_logp"
+    return f"{kl.kind} = {_KL.get(kl.kind, kl.kind)}, d = logp - {anchor}; {', '.join(said)}"
+
+
+def rows_of(estimator: Estimator) -> list[tuple[str, str]]:
+    """The lines of a card that follow from the estimator's fields."""
+    a, s, kl, g = estimator.advantage, estimator.surrogate, estimator.kl, estimator.aggregation
+    rows = [("advantage", "A = " + advantage_text(a) + (f", k = {a.k}" if a.credit == "pass_at_k" else ""))]
+    if a.scale in ("group_std", "batch_std") or a.whiten == "responses":
+        rows.append(("deviation", f"ddof {a.ddof} ({'sample' if a.ddof else 'population'}), eps {a.eps:g}"))
+    elif a.whiten == "tokens":
+        rows.append(("deviation", "sample, over tokens; eps 1e-08 inside the root"))
+    if a.of_group:
+        rows.append(("group of one", _SINGLETON[a.singleton]))
+    rows.append(("surrogate", _first_line(s) + (f" Here {_values(s)}." if fields(s) else "")))
+    dual = getattr(s, "dual", math.inf)
+    if math.isfinite(dual):
+        rows.append(("dual clip", f"at least {dual:g} A where A < 0"))
+    if estimator.ratio != Ratio():
+        rows.append(("ratio", _values(estimator.ratio)))
+    if type(estimator.mask).__name__ != "Unmasked":
+        rows.append(("mask", f"{_first_line(estimator.mask)} Here {_values(estimator.mask)}."))
+    rows.append(("KL penalty", _kl_text(kl)))
+    rows.append(("aggregation", f"{_AGGREGATION.get(g.kind, g.kind)}: {aggregation_text(g)}"))
+    if estimator.correction.kind != "none":
+        rows.append(("correction", _values(estimator.correction)))
+    if estimator.length.coef > 0:
+        rows.append(("length penalty", _values(estimator.length)))
+    if estimator.entropy > 0:
+        rows.append(("entropy bonus", f"coefficient {estimator.entropy:g}"))
+    return rows
+
+
+def command_of(card: Card) -> str:
+    """The command that runs a card in the simulator."""
+    flags = [
+        f"--{knob.path.replace('_', '-')} {knob.value}"
+        for knob in all_knobs(card)
+        if not knob.path.startswith("estimator")
+    ]
+    return " ".join(
+        [
+            "rftlab run cell",
+            f"--preset {card.name}",
+            *([f"--rollouts {card.rollouts}"] if card.rollouts > 1 else []),
+            *flags,
+        ]
+    )
+
+
+def _story_of(card: Card) -> list[tuple[str, str]]:
+    """Every line of a card; those without text are left out."""
+    knobs = "\n".join(f"{knob.path} {knob.value} (default {knob.default})" for knob in all_knobs(card))
+    rows = [
+        ("formula", card.formula),
+        *(rows_of(card.estimator) if card.estimator else [("estimator", "none: this method cannot exist here")]),
+    ]
+    rows += [("sampling", _values(card.sampling) if card.sampling != Sampling() else "")]
+    rows += [("replay window", f"{card.replay_window} rewards per context" if card.replay_window else "")]
+    rows += [("bias, variance", card.bias), ("checks", f"rftlab theory {' '.join(card.checks)}" if card.checks else "")]
+    rows += [
+        ("convention of", card.mirrors),
+        ("alias", f"{card.alias}, wherever a response has one advantage" if card.alias else ""),
+    ]
+    rows += [
+        ("source", card.source),
+        ("note", card.note),
+        ("knobs", knobs),
+        ("run", command_of(card) if card.estimator else ""),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def _show_one(console: Console, card: Card) -> None:
+    columns = (Column("", style="bold"), Column("", align="left"))
+    table = Table(*columns, title=f"{card.name}: {card.title}", show_header=False, padding=(0, 2, 0, 2))
+    for label, text in _story_of(card):
+        table.add(label, text)
+    console.print(table)
+
+
+def _cards_table(columns: list[str], show_header: bool) -> Table:
+    """A table of cards without rows yet; its columns are as wide in all of them."""
+    known = (Column(name, width=max(map(len, CARDS)) if name == "name" else None) for name in columns)
+    return Table(*known, align="left", expand=True, pad_edge=False, show_header=show_header)
+
+
+def _show_all(console: Console) -> None:
+    columns = [column for column, least in COLUMNS.items() if console.width >= least]
+    console.print(_cards_table(columns, show_header=True))
+    for family in dict.fromkeys(card.family for card in CARDS.values()):
+        table = _cards_table(columns, show_header=False)
+        for cells in (_cells_of(card) for card in CARDS.values() if card.family == family):
+            table.add(*(cells[column] for column in columns))
+        console.print("", Text(family, style="bold italic"), sep="\n")
+        console.print(table)
+    console.print("", Text("What versions of verl call agg_mode", style="italic"), sep="\n")
+    table = Table("", "", "", align="left", pad_edge=False, show_header=False)
+    for version, modes in AGG_MODES.items():
+        for i, (mode, kind) in enumerate(modes.items()):
+            table.add("" if i else version, mode, aggregation_text(kind))
+    console.print(table, "")
+    wider = ", ".join(column for column in COLUMNS if column not in columns)
+    console.print(f"One card: rftlab estimators NAME{'; ' * bool(wider)}{wider}{': wider terminals' * bool(wider)}")
+
+
+def _cells_of(card: Card) -> dict[str, str]:
+    """What a row of all cards may say of one."""
+    e = card.estimator
+    return {
+        "name": card.name,
+        "title": card.title,
+        "advantage": advantage_text(e.advantage) if e else "",
+        "surrogate, penalties": surrogate_text(card) if e else "cannot exist here",
+        "aggregation": aggregation_text(e.aggregation) if e else "",
+        "source": card.source,
+    }
+
+
+def show(console: Console, name: str | None) -> None:
+    """Print one card, or a table of all. Raises UserError for an unknown name."""
+    if name is not None:
+        check_choice("estimator", name, tuple(CARDS))
+        _show_one(console, CARDS[name])
+    else:
+        _show_all(console)

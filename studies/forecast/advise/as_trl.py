@@ -1,0 +1,213 @@
+"""A design in the words of TRL's GRPOConfig, and back.
+
+Read in TRL 1.16: trl/trainer/grpo_config.py (names and defaults) and grpo_trainer.py (`_compute_loss`, advantages).
+Every option that a design decides is set, because TRL's defaults are others: a rate that falls linearly to 0,
+loss_type dapo, and weights for what vLLM sampled.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Drift, Unmasked
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Sapo, Vespo
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.readers.designs.trl import DEFAULTS, LIBRARY
+from rftlab.studies.readers.designs.values import Reader
+
+EPS = 1e-4
+"""What TRL adds to a deviation."""
+_SCALES = {"group_std": "group", "batch_std": "batch", "none": "none"}
+_LOSSES = {
+    (Clip, "token_mean"): "dapo",
+    (Clip, "seq_mean_token_mean"): "grpo",
+    (Clip, "seq_mean_token_sum"): "dr_grpo",
+    (Cispo, "token_mean"): "cispo",
+    (Sapo, "seq_mean_token_mean"): "sapo",
+    (Vespo, "token_mean"): "vespo",
+}
+
+
+def estimator_options(estimator: Estimator) -> dict[str, Any]:
+    """Options of GRPOConfig that say what an estimator says. Raises UserError for what TRL does not have."""
+    options = {
+        "scale_rewards": _scale(estimator),
+        **_loss(estimator),
+        "beta": _beta(estimator),
+        "mask_truncated_completions": False,
+        "top_entropy_quantile": 1.0,
+        "entropy_coef": estimator.entropy,
+        **_correction(estimator.correction),
+    }
+    if options["beta"]:
+        options["use_bias_correction_kl"] = estimator.kl.weighted
+    if isinstance(estimator.mask, Drift):
+        options["off_policy_mask_threshold"] = estimator.mask.threshold
+    check(isinstance(estimator.mask, Unmasked | Drift), _lacks(f"mask {type(estimator.mask).__name__}", "none, Drift"))
+    check(estimator.length.coef == 0, _lacks("length.coef above 0", "0, and a reward function of your own"))
+    return options
+
+
+def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str, ...]:
+    """What TRL does otherwise, in words. limit: tokens of a response at most."""
+    spec, aggregation, kl = estimator.advantage, estimator.aggregation, estimator.kl
+    total = aggregation.kind == "seq_mean_token_sum" and estimator.ratio.level == "token"
+    held = 1.0 if aggregation.length is None else aggregation.length
+    scaled = spec.scale != "none"
+    found = {
+        f"TRL adds {EPS:g} to the deviation of rewards, the design {spec.eps:g}": scaled and spec.eps != EPS,
+        "TRL divides by the deviation of a sample (ddof 1), the design by that of the population": (
+            scaled and spec.ddof == 0
+        ),
+        f"dr_grpo divides token sums by {limit}, the design by {held:g}: a factor that Adam does not see": (
+            total and held != limit
+        ),
+        "TRL averages over the tokens of the whole generation batch, the design over those of an update": (
+            aggregation.kind == "token_mean" and minibatches > 1
+        ),
+        f"TRL adds nothing to token counts, the design {aggregation.eps:g}": aggregation.eps > 0,
+        "TRL does not hold k3 at 10 or less": _beta(estimator) > 0 and kl.bounded,
+        "TRL's entropy bonus is a mean over tokens, whatever the aggregation": (
+            estimator.entropy > 0 and aggregation.kind != "token_mean"
+        ),
+        "TRL's mask of responses looks at vLLM's log-probabilities": isinstance(estimator.mask, Drift),
+    }
+    return tuple(text for text, holds in found.items() if holds)
+
+
+def _lacks(what: str, allowed: str) -> str:
+    return f"TRL's GRPO has no {what}; allowed: {allowed}"
+
+
+def _scale(estimator: Estimator) -> str:
+    spec = estimator.advantage
+    own = type(spec) is Advantage and spec.credit == "reward" and spec.gamma == 1
+    check(own and spec.baseline == "group_mean", _lacks(f"baseline {spec.baseline} of {spec.credit}", "group_mean"))
+    check(spec.whiten == "none", _lacks(f"whitening by {spec.whiten}", "whiten none"))
+    check(spec.scale in _SCALES, _lacks(f"scale {spec.scale}", ", ".join(_SCALES)))
+    return _SCALES[spec.scale]
+
+
+def _loss(estimator: Estimator) -> dict[str, Any]:
+    surrogate, level, kind = estimator.surrogate, estimator.ratio.level, estimator.aggregation.kind
+    name = _LOSSES.get((type(surrogate), kind))
+    check(name is not None, _lacks(f"{type(surrogate).__name__} with aggregation {kind}", "a loss_type of TRL's"))
+    if name == "dr_grpo" and level == "sequence" and estimator.aggregation.length is None:
+        name = "luspo"
+    levels = ("product",) if name == "vespo" else ("token", "sequence") if isinstance(surrogate, Clip) else ("token",)
+    check(level in levels, _lacks(f"ratio of level {level} in {name}", ", ".join(levels)))
+    check(name != "dr_grpo" or level == "token", _lacks("token sums by a length with a sequence's ratio", "no length"))
+    usual = Ratio("product", floor=math.log(1e-8)) if level == "product" else Ratio(level)
+    check(estimator.ratio == usual, _lacks("other bounds of the log-ratio", "the defaults"))
+    options: dict[str, Any] = {"loss_type": name}
+    if name != "vespo":
+        options["importance_sampling_level"] = level
+    if isinstance(surrogate, Clip):
+        fits = surrogate.dual > 1 + surrogate.high and math.isfinite(surrogate.high)
+        check(
+            fits, _lacks(f"dual clip {surrogate.dual:g} at an upper range of {surrogate.high:g}", "more than 1 + high")
+        )
+        dual = {"delta": surrogate.dual} if math.isfinite(surrogate.dual) else {}
+        return options | {"epsilon": surrogate.low, "epsilon_high": surrogate.high, **dual}
+    if isinstance(surrogate, Cispo):
+        check(surrogate.low >= 1, _lacks(f"lower clip {surrogate.low:g} of Cispo", "1, which is none"))
+        return options | {"epsilon_high": 1 + surrogate.high}
+    if isinstance(surrogate, Sapo):
+        return options | {
+            "sapo_temperature_pos": surrogate.tau_positive,
+            "sapo_temperature_neg": surrogate.tau_negative,
+        }
+    assert isinstance(surrogate, Vespo)
+    return options | {
+        "vespo_k_pos": surrogate.k_positive, "vespo_lambda_pos": surrogate.lam_positive,
+        "vespo_k_neg": surrogate.k_negative, "vespo_lambda_neg": surrogate.lam_negative,
+    }  # fmt: skip
+
+
+def _beta(estimator: Estimator) -> float:
+    """The coefficient of TRL's k3; 0 loads no reference model."""
+    kl = estimator.kl
+    if kl.kind == "none" or kl.coef == 0:
+        return 0.0
+    fits = kl.kind == "k3" and kl.place == "loss" and kl.anchor == "base" and not kl.straight_through
+    check(fits, _lacks(f"KL {kl.kind} in the {kl.place}, anchor {kl.anchor}", "k3 in the loss, anchor base"))
+    return kl.coef
+
+
+def _correction(correction: Correction) -> dict[str, Any]:
+    """Weights for what vLLM sampled, which TRL has by default."""
+    if correction.kind == "none":
+        return {"vllm_importance_sampling_correction": False}
+    fits = correction.kind in ("truncate", "mask") and correction.level in ("token", "sequence")
+    check(fits, _lacks(f"correction {correction.kind} by {correction.level}", "truncate or mask by token or sequence"))
+    low = {"vllm_importance_sampling_clip_min": correction.low} if correction.kind == "mask" else {}
+    return {
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": f"{correction.level}_{correction.kind}",
+        "vllm_importance_sampling_clip_max": correction.high,
+        **low,
+    }
+
+
+def estimator_of(config: Reader) -> Estimator:
+    """The estimator of TRL's arguments, with TRL's defaults of those that are not stated. Raises UserError where it is
+    unknown or none of ours."""
+
+    def option(name: str, kind: str = "real") -> Any:
+        if not config.stated(name) and DEFAULTS[name] is None:
+            return None
+        found = config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
+        check(found is not None, f"{name} is not known; allowed: a configuration that says it")
+        return found
+
+    scale = {"true": "group", "false": "none"}.get(
+        option("scale_rewards", "word").lower(), option("scale_rewards", "word")
+    )
+    name, level = option("loss_type", "word"), option("importance_sampling_level", "word")
+    kind = {"bnpo": "token_mean", "luspo": "seq_mean_token_sum"} | {v: k[1] for k, v in _LOSSES.items()}
+    check(name in kind, f"loss_type = {name}; allowed: {', '.join(kind)}")
+    check(scale in _SCALES.values(), f"scale_rewards = {scale}; allowed: {', '.join(_SCALES.values())}")
+    length = float(option("max_completion_length", "count")) if name == "dr_grpo" else None
+    beta, threshold = option("beta"), option("off_policy_mask_threshold")
+    check(option("top_entropy_quantile") == 1, "top_entropy_quantile below 1 is no estimator of ours; allowed: 1")
+    return Estimator(
+        Advantage("group_mean", {v: k for k, v in _SCALES.items()}[scale], eps=EPS),  # type: ignore[arg-type]
+        _surrogate(name, option),
+        KL("k3", beta, weighted=option("use_bias_correction_kl", "truth"), bounded=False) if beta else KL(),
+        Aggregation(kind[name], length),  # type: ignore[arg-type]
+        Ratio("product", floor=math.log(1e-8)) if name == "vespo" else Ratio(level),
+        Drift(threshold) if threshold is not None else Unmasked(),
+        _correction_of(option) if name != "vespo" else Correction(),
+        entropy=option("entropy_coef"),
+    )
+
+
+def _surrogate(name: str, option: Callable[..., Any]) -> Clip | Cispo | Sapo | Vespo:
+    high = option("epsilon_high")
+    if name == "cispo":
+        check(high is not None and high > 1, "cispo needs epsilon_high above 1; allowed: that")
+        return Cispo(1.0, high - 1)
+    if name == "sapo":
+        return Sapo(option("sapo_temperature_pos"), option("sapo_temperature_neg"))
+    if name == "vespo":
+        return Vespo(*map(option, ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")))
+    low, dual = option("epsilon"), option("delta")
+    return Clip(low, low if high is None else high, math.inf if dual is None else dual)
+
+
+def _correction_of(option: Callable[..., Any]) -> Correction:
+    if not option("use_vllm", "truth") or not option("vllm_importance_sampling_correction", "truth"):
+        return Correction()
+    level, _, kind = option("vllm_importance_sampling_mode", "word").partition("_")
+    low, high = option("vllm_importance_sampling_clip_min"), option("vllm_importance_sampling_clip_max")
+    own = kind in ("truncate", "mask") and level in ("token", "sequence") and high is not None
+    check(own, f"vllm_importance_sampling_mode = {level}_{kind}; allowed: token or sequence, truncate or mask, a bound")
+    found = Correction(kind, level, high=high, low=min(Correction().low, high))
+    return replace(found, low=low or 0.0) if kind == "mask" else found

@@ -1,0 +1,220 @@
+"""A design in the words of trainers for several GPUs: verl (as_verl.py), TRL (as_trl.py), prime-rl, slime.
+
+prime-rl and slime are told sizes, rates, clip and KL; what else their losses do is said in notes. Names read in
+packages/prime-rl-configs/src/prime_rl/configs (prime-rl), scripts/run-qwen3-4B.sh and docs/en/get_started/usage.md
+(slime).
+"""
+
+from math import gcd
+from typing import Any, NamedTuple
+
+from rftlab.llm.config import Model
+from rftlab.shared.cards import SHIPPED, name_of
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.surrogate import Clip
+from rftlab.shared.design import Design
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.advise.as_trl import differences, estimator_options
+from rftlab.studies.forecast.advise.as_verl import PREFIX, native, verl_settings
+from rftlab.studies.integrations.cluster import Cluster, EngineChoice
+
+MICRO = 4
+"""Responses that TRL computes at a time on a GPU, at most; assumed."""
+Flags = dict[str, str | int | float]
+
+
+class EngineSettings(NamedTuple):
+    """What an engine is told."""
+
+    design: Design
+    model: str
+    gpus: int
+    prompt: int
+    """Most tokens of a prompt."""
+    response: int
+    """Most tokens of a response."""
+    learning_rate: float
+    tensor_parallel: int
+    temperature: float = 1.0
+
+
+class EngineFlags(NamedTuple):
+    """How an engine is told."""
+
+    flags: Flags
+    notes: tuple[str, ...]
+    refused: str
+    """Why the engine cannot do it; "" where it can."""
+
+
+def engine_flags(engine: EngineChoice, wanted: EngineSettings) -> EngineFlags:
+    """The flags of an engine for a design."""
+    refused = _refused(engine, wanted)
+    return EngineFlags({}, (), refused) if refused else _WRITERS[engine](wanted)
+
+
+def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
+    design = wanted.design
+    if design.support_rollouts or design.replay_window:
+        return "none of these engines has support rollouts or a replay window for baselines; `rftlab train` has both"
+    if design.sampling != Sampling():
+        return "none of these engines is told which groups are sampled again or left out; `rftlab train` does both"
+    if design.rollouts == 1 and engine != "verl":
+        return (
+            f"a group of one teaches nothing in {engine}; verl lets it keep its raw reward, and so does `rftlab train`"
+        )
+    if engine in ("verl", "trl") and (design.batch_size * design.rollouts) % wanted.gpus:
+        return f"{engine} wants B x K = {design.batch_size * design.rollouts} to be a multiple of {wanted.gpus} GPUs"
+    if engine == "prime-rl" and wanted.gpus < 2:
+        return "prime-rl samples and trains on different GPUs: two or more"
+    return ""
+
+
+def _verl(wanted: EngineSettings) -> EngineFlags:
+    design, (nodes, each) = wanted.design, _nodes(wanted.gpus)
+    model = Model("OWNER/MODEL", max_prompt_length=wanted.prompt, max_response_length=wanted.response)
+    cluster = Cluster(nodes, each, wanted.tensor_parallel)
+    if native(design.estimator, design.rollouts) is None and name_of(design.estimator) not in SHIPPED:
+        _clip(design)
+    try:
+        flags = verl_settings(design, model, wanted.learning_rate, wanted.temperature, cluster)
+    except UserError as error:
+        return EngineFlags({}, (), str(error))
+    notes = ["python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files"]
+    if str(flags["algorithm.adv_estimator"]).startswith(PREFIX):
+        notes.append("rftlab must be installed where verl runs: see docs/verl.md")
+    if design.rollouts == 1:
+        notes.append("a group of one keeps its raw reward in verl's grpo")
+    model_flags = {"path": wanted.model, "enable_gradient_checkpointing": "True"}
+    told = {name: _verl_text(value) for name, value in flags.items()}
+    told |= {f"actor_rollout_ref.model.{name}": value for name, value in model_flags.items()}
+    return EngineFlags(told, tuple(notes), "")
+
+
+def _verl_text(value: Any) -> str | int | float:
+    if isinstance(value, list):
+        return "[" + ",".join(map(str, value)) + "]"
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _trl(wanted: EngineSettings) -> EngineFlags:
+    """B x K responses = per_device_train_batch_size x processes x steps_per_generation, which `minibatches` updates
+    share."""
+    design = wanted.design
+    responses, parts = design.batch_size * design.rollouts // wanted.gpus, design.minibatches
+    if responses % parts:
+        return EngineFlags({}, (), f"TRL: {responses} responses of a GPU are no multiple of {parts} mini-batches")
+    micro = gcd(responses // parts, MICRO)
+    try:
+        estimator = estimator_options(design.estimator)
+    except UserError as error:
+        return EngineFlags({}, (), str(error))
+    flags: Flags = {
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": responses // micro // parts,
+        "steps_per_generation": responses // micro,
+        "num_generations": design.rollouts,
+        "num_iterations": design.epochs,
+        "max_steps": design.rounds * design.epochs * parts,
+        "max_completion_length": wanted.response,
+        "temperature": wanted.temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "learning_rate": wanted.learning_rate,
+        "lr_scheduler_type": "constant",
+        "warmup_steps": 0,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "bf16": "True",
+        **{name: str(value) if isinstance(value, bool) else value for name, value in estimator.items()},
+        "model_name_or_path": wanted.model,
+        "gradient_checkpointing": "True",
+        "use_vllm": "True",
+        "vllm_mode": "colocate",
+        "vllm_enable_sleep_mode": "True",
+        "vllm_tensor_parallel_size": wanted.tensor_parallel,
+    }
+    notes = (
+        f"accelerate launch --num_processes {wanted.gpus} --config_file deepspeed_zero3.yaml or fsdp2.yaml (in TRL's "
+        "examples/accelerate_configs)",
+        *differences(design.estimator, wanted.response, parts),
+    )
+    return EngineFlags(flags, notes, "")
+
+
+def _prime(wanted: EngineSettings) -> EngineFlags:
+    """Half of the GPUs train, half sample."""
+    design = wanted.design
+    nodes, each = _nodes(wanted.gpus)
+    flags: Flags = {
+        "orchestrator.batch_size": design.batch_size * design.rollouts,
+        "orchestrator.group_size": design.rollouts,
+        "max_steps": design.rounds,
+        "model.name": wanted.model,
+        "seq_len": wanted.prompt + wanted.response,
+        "trainer.optim.lr": wanted.learning_rate,
+        "trainer.model.dp_replicate": 1,
+        "trainer.model.ac.mode": "full",
+    }
+    if nodes == 1:
+        flags |= {"deployment.num_train_gpus": each - each // 2, "deployment.num_infer_gpus": each // 2}
+    notes = (
+        "uv run rl @ rl.toml with these keys, and an environment; several machines need its SLURM deployment",
+        "it samples while it trains: responses may be of an older policy, and memory is not that of shared GPUs",
+        "advantages are rewards less their group's mean, not divided; clip and KL are its own loss's",
+    )
+    return EngineFlags(flags, notes, "")
+
+
+def _slime(wanted: EngineSettings) -> EngineFlags:
+    design = wanted.design
+    nodes, each = _nodes(wanted.gpus)
+    responses = design.batch_size * design.rollouts
+    flags: Flags = {
+        "--advantage-estimator": "grpo",
+        "--rollout-batch-size": design.batch_size,
+        "--n-samples-per-prompt": design.rollouts,
+        "--global-batch-size": responses // design.minibatches,
+        "--num-rollout": design.rounds,
+        "--lr": wanted.learning_rate,
+        "--eps-clip": _clip(design),
+        "--use-kl-loss": "",
+        "--kl-loss-coef": _kl(design),
+        "--kl-loss-type": "low_var_kl",
+        "--rollout-max-response-len": wanted.response,
+        "--hf-checkpoint": wanted.model,
+        "--actor-num-nodes": nodes,
+        "--actor-num-gpus-per-node": each,
+        "--colocate": "",
+        "--rollout-num-gpus-per-engine": wanted.tensor_parallel,
+        "--tensor-model-parallel-size": wanted.tensor_parallel,
+        "--recompute-granularity": "full",
+        "--recompute-method": "uniform",
+        "--recompute-num-layers": 1,
+    }
+    notes = (
+        "python3 train.py, the model's arguments of scripts/models, --prompt-data; Megatron shards by its own rules",
+        "it samples with SGLang, not vLLM; its loss is a mean over each response's tokens, not their sum",
+    )
+    return EngineFlags(flags, notes, "")
+
+
+def _clip(design: Design) -> float:
+    """The lower clip range. Raises UserError for another surrogate, which these flags do not name."""
+    surrogate = design.estimator.surrogate
+    if not isinstance(surrogate, Clip):
+        raise UserError(f"surrogate = {type(surrogate).__name__}; allowed: Clip, which is what an engine is told")
+    return surrogate.low
+
+
+def _kl(design: Design) -> float:
+    """Coefficient of the penalty against the base policy."""
+    return design.estimator.kl.coef if design.estimator.kl.kind != "none" else 0.0
+
+
+def _nodes(gpus: int) -> tuple[int, int]:
+    """Machines, and GPUs of each: eight where that divides them, otherwise all in one."""
+    return (gpus // 8, 8) if gpus > 8 and gpus % 8 == 0 else (1, gpus)
+
+
+_WRITERS = {"verl": _verl, "trl": _trl, "prime-rl": _prime, "slime": _slime}

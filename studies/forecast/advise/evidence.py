@@ -1,0 +1,111 @@
+"""What is known of a model's Pass@1: nothing, a pilot, imported runs, a file of pass rates."""
+
+from collections import defaultdict
+from math import inf, nan, sqrt
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.design import Design
+from rftlab.shared.plumbing.errors import UserError, plain
+from rftlab.shared.plumbing.folders import kind_of
+from rftlab.studies.data.results.stats import interval
+from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.store import file_of, read_pilot
+from rftlab.studies.forecast.signal.repeats import final_score, selected
+from rftlab.studies.forecast.signal.signal import Rates
+from rftlab.studies.forecast.signal.source import MeasuredRates, fitted, of_pilot, read_rates
+
+Key = tuple[int, int, int, int]
+"""B, K, support rollouts, replay window."""
+
+
+class DesignScore(NamedTuple):
+    """Pass@1 at the end of the runs of one design."""
+
+    value: float
+    low: float
+    """Of the 95% interval; nan for one run, of which nobody knows how far another seed would be."""
+    high: float
+    runs: int
+
+
+class AdviceEvidence(NamedTuple):
+    """All that is at hand."""
+
+    rates: Rates | None
+    """Of the base model's pass rates; None where nobody measured them."""
+    base: DesignScore | None
+    """Its Pass@1; the interval is that of questions drawn at random."""
+    scores: dict[Key, DesignScore]
+    origins: tuple[str, ...]
+    """In words: where it comes from."""
+
+
+NOTHING = AdviceEvidence(None, None, {}, ())
+
+
+def key_of(design: Design) -> Key:
+    """What two designs must have in common to count as one."""
+    return design.batch_size, design.rollouts, design.support_rollouts, design.replay_window
+
+
+def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> AdviceEvidence:
+    """What a pilot, a collection and a file say. Raises UserError where one that is named is not there."""
+    found = NOTHING
+    if pair is not None:
+        found = _of_pilot(root, pair)
+    if rates is not None:
+        measured = read_rates(rates, None, None)
+        known = fitted(measured)
+        origins = (*found.origins, f"pass rates of {rates.name}: {known.origin}")
+        found = found._replace(rates=known.rates, base=_base(measured), origins=origins)
+    if imported is not None:
+        scores, source = _of_collection(root, imported)
+        found = found._replace(scores=found.scores | scores, origins=(*found.origins, source))
+    return found
+
+
+def _of_pilot(root: Path, pair: str) -> AdviceEvidence:
+    """A pilot of the results folder with its runs, or the base model's measurements that come with rftlab."""
+    measured = of_pilot(root, pair)
+    known = fitted(measured)
+    size = f"{len(measured.rates)} training questions, {measured.responses} responses each"
+    runs = read_pilot(root, pair).runs if kind_of(file_of(root, pair)) else ()
+    scores = {key_of(CELLS[run.cell]): DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs}
+    more = (f"its {len(runs)} runs, one of each design",) if runs else ()
+    return AdviceEvidence(known.rates, _base(measured), scores, (f"pilot of {pair}: {size}; {known.origin}", *more))
+
+
+def _base(measured: MeasuredRates) -> DesignScore:
+    """Pass@1 of the base model, with the normal interval of questions drawn at random."""
+    value, n = float(measured.rates.mean()), len(measured.rates)
+    error = 1.96 * float(measured.rates.std(ddof=1)) / sqrt(n) if n > 1 else inf
+    return DesignScore(value, max(0.0, value - error), min(1.0, value + error), 1)
+
+
+def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
+    """Test Pass@1 of imported runs whose B and K are known."""
+    grouped: dict[Key, list[float]] = defaultdict(list)
+    runs, task = selected(root, name)
+    for run in runs:
+        score = final_score(run, task)
+        if score is not None and run.design.prompts and run.design.rollouts:
+            grouped[run.design.prompts, run.design.rollouts, 0, 0].append(score)
+    if not grouped:
+        raise UserError(
+            f"imported runs {name!r}: of none are B, K and a test Pass@1 known; allowed: runs with all three"
+        )
+    used = sum(map(len, grouped.values()))
+    return {key: score_of(np.array(values)) for key, values in grouped.items()}, (
+        f"runs of {plain(name)}: {used} of {len(runs)} runs with B, K and a test Pass@1;\n"
+        "  whatever else differs between them is not looked at"
+    )
+
+
+def score_of(values: np.ndarray) -> DesignScore:
+    """Mean and 95% interval (Student's t) of repeats (n,)."""
+    mean, low, high = interval(values)
+    ends = (max(0.0, low), min(1.0, high)) if len(values) > 1 else (nan, nan)
+    return DesignScore(mean, *ends, len(values))

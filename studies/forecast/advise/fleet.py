@@ -1,0 +1,184 @@
+"""What one run needs on several GPUs, with its training state fully sharded (FSDP, ZeRO-3; 1910.02054).
+
+Of each GPU's memory: weights, reference, optimiser states and gradients are divided by the number of GPUs; the block
+that computes is whole, and the next one that is fetched; activations and logits are the GPU's own; vLLM has all its
+weights on each GPU, divided only where one copy spans several (tensor parallel).
+
+Nothing here was measured on several GPUs. It is the dry run of one GPU (llm/budget) and arithmetic.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple, get_args
+
+from rftlab.llm.budget.devices import GPUS, Device, GpuName
+from rftlab.llm.budget.duration import STREAMING, Assumed, Cost, Duration, duration_of
+from rftlab.llm.budget.footprint import MemoryUse, memory_of
+from rftlab.llm.budget.plan import SLACK
+from rftlab.llm.budget.shapes import Shape
+from rftlab.llm.config import LLMRun
+from rftlab.shared.plumbing.errors import UserError, check
+
+LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100": 450e9, "H200": 450e9}
+"""Bytes a second from a GPU to the others of its machine: half of what NVIDIA's data sheets give for NVLink both
+ways."""
+NETWORK = 50e9
+"""The same between machines: 400 Gbit/s for each GPU, assumed."""
+SHARDED = ("weights", "reference", "optimiser", "gradients")
+FETCHED = 2
+"""Blocks of which all weights are on a GPU at a time: the one that computes and the next."""
+EXCHANGED = 8
+"""Bytes a GPU sends for each parameter and pass of an update: weights in bf16 forward and backward, gradients in
+fp32."""
+MAX, NODE = 4096, 8
+"""GPUs that may be named, and those of a machine."""
+_FLEET = re.compile(r"(?:([0-9]{1,6})x)?([A-Za-z0-9-]+)")
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """GPUs of one kind."""
+
+    count: int
+    device: Device
+
+    @property
+    def name(self) -> str:
+        """As it is typed."""
+        return f"{self.count}x{self.device.name}"
+
+
+def fleet_of(text: str) -> Fleet:
+    """8xH100. Raises UserError for GPUs that are not known."""
+    found = _FLEET.fullmatch(text)
+    known = ", ".join(get_args(GpuName))
+    if found is None or found[2] not in GPUS:
+        raise UserError(f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {known}")
+    count = int(found[1] or 1)
+    check(1 <= count <= MAX, f"gpus = {text!r}; allowed: 1 to {MAX} of them")
+    return Fleet(count, GPUS[found[2]])
+
+
+class FleetPlan(NamedTuple):
+    """One run on a fleet."""
+
+    run: LLMRun
+    fleet: Fleet
+    memory: MemoryUse
+    """Of each GPU."""
+    duration: Duration
+    """Wall-clock seconds; the phase exchange is what GPUs wait for each other, none of it hidden."""
+    tensor_parallel: int
+    """GPUs that hold one copy of vLLM's weights."""
+    cache_gb: float
+    """Of vLLM, on each GPU."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether every phase has room."""
+        return self.memory.peak <= (1 - SLACK) * self.fleet.device.memory
+
+    @property
+    def gpu_hours(self) -> float:
+        """Of the whole run."""
+        return self.fleet.count * self.duration.seconds / 3600
+
+
+def planned_on(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> FleetPlan:
+    """The plan of a run. vLLM's weights are split over the fewest GPUs at which sampling fits; its cache takes what is
+    left, at most what a GPU's responses need."""
+    splits = [split for split in (1, 2, 4, 8) if fleet.count % split == 0 and shape.heads % split == 0]
+    for split in splits:
+        cache = _cache(run, shape, fleet, assumed, split)
+        own = replace(run, compute=replace(run.compute, cache_gb=cache / 1e9))
+        memory = sharded(memory_of(own, shape, assumed[:2]), own, shape, fleet.count, split)
+        if memory.total("sample") <= (1 - SLACK) * fleet.device.memory:
+            break
+    return FleetPlan(own, fleet, memory, _duration(own, shape, fleet, assumed, split), split, cache / 1e9)
+
+
+def sharded(memory: MemoryUse, run: LLMRun, shape: Shape, count: int, split: int) -> MemoryUse:
+    """Memory of each of `count` GPUs, from that of one."""
+    fetched = float(run.compute.number_bytes * (FETCHED * shape.block_products + shape.head))
+
+    def share(phase: str, part: str, size: float) -> float:
+        if part in SHARDED:
+            return size / count
+        if part == "bf16 copies" and count > 1:
+            return fetched if phase != "sample" else 0.0
+        return size / split if part == "vLLM weights" else size
+
+    return MemoryUse(
+        {
+            phase: {part: share(phase, part, size) for part, size in parts.items()}
+            for phase, parts in memory.phases.items()
+        }
+    )
+
+
+def _cache(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int) -> float:
+    """Bytes of vLLM's cache on each GPU: for the GPU's responses of a round and their prompts, as far as there is
+    room."""
+    least = replace(run, compute=replace(run.compute, cache_gb=MIN_CACHE))
+    memory = sharded(memory_of(least, shape, assumed[:2]), least, shape, fleet.count, split)
+    phases = [phase for phase in memory.phases if "cache" in memory.phases[phase]]
+    room = (1 - SLACK) * fleet.device.memory - max(memory.total(phase) for phase in phases) + MIN_CACHE * 1e9
+    token = 2.0 * run.compute.number_bytes * shape.layers * shape.keys
+    rows = run.design.batch_size * (run.design.rollouts + run.design.support_rollouts)
+    need = rows / fleet.count * (assumed.prompt + assumed.response) * token
+    return max(MIN_CACHE * 1e9, min(room, need))
+
+
+MIN_CACHE = 0.5
+"""GB."""
+
+
+def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int) -> Duration:
+    """Phases of one GPU's part of the round, and the exchange of weights and gradients."""
+    device, count = fleet.device, fleet.count
+    engines = count // split
+    joined = device._replace(bf16=device.bf16 * split, bandwidth=device.bandwidth * split)
+    wide = replace(run.compute, cache_gb=run.compute.cache_gb * split)
+    sampling = duration_of(_part(replace(run, compute=wide), engines, assumed), shape, joined, assumed)
+    training = duration_of(_part(run, count, assumed), shape, device, assumed)
+    own = training.phases["update"].tokens
+    passes = -(-own // run.compute.micro_tokens)
+    seconds = passes * EXCHANGED * shape.trained * (count - 1) / count / (STREAMING * link_of(fleet))
+    phases = training.phases | {"sample": sampling.phases["sample"]}
+    whole = {name: Cost(cost.tokens * (engines if name == "sample" else count), cost.seconds)
+             for name, cost in phases.items()}  # fmt: skip
+    if count > 1:
+        whole["exchange"] = Cost(0, seconds)
+    design = run.design
+    rollouts = design.batch_size * (design.rollouts + design.support_rollouts)
+    evaluation = Cost(sampling.evaluation.tokens * engines, sampling.evaluation.seconds)
+    return Duration(whole, evaluation, design.rounds, design.rounds // design.eval_every + 1, rollouts)
+
+
+def link_of(fleet: Fleet) -> float:
+    """Bytes a second from a GPU to the others: NVLink inside a machine, the network where there are several."""
+    return LINK[fleet.device.name] if fleet.count <= NODE else NETWORK
+
+
+def _part(run: LLMRun, count: int, assumed: Assumed) -> LLMRun:
+    """What one of `count` does: prompts divided first; then the responses of a prompt."""
+    design, evaluation = run.design, run.evaluation
+    own = -(-design.batch_size // count)
+    each = -(-design.rollouts * design.batch_size // count) if design.batch_size < count else design.rollouts
+    part = replace(design, batch_size=own, rollouts=max(each, 1), replay_window=0, minibatches=1)
+    subsets = (
+        -(-min(subset or there, there) // count)
+        for subset, there in ((evaluation.train_subset, assumed.train), (evaluation.test_subset, assumed.test))
+    )
+    train, test = subsets
+    return replace(run, design=part, evaluation=replace(evaluation, train_subset=train, test_subset=test))
+
+
+def least_gpus(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> int | None:
+    """The fewest GPUs, doubled from the fleet's, on which the run fits; None where none up to MAX does."""
+    count = fleet.count
+    while count <= MAX:
+        if planned_on(run, shape, replace(fleet, count=count), assumed).fits:
+            return count
+        count *= 2
+    return None

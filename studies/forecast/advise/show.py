@@ -1,0 +1,186 @@
+"""Advice as tables and sentences for the terminal."""
+
+import json
+from math import isnan
+from textwrap import wrap
+
+from rich.console import Console
+
+from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
+from rftlab.llm.budget.footprint import PARTS
+from rftlab.llm.budget.plan import SLACK
+from rftlab.studies.console.table import Column, Table, put, say
+from rftlab.studies.forecast.advise.engines import EngineFlags
+from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore
+from rftlab.studies.forecast.advise.fleet import FETCHED, FleetPlan
+from rftlab.studies.forecast.advise.models import NamedShape
+from rftlab.studies.forecast.advise.rank import Option, ProposedRun
+from rftlab.studies.forecast.advise.start import Start, changes_of
+
+WIDTH = 100
+"""Columns of a line that is not a table's."""
+COSTS = (
+    "Costs are estimates, not measured on several GPUs:",
+    f" {UTILISATION:.0%} of the peak in passes; the longest response {TAIL} times the mean; {SLACK:.0%} of memory left "
+    "free;",
+    " weights, gradients and optimiser states in fp32 divided by the GPUs (fully sharded data parallel),",
+    f" {FETCHED} blocks and the head whole in bf16; activations checkpointed, a GPU's own;",
+    " a copy of vLLM's weights on each GPU or each tensor-parallel group;",
+    " exchange not hidden behind computing, over NVLink or, past 8 GPUs, 400 Gbit/s each;",
+    " scoring not counted.",
+)
+PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
+
+
+def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Assumed) -> None:
+    """Model, machine, lengths."""
+    say(console, f"{model.name}: {model.shape.parameters / 1e9:.2f} billion parameters, on {plan.fleet.name}")
+    _indented(console, model.note, "")
+    design = plan.run.design
+    say(
+        console,
+        f"prompts of {assumed.prompt} and responses of {assumed.response} tokens on average; {design.rounds} rounds",
+    )
+
+
+def show_evidence(console: Console, evidence: AdviceEvidence) -> None:
+    """What is known, or that nothing is."""
+    for line in evidence.origins or ("evidence: none",):
+        say(console, line)
+    if evidence.base is not None:
+        base = evidence.base
+        say(console, f"base model: Pass@1 {base.value:.3f} ({base.low:.3f} to {base.high:.3f})")
+
+
+def show_options(console: Console, options: list[Option], budget: float) -> None:
+    """Designs in their order."""
+    signal = any(option.groups is not None for option in options)
+    measured = Column("Pass@1\nmeasured", wrap="words")  # an interval takes two lines where the terminal is narrow
+    more = ("groups with\nsignal", "for a\nGPU-hour") if signal else ()
+    table = Table("design", "GB\na GPU", "GPU-\nhours", "runs\npaid", measured, *more, wrap="never")
+    for option in options:
+        plan = option.plan
+        paid = str(int(budget // plan.gpu_hours)) if plan.fits else "no room"
+        score = _shown(option.score) if option.score else "unknown"
+        signals = [f"{option.groups:.1f}", f"{option.rate:,.0f}"] if option.groups is not None else ["", ""]
+        row = [f"{plan.memory.peak / 1e9:.1f}", f"{plan.gpu_hours:.1f}", paid, score]
+        table.add(option.label, *row, *(signals if signal else ()))
+    known = any(option.score for option in options)
+    order = "measured ones first, the others by cost" if known else "by cost alone"
+    put(console, f"designs, {order}", table)
+
+
+def _shown(score: DesignScore) -> str:
+    if isnan(score.low):
+        return f"{score.value:.3f} (1 run)"
+    return f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f}, {score.runs} runs)"
+
+
+def show_memory(console: Console, option: Option) -> None:
+    """Memory of a GPU by phase and part, and seconds of a round."""
+    plan = option.plan
+    table = Table("part", *(PHASES[phase] for phase in plan.memory.phases), wrap="never")
+    for part in PARTS:
+        values = [parts.get(part, 0.0) for parts in plan.memory.phases.values()]
+        if any(values):
+            table.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+    table.add("all", *(f"{plan.memory.total(phase) / 1e9:.2f}" for phase in plan.memory.phases))
+    put(console, f"{option.label}: GB of each of {plan.fleet.name}", table)
+    seconds = ", ".join(f"{PHASES.get(name, name)} {cost.seconds:.1f}" for name, cost in plan.duration.phases.items())
+    say(console, f"seconds of a round: {seconds}")
+    say(console, f"seconds of an evaluation: {plan.duration.evaluation.seconds:.0f}")
+
+
+def show_unfit(console: Console, gpus: int | None, name: str) -> None:
+    """What would make a run fit where none does."""
+    where = f"{gpus}x{name}" if gpus else f"no number of {name}"
+    say(console, f"no design fits; the smallest fits on {where}", "red")
+
+
+def show_first(console: Console, found: list[ProposedRun], budget: float, cheapest: Option) -> None:
+    """Runs to make first."""
+    if not found:
+        rounds = int(cheapest.plan.run.design.rounds * budget / cheapest.plan.gpu_hours)
+        text = f"the cheapest, {cheapest.label}, takes {cheapest.plan.gpu_hours:.1f} GPU-hours"
+        say(console, f"no run that fits can be paid: {text}; {budget:g} pay {rounds} rounds of it (--rounds)", "red")
+        return
+    total = sum(proposal.option.plan.gpu_hours for proposal in found)
+    say(console, f"first runs, {total:.1f} of {budget:g} GPU-hours", "italic")
+    for number, proposal in enumerate(found, start=1):
+        plan = proposal.option.plan
+        hours = f"{plan.gpu_hours:.1f} GPU-hours, {plan.duration.seconds / 3600:.1f} hours"
+        say(console, f" {number}. {proposal.option.label} ({hours})")
+        say(console, f"    {proposal.why}")
+
+
+def show_engine(console: Console, name: str, label: str, command: EngineFlags) -> None:
+    """How an engine is told the first design; `rftlab import --config` reads the lines back."""
+    if command.refused:
+        say(console, f"{label} on {name}: {command.refused}", "yellow")
+        return
+    say(console, f"{label} in {name}'s words", "italic")
+    for flag, value in command.flags.items():
+        say(console, f"  {_flag(name, flag, value)}".rstrip())
+    for note in command.notes:
+        _indented(console, note)
+
+
+def show_start(console: Console, start: Start) -> None:
+    """The configuration that advice starts from."""
+    known = start.known
+    sizes = f"B = {known.prompts or 'unknown'}, K = {known.rollouts or 'unknown'}"
+    updates = known.updates_per_round or "unknown"
+    say(console, f"your configuration ({start.tool}): {sizes}, {updates} updates a round; designs keep its estimator")
+    for note in start.notes:
+        _indented(console, note)
+
+
+def show_changes(console: Console, name: str, label: str, start: Start, command: EngineFlags) -> None:
+    """What the first design changes of the user's configuration, a line each."""
+    if command.refused:
+        say(console, f"{label} on {name}: {command.refused}", "yellow")
+        return
+    changes = changes_of(start, command)
+    say(console, f"{label}: what changes in your configuration; all else stays", "italic")
+    for change in changes:
+        say(console, f"  {change.name}: {change.old} -> {change.new}")
+    if not changes:
+        say(console, "  nothing")
+    for note in command.notes:
+        _indented(console, note)
+
+
+def _indented(console: Console, text: str, before: str = "note: ") -> None:
+    """A remark, wrapped; nothing of an empty one."""
+    for i, line in enumerate(wrap(f"{before}{text}" if text else "", WIDTH - 4)):
+        say(console, f"  {'  ' * (i > 0)}{line}", "dim")
+
+
+def _flag(engine: str, flag: str, value: str | int | float) -> str:
+    """A line of a command for verl and slime, of Python or YAML for TRL, of TOML for prime-rl."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if engine == "prime-rl":
+        return f"{flag} = {json.dumps(value) if isinstance(value, str) else text}"
+    return f"{flag} {text}" if engine == "slime" else f"{flag}={text}"
+
+
+def show_trust(console: Console, evidence: AdviceEvidence) -> None:
+    """How far to trust it, in plain words."""
+    text: tuple[str, ...]
+    if not evidence.scores and evidence.rates is None:
+        text = ("Nothing was measured on this model: this ranks costs. Which design learns more it does not know.",)
+    elif not evidence.scores:
+        text = (
+            "Pass rates tell how many groups teach something at the start.",
+            "How much a design learns from them nobody measured.",
+        )
+    else:
+        text = (
+            "Pass@1 of designs that were run is measured, of all others unknown.",
+            "A single run has no interval: another seed may end elsewhere.",
+            "Designs whose intervals overlap are not told apart (rftlab power).",
+        )
+    for line in text:
+        say(console, line, "bold")
+    for line in COSTS:
+        say(console, line, "dim")

@@ -1,0 +1,196 @@
+"""Forecasts by the law: one curve of Pass@1 against tau for all designs of a pair, fitted to the runs that are known.
+
+    P(tau) = A expit(logit(p0 / A) + a tau^q)        tau = t sqrt(B_eff / B_eff(32, 1 raw))
+
+From p0, the base model's, to a ceiling A. The form without a ceiling (A = 1) was chosen in sight of runs of SmolLM2,
+the ceiling in sight of `tiny` and of the paper's numbers; neither is theory. It has no way back, so it cannot be right
+where runs collapse. a, q and A are fitted to all points together, of several runs with a loss that one which does not
+fit cannot rule (soft L1), and a prior on q and A: of other pairs where some are known (`learnt`).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.special import expit, logit, ndtr, ndtri
+
+from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import NoiseRatios, time_per_round
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.forecast.law.noise import MeasuredNoise
+
+NOISE = 0.03
+"""Standard deviation of a run's Pass@1 about the curve, before anything is fitted: seeds and questions."""
+LEAST = 0.002
+"""Pass@1 that stands for 0, and its distance from 1 for 1."""
+WORLDS, DRAWS = 100, 10
+"""Draws of r and phi, to each of which the curve is fitted, and forecasts drawn from each fit."""
+FAR = np.array([12.0, 2.5, 8.0])
+"""The largest size of what is fitted."""
+ROOM = 1e-3
+"""The least of a ceiling's height above the base."""
+
+
+class CurvePrior(NamedTuple):
+    """What is believed of a curve beforehand: normal in log q and in the logit of (A - p0) / (1 - p0)."""
+
+    power: float = 0.6
+    """Median of q."""
+    power_spread: float = 0.5
+    ceiling: float = 0.6
+    """Median of (A - p0) / (1 - p0)."""
+    ceiling_spread: float = 1.0
+
+    def residuals(self, x: np.ndarray) -> np.ndarray:
+        """(2,) of log q and that logit, in deviations."""
+        middle = np.array([np.log(self.power), logit(self.ceiling)])
+        return (x[1:] - middle) / [self.power_spread, self.ceiling_spread]
+
+    def moved(self, rng: np.random.Generator) -> "CurvePrior":
+        """The prior with its medians drawn from it."""
+        power, ceiling = rng.standard_normal(2) * [self.power_spread, self.ceiling_spread]
+        moved = float(expit(logit(self.ceiling) + ceiling))
+        return self._replace(power=self.power * float(np.exp(power)), ceiling=moved)
+
+
+VAGUE = CurvePrior()
+"""Chosen by hand, in sight of the same runs as the form."""
+
+
+class KnownRun(NamedTuple):
+    """Known points of a run: rounds (n,) after round 0, and Pass@1 (n,)."""
+
+    design: Design
+    rounds: np.ndarray
+    values: np.ndarray
+
+
+class LawCurve(NamedTuple):
+    """A fitted curve: P = A expit(logit(p0 / A) + gain (tau / top)^q)."""
+
+    base: float
+    """p0."""
+    x: np.ndarray
+    """(3,): logit gained at the largest tau of the points, log q, and the logit of (A - p0) / (1 - p0)."""
+    top: float
+    """The largest tau of the points."""
+    residual: float
+    """Root mean square of the points about the curve, at least NOISE."""
+
+    @property
+    def power(self) -> float:
+        """q."""
+        return float(np.exp(self.x[1]))
+
+    @property
+    def scale(self) -> float:
+        """a."""
+        return float(self.x[0]) / self.top**self.power
+
+    @property
+    def ceiling(self) -> float:
+        """A."""
+        return self.base + max(ROOM, (1 - self.base) * float(expit(self.x[2])))
+
+    def at(self, tau: np.ndarray) -> np.ndarray:
+        """Pass@1 (n,) at tau (n,)."""
+        passed = np.asarray(tau, dtype=np.float64) / self.top
+        return self.ceiling * expit(logit(self.base / self.ceiling) + self.x[0] * passed**self.power)
+
+
+class LawForecast(NamedTuple):
+    """Test Pass@1 (designs,) at the end of single runs: median and central 80% interval."""
+
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    expected: np.ndarray
+    """(WORLDS, designs): each fit's curve, without the noise of single runs."""
+
+
+def fit_curve(
+    base: float,
+    runs: list[KnownRun],
+    noise: NoiseRatios,
+    plain: bool = False,
+    start: np.ndarray | None = None,
+    prior: CurvePrior = VAGUE,
+) -> LawCurve:
+    """The curve through the points of all runs, from the base model's Pass@1.
+
+    plain: tau without what a baseline does. start: where the search begins, of several places if left out. Raises
+    UserError without a point after round 0.
+    """
+    tau = np.concatenate([np.zeros(0), *(run.rounds * time_per_round(run.design, noise, plain) for run in runs)])
+    values = np.concatenate([np.zeros(0), *(run.values for run in runs)])
+    check(tau.size > 0 and bool((tau > 0).all()), "no point of a run after round 0; allowed: one or more")
+    empty = LawCurve(float(np.clip(base, LEAST, 1 - LEAST)), np.zeros(3), float(tau.max()), NOISE)
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.append((empty._replace(x=x).at(tau) - values) / NOISE, prior.residuals(x))
+
+    loss = "soft_l1" if len(runs) > 1 else "linear"
+    starts = _starts(prior) if start is None else [np.clip(start, -0.99 * FAR, 0.99 * FAR)]
+    fits = [least_squares(residuals, x, loss=loss, bounds=(-FAR, FAR)) for x in starts]
+    found = min(fits, key=lambda fit: fit.cost)
+    residual = float(np.sqrt(np.mean((residuals(found.x)[:-2] * NOISE) ** 2)))
+    return empty._replace(x=found.x, residual=max(NOISE, residual))
+
+
+def _starts(prior: CurvePrior) -> list[np.ndarray]:
+    """Where a search begins: slow and fast, up and down, low and high ceilings."""
+    middles = (0.0, 2.0, float(logit(prior.ceiling)))
+    return [np.array([gain, np.log(q), at]) for gain in (-0.5, 1.0, 4.0) for q in (0.3, 1.2) for at in middles]
+
+
+def learnt(others: list[LawCurve], prior: CurvePrior = VAGUE) -> CurvePrior:
+    """The prior with its medians where other pairs' curves are; `prior` where there are none."""
+    if not others:
+        return prior
+    x = np.mean([curve.x for curve in others], axis=0)
+    return prior._replace(power=float(np.exp(x[1])), ceiling=float(expit(x[2])))
+
+
+def forecast(
+    base: float,
+    runs: list[KnownRun],
+    noise: MeasuredNoise,
+    designs: tuple[Design, ...],
+    seed: int = 0,
+    prior: CurvePrior = VAGUE,
+    base_within: tuple[float, float] | None = None,
+) -> LawForecast:
+    """Pass@1 of designs at their rounds, from points of some runs.
+
+    Its spread is that of r and phi, of the fit, and of single runs about the curve: to each draw of r and phi a curve
+    is fitted with the runs and the prior's medians moved within their spreads (randomised maximum likelihood), because
+    where a curve levels off, pace and ceiling are far from normal. base_within: bounds between which a base model that
+    nobody measured is drawn evenly. Takes a second or less; equal arguments give equal
+    numbers.
+    """
+    rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
+    first, curves, found = fit_curve(base, runs, noise.ratios, prior=prior), [], []
+    low, high = base_within or (base, base)
+    bases = low + (high - low) * (np.random.default_rng(seed).permutation(WORLDS) + 0.5) / WORLDS
+    for start, ratios in zip(bases, drawn(noise, WORLDS), strict=True):
+        moved = [run._replace(values=run.values + first.residual * rng.standard_normal()) for run in runs]
+        curve = fit_curve(float(start), moved, ratios, start=first.x, prior=prior.moved(rng))
+        tau = np.array([design.rounds * time_per_round(design, ratios) for design in designs])
+        curves.append(curve.at(tau))
+        found.append(curves[-1] + first.residual * rng.standard_normal((DRAWS, tau.size)))
+    median, below, above = np.clip(np.quantile(np.concatenate(found), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
+    return LawForecast(median, below, above, np.array(curves))
+
+
+def drawn(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:
+    """n pairs of r and phi within their errors, evenly spread over what is likely: r is normal and not below 0, phi
+    log-normal about what is believed."""
+    believed, chances = noise.ratios, (np.arange(n) + 0.5) / n
+    between, gain = np.full(n, believed.between), np.full(n, believed.gain)
+    if noise.between_error > 0:
+        below = ndtr(-noise.between / noise.between_error)
+        between = noise.between + noise.between_error * ndtri(below + (1 - below) * chances)
+    if noise.gain > 0:
+        shuffled = chances[np.random.default_rng(0).permutation(n)]
+        gain = believed.gain * np.exp(noise.gain_error / noise.gain * ndtri(shuffled))
+    return [NoiseRatios(max(0.0, float(r)), float(phi)) for r, phi in zip(between, gain, strict=True)]

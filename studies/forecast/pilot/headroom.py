@@ -1,0 +1,162 @@
+"""What a base model could already do: at lower temperatures, by a vote, in several tries; and how alike the rewards of
+one question, and of one kind of question, are.
+
+Sharpening makes the likely likelier and teaches nothing new, so its limit is the share of questions whose most likely
+answer is right; a vote of many responses finds that answer, and a vote of few misses it where answers are many. What is
+right once in many tries can be learnt from rewards, but not by sharpening alone.
+
+    pass@k        right at least once in k tries, unbiased from m >= k responses (2107.03374, eq. 1)
+    maj@k         the answer that most of k responses give is right, over disjoint groups of k; answers that tie share
+                  (2203.11171). A response without an answer does not vote.
+    correlation   of the rewards of two responses, to one question or to two questions of one kind, beside two any
+    silent        share of groups of k responses whose rewards are all equal
+
+Questions count as drawn at random; errors are those of a jackknife over them.
+"""
+
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.evalstats import pass_at_k
+from rftlab.shared.plumbing.errors import check
+
+VOTES = (4, 16, 64)
+"""Responses of a vote."""
+TRIES = (1, 2, 4, 8, 16, 32, 64)
+"""Of a pass@k."""
+GROUP = 8
+"""Responses of the groups whose silence is told."""
+
+
+class RateAt(NamedTuple):
+    """A share of questions or responses, at a temperature, in k tries, or by k votes."""
+
+    at: float
+    value: float
+    error: float
+    questions: int
+    responses: int
+    """To each question."""
+
+
+class RewardCorrelation(NamedTuple):
+    """How alike rewards are: 0 where it does not matter whose question they answer, 1 where nothing else does."""
+
+    value: float
+    error: float
+    groups: int
+    """Questions, or kinds of questions."""
+
+
+class Headroom(NamedTuple):
+    """What a base model could already do; all of it on unseen questions but for the correlations and the silence,
+    which are those of training questions."""
+
+    temperatures: tuple[RateAt, ...]
+    """Pass@1 at temperatures."""
+    majority: tuple[RateAt, ...]
+    """maj@k."""
+    tries: tuple[RateAt, ...]
+    """pass@k."""
+    within_question: RewardCorrelation | None
+    """None where no reward differs from the others."""
+    within_kind: RewardCorrelation | None
+    """None where questions have no kinds, or all are of one."""
+    silent: RateAt | None
+    """Of groups of GROUP; None where questions have fewer responses."""
+
+    def vote(self, k: int) -> RateAt | None:
+        """maj@k; None where it was not measured."""
+        return next((rate for rate in self.majority if rate.at == k), None)
+
+
+def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
+    """Share (n,) of disjoint groups of k responses in which the answer that most give is right; of answers that tie,
+    the share that is right counts.
+
+    answers (n, m): which answer each response gives, -1 for none, which does not vote. right (n, m): 0 or 1, equal for
+    equal answers.
+    """
+    check(1 <= k <= answers.shape[1], f"k = {k}; allowed: 1 to {answers.shape[1]}, the responses to a question")
+    found = np.zeros(len(answers))
+    groups = answers.shape[1] // k
+    for i, (row, reward) in enumerate(zip(answers, right, strict=True)):
+        for g in range(groups):
+            part = slice(g * k, (g + 1) * k)
+            names, first, votes = np.unique(row[part], return_index=True, return_counts=True)
+            votes = np.where(names < 0, 0, votes)
+            if votes.max() > 0:
+                found[i] += reward[part][first[votes == votes.max()]].mean() / groups
+    return found
+
+
+def mean_rate(at: float, values: np.ndarray, responses: int) -> RateAt:
+    """The mean of a value (n,) per question, with the error of questions drawn at random; nan for one question."""
+    error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else float("nan")
+    return RateAt(float(at), float(values.mean()), error, len(values), responses)
+
+
+def votes_of(answers: np.ndarray, right: np.ndarray, ks: tuple[int, ...] = VOTES) -> tuple[RateAt, ...]:
+    """maj@k for each k that there are responses for, from tables (n, m)."""
+    m = answers.shape[1]
+    return tuple(mean_rate(k, majority(answers, right, k), m) for k in ks if k <= m)
+
+
+def tries_of(counts: np.ndarray, m: int, ks: tuple[int, ...] = TRIES) -> tuple[RateAt, ...]:
+    """pass@k for each k <= m, from counts (n,) of right ones among m."""
+    return tuple(mean_rate(k, pass_at_k(m, counts, k), m) for k in ks if k <= m)
+
+
+def silent_share(counts: np.ndarray, m: int, k: int = GROUP) -> RateAt | None:
+    """Share of groups of k whose rewards are all 0 or all 1, unbiased from counts (n,) of m; None where k > m."""
+    return mean_rate(k, 2 - pass_at_k(m, counts, k) - pass_at_k(m, m - counts, k), m) if k <= m else None
+
+
+def within_question(counts: np.ndarray, m: int) -> RewardCorrelation | None:
+    """Intraclass correlation of 0/1 rewards from counts (n,) of m: of two responses to one question, beside two to
+    different ones. None where all rewards are equal."""
+    if counts.sum() in (0, m * len(counts)):
+        return None
+    rates, n = counts / m, len(counts)
+    own = np.stack([counts * (counts - 1) / (m * (m - 1)), rates, rates**2])
+
+    def correlation(sums: np.ndarray, n: int) -> np.ndarray:
+        same, total, squares = sums
+        apart = (total**2 - squares) / (n * (n - 1))
+        return (same / n - apart) / (total / n - apart)
+
+    sums = own.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):  # one question has all that was right, or wrong: error nan
+        left = correlation(sums[:, None] - own, n - 1)
+    return RewardCorrelation(float(correlation(sums, n)), _jackknife(left), n)
+
+
+def within_kind(counts: np.ndarray, m: int, kinds: tuple[str, ...]) -> RewardCorrelation | None:
+    """Correlation of the rewards of responses to two different questions of one kind, beside two of any kind. The
+    kinds are all that there are. None where there are fewer than two, one has fewer than three
+    questions, or all rewards are equal."""
+    names, kind = np.unique(np.array(kinds), return_inverse=True)
+    rates, sizes = counts / m, np.bincount(kind)
+    if len(names) < 2 or sizes.min() < 3 or "" in names or counts.sum() in (0, m * len(counts)):
+        return None
+    totals, squares = np.bincount(kind, weights=rates), np.bincount(kind, weights=rates**2)
+
+    def correlation(sizes: np.ndarray, totals: np.ndarray, squares: np.ndarray) -> float:
+        n, total, square = sizes.sum(), totals.sum(), squares.sum()
+        apart = (total**2 - square) / (n * (n - 1))
+        alike = (totals**2 - squares).sum() / (sizes * (sizes - 1)).sum()
+        return float((alike - apart) / (total / n - apart))
+
+    one = np.eye(len(names))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        left = [
+            correlation(sizes - one[g], totals - rate * one[g], squares - rate**2 * one[g])
+            for g, rate in zip(kind, rates, strict=True)
+        ]
+    return RewardCorrelation(correlation(sizes, totals, squares), _jackknife(np.array(left)), len(names))
+
+
+def _jackknife(left: np.ndarray) -> float:
+    return sqrt((len(left) - 1) / len(left) * float(((left - left.mean()) ** 2).sum()))

@@ -1,0 +1,203 @@
+"""The distribution of pass rates over questions, from counts c_i ~ Binomial(m, p_i): sampling noise undone.
+
+The histogram of c / m is too wide, by E[p (1 - p)] / m in variance. Two fits undo that:
+
+beta-binomial      p ~ Beta(a, b), perhaps with a point mass at 0: questions that are out of reach. Maximum likelihood.
+nonparametric      the mixing distribution of largest likelihood (Laird 1978), on a grid of rates, by EM from a flat
+                   start. m responses determine no more than m moments of p, and the largest likelihood is that of a few
+                   spikes. EM ends a little below it, where the counts do not tell the two apart and the distribution is
+                   still smooth: mean and variance are the same, and bins are nearer to the truth.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import betaln, expit, gammaln, xlog1py, xlogy
+from scipy.stats import chi2
+
+from rftlab.shared.plumbing.errors import check
+
+GRID = np.linspace(0.0, 1.0, 201)
+"""Rates of the nonparametric fit."""
+EDGES = np.array([0.0, 0.03, *np.arange(1, 10) / 10, 1.0])
+"""Of the bins of a histogram; the first is nearly 0, where a question gives hardly any signal."""
+STEPS, GAP = 20_000, 1.0
+"""EM ends after so many steps, or where its log-likelihood is surely that near to the largest one."""
+SUPPORTED = 2.706
+"""Twice the log-likelihood that a point mass must add: chi-square with one degree, half of it at 0, at 5% (Self and
+Liang 1987)."""
+MIN = 5.0
+"""Expected questions of a cell in a test of fit; neighbours are joined until they have so many."""
+
+
+class Moments(NamedTuple):
+    """Mean and variance of pass rates over questions, without bias."""
+
+    mean: float
+    variance: float
+    naive_variance: float
+    """Of counts / m: the variance and E[p (1 - p)] / m."""
+    error: float
+    """Standard error of the mean, for questions drawn at random."""
+
+
+class BetaBinomial(NamedTuple):
+    """Pass rates p ~ zero delta_0 + (1 - zero) Beta(a, b)."""
+
+    a: float
+    b: float
+    zero: float
+    log_likelihood: float
+
+    @property
+    def mean(self) -> float:
+        """Expected Pass@1."""
+        return (1 - self.zero) * self.a / (self.a + self.b)
+
+    @property
+    def variance(self) -> float:
+        """Of pass rates."""
+        inner = self.a / (self.a + self.b)
+        square = inner * (self.a + 1) / (self.a + self.b + 1)
+        return (1 - self.zero) * square - self.mean**2
+
+
+class Mixture(NamedTuple):
+    """A distribution of pass rates on a grid."""
+
+    rates: np.ndarray
+    weights: np.ndarray
+    log_likelihood: float
+    gap: float
+    """How much larger a log-likelihood could be at most (Lindsay 1983)."""
+
+    @property
+    def mean(self) -> float:
+        """Expected Pass@1."""
+        return float(self.weights @ self.rates)
+
+    @property
+    def variance(self) -> float:
+        """Of pass rates."""
+        return float(self.weights @ (self.rates - self.mean) ** 2)
+
+
+class Fit(NamedTuple):
+    """How well a distribution explains the counts: Pearson's chi-square over joined cells."""
+
+    statistic: float
+    degrees: int
+    p_value: float
+    """nan where no degree of freedom is left."""
+
+
+def moments(counts: np.ndarray, m: int) -> Moments:
+    """Moments from counts (n,) of m, n and m at least 2."""
+    check(len(counts) >= 2 and m >= 2, f"{len(counts)} questions with {m} responses; allowed: 2 or more of each")
+    rates = counts / m
+    naive = float(rates.var(ddof=1))
+    noise = float((rates * (1 - rates)).mean() / (m - 1))
+    return Moments(float(rates.mean()), naive - noise, naive, (naive / len(counts)) ** 0.5)
+
+
+def beta_binomial(counts: np.ndarray, m: int) -> BetaBinomial:
+    """The fit of largest likelihood, with a point mass at 0 where the counts support one."""
+    plain = _fitted(counts, m, with_zero=False)
+    inflated = _fitted(counts, m, with_zero=True)
+    return inflated if 2 * (inflated.log_likelihood - plain.log_likelihood) > SUPPORTED else plain
+
+
+def _fitted(counts: np.ndarray, m: int, with_zero: bool) -> BetaBinomial:
+    """From several starts: the likelihood of a mixture may have several tops."""
+    seen = np.bincount(counts, minlength=m + 1)
+
+    def unpacked(x: np.ndarray) -> tuple[float, float, float]:
+        mean, size = expit(x[0]), np.exp(x[1])
+        return mean * size, (1 - mean) * size, expit(x[2]) if with_zero else 0.0
+
+    def loss(x: np.ndarray) -> float:
+        return -_log_likelihood(seen, zero_inflated(m, *unpacked(x)))
+
+    bounds = [(-12.0, 12.0), (-5.0, 10.0), (-12.0, 12.0)][: 3 if with_zero else 2]
+    centre = np.clip((counts.mean() / m - 0.5) * 8, -6, 6)
+    starts = [
+        (centre, size, zero)[: len(bounds)] for size in (0.0, 2.5) for zero in ((-3.0, 0.0) if with_zero else (0.0,))
+    ]
+    best = min(
+        (minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda found: found.fun
+    )
+    return BetaBinomial(*unpacked(best.x), -float(best.fun))
+
+
+def zero_inflated(m: int, a: float, b: float, zero: float) -> np.ndarray:
+    """Probabilities (m+1,) of the counts under zero delta_0 + (1 - zero) Beta(a, b)."""
+    c = np.arange(m + 1)
+    inner = np.exp(gammaln(m + 1) - gammaln(c + 1) - gammaln(m - c + 1) + betaln(c + a, m - c + b) - betaln(a, b))
+    return (1 - zero) * inner + zero * (c == 0)
+
+
+def _log_likelihood(seen: np.ndarray, probability: np.ndarray) -> float:
+    return float(xlogy(seen, np.maximum(probability, 1e-300)).sum())
+
+
+def binomials(m: int, rates: np.ndarray) -> np.ndarray:
+    """Probabilities (m+1, k) of each count under each rate (k,)."""
+    c = np.arange(m + 1)[:, None]
+    return np.exp(gammaln(m + 1) - gammaln(c + 1) - gammaln(m - c + 1) + xlogy(c, rates) + xlog1py(m - c, -rates))
+
+
+def nonparametric(counts: np.ndarray, m: int, rates: np.ndarray = GRID) -> Mixture:
+    """The mixing distribution of largest likelihood on a grid of rates, by EM."""
+    seen, table = np.bincount(counts, minlength=m + 1), binomials(m, rates)
+    share, weights, n = seen / seen.sum(), np.full(len(rates), 1 / len(rates)), int(seen.sum())
+    for _ in range(STEPS):
+        gain = table.T @ np.divide(share, table @ weights, out=np.zeros(m + 1), where=seen > 0)
+        gap = n * (gain.max() - 1)
+        if gap < GAP:
+            break
+        weights = weights * gain
+    return Mixture(rates, weights, _log_likelihood(seen, table @ weights), float(gap))
+
+
+def histogram(fit: BetaBinomial | Mixture, edges: np.ndarray = EDGES) -> np.ndarray:
+    """Shares of the questions whose true pass rate lies in each bin [a, b), the last one closed."""
+    if isinstance(fit, BetaBinomial):
+        from scipy.stats import beta
+
+        shares = (1 - fit.zero) * np.diff(beta.cdf(edges, fit.a, fit.b))
+        shares[0] += fit.zero
+        return shares
+    return np.histogram(fit.rates, edges, weights=fit.weights)[0]
+
+
+def naive_histogram(counts: np.ndarray, m: int, edges: np.ndarray = EDGES) -> np.ndarray:
+    """Shares of the questions whose rate among m responses lies in each bin, sampling noise included."""
+    return np.histogram(counts / m, edges)[0] / len(counts)
+
+
+def goodness(fit: BetaBinomial | Mixture, counts: np.ndarray, m: int) -> Fit:
+    """Pearson's test of a fit. A mixture has as many parameters as it likes: it is tested against no degrees, and
+    has no p-value."""
+    parameters = 2 + (fit.zero > 0) if isinstance(fit, BetaBinomial) else None
+    probability = (
+        zero_inflated(m, fit.a, fit.b, fit.zero)
+        if isinstance(fit, BetaBinomial)
+        else binomials(m, fit.rates) @ fit.weights
+    )
+    seen, expected = _joined(np.bincount(counts, minlength=m + 1), len(counts) * probability)
+    statistic = float(((seen - expected) ** 2 / expected).sum())
+    degrees = 0 if parameters is None else max(0, len(seen) - 1 - parameters)
+    return Fit(statistic, degrees, float(chi2.sf(statistic, degrees)) if degrees else float("nan"))
+
+
+def _joined(seen: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbouring cells joined from 0 on until each is expected to hold MIN; the rest goes to the last one."""
+    label, held = np.zeros(len(seen), dtype=np.int64), 0.0
+    for i in range(1, len(seen)):
+        held += expected[i - 1]
+        label[i] = label[i - 1] + (held >= MIN)
+        held = 0.0 if held >= MIN else held
+    if expected[label == label[-1]].sum() < MIN:
+        label[label == label[-1]] = max(0, label[-1] - 1)
+    return np.bincount(label, weights=seen), np.bincount(label, weights=expected)

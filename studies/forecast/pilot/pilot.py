@@ -1,0 +1,227 @@
+"""What a pilot is: what the base model of a pair answers, how noisy its gradients are, and the curves of a few runs.
+Plain data, without torch.
+
+n questions, m responses to each, counts of responses (n,). Rates are counts / m, with sampling noise
+(studies/forecast/pilot/passrates.py takes it out).
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.forecast.pilot.gradient import Gradient, GradientRatios
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, check_cells
+from rftlab.studies.forecast.pilot.headroom import Headroom, RateAt
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of response lengths."""
+EARLY = (6, 10)
+"""Rounds, the first and the last, whose groups tell how fast questions polarise: after five to ten rounds."""
+
+
+class Spent(NamedTuple):
+    """What a part of a pilot cost."""
+
+    rollouts: int
+    tokens: int
+    """Of responses."""
+    seconds: float
+
+
+class Lengths(NamedTuple):
+    """Tokens of the responses to a split; nan where there is no such response."""
+
+    mean: float
+    deviation: float
+    quantiles: np.ndarray
+    """At QUANTILES."""
+    right: float
+    """Mean of the strictly right ones."""
+    wrong: float
+    """Mean of the others."""
+    cut: float
+    """Share that reached the limit without an end."""
+
+
+class Answers(NamedTuple):
+    """m responses of the base model to each of n questions of a split, as counts (n,)."""
+
+    samples: int
+    """m."""
+    strict: np.ndarray
+    """Right answers in the required format: what earns a reward."""
+    flexible: np.ndarray
+    """Right answers in any format."""
+    well_formed: np.ndarray
+    """Answers in the required format, right or wrong."""
+    lengths: Lengths
+
+    def rate(self, name: str) -> float:
+        """Share of all responses that count as `strict`, `flexible` or `well_formed`."""
+        return float(getattr(self, name).mean() / self.samples)
+
+
+class Midway(NamedTuple):
+    """Gradients of the policy half way through the run of the baseline, raw and centred as those of `Base`.
+
+    Training soon leaves the base policy, and r and phi with it.
+    """
+
+    round: int
+    raw: Gradient
+    centred: Gradient
+    ratios: GradientRatios | None
+    spent: dict[str, Spent]
+
+
+class Base(NamedTuple):
+    """What was measured on the base model of a pair, and on the way from it."""
+
+    pair: str
+    n_train: int
+    """Questions of the whole training split; a part of them was evaluated."""
+    n_test: int
+    train: Answers
+    test: Answers
+    raw: Gradient
+    """With the raw reward as weight, A = r."""
+    centred: Gradient
+    """With each reward against the mean of the others of its group; it has the same signal and the same variance
+    between contexts."""
+    spent: dict[str, Spent]
+    """By part: train, test, gradients, and what was asked further."""
+    ratios: GradientRatios | None = None
+    """r and phi with intervals; None where the file is of a time when they were not kept, or nothing can be said."""
+    headroom: Headroom | None = None
+    """None where the file is of a time when it was not measured."""
+    midway: Midway | None = None
+    """None where it was not measured."""
+
+
+class PilotRun(NamedTuple):
+    """A training run of the grid, or its first part."""
+
+    cell: str
+    """Label of its design, one of CELLS."""
+    seed: int
+    planned_rounds: int
+    curve: Curve
+    train_questions: int
+    """Questions behind a train Pass@1 of the curve, the same ones each time."""
+    test_questions: int
+    responses: int
+    """Sampled responses to each of these questions."""
+    evaluated: int
+    """Responses of all evaluations, greedy ones included; they are no rollouts of the curve."""
+    early_silent: RateAt | None = None
+    """Share of groups without a signal in rounds EARLY, `at` the rollouts of a group: from the curve where it is
+    evaluated then, else from kept rollouts; None where neither is there, or groups have one response."""
+
+    @property
+    def design(self) -> Design:
+        """The design, with the rounds and the evaluations of this run."""
+        every = int(self.curve.round[1]) if len(self.curve.round) > 1 else self.planned_rounds
+        return replace(CELLS[self.cell], rounds=self.planned_rounds, eval_every=every)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the curve ends before the run was to end."""
+        return int(self.curve.round[-1]) < self.planned_rounds
+
+    @property
+    def spent(self) -> Spent:
+        """Its rollouts and their tokens; seconds with its evaluations."""
+        return Spent(int(self.curve.rollouts[-1]), int(self.curve.tokens[-1]), float(self.curve.seconds[-1]))
+
+
+class PilotMeasurements(NamedTuple):
+    """All that a pilot found on a pair, and the grid that it is a small part of."""
+
+    base: Base
+    runs: tuple[PilotRun, ...]
+    rounds: int
+    """Rounds of a run of the grid."""
+    eval_every: int
+
+    @property
+    def spent(self) -> dict[str, Spent]:
+        """What each part cost; evaluations of the runs are in their seconds alone."""
+        later = self.base.midway.spent if self.base.midway else {}
+        return self.base.spent | later | {f"run {run.cell}": run.spent for run in self.runs}
+
+    @property
+    def total(self) -> Spent:
+        """What all of it cost."""
+        return Spent(*(sum(column) for column in zip(*self.spent.values(), strict=True)))
+
+    @property
+    def grid_rollouts(self) -> int:
+        """Rollouts of the grid's 25 runs, one seed, evaluations not counted."""
+        return self.rounds * sum(rollouts_of(cell) for cell in CELLS.values())
+
+    @property
+    def fraction(self) -> float:
+        """Rollouts of the pilot over those of the grid."""
+        return self.total.rollouts / self.grid_rollouts
+
+
+def rollouts_of(design: Design) -> int:
+    """Rollouts of a round."""
+    return design.batch_size * (design.rollouts + design.support_rollouts)
+
+
+def pilot_from(
+    curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0
+) -> PilotMeasurements:
+    """A pilot from runs that are there already.
+
+    curves: rows as in `Results.curves`; those of other pairs, cells and seeds are left alone.
+    Raises UserError where a run is missing or there several times, with different rounds.
+    """
+    check_cells(cells)
+    usual = start_at(base.pair, "llm").design
+    own = curves[(curves["pair"] == base.pair) & (curves["seed"] == seed)]
+    return PilotMeasurements(
+        base, tuple(_run(own[own["cell"] == cell], base, cell, seed) for cell in cells), usual.rounds, usual.eval_every
+    )
+
+
+def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
+    known = rows["planned_rounds"].unique()
+    check(len(known) == 1, f"{base.pair}, {cell}, seed {seed}: {len(known)} runs; a pilot needs one")
+    rows = rows.sort_values("round")
+    evaluation = start_at(base.pair, "llm").evaluation
+    train_questions = min(evaluation.train_subset or base.n_train, base.n_train)
+    test_questions = min(evaluation.test_subset or base.n_test, base.n_test)
+    looks = len(rows) * (evaluation.samples + evaluation.greedy)
+    curve = Curve(*(rows[name].to_numpy() for name in Curve._fields))
+    return PilotRun(
+        cell=cell,
+        seed=seed,
+        planned_rounds=int(known[0]),
+        curve=curve,
+        train_questions=train_questions,
+        test_questions=test_questions,
+        responses=evaluation.samples,
+        evaluated=looks * (train_questions + test_questions),
+        early_silent=early_silence(curve, CELLS[cell]),
+    )
+
+
+def early_silence(curve: Curve, design: Design) -> RateAt | None:
+    """Share of silent groups in rounds EARLY; None where a curve has no evaluations just before and at the end of
+    these, or groups have one response."""
+    first, last = EARLY
+    inside = (curve.round[1:] >= first) & (curve.round[1:] <= last)
+    shares, lengths = curve.zero_signal_fraction[1:][inside], np.diff(curve.round)[inside]
+    if design.rollouts < 2 or not {first - 1, last} <= set(curve.round.tolist()) or not np.isfinite(shares).all():
+        return None
+    share, groups = float(shares @ lengths) / (last - first + 1), design.batch_size * (last - first + 1)
+    return RateAt(float(design.rollouts), share, math.sqrt(share * (1 - share) / groups), groups, design.rollouts)

@@ -1,0 +1,277 @@
+"""Measure a pilot: the base model in a process of its own, then a few runs of the grid, which stay in the results
+store for the grid to use."""
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from rftlab.llm.config import LLMRun, config_of
+from rftlab.llm.probe_config import VERSION, ProbeConfig
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.folders import folder_below, remove
+from rftlab.studies.console.table import say
+from rftlab.studies.data.paper.experiments import BASELINE
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.results.rollouts import silent_groups
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, has_llm
+from rftlab.studies.data.runs.points import Point, schedule
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.forecast.pilot import store as pilot_store
+from rftlab.studies.forecast.pilot.grid import CELLS, check_cells, midway_of
+from rftlab.studies.forecast.pilot.headroom import (
+    TRIES,
+    VOTES,
+    Headroom,
+    RateAt,
+    mean_rate,
+    silent_share,
+    tries_of,
+    votes_of,
+    within_kind,
+    within_question,
+)
+from rftlab.studies.forecast.pilot.noise import analysed
+from rftlab.studies.forecast.pilot.pilot import (
+    EARLY,
+    QUANTILES,
+    Answers,
+    Base,
+    Lengths,
+    Midway,
+    PilotMeasurements,
+    PilotRun,
+    Spent,
+    pilot_from,
+    rollouts_of,
+)
+from rftlab.studies.forecast.pilot.processes import in_a_process, work_probe, work_probe_trained, work_train
+from rftlab.studies.forecast.pilot.ratios import ratios_of
+
+if TYPE_CHECKING:
+    from rftlab.llm.probe import Probed, ProbedGradients, SplitAnswers
+
+Stored = TypeVar("Stored", Base, PilotMeasurements)
+
+
+class Wanted(NamedTuple):
+    """What a pilot measures."""
+
+    pair: str
+    cells: tuple[str, ...]
+    rounds: int | None
+    """None: the pair's own, so that the grid has these runs already."""
+    probe: ProbeConfig
+    midway: bool = True
+    """Gradients half way through the baseline's run too."""
+
+    def points(self) -> list[Point]:
+        """The runs, seed 0, as any study has them."""
+        start = start_at(self.pair, "llm")
+        total, every = schedule(start.design, self.rounds)
+        return [
+            Point(self.pair, replace(start, design=replace(CELLS[cell], rounds=total, eval_every=every), seed=0))
+            for cell in self.cells
+        ]
+
+    def base_config(self) -> dict:
+        """All that the measurements of the base model depend on."""
+        return _plain({"version": VERSION, "ask": asdict(self.probe), "run": config_of(start_at(self.pair, "llm"))})
+
+    def config(self) -> dict:
+        """All that the pilot depends on."""
+        later = {"midway": config_of(self.midway_run())} if self.midway else {}
+        return _plain({"base": self.base_config(), "runs": [point.config for point in self.points()], **later})
+
+    def midway_run(self) -> LLMRun:
+        """The first half of the baseline's run, which hardly evaluates: its weights are wanted, not its curve."""
+        start = start_at(self.pair, "llm")
+        rounds = midway_of(start.design)
+        return replace(
+            start,
+            design=replace(BASELINE, rounds=rounds, eval_every=rounds),
+            evaluation=replace(start.evaluation, samples=1, greedy=False, train_subset=2, test_subset=2, pass_at=()),
+            checkpoint_every=0,
+        )
+
+
+def _plain(config: dict) -> dict:
+    """As it comes back from a file: tuples are lists."""
+    return json.loads(json.dumps(config))
+
+
+def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeConfig, midway: bool = True) -> Wanted:
+    """A checked request."""
+    planned = start_at(pair, "llm").design.rounds
+    check_cells(cells)
+    check(rounds is None or 1 <= rounds <= planned, f"rounds = {rounds}; allowed: 1 to {planned}, the rounds of {pair}")
+    return Wanted(pair, cells, rounds, config, midway)
+
+
+def pilot(
+    console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine = "local"
+) -> PilotMeasurements:
+    """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not
+    measured again."""
+    place, config = pilot_store.file_of(store.open_store(root), what.pair), what.config()
+    found = _stored(console, place, PilotMeasurements, config)
+    if found is None:
+        if not quiet:
+            say(console, price_of(what), "dim")
+        base = base_of(console, what, root, quiet)
+        found = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
+        found = found._replace(
+            runs=tuple(with_early(root, *one) for one in zip(found.runs, what.points(), strict=True))
+        )
+        pilot_store.write(place, found, config)
+    elif not quiet:
+        say(console, f"{place} has it already")
+    return found
+
+
+def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine) -> pd.DataFrame:
+    """The curves of the runs, from the store or made now."""
+    points = what.points()
+    if not points:
+        return pd.DataFrame(columns=["pair", "cell", "seed"])
+    finish_points(console, root, points, threads_of(threads), quiet, engine)
+    results = collect(root, points)
+    for line in results.diverged:
+        console.print(f"diverged: {line}", style="red", markup=False)
+    return results.curves
+
+
+def price_of(what: Wanted) -> str:
+    """What will be sampled at most, before it is."""
+    start = start_at(what.pair, "llm")
+    sizes, runs = start.task.sizes, what.points()
+    base = what.probe.rollouts(start.temperature, sizes.train, sizes.test)
+    parts = ", ".join(f"{name} {count:,}" for name, count in base.items())
+    trained = sum(rollouts_of(point.run.design) * point.run.design.rounds for point in runs)
+    design = what.midway_run().design
+    later = base["train"] + rollouts_of(design) * design.rounds if what.midway else 0
+    return (
+        f"At most {sum(base.values()) + later + trained:,} rollouts: {sum(base.values()):,} of the base model "
+        f"({parts}), "
+        + f"{later:,} half way through the baseline's run, " * what.midway
+        + f"{trained:,} in {len(runs)} runs, whose evaluations come on top. What is there already is not sampled again."
+    )
+
+
+def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
+    """The run with the share of its groups that had no signal in rounds EARLY, where its curve does not say it and its
+    rollouts were kept."""
+    if run.early_silent is not None:
+        return run
+    try:
+        silent, groups, size = silent_groups(store.folder_of(root, point), *EARLY)
+    except UserError:  # none were kept, or a run of fewer rounds
+        return run
+    if size < 2:
+        return run
+    share = silent / groups
+    error = math.sqrt(share * (1 - share) / groups)
+    return run._replace(early_silent=RateAt(float(size), share, error, groups, size))
+
+
+def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
+    """The measurements of the base model, and half way through the baseline's run, from their file or made now."""
+    place, config = pilot_store.file_of(root, what.pair, "base"), what.base_config()
+    found = _stored(console, place, Base, config)
+    whole = found is not None and (found.midway is not None or not what.midway)
+    check(whole or has_llm(), f"a pilot {NEEDS_LLM}")
+    if found is None:
+        run = start_at(what.pair, "llm")
+        found = base_from(what.pair, in_a_process(console, "base model", quiet, work_probe, (run, what.probe)))
+        pilot_store.write(place, found, config)
+    if what.midway and found.midway is None:
+        folder = folder_below(place.parent, "midway")
+        found = found._replace(midway=_midway_of(console, what, folder, quiet))
+        pilot_store.write(place, found, config)
+        remove(folder)
+    return found if what.midway else found._replace(midway=None)
+
+
+def _midway_of(console: Console, what: Wanted, folder: Path, quiet: bool) -> Midway:
+    """Train the baseline half way, in a folder from whose checkpoints it goes on, and measure gradients there."""
+    run, title = what.midway_run(), "half way through the baseline's run"
+    trained: Spent = in_a_process(console, f"{title}: training", quiet, work_train, (run, folder))
+    found: ProbedGradients = in_a_process(console, title, quiet, work_probe_trained, (run, folder, what.probe))
+    spent = {"half a run": trained, "its gradients": Spent(found.rollouts, found.tokens, found.seconds)}
+    ratios = ratios_of(found.raw, found.centred)
+    return Midway(run.design.rounds, analysed(found.raw), analysed(found.centred), ratios, spent)
+
+
+def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
+    """What a file has, if it is of this configuration and whole; a damaged one is named."""
+    try:
+        return pilot_store.read(place, kind, config)
+    except pilot_store.DamagedPilot as damage:
+        console.print(f"damaged, redone: {damage}", style="yellow", markup=False, soft_wrap=True)
+        pilot_store.discard(place)
+        return None
+
+
+def base_from(pair: str, found: "Probed") -> Base:
+    """What a pilot keeps of a probe."""
+    headroom = found.headroom
+    spent = {name: _spent(getattr(found, name)) for name in ("train", "test")} | {
+        "temperatures, tries": Spent(headroom.rollouts, headroom.tokens, headroom.seconds),
+        "gradients": Spent(0, 0, found.seconds),
+    }
+    available = (found.train.available, found.test.available)
+    return Base(
+        pair,
+        *available,
+        answers_of(found.train),
+        answers_of(found.test),
+        analysed(found.raw),
+        analysed(found.centred),
+        spent,
+        ratios_of(found.raw, found.centred),
+        headroom_of(found),
+    )
+
+
+def headroom_of(found: "Probed") -> Headroom:
+    """What the base model could already do, from all of its responses: k tries and votes from all test questions
+    where they have k responses, else from the few that have many."""
+    train, test, headroom = found.train, found.test, found.headroom
+    counts, m = train.strict.sum(axis=1), train.strict.shape[1]
+    few, many = test.strict.shape[1], headroom.many.shape[1]
+    tries, votes = tries_of(test.strict.sum(axis=1), few), votes_of(test.answers, test.strict)
+    if many:
+        tries += tries_of(headroom.many.sum(axis=1), many, tuple(k for k in TRIES if k > few))
+        votes += votes_of(headroom.many_answers, headroom.many, tuple(k for k in VOTES if k > few))
+    return Headroom(
+        tuple(mean_rate(at, right.mean(axis=1), right.shape[1]) for at, right in headroom.right.items()),
+        votes,
+        tries,
+        within_question(counts, m),
+        within_kind(counts, m, train.kinds),
+        silent_share(counts, m),
+    )
+
+
+def _spent(answers: "SplitAnswers") -> Spent:
+    return Spent(answers.lengths.size, int(answers.lengths.sum()), answers.seconds)
+
+
+def answers_of(answers: "SplitAnswers") -> Answers:
+    """Counts and lengths of the responses to a split."""
+    strict, flexible, well_formed = (
+        np.asarray(column).sum(axis=1).astype(np.int64)
+        for column in (answers.strict, answers.flexible, answers.well_formed)
+    )
+    lengths, is_right = answers.lengths.astype(np.float64), answers.strict == 1
+    right, wrong = (float(lengths[part].mean()) if part.any() else float("nan") for part in (is_right, ~is_right))
+    quantiles, cut = np.quantile(lengths, QUANTILES), float(1 - answers.finished.mean())
+    spread = Lengths(float(lengths.mean()), float(lengths.std()), quantiles, right, wrong, cut)
+    return Answers(lengths.shape[1], strict, flexible, well_formed, spread)

@@ -1,0 +1,214 @@
+"""Pilots as JSON files that appear whole or not at all, and the measurements of base models that come with the package.
+
+    results/pilot/<pair>/base.json     what was measured on the base model
+    results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all
+                                       runs
+
+A file says what it is of (`config`) and has a checksum (studies/data/runs/seal.py). To take the measurements of base
+models in a results folder as those of the package (`make pilots`):
+
+    python -m rftlab.studies.forecast.pilot.store RESULTS
+"""
+
+import json
+import math
+import sys
+from importlib.resources import files
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reported, write_file
+from rftlab.shared.plumbing.folders import below, folder_below, folders_in, kind_of, remove
+from rftlab.studies.data.runs.seal import read_sealed, sealed
+from rftlab.studies.forecast.pilot.gradient import RatioEstimate
+from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.headroom import Headroom, RateAt, RewardCorrelation
+from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
+
+FORMAT = 2
+SHIPPED = files("rftlab.studies") / "assets" / "pilots.json"
+
+Stored = TypeVar("Stored", PilotMeasurements, Base)
+"""What a file holds."""
+
+
+class DamagedPilot(Exception):
+    """A file that cannot be trusted; the message says why."""
+
+
+def file_of(root: Path, pair: str, name: str = "pilot") -> Path:
+    """Where a results folder keeps `pilot` or `base` of a pair."""
+    return below(root, "pilot", pair, f"{name}.json")
+
+
+def write(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
+    """Write a file; `config` is everything that its content depends on. Raises UserError where it cannot be written."""
+    whole = {"config": config, "content": encoded(content)}
+    with reported(path):
+        write_file(path, sealed(whole, [FORMAT, type(content).__name__], indent=None))
+
+
+def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored | None:
+    """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises
+    DamagedPilot."""
+    if not kind_of(path):
+        return None
+    try:
+        whole = read_sealed(path, [FORMAT, kind.__name__])
+        if config is not None and whole["config"] != config:
+            return None
+        found: Stored = checked(decoded(kind, whole["content"]))
+        pair = found.base.pair if isinstance(found, PilotMeasurements) else found.pair
+        check(pair == path.parent.name, f"it is of pair {pair!r}")
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError, UserError) as error:
+        raise DamagedPilot(f"{path}: {type(error).__name__}: {error}") from None
+    return found
+
+
+def discard(path: Path) -> None:
+    """Remove a damaged file, so that it can be made again."""
+    with reported(path):
+        remove(path)
+
+
+def read_pilot(root: Path, pair: str) -> PilotMeasurements:
+    """The pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
+    again = f"run `rftlab pilot --pair {pair} --results {root}`"
+    try:
+        found = read(file_of(root, pair), PilotMeasurements)
+    except DamagedPilot as damage:
+        raise UserError(f"damaged: {damage}; {again} again") from None
+    if found is None:
+        raise UserError(f"{file_of(root, pair)} is missing; {again} first")
+    return found
+
+
+def shipped_pairs() -> tuple[str, ...]:
+    """Pairs whose base models were measured for the package."""
+    return tuple(_shipped())
+
+
+def shipped_base(pair: str) -> Base:
+    """The measurements of a pair's base model that come with the package. Raises UserError for a pair without."""
+    known = _shipped()
+    check(
+        pair in known,
+        f"pair = {pair!r} has no measurements of its base model in the package; allowed: {', '.join(known)}",
+    )
+    return checked(decoded(Base, known[pair]))
+
+
+def ship(root: Path) -> None:
+    """Take the measurements in a results folder as those that come with the package; those of other pairs stay.
+    Raises DamagedPilot."""
+    bases = [read(file_of(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
+    known = _shipped() | {base.pair: encoded(base) for base in bases if base}
+    write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
+
+
+def _shipped() -> dict[str, Any]:
+    return json.loads(SHIPPED.read_bytes()) if SHIPPED.is_file() else {}
+
+
+def encoded(value: Any) -> Any:
+    """Tuples with names as dictionaries, arrays as lists; nan and inf stay what they are, as Python's JSON has them."""
+    if hasattr(value, "_asdict"):
+        return {name: encoded(part) for name, part in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: encoded(part) for name, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [encoded(part) for part in value]
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def decoded(kind: Any, value: Any) -> Any:
+    """What `encoded` took apart, by the types of its fields. A field with a default may be missing: older files do
+    not have what was not measured then."""
+    if hasattr(kind, "_fields"):
+        hints, known = get_type_hints(kind), [name for name in kind._fields if name not in kind._field_defaults]
+        known += [name for name in kind._field_defaults if name in value]
+        return kind(**{name: decoded(hints[name], value[name]) for name in known})
+    if get_origin(kind) is UnionType:
+        (some,) = (part for part in get_args(kind) if part is not type(None))
+        return None if value is None else decoded(some, value)
+    if get_origin(kind) is dict:
+        return {name: decoded(get_args(kind)[1], part) for name, part in value.items()}
+    if get_origin(kind) is tuple:
+        return tuple(decoded(get_args(kind)[0], part) for part in value)
+    return np.array(value) if kind is np.ndarray else kind(value)
+
+
+def checked(found: Stored) -> Stored:
+    """The same, where it makes sense. Raises UserError where it does not."""
+    base = found.base if isinstance(found, PilotMeasurements) else found
+    for split in ("train", "test"):
+        _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
+    for ratios in (base.ratios, base.midway and base.midway.ratios):
+        for name in ("between", "gain"):
+            _check_ratio(name, ratios and getattr(ratios, name))
+    _check_headroom(base.headroom)
+    if isinstance(found, PilotMeasurements):
+        for run in found.runs:
+            _check_run(run)
+    return found
+
+
+def _check_answers(split: str, answers: Answers, available: int) -> None:
+    n, m = len(answers.strict), answers.samples
+    check(1 <= n <= available, f"{split}: {n} questions; allowed: 1 to {available}")
+    for name in ("strict", "flexible", "well_formed"):
+        counts = getattr(answers, name)
+        fits = counts.shape == (n,) and counts.dtype.kind == "i" and counts.min() >= 0 and counts.max() <= m
+        check(fits, f"{split}.{name} must be {n} whole numbers from 0 to {m}")
+    check(
+        bool((answers.strict <= answers.well_formed).all()),
+        f"{split}: more right answers in the format than answers in the format",
+    )
+    check(
+        len(answers.lengths.quantiles) == len(QUANTILES),
+        f"{split}: {len(answers.lengths.quantiles)} quantiles of lengths; there must be {len(QUANTILES)}",
+    )
+
+
+def _check_ratio(name: str, found: RatioEstimate | None) -> None:
+    if found is not None:
+        fits = found.error >= 0 and found.low <= found.value <= found.high
+        check(fits, f"ratios.{name} = {found.value:g} from {found.low:g} to {found.high:g}, error {found.error:g}")
+
+
+def _check_headroom(found: Headroom | None) -> None:
+    if found is None:
+        return
+    for name in ("temperatures", "majority", "tries"):
+        for rate in getattr(found, name):
+            _check_rate(f"headroom.{name}", rate)
+    _check_rate("headroom.silent", found.silent)
+    for name in ("within_question", "within_kind"):
+        one: RewardCorrelation | None = getattr(found, name)
+        check(one is None or abs(one.value) < math.inf, f"headroom.{name} is no number")
+
+
+def _check_rate(name: str, found: RateAt | None) -> None:
+    if found is not None:
+        fits = 0 <= found.value <= 1 and found.at >= 0 and not found.error < 0 and found.questions >= 1
+        check(fits, f"{name}: {found.value:g} at {found.at:g}, error {found.error:g}; allowed: shares from 0 to 1")
+
+
+def _check_run(run: PilotRun) -> None:
+    check(run.cell in CELLS, f"design {run.cell} is none of the grid's")
+    rounds = run.curve.round
+    check(
+        rounds[0] == 0 and bool((np.diff(rounds) > 0).all()) and rounds[-1] <= run.planned_rounds,
+        f"{run.cell}: rounds must rise from 0 to {run.planned_rounds}",
+    )
+    _check_rate(f"{run.cell}, early_silent", run.early_silent)
+    lengths = {len(column) for column in run.curve}
+    check(lengths == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
+
+
+if __name__ == "__main__":
+    ship(Path(sys.argv[1]))

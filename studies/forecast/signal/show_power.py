@@ -1,0 +1,134 @@
+"""Power as lines and tables for the terminal."""
+
+from math import isfinite, isnan, sqrt
+
+import numpy as np
+from rich.console import Console
+from scipy.stats import chi2
+
+from rftlab.shared.plumbing.errors import plain
+from rftlab.studies.console.table import Table, put, say
+from rftlab.studies.forecast.signal.power import (
+    Difference,
+    Questions,
+    compared,
+    questions_needed,
+    seeds_for,
+    sigma_of_difference,
+    smallest_difference,
+)
+from rftlab.studies.forecast.signal.repeats import pooled_sigma, repeats_of, tasks_told
+from rftlab.studies.readers.run import ImportedRun
+
+SEEDS = (2, 3, 5, 10, 20)
+
+
+def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None) -> None:
+    """Whether measured runs differ."""
+    found = compared(a, b, paired, sigma)
+    sides = (
+        f"{name}: {len(side)} run{'s' * (len(side) > 1)}, mean {side.mean():.4f}"
+        for name, side in zip("ab", (a, b), strict=True)
+    )
+    say(console, "; ".join(sides))
+    if not isfinite(found.low):
+        why = "one run on a side says" if min(len(a), len(b)) < 2 else "runs of a side that are all equal say"
+        say(console, f"difference {found.value:+.4f}; {why} nothing of the seeds: cannot be told")
+        say(console, "more seeds, or --sigma of such runs, would tell", "dim")
+        return
+    test = "z test" if sigma is not None else "t test of pairs" if paired else "Welch's t test"
+    say(
+        console,
+        f"difference {found.value:+.4f}, 95% interval {found.low:+.4f} to {found.high:+.4f} ({test}, "
+        f"{_p(found.p_value)})",
+    )
+    say(console, _verdict(found), "bold")
+    _show_permutation(console, found)
+    if found.sigma > 0 and found.value != 0:
+        need = seeds_for(abs(found.value), found.sigma, paired)
+        what = "a difference of a pair" if paired else "a run"
+        say(
+            console,
+            f"deviation of {what} {found.sigma:.4f}: {need} seeds a side find a true difference of this size with "
+            "chance 0.8",
+        )
+
+
+def _p(value: float) -> str:
+    return f"p = {value:.3f}" if value >= 0.0005 else "p < 0.001"
+
+
+def _verdict(found: Difference) -> str:
+    if found.seen:
+        return "a difference: the interval leaves out 0"
+    return "no difference seen: the interval holds 0, and so differences of either sign up to its ends"
+
+
+def _show_permutation(console: Console, found: Difference) -> None:
+    if isnan(found.permutation):
+        return
+    say(console, f"counted over all ways to deal the runs: {_p(found.permutation)}", "dim")
+    if found.least > 0.05:
+        text = (
+            f"with so few runs that cannot be below {found.least:.3f}: the t test decides, which takes noise as normal"
+        )
+        say(console, f" {text}", "dim")
+
+
+def show_tasks(console: Console, runs: list[ImportedRun], task: str | None = None) -> None:
+    """Over which test sets a Pass@1 is a mean, where it is one."""
+    if text := tasks_told(runs, task):
+        say(console, text)
+
+
+def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = None) -> float:
+    """The deviation of repeated runs, with its 95% interval; returns it."""
+    groups = repeats_of(runs, task)
+    sigma, degrees = pooled_sigma([group.scores for group in groups])
+    table = Table("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation", wrap="never")
+    for name, design, scores in groups:
+        cells = f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}"
+        table.add(plain(name), *cells, f"{scores.std(ddof=1):.4f}")
+    console.print(table)
+    low, high = (sigma * sqrt(degrees / chi2.ppf(at, degrees)) for at in (0.975, 0.025))
+    say(console, f"sigma = {sigma:.4f}, 95% interval {low:.4f} to {high:.4f} ({degrees} degrees of freedom)")
+    return sigma
+
+
+def show_seeds(console: Console, sigma: float, difference: float, correlation: float) -> None:
+    """Seeds for a difference, and differences for numbers of seeds."""
+    between = sigma_of_difference(sigma, correlation)
+    alone, paired = seeds_for(difference, sigma, False), seeds_for(difference, between, True)
+    say(console, f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):")
+    say(console, f" {alone} seeds an arm unpaired, {paired} paired (correlation {correlation:g})")
+    table = Table("seeds an arm", "unpaired", "paired", wrap="never")
+    for seeds in SEEDS:
+        table.add(
+            str(seeds),
+            f"{smallest_difference(sigma, seeds, False):.4f}",
+            f"{smallest_difference(between, seeds, True):.4f}",
+        )
+    put(console, "smallest difference that is found with chance 0.8", table)
+
+
+def show_questions(console: Console, known: Questions, difference: float | None, questions: int | None) -> None:
+    """Test questions for a difference, and what those that there are leave open."""
+    if difference is not None:
+        other, same = (questions_needed(known, difference, same) for same in (False, True))
+        say(
+            console,
+            f"test questions for a difference of {difference:g}, {known.responses} response(s) to each, seeds without "
+            "noise:",
+        )
+        say(console, f" {other:,} unpaired (each run its own questions), {same:,} paired (the same questions)")
+    if questions is not None:
+        error, twin = (sqrt(known.variance(same) / questions) for same in (False, True))
+        say(
+            console,
+            f"{questions:,} questions: standard error of a Pass@1 {error / sqrt(2):.4f}; of a difference "
+            f"{error:.4f} unpaired, {twin:.4f} paired",
+        )
+    if known.spread == 0:
+        text = "Without --spread all questions count as alike; then the same questions gain nothing. "
+        say(console, text + "`rftlab signal` measures it.", "dim")
+    say(console, "Paired: if the difference is as large on every question; otherwise more.", "dim")

@@ -1,0 +1,251 @@
+"""rftlab's estimators inside TRL: GRPOTrainer with our advantages and our loss.
+
+    RftlabGRPOTrainer(model, reward, args, data, estimator="gspo", support=2, window=32)
+
+It is a subclass, not a mixin: Python puts it before another subclass of GRPOTrainer where somebody has one
+(`class Mine(RftlabGRPOTrainer, Theirs)`), and three methods of TRL are extended, one replaced:
+
+    _calculate_rewards                 the rewards of all processes, and whose prompt they answer, are kept
+    _generate_and_score_completions    advantages of the whole generation batch take the place of TRL's; support leaves
+    _prepare_inputs                    responses and tokens of each optimiser batch are counted
+    _compute_loss                      `rftlab.losses` of a micro-batch, divided by these counts
+
+So how an optimiser batch is split into micro-batches and processes changes nothing. Generation, rewards, reference
+log-probabilities, logging and evaluation are TRL's. Read in TRL 1.16.
+"""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_trainer import gather_object
+
+from rftlab.llm.losses.credit import shaped
+from rftlab.llm.losses.inputs import in_reward, joined, without_graph
+from rftlab.llm.losses.layout import layout_of, wide
+from rftlab.shared.cards import preset
+from rftlab.shared.config.aggregation import aggregation_rule
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.integrations import losses
+from rftlab.studies.integrations.text_windows import TextWindows
+from rftlab.studies.integrations.trl_options import (
+    check_estimator,
+    check_options,
+    check_sizes,
+    compares_with_base,
+    facts_of,
+)
+
+WINDOWS = "rftlab_windows.json"
+"""In checkpoints."""
+MODEL_INPUTS = (
+    "pixel_values",
+    "image_grid_thw",
+    "num_images",
+    "pixel_attention_mask",
+    "spatial_shapes",
+    "num_tiles",
+    "image_sizes",
+    "token_type_ids",
+    "mm_token_type_ids",
+    "image_position_ids",
+)
+
+
+def mask_of(inputs: dict[str, Any]) -> Any:
+    """Which tokens (R, L) count."""
+    mask = inputs["completion_mask"]
+    return (mask if inputs.get("tool_mask") is None else mask * inputs["tool_mask"]).bool()
+
+
+class RftlabGRPOTrainer(GRPOTrainer):
+    """GRPOTrainer whose advantages and loss are those of an estimator.
+
+    estimator: a name of `rftlab estimators`, or an `Estimator`; its KL penalty turns on TRL's reference model.
+    support: of the `num_generations` responses to a prompt, the last so many are in its baseline alone.
+    window: the most recent rewards of a prompt, this round's included, that form its baseline; 0 for this round's
+    alone. Prompts are told apart by their text. Raises UserError where an option of TRL's contradicts these.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any,
+        args: Any = None,
+        *arguments: Any,
+        estimator: str | Estimator,
+        support: int = 0,
+        window: int = 0,
+        **named: Any,
+    ):
+        args = copy.copy(args) if args is not None else GRPOConfig()
+        found = preset(estimator) if isinstance(estimator, str) else estimator
+        check(isinstance(found, Estimator), f"estimator = {estimator!r}; allowed: a name, or an Estimator")
+        check_sizes(args, support, window)
+        check_estimator(found, args)
+        check_options(found, args)
+        if compares_with_base(found):
+            args.beta = found.kl.coef or 1.0  # what TRL asks before it finds the reference's log-probabilities
+        vars(args).update(facts_of(found, support))
+        self.estimator, self.support = found, support
+        self.windows = TextWindows(window) if window else None
+        """Most recent rewards of each prompt."""
+        super().__init__(model, reward_funcs, args, *arguments, **named)
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        found = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        texts = [one if isinstance(one, str) else json.dumps(one, default=str) for one in prompts]
+        self._scored = found, gather_object(texts) if self.windows else []
+        return found
+
+    def _generate_and_score_completions(self, inputs):
+        output = super()._generate_and_score_completions(inputs)
+        if not self.model.training:
+            return output
+        if in_reward(self.estimator) and output.get("old_per_token_logps") is None:
+            with without_graph():
+                size = self.args.per_device_train_batch_size
+                output["old_per_token_logps"] = self._logps(self.model, output, batch_size=size)[0]
+        n, index = len(output["completion_mask"]), self.accelerator.process_index
+        advantages, trained = self._advantages(output)
+        self._show(advantages)
+        mine = slice(index * n, (index + 1) * n)
+        local = advantages[mine]
+        output["advantages"] = local if local.ndim == 1 else local[:, : output["completion_mask"].shape[1]]
+        return output if self.support == 0 else self._without_support(output, trained[mine])
+
+    def _show(self, advantages) -> None:
+        """Put advantages where TRL logs completions, in the place of its own; of tokens their sum over a response."""
+        logged = self._logs["advantages"]
+        values = (advantages if advantages.ndim == 1 else advantages.sum(-1)).tolist()
+        for _ in range(min(len(values), len(logged))):
+            logged.pop()
+        logged.extend(values)
+
+    def _everywhere(self, values):
+        """Tokens of all processes, padded to one length."""
+        return self.accelerator.gather(self.accelerator.pad_across_processes(values, dim=1))
+
+    def _advantages(self, output: dict[str, Any]) -> tuple[Any, Any]:
+        """Advantages of the responses of all processes, or of their tokens, and which of them are trained."""
+        by_function, texts = self._scored
+        real, k = wide(by_function.device), self.num_generations
+        weights = self.reward_weights.to(by_function)
+        mask = self._everywhere(mask_of(output))
+        scored = ~by_function.isnan().all(1)
+        place = scored.new_ones(len(scored)).cumsum(0) - 1
+        group, trained = place // k, place % k < k - self.support
+        old, ref = None, None
+        if in_reward(self.estimator):
+            old, ref = (self._everywhere(output[f"{name}_per_token_logps"]).to(real) for name in ("old", "ref"))
+        layout = layout_of(tuple(mask.shape), mask.device, mask, None)
+        rewards = (by_function * weights).nansum(1).to(real)
+        rewards = shaped(self.estimator, layout, rewards, rewards if old is None else old, ref)
+        rows, aside = trained & scored, ~trained & scored
+        sets = {"pool": self._remembered(self.windows, rewards, group, rows, texts)} if self.windows else {}
+        if self.support:
+            sets["support"] = rewards[aside], group[aside]
+        plain = replace(self.estimator, length=Length(), kl=replace(self.estimator.kl, place="loss"))
+        found = rewards.new_zeros(0)
+        if rows.any():
+            found = losses.advantages(rewards[rows], group[rows], mask[rows], estimator=plain, **sets)
+        advantages = rewards.new_zeros((len(rewards), *found.shape[1:]))
+        advantages[rows] = found
+        return advantages, trained
+
+    def _remembered(self, windows: TextWindows, rewards, group, rows, texts: list[str]) -> tuple[Any, Any]:
+        """The windows of the batch's prompts after its trained rewards entered, and their groups."""
+        entered = rows.nonzero()[:, 0].tolist()
+        windows.push([texts[place] for place in entered], rewards[rows].tolist())
+        held, labels = windows.pool(dict(zip(group.tolist(), texts, strict=True)))
+        return rewards.new_tensor(held), group.new_tensor(labels)
+
+    def _without_support(self, output: dict[str, Any], trained) -> dict[str, Any]:
+        """A batch's trained responses alone."""
+        check("pixel_values" not in output, "support rollouts with images; allowed: support=0, or prompts of text")
+        return {name: value[trained] if value.ndim else value for name, value in output.items()}
+
+    def _prepare_inputs(self, generation_batch):
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self.model.training and self._buffered_inputs is not before:
+            self._count(self._buffered_inputs)
+        return inputs
+
+    def _count(self, parts: list[dict[str, Any]]) -> None:
+        """Note in each micro-batch how many responses and tokens its optimiser batch has, over all processes."""
+        steps, every = self.args.gradient_accumulation_steps, aggregation_rule(self.estimator.aggregation).count_empty
+        for start in range(0, len(parts), steps):
+            window = parts[start : start + steps]
+            lengths = [mask_of(part).sum(1) for part in window]
+            n_rows = sum((length >= 0 if every else length > 0).sum() for length in lengths)
+            n_tokens = sum(length.sum() for length in lengths)
+            for part in window:
+                part["rftlab_counts"] = tuple(self.accelerator.reduce(n, reduction="sum") for n in (n_rows, n_tokens))
+
+    def _logps(self, model, inputs: dict[str, Any], **more: Any) -> tuple[Any, Any, Any]:
+        """Log-probabilities and entropies of the completions' tokens (R, L), and the router's loss."""
+        asked, answered = inputs["prompt_ids"], inputs["completion_ids"]
+        ids = joined([asked, answered], 1)
+        mask = joined([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+        given = {name: inputs[name] for name in MODEL_INPUTS if inputs.get(name) is not None}
+        return self._get_per_token_logps_and_entropies(model, ids, mask, answered.shape[1], **given, **more)
+
+    def _sampler(self, inputs: dict[str, Any], logp) -> dict[str, Any]:
+        """What the loss is told of the policy that sampled: its log-probabilities where the estimator corrects for
+        it, else the weights that TRL has found."""
+        old = inputs.get("old_per_token_logps")
+        old = logp.detach() if old is None else old
+        if self.estimator.correction.kind == "none":
+            weights = inputs.get("importance_sampling_ratio")
+            return {} if weights is None else {"correction": weights.expand(logp.shape)}
+        said = inputs.get("sampling_per_token_logps")
+        if said is None:
+            return {"sampler_logp": old}
+        return {"sampler_logp": said.where(~said.isnan(), old)}  # vLLM gives nan where it knows none
+
+    def _compute_loss(self, model, inputs):
+        estimator, training = self.estimator, self.model.training
+        logp, entropy, router = self._logps(model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled)
+        mask, (n_rows, n_tokens) = mask_of(inputs), inputs.get("rftlab_counts", (None, None))
+        found = losses.objective_and_metrics(
+            logp,
+            inputs.get("old_per_token_logps"),
+            mask=mask,
+            estimator=estimator,
+            advantages=inputs["advantages"],
+            ref_logp=inputs.get("ref_per_token_logps"),
+            entropy=entropy if estimator.entropy > 0 else None,
+            n_rows=n_rows,
+            n_tokens=n_tokens,
+            **self._sampler(inputs, logp),
+        )
+        loss = -found.objective * (self.accelerator.num_processes if training else 1)  # processes are averaged
+        metrics = self._metrics["train" if training else "eval"]
+        shown = {"clip_ratio/region_mean": found.clip_fraction}
+        shown["entropy"] = (entropy.detach() * mask).sum() / mask.sum().clamp(min=1)
+        if estimator.kl.kind != "none":
+            shown["kl"] = found.kl
+        if router is not None:
+            steps = self.current_gradient_accumulation_steps if training else 1
+            loss = loss + self.router_aux_loss_coef * router / steps
+            shown["aux_loss"] = router.detach()
+        for name, value in shown.items():
+            metrics[name].append(self.accelerator.gather(value).float().mean().item())
+        return loss
+
+    def _save_checkpoint(self, model, trial):
+        super()._save_checkpoint(model, trial)
+        if self.windows and self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+            self.windows.save(folder / WINDOWS)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.windows:
+            self.windows.load(Path(checkpoint) / WINDOWS)

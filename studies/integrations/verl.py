@@ -1,0 +1,155 @@
+"""rftlab's estimators inside verl: every card that can be trained, as an advantage estimator and as a policy loss.
+
+verl finds this module by the entry-point group `verl.plugins` and loads it wherever verl is imported, so two flags are
+all that a run of verl needs:
+
+    algorithm.adv_estimator=rftlab_gspo actor_rollout_ref.actor.policy_loss.loss_mode=rftlab_gspo
+
+An advantage is what `rftlab.losses.advantages` says, of whole groups, in the process that drives the run. A loss is
+what `rftlab.losses.objective` says, of a micro-batch, on its device, divided by the counts of the optimiser batch that
+verl hands over; the estimator's own aggregation is meant, whatever `loss_agg_mode` says. verl adds the rest itself, so
+it is taken out here: a KL penalty against the base policy (`actor.use_kl_loss`, or `algorithm.use_kl_in_reward`), an
+entropy bonus (`actor.entropy_coeff`), importance weights of the sampler (`algorithm.rollout_correction`).
+
+    +algorithm.rftlab.support=4     of the responses to each prompt the last four are in its baseline alone
+
+What verl's interface does not let through, because a plug-in sees neither the prompt nor other rounds: replay windows,
+moving averages, critics and greedy baselines (verl samples those for its own `remax` alone). Such a card raises an
+error that says so, at the first batch. verl is silent where a plug-in cannot be imported; importing this module says
+why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+
+from rftlab.shared.cards import CARDS
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.surrogate import Dro
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.integrations import losses
+
+PREFIX = "rftlab_"
+
+
+def without_what_verl_adds(estimator: Estimator) -> Estimator:
+    """The estimator without a KL penalty against the base policy, an entropy bonus, and a correction of the sampler."""
+    kl = estimator.kl if estimator.kl.anchor == "old" else KL()
+    return replace(estimator, kl=kl, entropy=0.0, correction=Correction())
+
+
+def support_of(config: Any) -> int:
+    """Responses of each group that are not trained on. Raises UserError where the flag is no count."""
+    said = config.get("rftlab", None) if isinstance(config, Mapping) or hasattr(config, "get") else None
+    value = 0 if said is None else said.get("support", 0)
+    check(isinstance(value, int) and value >= 0, f"algorithm.rftlab.support = {value!r}; allowed: 0 or more")
+    return value
+
+
+def trained_rows(group: list, support: int) -> list[bool]:
+    """Which responses are trained on: all but the last `support` of each group. Raises UserError where none is left."""
+    left = {label: group.count(label) - support for label in set(group)}
+    for label in group:
+        size = left[label] + support
+        check(left[label] > 0, f"algorithm.rftlab.support = {support} of {size} responses; allowed: fewer than that")
+    found = []
+    for label in group:
+        found.append(left[label] > 0)
+        left[label] -= 1
+    return found
+
+
+def without_support(estimator: Estimator, advantages: Any, mask: Any, trained: list[bool]) -> Any:
+    """Advantages (R, L), 0 for support; the others make up for the counts of verl's batch, in which support is."""
+    if all(trained):
+        return advantages
+    message = f"algorithm.rftlab.support: {type(estimator.surrogate).__name__} is not in proportion to its advantage"
+    check(not isinstance(estimator.surrogate, Dro), message + "; allowed: other estimators, or support=0")
+    _check_micro_batches(estimator, "with support rollouts")
+    keep = advantages.new_tensor([float(row) for row in trained])[:, None]
+    counted = mask.to(advantages.dtype) if estimator.aggregation.kind == "token_mean" else keep * 0 + 1
+    return advantages * keep * (counted.sum() / (counted * keep).sum())
+
+
+def _check_micro_batches(estimator: Estimator, where: str) -> None:
+    kind, size = estimator.aggregation.kind, estimator.aggregation.micro_batch
+    check(size is None, f"aggregation {kind} {where}: verl's micro-batches must hold {size} responses, or a multiple")
+
+
+def advantage_estimator(name: str, estimator: Estimator):
+    """What verl calls for advantages and returns, both (R, L), of an estimator."""
+    plain = without_what_verl_adds(estimator)
+
+    def compute(token_level_rewards, response_mask, config=None, index=None, reward_baselines=None, **_):
+        mask, rewards = response_mask, (token_level_rewards * response_mask).sum(-1)
+        group = list(range(len(rewards))) if index is None else [str(label) for label in index]
+        by_token = {"token_rewards": token_level_rewards * mask} if plain.advantage.by_token else {}
+        if plain.advantage.given and reward_baselines is None:
+            raise UserError(
+                f"{PREFIX}{name}: verl hands no baseline of kind {plain.advantage.baseline} to plug-ins; allowed: an "
+                "estimator whose baseline is in its group"
+            )
+        given = {"baseline": reward_baselines} if plain.advantage.given else {}
+        rewards = rewards * 0 if by_token else rewards
+        found = losses.advantages(rewards, group, mask, estimator=plain, **by_token, **given)
+        found = (found if found.ndim == 2 else found[:, None]) * mask
+        found = without_support(plain, found, mask, trained_rows(group, support_of(config)))
+        return found, found
+
+    compute.__name__ = PREFIX + name
+    return compute
+
+
+def policy_loss(name: str, estimator: Estimator):
+    """What verl calls for the loss of a micro-batch and its metrics, of an estimator."""
+    plain = without_what_verl_adds(estimator)
+
+    def compute(
+        old_log_prob,
+        log_prob,
+        advantages,
+        response_mask,
+        loss_agg_mode="token-mean",
+        config=None,
+        rollout_is_weights=None,
+    ):
+        batch = getattr(config, "global_batch_info", None) or {}
+        if getattr(config, "use_dynamic_bsz", False):
+            _check_micro_batches(plain, "with use_dynamic_bsz")
+        found = losses.objective_and_metrics(
+            log_prob,
+            old_log_prob,
+            mask=response_mask,
+            estimator=plain,
+            advantages=advantages,
+            correction=rollout_is_weights,
+            n_tokens=batch.get("batch_num_tokens"),
+            n_rows=batch.get("global_batch_size"),
+        )
+        mask = response_mask.to(log_prob.dtype)
+        moved = (((old_log_prob - log_prob).detach() * mask).sum() / mask.sum().clamp(min=1)).item()
+        metrics = {
+            "actor/pg_clipfrac": found.clip_fraction.item(),
+            "actor/ppo_kl": moved,
+            "actor/pg_clipfrac_lower": found.dual_clip_fraction.item(),
+        }
+        return -found.objective * (batch.get("dp_size") or 1), metrics
+
+    compute.__name__ = PREFIX + name
+    return compute
+
+
+def register() -> list[str]:
+    """Enter every card that can be trained in verl's two registries; their names there."""
+    cards = {name: card.estimator for name, card in CARDS.items() if card.estimator is not None}
+    for name, estimator in cards.items():
+        register_adv_est(PREFIX + name)(advantage_estimator(name, estimator))
+        register_policy_loss(PREFIX + name)(policy_loss(name, estimator))
+    return [PREFIX + name for name in cards]
+
+
+NAMES = register()

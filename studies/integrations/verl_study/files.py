@@ -1,0 +1,182 @@
+"""The cells of a pair as folders for verl, which any cluster can run.
+
+    verl/PAIR/README.md              the three commands, and the cells that are left out
+              data/                  questions and reward (data.py), once for all cells
+              POINT/verl.yaml        what differs from verl's own configuration
+                    run.sh           the command; writes run.log and checkpoints/ beside it
+                    design.json      the design in our terms, and the whole configuration of the run
+
+Writing them again changes nothing; what a run has written stays.
+"""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rftlab.llm.config import config_of
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Task
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reported, verify_folder, write_file, write_folder
+from rftlab.shared.plumbing.folders import file_below, folder_below, kind_of, read_file
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.integrations.cluster import Cluster
+from rftlab.studies.integrations.verl_study import data
+from rftlab.studies.integrations.verl_study.settings import VERL, refused, refused_model, settings_of
+from rftlab.studies.readers.designs import ours
+
+PLACE, DATA = "verl", "data"
+SETTINGS, COMMAND, DESIGN, README, LOG = "verl.yaml", "run.sh", "design.json", "README.md", "run.log"
+_HEAD = f"""# What differs from verl's own ppo_trainer.yaml (read in verl {VERL}). run.sh adds the places of files.
+defaults:
+  - ppo_trainer
+  - _self_
+hydra:
+  searchpath:
+    - pkg://verl.trainer.config
+"""
+_RUN = """#!/usr/bin/env bash
+# {name}. Run it again to go on from the last checkpoint. More of verl's settings may follow as arguments.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+data=$(cd "$here/../data" && pwd)
+case "$here" in *"'"*) echo "$here: allowed: a folder without ' in its name" >&2; exit 2 ;; esac
+cd "$here"
+python3 -m verl.trainer.main_ppo --config-path "$here" --config-name verl \\
+    "data.train_files='$data/train.parquet'" \\
+    "data.val_files=['$data/test.parquet','$data/training-questions.parquet']" \\
+    "reward.custom_reward_function.path='$data/reward.py'" \\
+    "trainer.default_local_dir='$here/checkpoints'" \\
+    "$@" 2>&1 | tee -a run.log
+"""
+
+
+class Written(NamedTuple):
+    """What was written of a pair."""
+
+    folder: Path
+    points: list[Point]
+    """Runs that have a folder."""
+    left_out: dict[str, str]
+    """Why cells have none."""
+
+
+def write_pair(root: Path, points: list[Point], cluster: Cluster) -> Written:
+    """Write the folders of a pair's runs. Raises UserError for a model or data that verl cannot take, where other data
+    are there already, and where nothing can be written. points: of one pair, with the cluster's model and data."""
+    run, pair = points[0].llm_run, points[0].pair
+    problem = refused_model(run)
+    check(not problem, f"{problem}; allowed: --verl.model with a folder of the cluster, or a name on the hub")
+    task = load(run.task)
+    left_out = left_out_of(points, cluster, len(task["train"]))
+    kept = [point for point in points if point.cell not in left_out]
+    folder = folder_below(root, PLACE, pair)
+    with reported(folder):
+        _write_data(root, points[0], task)
+        for point in kept:
+            for name, text in files_of(point, cluster).items():
+                _write(file_below(root, PLACE, pair, point.id, name), text.encode())
+        _write(file_below(root, PLACE, pair, README), readme(pair, left_out).encode())
+    return Written(folder, kept, left_out)
+
+
+def left_out_of(points: list[Point], cluster: Cluster, questions: int) -> dict[str, str]:
+    """Cells that verl cannot run as they are meant, with the reason. questions: to train on."""
+    found = {}
+    for point in points:
+        run, size = point.llm_run, point.run.design.batch_size
+        short = f"batch_size = {size} of {questions} questions: verl takes whole batches" if size > questions else ""
+        reason = refused(run, cluster) or short
+        if reason:
+            found[point.cell] = reason
+    return found
+
+
+def files_of(point: Point, cluster: Cluster) -> dict[str, str]:
+    """The files of a run, by name."""
+    return {
+        SETTINGS: _HEAD + yaml_of(settings_of(point.llm_run, point.id, cluster)),
+        COMMAND: _RUN.format(name=point.name),
+        DESIGN: json.dumps(design_of(point), indent=1, sort_keys=True) + "\n",
+    }
+
+
+def design_of(point: Point) -> dict[str, Any]:
+    """A run as plain values: what it is, its design in the terms of imported runs, its whole configuration."""
+    config = config_of(point.llm_run)
+    known, _ = ours.design(config, None)
+    what = {"pair": point.pair, "cell": point.cell, "seed": point.run.seed, "id": point.id, "verl": VERL}
+    return what | {"design": asdict(known), "config": config}
+
+
+def yaml_of(settings: dict[str, Any], depth: int = 0) -> str:
+    """Nested settings as YAML; names and texts are ours or quoted."""
+    lines = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            lines.append(f"{'  ' * depth}{name}:\n{yaml_of(value, depth + 1)}")
+        else:
+            lines.append(f"{'  ' * depth}{name}: {_scalar(value)}\n")
+    return "".join(lines)
+
+
+def _scalar(value: Any) -> str:
+    """A value that YAML 1.1 and 1.2 read the same: numbers with a point, texts in quotes."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_scalar, value))}]"
+    if isinstance(value, float):
+        return ".inf" if math.isinf(value) else _with_point(value)
+    return json.dumps(value)
+
+
+def _with_point(value: float) -> str:
+    text = repr(value)
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def readme(pair: str, left_out: dict[str, str]) -> str:
+    """The three commands, and what is missing."""
+    missing = "".join(f"* {line}\n" for line in reasons(left_out)) or "None.\n"
+    return f"""# {pair} in verl
+
+On a cluster whose machines all see this folder:
+
+    pip install ~/rftlab "verl=={VERL}"          # where verl runs; ~/rftlab is the folder of rftlab
+    for run in */run.sh; do bash "$run"; done    # or one of them
+    rftlab import */run.log --name verl-{pair}   # wherever rftlab is
+
+`rftlab compare imported:verl-{pair} llm:{pair}` then compares them.
+
+Cells that are left out:
+
+{missing}"""
+
+
+def reasons(left_out: dict[str, str]) -> list[str]:
+    """Reasons with the cells that they keep out."""
+    return [
+        f"{', '.join(cell for cell, why in left_out.items() if why == reason)}: {reason}"
+        for reason in dict.fromkeys(left_out.values())
+    ]
+
+
+def _write_data(root: Path, point: Point, task: Task) -> None:
+    """The folder of data, unless the same is there."""
+    folder = folder_below(root, PLACE, point.pair, DATA)
+    if kind_of(folder) is not None:
+        try:
+            verify_folder(folder, (data.ABOUT, data.TRAIN, data.TEST, data.SEEN, data.REWARD))
+            same = read_file(folder / data.ABOUT) == data.about(point.llm_run, task)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder} cannot be trusted: {error}; remove it and run the same command again") from None
+        check(same, f"{folder} holds other data; allowed: another --results, or remove verl/{point.pair}")
+        return
+    write_folder(folder, data.files_of(point.llm_run, task))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """A file, unless it is there as it is."""
+    if kind_of(path) is None or read_file(path) != content:
+        write_file(path, content)

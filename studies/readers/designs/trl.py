@@ -1,0 +1,139 @@
+"""TRL's GRPO: responses of a generation batch = per_device_train_batch_size x processes x steps_per_generation, of
+which num_generations share a prompt.
+
+steps_per_generation is gradient_accumulation_steps unless set; generation_batch_size may be set instead. An update
+takes
+gradient_accumulation_steps of those micro-batches, and the batch is used num_iterations times, so a round has
+steps_per_generation x num_iterations / gradient_accumulation_steps updates. Source: trl/trainer/grpo_config.py
+(`__post_init__`) and
+grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this.
+
+Arguments of our own trainer (`studies/integrations/trl.py`) have entries `rftlab_...`, which say what its estimator
+does.
+"""
+
+from typing import Any
+
+from rftlab.studies.readers.designs.values import Reader, at
+from rftlab.studies.readers.run import KnownDesign
+
+LIBRARY = "TRL 1.16"
+DEFAULTS: dict[str, Any] = {
+    "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": None,
+    "num_generations": 8, "num_iterations": 1, "max_completion_length": 512, "max_steps": -1, "temperature": 1.0,
+    "top_p": 1.0, "top_k": 0, "learning_rate": 1e-6, "lr_scheduler_type": "linear", "warmup_steps": 0,
+    "weight_decay": 0.0, "max_grad_norm": 1.0, "bf16": True, "loss_type": "dapo", "importance_sampling_level": "token",
+    "scale_rewards": "group", "epsilon": 0.2, "epsilon_high": None, "delta": None, "sapo_temperature_pos": 1.0,
+    "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0,
+    "vespo_lambda_neg": 2.0, "beta": 0.0, "use_bias_correction_kl": True, "entropy_coef": 0.0,
+    "mask_truncated_completions": False, "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0,
+    "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask",
+    "vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_clip_min": None, "use_vllm": False,
+    "vllm_enable_sleep_mode": False, "vllm_tensor_parallel_size": 1, "gradient_checkpointing": True,
+    "vllm_mode": "colocate",
+}  # fmt: skip
+"""What TRL takes where an argument is not stated."""
+_SCALES = {
+    "group": "group_zscore",
+    "true": "group_zscore",
+    "batch": "batch_zscore",
+    "none": "group_mean",
+    "false": "group_mean",
+}
+_MARKS = (
+    "num_generations",
+    "per_device_train_batch_size",
+    "steps_per_generation",
+    "generation_batch_size",
+    "scale_rewards",
+)
+_COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
+_SIZES = ("generation_batch_size", "steps_per_generation")
+
+
+def recognise(config: dict) -> bool:
+    """Whether a configuration has TRL's arguments."""
+    return any(name in config for name in _MARKS)
+
+
+def known_of(config: Reader, processes: int | None) -> KnownDesign:
+    """The design of TRL's arguments. processes: the world size, which no argument holds."""
+    sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
+    batch, updates = _sizes(config, processes or config.count("num_processes"), sizes)
+    generations = sizes["num_generations"]
+    support = config.count("rftlab_support", 0) or 0
+    return KnownDesign(
+        prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,
+        rollouts=generations - support if generations else None,
+        updates_per_round=updates,
+        learning_rate=config.stated_or("real", "learning_rate", DEFAULTS["learning_rate"], LIBRARY),
+        advantage=config.word("rftlab_advantage") or _advantage(config),
+        loss=config.word("rftlab_loss") or _loss(config),
+        kl_coefficient=config.real("beta"),
+        temperature=config.real("temperature"),
+        response_limit=config.count("max_completion_length"),
+        model=_model(config),
+    )
+
+
+def _model(config: Reader) -> str | None:
+    """The model: an argument of TRL's scripts, or as the model's configuration names it, which transformers logs beside
+    the arguments and leaves empty for a model that was made from nothing."""
+    names = ("model_name_or_path", "_name_or_path")
+    return next((model for name in names if at(config.config, name) and (model := config.word(name))), None)
+
+
+def _sizes(config: Reader, processes: int | None, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
+    """Responses of a generation batch, and updates a round."""
+    device, accumulated, generations, iterations = (sizes[name] for name in _COUNTED)
+    batch, steps = (config.count(name) for name in _SIZES)
+    unread = any(config.stated(name) and not config.count(name) for name in _SIZES)
+    processes = _processes(device, steps, batch, processes, config)
+    if steps is None and batch is None and not unread:
+        steps = accumulated
+    if batch is None and not unread and device and processes and steps:
+        batch = device * processes * steps
+    if steps is None and not unread and batch and device and processes:
+        steps = _divided(batch, device * processes, "generation_batch_size", config)
+    if batch is None and not unread and steps and device and generations:
+        each = device * steps
+        prompts = f"{each // generations}" if each % generations == 0 else f"{each}/{generations}"
+        config.notes.append(
+            f"prompts: {prompts} x the number of processes ({each} responses a process and round); --processes "
+            "tells (the world size)"
+        )
+    if not (steps and iterations and accumulated):
+        return batch, None
+    return batch, _divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", config)
+
+
+def _processes(
+    device: int | None, steps: int | None, batch: int | None, given: int | None, config: Reader
+) -> int | None:
+    """The world size: told, or worked out where arguments were written after TRL filled both sizes in."""
+    if not device or not steps or not batch or batch % (device * steps):
+        return given
+    found = batch // (device * steps)
+    if given not in (None, found):
+        config.notes.append(f"--processes {given}: the arguments say {found}, which is taken")
+    return found
+
+
+def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
+    if total % by:
+        config.notes.append(f"{name} = {total} is no multiple of {by}; TRL refuses that")
+        return None
+    return total // by
+
+
+def _advantage(config: Reader) -> str | None:
+    """What rewards are divided by says it, for TRL always takes the group's mean off."""
+    return _SCALES.get((config.stated_or("word", "scale_rewards", DEFAULTS["scale_rewards"], LIBRARY) or "").lower())
+
+
+def _loss(config: Reader) -> str | None:
+    """loss_type, its clip and the level of its ratio; the parts that are stated."""
+    low, high = config.real("epsilon"), config.real("epsilon_high")
+    clip = None if low is None else f"clip {low:g}/{high:g}" if high is not None else f"clip {low:g}"
+    level = config.word("importance_sampling_level")
+    return ", ".join(part for part in (config.word("loss_type"), clip, level and f"ratio of a {level}") if part) or None

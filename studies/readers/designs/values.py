@@ -1,0 +1,161 @@
+"""Plain values of other people's configurations: numbers that may be texts, nested or dotted keys, W&B's wrapping."""
+
+import math
+import re
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from rftlab.shared.plumbing.errors import plain
+
+LONGEST = 200
+HOPS = 8
+"""References that are followed one after another."""
+_NAMED = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+_VARIABLE = re.compile(r"\$\w|\$[({]")
+
+
+class Unknown(str):
+    """A setting as it is written where no reading of the file gives its value, and why."""
+
+    why: str
+    maybe: tuple[str, ...]
+    """Texts that it may stand for."""
+
+    def __new__(cls, text: str, why: str, maybe: tuple[str, ...] = ()):
+        """why: as a clause."""
+        found = super().__new__(cls, text[:LONGEST])
+        found.why, found.maybe = why, maybe
+        return found
+
+
+class Fallback(str):
+    """A value that holds unless something outside of the file says otherwise."""
+
+    why: str
+
+    def __new__(cls, text: str, why: str):
+        """why: as a clause that begins with unless."""
+        found = super().__new__(cls, text)
+        found.why = why[: 2 * LONGEST]
+        return found
+
+
+def at(config: Any, path: str) -> Any:
+    """The value at a dotted path, whether the configuration is nested or has dotted keys; None where there is none,
+    also for null. Of ${another.path}, as OmegaConf has it, the value there; of one that leads nowhere the text."""
+    found = _at(config, path)
+    for _ in range(HOPS):
+        named = _NAMED.fullmatch(found) if type(found) is str else None
+        value = _at(config, named[1]) if named else None
+        if value is None:
+            break
+        found = value
+    return found
+
+
+def _at(config: Any, path: str) -> Any:
+    if isinstance(config, dict) and path in config:
+        return unwrapped(config[path])
+    place = config
+    for part in path.split("."):
+        place = unwrapped(place.get(part)) if isinstance(place, dict) else None
+    return place
+
+
+def unwrapped(value: Any) -> Any:
+    """W&B's config.yaml has {"value": x} for x."""
+    return value["value"] if isinstance(value, dict) and "value" in value and set(value) <= {"value", "desc"} else value
+
+
+def count(value: Any, least: int = 1) -> int | None:
+    """A whole number of at least `least`; None of anything else."""
+    found = real(value)
+    return int(found) if found is not None and found == int(found) and least <= found <= 10**9 else None
+
+
+def real(value: Any) -> float | None:
+    """A finite number, also one in a text; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def word(value: Any) -> str | None:
+    """A text, cut to a length that can be shown, its control characters written out; None of anything else, and of
+    one with a variable that nobody set."""
+    known = isinstance(value, str) and value and not _VARIABLE.search(value)
+    return plain(value[:LONGEST]) if known else None
+
+
+def truth(value: Any) -> bool | None:
+    """True or False, also as texts."""
+    return value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower())
+
+
+def undashed(config: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by the names that a program's own object has: --lr is lr, --eps-clip is eps_clip."""
+    found = copy(config)
+    found.clear()
+    found.update({str(name).lstrip("-").replace("-", "_"): value for name, value in config.items()})
+    return found
+
+
+class Reader:
+    """Typed values of a configuration. What is stated and cannot be read, and what a default stands for, is kept."""
+
+    def __init__(self, config: dict[str, Any]):
+        self.config = config
+        self.notes: list[str] = []
+        self.assumed: list[str] = []
+
+    def stated(self, path: str) -> bool:
+        """Whether a configuration says anything of a setting."""
+        return at(self.config, path) is not None
+
+    def count(self, path: str, least: int = 1) -> int | None:
+        """A whole number; None where there is none."""
+        return self._read(path, lambda value: count(value, least), "whole number that can be read here")
+
+    def real(self, path: str) -> float | None:
+        """A finite number; None where there is none."""
+        return self._read(path, real, "number that can be read here")
+
+    def word(self, path: str) -> str | None:
+        """A text; None where there is none."""
+        return self._read(path, lambda value: str(value) if isinstance(value, bool) else word(value), "plain text")
+
+    def truth(self, path: str) -> bool | None:
+        """True or False; None where there is none."""
+        return self._read(path, truth, "truth value that can be read here")
+
+    def stated_or(self, kind: str, path: str, default: Any, library: str) -> Any:
+        """A setting, or a library's default where it is not stated, which is said. None where something that was not
+        read may state it. kind: count, real, word, truth."""
+        if self.stated(path):
+            return getattr(self, kind)(path)
+        hidden, unless = (getattr(self.config, name, "") for name in ("hidden", "unless"))
+        if hidden:
+            self._say(self.notes, f"{path} is not stated, but {hidden} may state it")
+            return None
+        self._say(self.assumed, f"{path} is not stated; the default of {library} is {default}{unless}")
+        return default
+
+    def _read(self, path: str, convert: Callable[[Any], Any], kind: str) -> Any:
+        value = at(self.config, path)
+        found = None if isinstance(value, Unknown) else convert(value)
+        if isinstance(value, Unknown):
+            self._say(self.notes, f"{path} is {value}, {value.why}")
+        elif value is not None and found is None:
+            self._say(self.notes, f"{path} is {str(value)[:LONGEST]!r}, which is no {kind}")
+        elif isinstance(value, Fallback):
+            self._say(self.assumed, f"{path}: {value} {value.why}")
+        return found
+
+    def _say(self, lines: list[str], text: str) -> None:
+        if text not in lines:
+            lines.append(text)

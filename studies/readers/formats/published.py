@@ -1,0 +1,207 @@
+"""Tables in our own terms, as public logs are collected: `run_id, round, split, metric, value` and, where
+there are any, `n, task, source_step, seconds`; what is known of each run in `runs.csv` beside them."""
+
+import csv
+import math
+from array import array
+from collections import Counter
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from rftlab.shared.plumbing.errors import UserError, check, plain
+from rftlab.shared.plumbing.folders import FILE, kind_of
+from rftlab.studies.readers.designs.values import count, real, word
+from rftlab.studies.readers.formats.odd import MISSING
+from rftlab.studies.readers.formats.tables import header_of, rows_of, table_of
+from rftlab.studies.readers.names import RATES
+from rftlab.studies.readers.run import KnownDesign, Piece, RawRun
+from rftlab.studies.readers.text import Head, head_of, number, whole
+
+FORMAT, BESIDE, REPEATS = "long form", "runs.csv", "repeats"
+ELAPSED = "elapsed_seconds"
+_NEEDED = ("run_id", "round", "split", "metric", "value")
+_SPLITS = ("test", "train")
+MAX_RUNS, MAX_SERIES, LONGEST = 2000, 100_000, 300
+Key = tuple[str, str, str, str]
+"""Run, split, task and metric."""
+
+
+class LongSeries:
+    """Rounds, values, n (nan where none is given) and steps (-1) of one metric, packed."""
+
+    __slots__ = ("metric", "n", "rate", "rounds", "steps", "values")
+
+    def __init__(self, metric: str):
+        self.metric, self.rate = metric, bool(RATES.fullmatch(metric))
+        self.rounds, self.values, self.n, self.steps = array("i"), array("d"), array("f"), array("i")
+
+    def add(self, done: int, value: float, n: float | None, step: int | None) -> None:
+        """One more row."""
+        self.rounds.append(done)
+        self.values.append(value)
+        self.n.append(math.nan if n is None else n)
+        self.steps.append(-1 if step is None else step)
+
+
+def recognise(head: Head) -> bool:
+    """Whether the header names runs, rounds, splits, metrics and values."""
+    return set(_NEEDED) <= set(header_of(head))
+
+
+def files_of(path: Path) -> list[Path]:
+    """The table and what lies beside it."""
+    beside = path.parent / BESIDE
+    return [path, *([beside] if kind_of(beside) == FILE and beside.name != path.name else [])]
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of a table. Raises UserError for a row that is not in our terms."""
+    found, times, notes = _rows(path, head)
+    known = _known(path)
+    runs: dict[str, RawRun] = {}
+    for (name, split, task, metric), part in found.items():
+        run = runs.setdefault(name, RawRun(name, FORMAT, notes=list(notes)))
+        run.pieces += (_piece((name, split, task, metric), part, run.notes),)
+    for name, own in times.items():
+        seconds = LongSeries(ELAPSED)
+        for done, value in own.items():
+            seconds.add(done, value, None, None)
+        runs[name].pieces += (_piece((name, "train", "", ELAPSED), seconds, runs[name].notes),)
+    for name, run in runs.items():
+        run.pieces = tuple(sorted(run.pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
+        run.design, run.stated, run.repeats, said = known.get(name, (KnownDesign(), None, "", ""))
+        run.notes += [f"{BESIDE}: {said}"] if said else []
+    return list(runs.values())
+
+
+def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict[int, float]], list[str]]:
+    """The series of a table, in the order of the file; seconds of training by run and round, where there are any."""
+    table = table_of(head)
+    at = {name: i for i, name in enumerate(table.header)}
+    labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
+    numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step", "seconds")]
+    found: dict[Key, LongSeries] = {}
+    times: dict[str, dict[int, float]] = {}
+    known: dict[tuple[str, ...], LongSeries] = {}
+    without: Counter[str] = Counter()
+    with rows_of(table, head.encoding) as rows:
+        for place, cells in rows:
+            cells.append("")  # what is at -1
+            texts = tuple([cells[i] for i in labels])
+            own = known.get(texts)
+            if own is None:
+                own = known[texts] = found.setdefault(
+                    _key(texts, f"{path}: line {place}"), LongSeries(texts[3].strip())
+                )
+                _check_runs(path, found)
+            done, value, n, step, seconds = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
+            done = None if cells[numbers[0]].endswith("%") else whole(done)
+            if done is None and cells[numbers[0]].strip().lower() in MISSING:
+                without[plain(texts[0].strip())[:LONGEST]] += 1
+                continue
+            if done is None or value is None or (own.rate and not 0 <= value <= 1 and math.isfinite(value)):
+                _refuse(f"{path}: line {place}", own, cells[numbers[0]], done, cells[numbers[1]])
+            own.add(done, value, n, whole(step))
+            if seconds is not None and math.isfinite(seconds):
+                times.setdefault(plain(texts[0].strip())[:LONGEST], {})[done] = seconds
+    found = {key: part for key, part in found.items() if len(part.rounds)}
+    check(bool(found) or not without, f"{path}: no row has a round; allowed: rows with 0, 1, 2 ..")
+    return found, times, table.notes + _roundless(without, {key[0] for key in found})
+
+
+def _roundless(without: Counter[str], runs: set[str]) -> list[str]:
+    """What to tell of rows whose cell of a round is empty, as of logs that count seconds alone."""
+    if not without:
+        return []
+    gone = [name for name in without if name not in runs]
+    named = ", ".join(gone[:4]) + (f" and {len(gone) - 4} more" if len(gone) > 4 else "")
+    whole_runs = f"; nothing is left of {len(gone)} run{'s' * (len(gone) > 1)}: {named}" if gone else ""
+    return [f"rows without a round left out: {without.total()}, of {len(without)} runs{whole_runs}"]
+
+
+def _key(texts: tuple[str, ...], where: str) -> Key:
+    """Labels of a row. Raises UserError where one is missing or none of ours."""
+    name, split, task, metric = (plain(text.strip())[:LONGEST] for text in texts)
+    check(bool(name) and bool(metric), f"{where} has no run_id or no metric; allowed: a name of each")
+    check(split in _SPLITS, f"{where}: split = {split!r}; allowed: {', '.join(_SPLITS)}")
+    return name, split, task, metric
+
+
+def _check_runs(path: Path, found: dict[Key, "LongSeries"]) -> None:
+    if len(found) > MAX_RUNS:
+        count = len({key[0] for key in found})
+        check(count <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+        check(len(found) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
+
+
+def _refuse(where: str, own: "LongSeries", at: str, done: int | None, value: str) -> NoReturn:
+    """Say what is wrong with the numbers of a row."""
+    check(done is not None, f"{where}: round = {plain(at)!r}; allowed: 0, 1, 2 ..")
+    allowed = "a share from 0 to 1" if own.rate and number(value) is not None else "a number"
+    raise UserError(f"{where}: {plain(own.metric)} = {plain(value)!r}; allowed: {allowed}")
+
+
+def _piece(key: Key, own: LongSeries, notes: list[str]) -> Piece:
+    """A series by rounds; of a round that is there twice the last value."""
+    rounds, values, n, steps = map(np.asarray, (own.rounds, own.values, own.n, own.steps))
+    keep = np.isfinite(values)
+    if not keep.all():
+        notes.append(f"values that are not finite left out: {int((~keep).sum())}, of {key[1]} {key[3]}")
+    order = np.flatnonzero(keep)[np.argsort(rounds[keep], kind="stable")]
+    last = np.append(np.diff(rounds[order]) > 0, True)[: len(order)]
+    if not last.all():
+        notes.append(f"rounds repeated, the last value taken: {key[1]} {key[3]} {key[2]}".strip())
+    order = order[last]
+    known = None if np.isnan(n[order]).all() else n[order]
+    return Piece(key[1], key[2], key[3], key[3], rounds[order], values[order], known, steps[order])
+
+
+def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:
+    """Of each run of the table beside: design, what its cells state where they state a seed too, the repeats that it is
+    one of, and a remark; {} without one."""
+    files = files_of(path)[1:]
+    if not files:
+        return {}
+    head = head_of(files[0])
+    if "run_id" not in header_of(head):
+        return {}
+    table = table_of(head)
+    try:
+        with rows_of(table, head.encoding) as rows:
+            named = (dict(zip(table.header, map(str.strip, cells), strict=True)) for _, cells in rows)
+            return {plain(row["run_id"])[:LONGEST]: _told(row) for row in named}
+    except csv.Error as error:
+        raise UserError(f"{files[0]}: {error}; allowed: a table of runs") from None
+
+
+def _told(row: dict[str, str]) -> tuple[KnownDesign, dict | None, str, str]:
+    stated = {name: cell for name, cell in row.items() if name not in ("run_id", REPEATS)} if row.get("seed") else None
+    return _design(row), stated, plain(row.get(REPEATS, ""))[:LONGEST], plain(row.get("note", ""))
+
+
+def _design(row: dict[str, str]) -> KnownDesign:
+    """What a row says of a run; empty cells say nothing."""
+    generated, trained = count(row.get("rollouts_per_prompt")), count(row.get("trained_rollouts_per_prompt"))
+    part = trained is not None and generated is not None and trained < generated
+    clip = word(row.get("clip"))
+    loss = [word(row.get("loss_aggregation")), f"clip {clip}" if clip and clip != "none" else None]
+    advantage = row.get("advantage", "").partition(" (")[0] + (f" on {trained} of {generated}" if part else "")
+    return KnownDesign(
+        prompts=count(row.get("prompts_per_round")),
+        rollouts=generated,
+        updates_per_round=count(row.get("updates_per_round")),
+        learning_rate=real(row.get("learning_rate")),
+        advantage=word(advantage.strip()),
+        loss=", ".join(filter(None, loss)) or None,
+        kl_coefficient=real(row.get("kl_coefficient")),
+        temperature=real(row.get("temperature")),
+        response_limit=count(row.get("max_response_tokens")),
+        model=word(row.get("model")),
+        assumed=(
+            f"rollouts: {generated} are generated, {trained} of them trained on, which is part of the advantage's name",
+        )
+        if part
+        else (),
+    )

@@ -1,0 +1,273 @@
+"""JSON lines with a response a line, of which several share a prompt: verl's `rollout_data_dir` and
+`validation_data_dir` (a file a step), prime-rl's `rollouts/step_N/*_rollouts.jsonl` and since 2026
+`rollouts/step_N/train/all/traces.jsonl`, tinker-cookbook's `iteration_N/*_rollout_summaries.jsonl`, loops of one's own;
+and TRL's tables of completions.
+
+A file, or a folder of them, is one run: mean rewards of each step, B and K as they are, the share of groups whose
+rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Sources:
+verl/trainer/ppo/ray_trainer.py (`_dump_generations`), prime_rl/orchestrator (`save_rollouts`),
+prime_rl/monitors/file.py (559b447),
+tinker_cookbook/rl/rollout_logging.py.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import FILE, kind_of, object_of
+from rftlab.studies.readers.formats import completion_tables, episodes
+from rftlab.studies.readers.formats.tables import STEPS
+from rftlab.studies.readers.run import GroupOutcomes, RawRun, Tool
+from rftlab.studies.readers.text import Head, encoding_note, finite, head_of, lines_of, opened_text, whole
+
+FORMAT = "rollouts"
+GROUPS = ("group_idx", "group_id", "example_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
+"""Names of what responses to one prompt share, the first that is there."""
+RIGHT = ("acc", "correct", "is_correct", "accuracy")
+REWARDS = ("total_reward", "score", "reward")
+RESPONSES = ("output", "completion", "response", "traj_idx", "rollout_idx", "sample_idx")
+"""Names of what each response has of its own."""
+_STEP = re.compile(r"(?:^|.*(?:step|iteration|rollout|round|completions)_?)0*(\d{1,9})", re.IGNORECASE)
+_PLACES = (
+    "*.jsonl",
+    "step_*/*.jsonl",
+    "iteration_*/*.jsonl",
+    "rollouts/step_*/*.jsonl",
+    "completions_*.parquet",
+    "completions/completions_*.parquet",
+    "step_*/*/all/traces.jsonl",
+    "rollouts/step_*/*/all/traces.jsonl",
+)
+SUBSETS = ("all", "effective")
+"""Folders of prime-rl below those of step and split. Of the two the first has every episode."""
+MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
+Reading = tuple[str, int]
+"""Split and step."""
+
+
+class _Row(NamedTuple):
+    split: str
+    step: int
+    group: bytes
+    reward: float
+    right: float | None
+    """None where the row says it of no answer."""
+
+
+def recognise(head: Head) -> bool:
+    """Whether its first line is a record of a response, or it is a table of them."""
+    if head.raw.startswith(completion_tables.START):
+        return completion_tables.is_table(head.path)
+    found = _record(next((line for line in head.lines if line.strip()), ""))
+    return found is not None and (_is_response(found) or episodes.is_episode(found))
+
+
+def _is_response(record: dict) -> bool:
+    return (
+        any(name in record for name in GROUPS)
+        and _first(record, (*REWARDS, *RIGHT)) is not None
+        and any(name in record for name in RESPONSES)
+    )
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run of one file."""
+    return read_files(path, [path])
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Files of a folder that hold responses, by step; [] where it has none."""
+    found = [path for place in _PLACES for path in sorted(folder.glob(place)) if kind_of(path) == FILE]
+    check(len(found) <= MAX_FILES, f"{folder} has {len(found)} files; allowed: at most {MAX_FILES}")
+    kinds: dict[tuple[int, str], list[Path]] = {}
+    for path in found:
+        if path.stat().st_size > 0:
+            kinds.setdefault((len(path.parts), re.sub(r"\d+", "", path.name)), []).append(path)
+    return [path for own in kinds.values() if recognise(head_of(own[0])) for path in own]
+
+
+def read_files(place: Path, files: list[Path]) -> list[RawRun]:
+    """The run of files that hold responses. Raises UserError where steps cannot be told, or a file is no such."""
+    run = RawRun("", FORMAT, place="step")
+    tally = _Tally()
+    for path in files:
+        head = head_of(path)
+        run.notes += [note for note in encoding_note(head.encoding) if note not in run.notes]
+        for row in _rows(path, head, run):
+            tally.add(row)
+        check(len(tally.groups) <= MAX_GROUPS, f"{place} has over {MAX_GROUPS} groups; allowed: as many")
+    check(bool(tally.groups), f"{place} holds no record of a response; allowed: JSON lines, one object a response")
+    tally.into(run)
+    return [run]
+
+
+class _Tally:
+    """What is kept of rows: sums by group."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, int, bytes], list[float]] = {}
+        """Responses, right ones, sum, smallest and largest of the rewards."""
+        self.strict: dict[str, bool] = {}
+        """By split: whether what is right was told of every response, as 0 or 1."""
+
+    def add(self, row: _Row) -> None:
+        """One response."""
+        value = row.reward if row.right is None else row.right
+        known = value in (0.0, 1.0)
+        self.strict[row.split] = self.strict.get(row.split, True) and known
+        found = self.groups.get((row.split, row.step, row.group))
+        if found is None:
+            self.groups[row.split, row.step, row.group] = [1, value, row.reward, row.reward, row.reward]
+            return
+        found[0] += 1
+        found[1] += value
+        found[2] += row.reward
+        found[3], found[4] = min(found[3], row.reward), max(found[4], row.reward)
+
+    def into(self, run: RawRun) -> None:
+        """Means of each step as series of a run, and outcomes of groups."""
+        readings: dict[Reading, list[list[float]]] = {}
+        for (split, step, _), found in self.groups.items():
+            readings.setdefault((split, step), []).append(found)
+        for place, ((split, step), groups) in enumerate(sorted(readings.items()), start=1):
+            total = sum(group[0] for group in groups)
+            means = {"reward": sum(group[2] for group in groups) / total}
+            if self.strict[split]:
+                means["accuracy"] = sum(group[1] for group in groups) / total
+            if split == "train":
+                means |= {"num_prompts": len(groups)} | _size(groups)
+                means["zero_signal_fraction"] = sum(group[3] == group[4] for group in groups) / len(groups)
+            for name, value in means.items():
+                run.add(f"{split}/{name}", step, float(value), place)
+        for split in sorted({split for split, _ in readings}):
+            if self.strict[split]:
+                run.outcomes += (_outcomes(split, readings),)
+        run.notes += _uneven(readings)
+        mixed = [split for split in sorted(self.strict) if not self.strict[split]]
+        if mixed:
+            run.notes.append(f"rewards of {', '.join(mixed)} are not 0 or 1: no counts of right responses are kept")
+
+
+def _size(groups: list[list[float]]) -> dict[str, float]:
+    """K, where every group has as many responses."""
+    sizes = {group[0] for group in groups}
+    return {"group_size": sizes.pop()} if len(sizes) == 1 else {}
+
+
+def _uneven(readings: dict[Reading, list[list[float]]]) -> list[str]:
+    """Groups of training that have other than the usual number of responses: lines repeated or lost, or prompts that
+    came twice in a step."""
+    sizes = Counter(int(group[0]) for (split, _), groups in readings.items() if split == "train" for group in groups)
+    usual, most = max(sizes.items(), key=lambda item: item[1], default=(0, 0))
+    odd = sizes.total() - most
+    return [f"{odd} of {sizes.total()} groups have other than {usual} responses"] if odd else []
+
+
+def _outcomes(split: str, readings: dict[Reading, list[list[float]]]) -> GroupOutcomes:
+    counts = Counter(
+        (step, int(group[0]), int(group[1]))
+        for (own, step), groups in readings.items()
+        if own == split
+        for group in groups
+    )
+    rows = sorted(counts.items())
+    steps, responses, right = (tuple(key[i] for key, _ in rows) for i in range(3))
+    return GroupOutcomes(split, steps, responses, right, tuple(count for _, count in rows))
+
+
+def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
+    """The responses of a file."""
+    bad, split, beside = 0, _split_of(path), _step_beside(path)
+    told = "taken as an evaluation, as names of files or their folder say"
+    run.notes += [told] if split == "test" and told not in run.notes else []
+    for place, record, end in _records(path, head, run):
+        row = None if record is None else _row(record, split, beside, run)
+        if row is None:
+            bad += 1
+            check(
+                bad <= MAX_BAD,
+                f"{path}: line {place} is no record of a response, as {MAX_BAD} before it; allowed: one object a "
+                f"line with {GROUPS[0]} or prompt, a reward, and a step (or a folder named step_N)",
+            )
+            if bad <= 5:
+                what = "is no record of a response" if end else "has no end"
+                run.notes.append(f"{path.name}: line {place} {what}: left out")
+            continue
+        yield row
+
+
+def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | None, bool]]:
+    """Line or row, the record, None where it is none, and whether the line has an end."""
+    if head.raw.startswith(completion_tables.START):
+        run.tool = "trl"
+        table = completion_tables.read_table(path)
+        yield from ((place, row, True) for place, row in completion_tables.records(table, run.notes))
+        return
+    with opened_text(path, head.encoding) as stream:
+        for place, line, end in lines_of(stream):
+            record = _record(line) if line.strip() else None
+            if record is not None and episodes.is_episode(record):
+                run.tool = run.tool or "prime-rl"
+                yield from ((place, response, end) for response in episodes.responses(record))
+            elif line.strip():
+                yield place, record, end
+
+
+def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | None:
+    """A record as a row; None where it lacks a group, a reward or a step."""
+    name = next((name for name in GROUPS if record.get(name) is not None), None)
+    right, reward = _first(record, RIGHT), _first(record, REWARDS)
+    stated = next((whole(value) for key in STEPS if (value := finite(record.get(key))) is not None), None)
+    step = beside if stated is None else stated
+    if name is None or (right is None and reward is None) or step is None:
+        return None
+    run.tool = run.tool or _tool(record)
+    if isinstance(record.get("split"), str):
+        split = "test" if record["split"].partition("/")[0] in ("eval", "test", "val", "validation") else "train"
+    group = blake2b(json.dumps(record[name], sort_keys=True).encode(), digest_size=8).digest()
+    return _Row(split, step, group, float(reward if reward is not None else right or 0.0), right)
+
+
+def _tool(record: dict) -> Tool:
+    """Whose records these are; "" where that cannot be told."""
+    if "traj_idx" in record and "iteration" in record:
+        return "tinker"
+    if "example_id" in record:
+        return "prime-rl"
+    return "verl" if {"input", "output", "score"} <= set(record) else ""
+
+
+def _first(record: dict, names: tuple[str, ...]) -> float | None:
+    return next((value for name in names if (value := finite(record.get(name))) is not None), None)
+
+
+def _split_of(path: Path) -> str:
+    """By the names of the file and its folder: evaluations say so."""
+    text = f"{_folder(path).name} {path.stem}".lower()
+    return "test" if re.search(r"(?<![a-z])(eval[a-z]*|val|valid|validation|test)(?![a-z])", text) else "train"
+
+
+def _step_beside(path: Path) -> int | None:
+    """The step in the name of a file or of its folder; None where there is none."""
+    folder = _folder(path.resolve())
+    above = folder.parent.name if folder != path.resolve().parent else ""
+    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(folder.name) or _STEP.fullmatch(above)
+    return int(found[1]) if found else None
+
+
+def _folder(path: Path) -> Path:
+    """The folder that says what a file is of: its own, or the one above where that is a subset."""
+    return path.parent.parent if path.parent.name in SUBSETS else path.parent
+
+
+def _record(line: str) -> dict | None:
+    try:
+        found = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,287 @@
+"""What tables of text share: separators, decimal commas, rows that are cut, and columns that the user names."""
+
+import csv
+import re
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.readers.run import Series
+from rftlab.studies.readers.text import LONGEST, Head, encoding_note, number, opened_text, shown_nulls
+
+SEPARATORS = ",;\t|"
+MAX_COLUMNS = 20000
+STEPS = (
+    "step",
+    "_step",
+    "global_step",
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "round",
+    "rounds",
+    "iteration",
+    "iter",
+    "training_step",
+    "train_step",
+    "rollout_step",
+    "grpo_step",
+    "progress/batch",
+    "batch",
+    "i_batch",
+    "update",
+    "epoch_step",
+)
+"""Names of the column that counts steps, the first that is there."""
+CALLS = "_step"
+"""W&B's count of log calls, which is the trainer's step only where each step is logged once, from 0."""
+OF_TRANSFORMERS = "train/global_step"
+OF_TRAINERS = tuple(name for name in STEPS if "global_step" in name)
+RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
+"""Names of the column that tells runs apart."""
+INDEX = "Unnamed: 0"
+"""pandas' name of a first column without one, which is the index that it writes."""
+_COMMA, _POINT = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?(?: ?%)?"), re.compile(r"-?\d+\.\d+")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
+_DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
+MAX_SHORT = 10
+"""Rows with other than the header's number of cells, beyond which a file is no table."""
+
+
+@dataclass
+class DelimitedText:
+    """An open table of text."""
+
+    path: Path
+    separator: str
+    header: list[str]
+    comma: bool
+    """Whether decimals follow a comma."""
+    notes: list[str] = field(default_factory=list)
+
+
+def separator_of(line: str) -> str:
+    """The separator that a header has most often; "" where it has none."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    best = max(SEPARATORS, key=bare.count)
+    return best if bare.count(best) else ""
+
+
+def header_of(head: Head) -> list[str]:
+    """Names of the columns; [] where the file does not begin with any."""
+    first = next((line for line in head.lines if line.strip()), "")
+    separator = separator_of(first)
+    if not separator:
+        return []
+    try:
+        names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
+    except (csv.Error, StopIteration):
+        return []
+    names = [INDEX, *names[1:]] if names[0] == "" else names
+    return names if all(name and number(name) is None for name in names) and len(set(names)) > 1 else []
+
+
+def table_of(head: Head) -> DelimitedText:
+    """How a table is written. Raises UserError where that cannot be told."""
+    first = next(line for line in head.lines if line.strip())
+    header, separator = header_of(head), separator_of(first)
+    check(
+        len(header) <= MAX_COLUMNS, f"{head.path} has more than {MAX_COLUMNS} columns; allowed: at most {MAX_COLUMNS}"
+    )
+    check(
+        len(head.lines) > 1 or len(first) < LONGEST,
+        f"{head.path}: line 1 has more than {LONGEST} characters; allowed: at most {LONGEST}",
+    )
+    twice = sorted({name for name in header if header.count(name) > 1})
+    check(not twice, f"{head.path}: line 1: the column {twice[:1]} is there twice; allowed: columns of different names")
+    comma = separator != "," and _decimal_commas(head, separator)
+    notes = encoding_note(head.encoding) + (["decimal commas"] if comma else [])
+    notes += (
+        [{";": "semicolons", "\t": "tabs", "|": "bars"}[separator] + " between columns"] if separator != "," else []
+    )
+    return DelimitedText(head.path, separator, header, comma, notes)
+
+
+def _decimal_commas(head: Head, separator: str) -> bool:
+    """Whether decimals follow a comma, as the first rows tell. Raises UserError where a comma may be either."""
+    body = [cell.strip().strip('"') for line in head.lines[1:200] for cell in line.split(separator)]
+    commas = [cell for cell in body if _COMMA.fullmatch(cell)]
+    check(
+        not commas or not any(map(_POINT.fullmatch, body)),
+        f"{head.path}: numbers with decimal comma and with decimal point; allowed: one of them",
+    )
+    check(
+        not commas or not all(map(_THOUSANDS.fullmatch, commas)),
+        f"{head.path}: {commas[:1]} may be thousands or have decimals; allowed: thousands without a comma, decimals "
+        "with a point",
+    )
+    return bool(commas)
+
+
+@contextmanager
+def rows_of(table: DelimitedText, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
+    which is noted."""
+    with opened_text(table.path, encoding, newline="") as stream, long_cells():
+        yield _rows(table, stream)
+
+
+@contextmanager
+def long_cells() -> Iterator[None]:
+    """Python's csv takes cells of LONGEST characters; the limit is the whole process's, so others get theirs back."""
+    limit = csv.field_size_limit(LONGEST)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _rows(table: DelimitedText, stream) -> Iterator[tuple[int, list[str]]]:
+    text = _Watched(stream)
+    decimals: set[int] = set()
+    reader = csv.reader(text, delimiter=table.separator)
+    seen = short = read = 0
+    try:
+        for cells in reader:
+            first, read = read + 1, reader.line_num
+            if not any(cell.strip() for cell in cells):
+                continue
+            seen += 1
+            if seen == 1:
+                continue
+            if len(cells) != len(table.header):
+                short += 1
+                check(
+                    short <= MAX_SHORT,
+                    f"{table.path}: line {first}: {len(cells)} cells; allowed: {len(table.header)}, as in the header",
+                )
+                table.notes.append(_left_out(first, read, len(cells), len(table.header)))
+                continue
+            if text.cut and not _surely_whole(cells[-1].strip(), text.last, decimals):
+                table.notes.append(
+                    f"line {reader.line_num} has no end: its last cell may be cut and is left out "
+                    f"({table.header[-1]} = {cells[-1]})"
+                )
+                cells[-1] = ""
+            decimals.add(_decimals(cells[-1].strip()))
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise UserError(
+            f"{table.path}: line {reader.line_num + text.long}: {error}; allowed: cells and lines of at most {LONGEST} "
+            "characters"
+        ) from None
+
+
+def _left_out(first: int, last: int, cells: int, wanted: int) -> str:
+    """What to tell of a row with another number of cells than the header; a quote without an end swallows lines."""
+    at = f"line {first}" if first == last else f"lines {first} to {last}, from an opening quote on,"
+    return f"{at} {'has' if first == last else 'are a row with'} {cells} cells where the header has {wanted}: left out"
+
+
+class _Watched:
+    """Lines of a text, which remember the last and whether it had an end."""
+
+    def __init__(self, stream):
+        self.stream, self.last, self.cut, self.long = stream, "", False, False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self) -> str:
+        line = self.stream.readline(LONGEST)
+        if not line:
+            raise StopIteration
+        self.cut = not line.endswith(("\n", "\r"))
+        self.long = self.cut and len(line) == LONGEST
+        if self.long:
+            raise csv.Error("it is too long")
+        self.last = shown_nulls(line)
+        return self.last
+
+
+def _surely_whole(cell: str, line: str, decimals: set[int]) -> bool:
+    """Whether the last cell of a file without a final newline was not cut: it is empty, or quoted, or has the
+    decimals that all before it have."""
+    return not cell or line.rstrip().endswith('"') or (_decimals(cell) > 0 and decimals - {0} == {_decimals(cell)})
+
+
+def _decimals(cell: str) -> int:
+    """Digits after the point; 0 of an empty cell, -1 of what has no point."""
+    found = _DECIMAL.fullmatch(cell)
+    return len(found[1]) if found else -1 if cell else 0
+
+
+def trainers_step(rows: list[dict[str, float]], counted: str) -> str:
+    """The trainer's own step in the place of one that may count log calls, W&B's `_step` or Trackio's `step`: if most
+    rows have both and they differ."""
+    for name in {CALLS: OF_TRAINERS, "step": (OF_TRANSFORMERS,)}.get(counted, ()):
+        both = [(row[name], row[counted]) for row in rows if name in row and counted in row]
+        if 2 * len(both) > len(rows) and any(own != calls for own, calls in both):
+            return name
+    return counted
+
+
+class Columns:
+    """Columns of numbers of one run, row by row. Those without a gap share their steps and places, which are half of
+    what a dense table takes; a column has its own from its first gap on."""
+
+    def __init__(self, count: int):
+        self._steps, self._places = array("i"), array("I")
+        self._values = [array("d") for _ in range(count)]
+        self._own: dict[int, Series] = {}
+
+    def add(self, step: int, place: int, values: list[float | None]) -> None:
+        """A row; None where a cell holds no number."""
+        if None in values:
+            for i, value in enumerate(values):
+                if value is None and i not in self._own:
+                    self._own[i] = Series(self._steps[:], self._values[i], self._places[:])
+        self._steps.append(step)
+        self._places.append(place)
+        for column, value in zip(self._values, values, strict=True):
+            if value is not None:
+                column.append(value)
+        for i, series in self._own.items():
+            if values[i] is not None:
+                series.steps.append(step)
+                series.places.append(place)
+
+    def series(self, names: list[str]) -> dict[str, Series]:
+        """Of the columns that hold any."""
+        shared = (Series(self._steps, values, self._places) for values in self._values)
+        found = (self._own.get(i, series) for i, series in enumerate(shared))
+        return {name: series for name, series in zip(names, found, strict=True) if len(series.values)}
+
+
+def numbers(texts: list[str], comma: bool) -> list[float | None]:
+    """The numbers of cells, None where one holds none."""
+    joined = "".join(texts)
+    try:
+        if "_" not in joined and not (comma and "." in joined):
+            return list(map(float, texts))
+    except ValueError:
+        pass
+    return [number(text, comma) if text and not text.isspace() else None for text in texts]
+
+
+def values_of(table: DelimitedText, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:
+    """Index and number of cells that are not empty; None of what is no number."""
+    for i in columns:
+        text = cells[i]
+        if text and not text.isspace():
+            yield i, number(text, table.comma)
+
+
+def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[str, ...], path: Path) -> str | None:
+    """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where
+    the named one is not."""
+    named = columns.get(wanted)
+    if named is not None:
+        there = ", ".join(names[:12]) + (", .." if len(names) > 12 else "")
+        check(named in names, f"{path} has no column {named!r} (--columns {wanted}={named}); allowed: {there}")
+        return named
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[name] for name in usual if name in lower), None)

@@ -1,0 +1,242 @@
+"""What Hugging Face's trainers print: a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among
+progress bars and everything else. TRL's are of this kind.
+
+No step is printed in them. It is that of the epochs where those tell (transformers prints them with four digits or
+more), else that of the progress bar before each, else their number. Since 5.0 transformers prints numbers in quotes.
+Dictionaries are taken apart by a pattern, never evaluated. Source: transformers/trainer_callback.py (5.19).
+"""
+
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers.formats import verl_console
+from rftlab.studies.readers.run import RawRun, Series
+from rftlab.studies.readers.text import (
+    PROGRESS,
+    Head,
+    encoding_note,
+    lines_of,
+    number,
+    once,
+    opened_text,
+    step_in,
+    whole,
+)
+
+FORMAT = "TRL console"
+LONGEST_PRINTED = 120
+"""Lines over which a dictionary may be broken."""
+_OPEN = re.compile(r"\{'[\w/@. -]{1,200}':")
+_ITEM = re.compile(
+    r"\s*'(?P<name>[^'\n]{1,300})':\s*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\s,'\"{}\[\]]{1,60})|\[[^\]\n]*\])\s*(?P<end>[,}])"
+)
+_USUAL = ("loss", "reward", "grad_norm", "epoch", "learning_rate", "entropy", "kl", "eval_loss", "eval_reward")
+_BAR = re.compile(r"(?<![\d/])(\d{1,9})/(\d{1,9}) \[\d[\d:]*<")
+_END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss")
+_BESIDE = ("epoch", "step", "global_step", *_END)
+_OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
+OFF = 0.2
+"""Of a step by which an epoch may lie beside it; beyond, epochs do not tell."""
+SURE = 0.8
+"""Share of the bars that must agree with the epochs before their scale is taken from them."""
+
+
+class Printed(NamedTuple):
+    """One dictionary of the log, without its metrics."""
+
+    place: int
+    epoch: float
+    """nan where none is printed."""
+    stated: int | None
+    """Its step, where it has one."""
+    bar: tuple[int, int] | None
+    """Of the progress bar before it: step, and how many there will be."""
+    is_test: bool
+    """Whether it is of an evaluation."""
+
+
+def recognise(head: Head) -> bool:
+    """Whether the start holds such dictionaries, more of them than lines of verl's."""
+    found = sum(bool(set(values_in(line) or ()) & set(_USUAL)) for _, line in _joined(enumerate(head.lines, start=1)))
+    return found > 0 and found > verl_console.lines_in(head)
+
+
+def values_in(line: str) -> dict[str, float] | None:
+    """The numbers of the dictionary that a line holds; None where it holds none, or one that is cut."""
+    opened = _OPEN.search(line)
+    if opened is None:
+        return None
+    at = opened.start() + 1
+    found: dict[str, float] = {}
+    while item := _ITEM.match(line, at):
+        text = item["quoted"] if item["quoted"] is not None else item["bare"]
+        if item["name"] == PROGRESS and text:
+            found["global_step"] = step_in(text)
+        value = number(text) if text and not (text.endswith("%") and item["name"].endswith("step")) else None
+        if value is not None:
+            once(found, item["name"], value)
+        if item["end"] == "}":
+            return found
+        at = item.end()
+    return None
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run of a log. Raises UserError where epochs fall and no bar tells the steps."""
+    run = RawRun(path.stem, FORMAT, tool="trl")
+    run.notes += encoding_note(head.encoding)
+    printed = _printed(path, head, run)
+    steps = _steps(path, printed, run.notes)
+    stated_steps = np.array([-1 if step is None else step for step in steps], dtype=np.int64)
+    run.series = {name: found for name, series in run.series.items() if len(found := _stepped(series, stated_steps))}
+    return [run]
+
+
+def _printed(path: Path, head: Head, run: RawRun) -> list[Printed]:
+    """Every dictionary of a log but that of its end. Their metrics go to the run, with the number of the dictionary in
+    the place of a step, so that a long log is not kept as it is."""
+    found: list[Printed] = []
+    bar: tuple[int, int] | None = None
+    cut = 0
+    with opened_text(path, head.encoding) as stream:
+        for place, line in _joined((place, line) for place, line, _ in lines_of(stream)):
+            bars = _BAR.findall(line)
+            bar = (int(bars[-1][0]), int(bars[-1][1])) if bars else bar
+            if "{'" not in line:
+                continue
+            values = values_in(line)
+            if values is None:
+                cut += _OPEN.search(line) is not None
+            elif not values.keys().isdisjoint(_USUAL) and values.keys().isdisjoint(_END):
+                _take(run, len(found), place, values)
+                stated = whole(values.get("step", values.get("global_step")))
+                is_test = any(name.startswith("eval_") for name in values)
+                found.append(Printed(place, values.get("epoch", math.nan), stated, bar, is_test))
+                bar = None
+    run.notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
+    return found
+
+
+def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines with their places; a dictionary that is broken over several, by a terminal or by pprint, in one. What has
+    no end, or another beginning before it, is left as it is."""
+    held: list[tuple[int, str]] = []
+    for place, line in lines:
+        if held and ("{'" in line or len(held) >= LONGEST_PRINTED):
+            yield from held
+            held = []
+        if held:
+            held.append((place, line))
+            if "}" in line:
+                yield held[0][0], "".join(text.rstrip("\r\n") for _, text in held)
+                held = []
+        elif _OPEN.search(line) and "}" not in line:
+            held = [(place, line)]
+        else:
+            yield place, line
+    yield from held
+
+
+def _take(run: RawRun, number: int, place: int, values: dict[str, float]) -> None:
+    """The metrics of a dictionary."""
+    for name, value in values.items():
+        if name not in _BESIDE and not name.startswith(_OF_TIME):
+            run.add(name, number, value, place)
+
+
+def _stepped(series: Series, stated_steps: np.ndarray) -> Series:
+    """A series with steps in the place of numbers of dictionaries, without those that have none (-1)."""
+    steps = stated_steps[np.asarray(series.steps)]
+    keep = steps >= 0
+    values, places = np.asarray(series.values)[keep], np.asarray(series.places)[keep]
+    return Series(
+        array("i", steps[keep].astype(np.int32).tobytes()),
+        array("d", values.tobytes()),
+        array("I", places.astype(np.uint32).tobytes()),
+    )
+
+
+def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | None]:
+    """The step of each dictionary; None where that of one cannot be told. An evaluation has that of the training before
+    it, where its epoch does not tell."""
+    train = [one for one in printed if not one.is_test]
+    epochs = np.array([one.epoch for one in train])
+    stated = [one.stated for one in train]
+    bars = _bars(train)
+    part = None if train and None not in stated else _part(epochs, bars, notes)
+    stated_steps = iter(stated if train and None not in stated else [])
+    if part is not None:
+        stated_steps = iter([int(step) for step in np.rint(epochs / part)])
+    elif None in stated:
+        stated_steps = iter(_without_epochs(path, train, epochs, bars, notes))
+    found: list[int | None] = []
+    last = 0
+    for one in printed:
+        step: int | None
+        own = one.epoch / part if part is not None and one.is_test else np.nan
+        if not one.is_test:
+            step = next(stated_steps)
+        elif one.stated is not None:
+            step = one.stated
+        else:
+            step = round(own) if abs(own - np.rint(own)) <= OFF else last
+        last = last if step is None else step
+        found.append(step)
+    return found
+
+
+def _bars(train: list[Printed]) -> list[int | None]:
+    """Steps of the bars of training: those of the usual length, for evaluations and files have bars too."""
+    lengths = Counter(one.bar[1] for one in train if one.bar is not None)
+    usual = max(lengths, key=lambda length: (lengths[length], length), default=None)
+    return [one.bar[0] if one.bar is not None and one.bar[1] == usual else None for one in train]
+
+
+def _part(epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float | None:
+    """The epoch of one step, where all epochs are multiples of one; None where they are not, as when they were
+    rounded."""
+    if not np.isfinite(epochs).all() or len(epochs) < 3 or epochs.min() <= 0:
+        return None
+    apart = np.diff(np.unique(epochs))
+    if len(apart) < 2:
+        return None
+    part, said = float(np.median(apart)), "a dictionary is taken as one update (logging_steps = 1)"
+    seen = [(epoch, bar) for epoch, bar in zip(epochs, bars, strict=True) if bar]
+    if seen:
+        scale = float(np.median([epoch / bar for epoch, bar in seen]))
+        if sum(abs(epoch / scale - bar) <= 0.5 for epoch, bar in seen) >= SURE * len(seen):
+            part, said = scale, "the progress bars tell the first"
+    counts = epochs / part
+    if np.any(np.abs(counts - np.rint(counts)) > OFF + 1e-3 * counts) or not 0.5 <= counts.min() <= counts.max() <= 2e9:
+        return None
+    notes.append(f"steps are not printed: the epochs tell them; {said}")
+    return part
+
+
+def _without_epochs(
+    path: Path, train: list[Printed], epochs: np.ndarray, bars: list[int | None], notes: list[str]
+) -> list[int | None]:
+    """Steps from progress bars; where there are none, the number of each dictionary. Raises UserError where epochs
+    fall without a bar."""
+    known = sum(bar is not None for bar in bars)
+    if known > len(bars) / 2:
+        notes.append("steps are those of the progress bar before each dictionary")
+        if known < len(bars):
+            notes.append(f"{len(bars) - known} dictionaries without a progress bar before them left out")
+        return bars
+    falls = np.flatnonzero(np.diff(epochs) < 0) if np.isfinite(epochs).all() else np.empty(0, int)
+    for i in falls[:1]:
+        raise UserError(
+            f"{path}: line {train[i + 1].place}: the epoch goes back from {epochs[i]:g} to {epochs[i + 1]:g} and no "
+            "progress bar tells the step; allowed: one run a file, or trainer_state.json"
+        )
+    notes.append("steps are not printed: dictionaries are counted, one an update (logging_steps = 1)")
+    return list(range(1, len(train) + 1))

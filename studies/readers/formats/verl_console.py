@@ -1,0 +1,312 @@
+"""verl's console log: lines `step:12 - critic/score/mean:0.5 - ..`, behind Ray's prefix, colour codes and progress
+bars, among everything else.
+
+The configuration that verl prints before it starts (a Python literal, pretty-printed over many lines that other
+processes write between) is parsed as a
+literal, never evaluated; without one, the overrides of the command line are taken.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+from rftlab.studies.readers.designs.values import at, word
+from rftlab.studies.readers.formats.verl_lines import CODES, STEP, StepLine, value_of
+from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, lines_of, once, opened_text
+
+FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
+"""Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
+_PREFIX = re.compile(r"\s{0,9}(\([^()]{0,200}pid=\d{1,9}[^()]{0,200}\)) ?")
+_REPEATED = re.compile(r"\s{0,9}\[repeated \d{1,9}x across cluster\].*$")
+_RECOGNISED = re.compile(
+    r"step:\d{1,12} - [^\s:/]{1,100}/[^\s:]{1,300}:[-\dn]|'actor_rollout_ref':"
+    r"|actor_rollout_ref\.[\w.]{1,100}=|verl\.trainer\.main_ppo"
+)
+_STEPS = re.compile(r"step:([0-9]{1,12}) - ")
+_VALIDATION = re.compile(r"(Initial|Final) validation metrics: *\{")
+_SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEnaif]+)""")
+_OVERRIDE = re.compile(
+    r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic|reward_model)\.[\w.]{1,100})=([^\s\"'\\]{1,200})"
+)
+_OURS = re.compile(r"(.+-s\d{1,20})-[0-9a-f]{12}")
+_SEEN = re.compile(rf"val-core/.+{TRAINING}/acc/mean@\d+")
+_MAX, _BLOCKS = 1 << 18, 20
+"""Characters of a printed configuration or of validation metrics, and how many of them are looked at."""
+_TRIES = 40
+"""Lines that are taken from the end of a cut configuration."""
+_OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "response_length/")
+
+
+def recognise(head: Head) -> bool:
+    """Whether the start of a file looks like it."""
+    return lines_in(head) > 0
+
+
+def lines_in(head: Head) -> int:
+    """Lines of it that the start of a file holds, and settings of its own."""
+    return sum(1 for _ in _RECOGNISED.finditer(CODES.sub("", head.text)))
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run of a log."""
+    log = _Log(path.stem)
+    log.run.notes += encoding_note(head.encoding)
+    with opened_text(path, head.encoding) as stream:
+        for place, line, whole in lines_of(stream):
+            log.line(place, line, whole)
+    return [log.done()]
+
+
+class _Log:
+    """What has been read of a log so far."""
+
+    def __init__(self, name: str):
+        self.run = RawRun(name, FORMAT, tool="verl")
+        self.block: _Block | None = None
+        self.overrides: dict[str, str] = {}
+        self.initial: dict[str, tuple[float, int, int | None]] = {}
+        """Of the model before training: value, place, and the step that was printed with it."""
+        self.last: int | None = None
+        """The step of the last line of training."""
+        self.unread: list[int] = []
+        """Places of step lines with parts that are no numbers."""
+        self.open: StepLine | None = None
+        """The step line that was read last, while what follows may go on with it."""
+        self.wrapped = self.blocks = 0
+        self.together: list[int] = []
+        """Places of lines in which several step lines stand."""
+        self.doubtful: list[int] = []
+        """Places of step lines after which something stands alone that may be the rest of their last number."""
+
+    def line(self, place: int, line: str, whole: bool) -> None:
+        """Take the next line; most hold nothing for us, so they are left after a search or two."""
+        if self.open is not None:
+            if self.open.goes_on(line):
+                self.wrapped += self.open.pieces == 2
+                return
+            self._close()
+        if self.block is not None:
+            self._continue(self.block, line)
+        if "step:" in line:
+            self._give_up()
+            plain = CODES.sub("", line.rstrip("\r\n"))
+            plain = _PREFIX.sub("", plain, count=1)
+            found = STEP.search(plain)
+            if found:
+                self.open = StepLine(place, int(found[1]), plain, found.end(), len(line.rstrip("\r\n")), whole)
+        elif "validation metrics" in line or (self.last is None and "'actor_rollout_ref'" in line):
+            self._open(place, line)
+        elif self.last is None and "=" in line:
+            self.overrides |= dict(_OVERRIDE.findall(line))
+
+    def _close(self) -> None:
+        """Take the step line that is open, which nothing more goes on with."""
+        if self.open is not None:
+            part, self.open = self.open, None
+            if part.doubtful:
+                self.doubtful.append(part.place)
+                part.text = part.text.rpartition(" - ")[0]
+            self._parted(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
+
+    def _parted(self, place: int, step: int, text: str, whole: bool) -> None:
+        """Take the step lines of a line, of which several stand in one where two processes wrote at once; the last
+        value before another may be cut."""
+        found = [*_STEPS.finditer(text)]
+        steps, starts = [step, *(int(one[1]) for one in found)], [0, *(one.end() for one in found)]
+        self.together += [place] * bool(found)
+        for own, start, end in zip(steps, starts, [one.start() for one in found], strict=False):
+            self._step(place, own, text[start:end].rpartition(" - ")[0], True)
+        self._step(place, steps[-1], text[starts[-1] :], whole)
+
+    def _step(self, place: int, step: int, text: str, whole: bool) -> None:
+        values: dict[str, float] = {}
+        if step > LARGEST_STEP:
+            self.unread.append(place)
+            return
+        parts = text.split(" - ")
+        if not whole and len(parts) > 0:
+            self.run.notes.append(
+                f"line {place} has no end: its last value is left out ({parts[-1].rpartition(':')[0] or 'a part'})"
+            )
+            parts = parts[:-1]
+        for part in parts:
+            name, _, value = part.strip().rpartition(":")
+            found = value_of(value)
+            if not text:
+                continue
+            if found is None or not name or " " in name or ":" in name:
+                self.unread.append(place)
+            else:
+                once(values, f"val/{name}" if name.startswith("test_score/") else name, found)
+        training = any(name.startswith(_OF_TRAINING) for name in values)
+        if not training and self.last is None:
+            self.initial |= {
+                name: (_finer(self.initial.get(name), value), place, step) for name, value in values.items()
+            }
+            return
+        if training:
+            if self.last is None:
+                self._begin(step, 0 if step == 0 or any(name.startswith("timing/") for name in values) else 1)
+            self.last = step
+        # with val/ it is validation after a round
+        untrained = 1 if text.startswith("test_score/") and self.run.first_step == 0 else 0
+        for name, measured in values.items():
+            self.run.add(name, step - untrained, measured, place)
+
+    def _begin(self, step: int, first: int) -> None:
+        """The first line of training tells from where steps are counted, and so which one the model before it has.
+
+        verl 018b0d7 (January 2025) counts from 1 and calls timing/ something else; before, the untrained model and
+        the first round were both step 0.
+        """
+        self.run.first_step = first
+        for name, (value, place, printed) in self.initial.items():
+            if printed is not None or step == first:
+                self.run.add(name, first - 1 if printed is None else printed - (first == 0), value, place)
+            else:
+                self.run.notes.append(
+                    f"line {place}: initial validation of {name} has no step, and the log begins at {step}: left out"
+                )
+        self.initial = {}
+
+    def _open(self, place: int, line: str) -> None:
+        """Something over several lines begins: the configuration, or validation metrics."""
+        plain = CODES.sub("", line)
+        prefix = _PREFIX.match(plain)
+        text = plain[prefix.end() :] if prefix else plain
+        kind = _VALIDATION.search(text)
+        if self.blocks < _BLOCKS and (kind or text.lstrip().startswith("{'")):
+            self.blocks += 1
+            self.block = _Block(kind[1] if kind else "configuration", prefix[1] if prefix else "", place, [])
+            self._continue(self.block, line)
+
+    def _continue(self, block: "_Block", line: str) -> None:
+        """One more line of what began, unless another process wrote it."""
+        plain = CODES.sub("", line)
+        prefix = _PREFIX.match(plain)
+        if (prefix[1] if prefix else "") != block.prefix and (prefix or block.prefix):
+            return
+        own = plain[prefix.end() :] if prefix else plain
+        foreign = _PREFIX.search(own)
+        block.lines.append(own[: foreign.start()] + "\n" if foreign else own)
+        text = "".join(block.lines)
+        if block.kind == "configuration":
+            self._configuration(text)
+        elif "}" in text or len(block.lines) > 200 or len(text) > _MAX:
+            self.block = None
+            self._validated(block, text)
+
+    def _configuration(self, text: str, ended: bool = False) -> None:
+        """Take the configuration once its brackets are closed, or where it has `ended` without."""
+        if not ended and text.count("{") > text.count("}") and len(text) < _MAX:
+            return
+        self.block = None
+        found = _literal(text)
+        if found is None:
+            found = _closed(text)
+            self.run.whole = False
+            said = "is not whole: what can be read of it is taken" if found else "cannot be read"
+            self.run.notes.append(f"the configuration that is printed in it {said}")
+        self.run.config = found or self.run.config
+
+    def _give_up(self) -> None:
+        """A configuration that has no end by the time training begins is read as far as it goes."""
+        if self.block is not None and self.block.kind == "configuration":
+            self._configuration("".join(self.block.lines), ended=True)
+
+    def _validated(self, block: "_Block", text: str) -> None:
+        """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
+        last round."""
+        for name, value in _SCORE.findall(text):
+            found = value_of(value)
+            name = f"val/{name}" if name.startswith("test_score/") else name
+            if found is None:
+                continue
+            if block.kind == "Initial" and self.last is None:
+                before = self.initial.get(name)
+                self.initial[name] = (_finer(before, found), block.place, before[2] if before else None)
+            elif block.kind == "Final" and self.last is not None:
+                self._final(name, self.last, found, block.place)
+
+    def _final(self, name: str, last: int, value: float, place: int) -> None:
+        series = self.run.series.get(name)
+        if series is None or series.steps[-1] != last:
+            self.run.add(name, last, value, place)
+            self.run.unprinted.add((name, last))
+            self.run.notes.append(f"final validation of {name} is taken as after the last step that is there, {last}")
+        elif abs(series.values[-1] - value) <= 0.00051:
+            series.values[-1] = value
+        else:
+            said = (
+                f"final validation of {name}: {value:g}, another evaluation than that of step {last}, "
+                f"{series.values[-1]:g}, which is kept"
+            )
+            self.run.notes.append(said)
+
+    def done(self) -> RawRun:
+        """The run, when the log has ended."""
+        self._close()
+        self._give_up()
+        if self.wrapped:
+            self.run.notes.append(f"{self.wrapped} step lines that go on in the next line, as a terminal breaks them")
+        if self.together:
+            said = "step lines run together: each counts, without the last value before another"
+            self.run.notes.append(f"line {self.together[0]} and {len(self.together) - 1} more: {said}")
+        if self.doubtful:
+            many = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
+            said = "the next line may be the rest of its last value, which is left out"
+            self.run.notes.append(f"line {self.doubtful[0]}{many}: {said}")
+        if self.initial:
+            self._begin(1, 1)
+        if self.run.config is None and self.overrides:
+            self.run.config, self.run.whole = dict(self.overrides), False
+            self.run.notes.append("no whole configuration in the log: the design is that of the command line")
+        self._of_ours()
+        if self.unread:
+            many = f" and {len(self.unread) - 1} more" if len(self.unread) > 1 else ""
+            said = f"parts that are no name:number, or of no step up to {LARGEST_STEP}, left out"
+            self.run.notes.append(f"line {self.unread[0]}{many}: {said}")
+        return self.run
+
+    def _of_ours(self) -> None:
+        """A run that rftlab set up has its cell's name, without the hash, so that seeds repeat each other; validation
+        on training questions keeps the name that it has in runs of ours."""
+        config = self.run.config or {}
+        name = _OURS.fullmatch(word(at(config, "trainer.experiment_name")) or "")
+        if name is None or at(config, "trainer.project_name") != PROJECT:
+            return
+        self.run.name = name[1]
+        self.run.aliases |= {one: "train.train_pass_at_1" for one in self.run.series if _SEEN.fullmatch(one)}
+
+
+class _Block:
+    """Something that is printed over several lines."""
+
+    def __init__(self, kind: str, prefix: str, place: int, lines: list[str]):
+        self.kind, self.prefix, self.place, self.lines = kind, prefix, place, lines
+
+
+def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
+    """Of a value that was printed twice the one with more digits."""
+    return before[0] if before is not None and len(repr(before[0])) > len(repr(value)) else value
+
+
+def _literal(text: str) -> dict | None:
+    """A Python literal that is a dictionary; it is parsed, never evaluated."""
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _closed(text: str) -> dict | None:
+    """The same of one that is cut: lines are taken from its end until what is left can be closed."""
+    lines = text.splitlines()
+    for last in range(len(lines), max(0, len(lines) - _TRIES), -1):
+        part = "\n".join(lines[:last]).rstrip().rstrip(",")
+        found = _literal(part + "}" * max(0, part.count("{") - part.count("}")))
+        if found is not None:
+            return found
+    return None

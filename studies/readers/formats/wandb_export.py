@@ -1,0 +1,142 @@
+"""CSV exports of Weights & Biases: wide, a column a run and metric (`run - metric`, with `__MIN` and `__MAX`), and
+long (run_name, metric, step, value)."""
+
+from pathlib import Path
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
+from rftlab.studies.readers.formats.tables import header_of, rows_of, table_of, values_of
+from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.text import Head, number, step_of
+
+FORMAT = "W&B export"
+_BOUNDS = ("__MIN", "__MAX")
+_X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
+_LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
+MAX_RUNS = 2000
+
+
+def recognise(head: Head) -> bool:
+    """Whether the header is that of either."""
+    names = header_of(head)
+    return (
+        _long(names) is not None
+        or (len(names) > 1 and any(name.endswith(("__MIN", "__MAX")) for name in names))
+        or _wide_names(names)
+    )
+
+
+def _wide_names(names: list[str]) -> bool:
+    return len(names) > 1 and all(map(_parts, names[1:]))
+
+
+def _parts(name: str) -> tuple[str, str] | None:
+    """Run and metric of a column `run - metric`; None of another."""
+    run, _, metric = name.rpartition(" - ")
+    return (run, metric) if run and metric and not metric[0].isspace() and "\n" not in name else None
+
+
+def _long(names: list[str]) -> list[str] | None:
+    """Columns of metric, step and value, then that of the run where there is one; None of another table."""
+    lower = {name.lower(): name for name in names}
+    found = [there[0] for kind in _LONG if (there := [lower[name] for name in sorted(kind) if name in lower])]
+    run = next((lower[name] for name in ("run_name", "run", "run_id", "name") if name in lower), None)
+    return None if len(found) < len(_LONG) else [*found, *([run] if run else [])]
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of an export."""
+    table = table_of(head)
+    long = _long(table.header)
+    return _read_long(table, head, long) if long else _read_wide(table, head)
+
+
+def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
+    """A row a value."""
+    at, told = [table.header.index(name) for name in names[:3]], telling(table.header, names[3] if names[3:] else None)
+    own = [table.header.index(name) for name in told]
+    runs: dict[Key, RawRun] = {}
+    bad: dict[str, int] = {}
+    with rows_of(table, head.encoding) as rows:
+        for place, cells in rows:
+            metric, step, value = (
+                cells[at[0]].strip(),
+                step_of(cells[at[1]], table.comma),
+                number(cells[at[2]], table.comma),
+            )
+            key = tuple([cells[i].strip() for i in own])
+            if not cells[at[2]].strip():
+                continue
+            if step is None or value is None or not metric:
+                bad.setdefault("step" if step is None else "value" if value is None else "metric", place)
+                continue
+            run = runs.get(key) or runs.setdefault(key, RawRun("", FORMAT, one_track=False))
+            run.add(metric, step, value, place)
+    found = told_apart(runs, told, Texts(), table.path)
+    _noted({run.name: run for run in found}, table, bad)
+    return found
+
+
+def _new(runs: dict[str, RawRun], table, name: str) -> RawRun:
+    check(len(runs) < MAX_RUNS, f"{table.path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+    runs[name] = RawRun(name, FORMAT, one_track=False)
+    return runs[name]
+
+
+def _noted(runs: dict[str, RawRun], table, bad: dict[str, int]) -> None:
+    """Every run of a file is told of its repairs."""
+    notes = table.notes + [
+        f"line {place}: {what} is no number of the kind allowed; such rows are left out" for what, place in bad.items()
+    ]
+    for run in runs.values():
+        run.notes += notes
+
+
+def _read_wide(table, head: Head) -> list[RawRun]:
+    """A row a point of the horizontal axis; the first column is that axis."""
+    columns = [
+        (i, *parts)
+        for i, name in enumerate(table.header[1:], start=1)
+        if not name.endswith(_BOUNDS) and (parts := _parts(name))
+    ]
+    check(
+        bool(columns),
+        f"{table.path}: no column is named `run - metric`; allowed: a W&B export, or a plain table of steps "
+        "and metrics",
+    )
+    axis = 0 if table.header[0].lower() in _X else None
+    counted = axis is not None and "global" in table.header[0]  # the trainer's own, which W&B's _step is not
+    steps = {
+        run: i
+        for own in (False, True)  # a run's own global step outranks its _step
+        for i, run, metric in columns
+        if metric in _X and ("global" in metric) == own and (own or not counted)
+    }
+    runs: dict[str, RawRun] = {}
+    wanted = [(i, run, metric) for i, run, metric in columns if metric not in _X]
+    bad: dict[str, int] = {}
+    of: dict[int, tuple[RawRun, str, int]] = {}
+    for i, name, metric in wanted:
+        at = steps.get(name, axis)
+        if at is None:
+            axis_name = table.header[0]
+            raise UserError(
+                f"{table.path}: the axis is {axis_name!r} and there is no column `{name} - _step`; allowed: an "
+                "export over steps, or with _step"
+            )
+        of[i] = runs[name] if name in runs else _new(runs, table, name), metric, at
+    with rows_of(table, head.encoding) as rows:
+        for place, cells in rows:
+            for i, value in values_of(table, cells, list(of)):
+                run, metric, at = of[i]
+                step = step_of(cells[at], table.comma)
+                if step is None or value is None:
+                    bad.setdefault("step" if step is None else metric, place)
+                    continue
+                run.add(metric, step, value, place)
+    if any(table.header[i].endswith("_step") and "global" not in table.header[i] for i in steps.values()):
+        table.notes.append(
+            "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
+        )
+    _noted(runs, table, bad)
+    return list(runs.values())

@@ -1,0 +1,70 @@
+"""Imported runs as tables for the terminal. Texts of logs are printed as they are, never as markup."""
+
+from rich.console import Console
+
+from rftlab.studies.console.table import Column, Table, say
+from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign
+
+TERMS = {
+    "prompts": "prompts a round (B)",
+    "rollouts": "rollouts a prompt (K)",
+    "updates_per_round": "updates a round",
+    "learning_rate": "learning rate",
+    "advantage": "advantage",
+    "loss": "loss",
+    "kl_coefficient": "KL coefficient",
+    "temperature": "temperature",
+    "response_limit": "response limit (tokens)",
+    "model": "model",
+}
+MAX_SHOWN = 12
+"""Kinds of runs whose design and repairs are printed; all are kept."""
+
+
+def show_runs(console: Console, runs: list[ImportedRun]) -> None:
+    """Print what was found, then for each run its design and repairs."""
+    rounds, others = (Column(name, align="right") for name in ("rounds", "others"))
+    table = Table("run", "format", rounds, "test", "train", others, title="runs", align="left", wrap="letters")
+    for run in runs:
+        table.add(run.name, _format(run), run.rounds, *(_metrics(run, one) for one in ("test", "train")), _others(run))
+    console.print(table)
+    alike: dict[tuple[KnownDesign, tuple[str, ...]], list[str]] = {}
+    for run in runs:
+        alike.setdefault((run.design, run.notes), []).append(run.name)
+    for (design, notes), names in list(alike.items())[:MAX_SHOWN]:
+        show_design(console, design, ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
+        for note in notes:
+            say(console, f"  note: {note}", "dim")
+    if len(alike) > MAX_SHOWN:
+        say(console, f"designs and notes of {len(alike) - MAX_SHOWN} more are kept, not printed", "dim")
+
+
+def _format(run: ImportedRun) -> str:
+    return run.format if not run.tool or run.tool in run.format else f"{run.format} ({run.tool})"
+
+
+def _metrics(run: ImportedRun, split: str) -> str:
+    """Metrics of a split, with tasks where there are several."""
+    found = sorted({(piece.metric, piece.task) for piece in run.pieces if piece.split == split})
+    tasks = len({task for _, task in found}) > 1
+    return ", ".join(f"{metric} {task}".strip() if tasks else metric for metric, task in found) or "none"
+
+
+def _others(run: ImportedRun) -> str:
+    return str(len({piece.source for piece in run.pieces if piece.split == ""}))
+
+
+def show_design(console: Console, design: KnownDesign, title: str) -> None:
+    """Print what is known of a design, and what could not be told."""
+    table = Table("", Column("", align="left", wrap="letters"), show_header=False)
+    say(console, f"design of {title}")
+    for name in FACTS:
+        value = getattr(design, name)
+        if value is not None:
+            table.add(TERMS[name], f"{value:g}" if isinstance(value, float) else str(value))
+    if table.rows:
+        console.print(table)
+    for sentence in design.assumed:
+        say(console, f"  taken: {sentence}", "dim")
+    if design.unknown:
+        say(console, f"  could not be told: {', '.join(TERMS[name] for name in design.unknown)}", "dim")

@@ -1,0 +1,214 @@
+"""Steps that go back, repeat or are missing: what a log that was restarted, appended to or logged once an update
+becomes, and what is said of it.
+
+Nothing here knows what a metric means. A repair is a sentence; what cannot be repaired without a guess is a
+UserError that names the place.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers.run import RawRun, Series
+
+WHOLE_RUN = 0.5
+"""An attempt that got farther than this share of what follows it was no aborted start: two runs lie in one file."""
+FEWEST_STEPS = 3
+"""With several values each before they are taken for those of updates."""
+_OF_RUNS = ("seed", "run", "run_id", "trial", "replicate", "repeat")
+"""Columns that number runs."""
+MAX_RESTARTS = 20
+"""Falls of the step beyond which a log is a mixture."""
+
+
+class Points(NamedTuple):
+    """A metric's values in the order of steps, each step once."""
+
+    steps: np.ndarray
+    values: np.ndarray
+    n: np.ndarray | None = None
+    """Values that were averaged; None where each is one that was logged."""
+
+
+class Restart(NamedTuple):
+    """The step fell here."""
+
+    place: int
+    step: int
+    reached: int
+    """The highest step before."""
+    afresh: bool
+    """Whether the log starts again, and does not go on from a checkpoint."""
+
+
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Steps, values and places of a series."""
+
+
+def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]:
+    """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large.
+
+    tests: metrics of evaluations, which no update repeats. Raises UserError where runs are mixed.
+    """
+    notes: list[str] = []
+    lengths = {name: len(series) for name, series in run.series.items()}
+    first = min((place for series in run.series.values() if (place := _first_gap(series))), default=0)
+    finite = {name: _finite(run.series.pop(name)) for name in lengths}
+    dropped = {
+        name: length - len(finite[name][0]) for name, length in lengths.items() if length != len(finite[name][0])
+    }
+    if dropped:
+        notes.append(
+            f"values that are not finite left out: {sum(dropped.values())}, of {_few(sorted(dropped))}; the first in "
+            f"{run.place} {first}"
+        )
+    finite = {name: parts for name, parts in finite.items() if len(parts[0])}
+    if run.one_track and finite:
+        main = max(finite, key=lambda name: len(finite[name][0]))
+        restarts = _restarts(run, *finite[main])
+        notes += [_told(run, restart) for restart in restarts]
+        finite = {name: _without(parts, restarts) for name, parts in finite.items()}
+    points: dict[str, Points] = {}
+    repeated: dict[str, list] = {"updates": [], "repeats": []}
+    for name in list(finite):
+        parts = finite.pop(name)
+        if not run.one_track:
+            parts = _without(parts, _restarts(run, *parts))
+        if len(parts[0]):  # else all of it was logged before a restart
+            points[name] = _once(name, *parts, repeated, name not in tests)
+    return points, notes + _repeats_told(repeated) + _gaps(points)
+
+
+def _first_gap(series: Series) -> int:
+    """The first place of a value that is not finite; 0 where all are."""
+    gaps = np.flatnonzero(~np.isfinite(np.asarray(series.values)))
+    return min((series.places[i] for i in gaps), default=0)
+
+
+def _finite(series: Series) -> Columns:
+    """Steps, values and places of finite values."""
+    steps, values, places = np.asarray(series.steps), np.asarray(series.values), np.asarray(series.places)
+    keep = np.isfinite(values)
+    return (steps, values, places) if keep.all() else (steps[keep], values[keep], places[keep])
+
+
+def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
+    """Where steps fall back to one that was there, in the order of the file; nothing where every step is there
+    once."""
+    if np.all(steps[1:] >= steps[:-1]) or len(np.unique(steps)) == len(steps):
+        return []
+    order = np.argsort(places, kind="stable")
+    steps, places = steps[order], places[order]
+    highest = np.maximum.accumulate(steps)
+    falls = np.flatnonzero(np.diff(steps) < 0) + 1
+    first = int(steps[0])
+    found = []
+    for i in falls:
+        at = f"{run.place} {places[i]}"
+        restart = Restart(int(places[i]), int(steps[i]), int(highest[i - 1]), int(steps[i]) <= first)
+        if len(falls) > MAX_RESTARTS:
+            raise UserError(
+                f"{at}: steps go back {len(falls)} times, as where runs are mixed; allowed: one run, or a "
+                "column of run names (--columns run=...)"
+            )
+        later = int(steps[i:].max())
+        if restart.afresh and restart.reached - first + 1 > WHOLE_RUN * (later - first + 1):
+            raise UserError(
+                f"{at}: steps start again at {restart.step} after {restart.reached}, as where a second run "
+                "begins; allowed: one run a file, "
+                "or a column of run names (--columns run=...)"
+            )
+        found.append(restart)
+    return found
+
+
+def _told(run: RawRun, restart: Restart) -> str:
+    lost = (
+        "what was logged before is left out"
+        if restart.afresh
+        else f"values logged before it of steps from {restart.step} on are left out"
+    )
+    return (
+        f"{run.place} {restart.place}: steps go back from {restart.reached} to {restart.step}, as after a "
+        f"restart; {lost}"
+    )
+
+
+def _without(parts: Columns, restarts: list[Restart]) -> Columns:
+    """What was logged before a restart of steps that came again goes; the step of the restart itself only where it
+    came again."""
+    steps, values, places = parts
+    keep = np.ones(len(steps), dtype=bool)
+    for restart in restarts:
+        later = places >= restart.place
+        again = restart.step in steps[later]
+        keep &= later | (not restart.afresh) & ((steps < restart.step) | (steps == restart.step) & (not again))
+    return parts if keep.all() else (steps[keep], values[keep], places[keep])
+
+
+def _once(
+    name: str, steps: np.ndarray, values: np.ndarray, places: np.ndarray, repeated: dict[str, list], by_update: bool
+) -> Points:
+    """Each step once: the mean where every step has as many values, as where a round has several updates, else the
+    last. by_update: whether the metric may be logged once an update."""
+    if np.all(steps[1:] > steps[:-1]):
+        return Points(steps, values)
+    order = np.lexsort((places, steps))
+    steps, values = steps[order], values[order]
+    found, first, counts = np.unique(steps, return_index=True, return_counts=True)
+    if len(found) == len(steps):
+        return Points(steps, values)
+    last = values[first + counts - 1]
+    if np.array_equal(np.maximum.reduceat(values, first), np.minimum.reduceat(values, first)):
+        return Points(found, last)
+    _check_one_run(name, found, np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first))
+    usual = int(counts[0])
+    if by_update and usual > 1 and len(counts) >= FEWEST_STEPS and np.all(counts[:-1] == usual) and counts[-1] <= usual:
+        repeated["updates"].append((name, usual))
+        return Points(found, np.add.reduceat(values, first) / counts, counts.astype(float))
+    repeated["repeats"].append((name, int(found[counts > 1][0])))
+    return Points(found, last)
+
+
+def _check_one_run(name: str, steps: np.ndarray, differ: np.ndarray) -> None:
+    """Raise UserError where the column that numbers runs has several values at one step (differ)."""
+    if name.rsplit("/", 1)[-1].lower() in _OF_RUNS:
+        raise UserError(
+            f"{name} has several values at step {steps[differ][0]}, as where runs are mixed; allowed: one run a file, "
+            f"or a column of run names (--columns run={name})"
+        )
+
+
+def _repeats_told(repeated: dict[str, list]) -> list[str]:
+    """A line for metrics that are averaged within steps, one for those of which the last value is taken."""
+    notes = []
+    if repeated["updates"]:
+        names, counts = zip(*repeated["updates"], strict=True)
+        said = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+        notes.append(f"{said} values a step, averaged as updates of one round: {_few(names)}")
+    if repeated["repeats"]:
+        names, steps = zip(*repeated["repeats"], strict=True)
+        notes.append(f"steps repeated with other values (first: step {min(steps)}), the last one taken: {_few(names)}")
+    return notes
+
+
+def _gaps(points: dict[str, Points]) -> list[str]:
+    """Steps that the fullest series lacks, where it has one every so many."""
+    if not points:
+        return []
+    steps = max(points.values(), key=lambda part: len(part.steps)).steps
+    apart = np.diff(steps)
+    usual = int(np.median(apart)) if len(apart) else 0
+    holes = np.flatnonzero(apart >= 2 * usual)
+    if not len(holes) or len(holes) > 0.2 * len(apart):
+        return []
+    ends = [(steps[i] + usual, steps[i + 1] - usual) for i in holes[:3]]
+    gaps = [f"{low}" if low == high else f"{low} to {high}" for low, high in ends]
+    return [f"steps missing: {', '.join(gaps)}{f' and {len(holes) - 3} more gaps' if len(holes) > 3 else ''}"]
+
+
+def _few(names) -> str:
+    """Some of many names."""
+    names = list(names)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,216 @@
+"""Text files of others: what they are, how they are encoded, their lines and numbers. Nothing is read without end."""
+
+import io
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import FILE, FOLDER, LINK, kind_of
+
+HEAD = 1 << 18
+"""Bytes by which a file's kind is told."""
+LARGEST = 4 << 30
+"""Bytes of a log that is read line by line."""
+LONGEST = 1 << 20
+"""Characters of a line."""
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+_KINDS = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "compressed (gzip)",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
+    b"BZh": "compressed (bzip2)",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "an image",
+    b"\x80\x02": "a Python pickle, which is never loaded",
+    b"\x80\x04": "a Python pickle, which is never loaded",
+}
+_HTML = re.compile(r"<(!doctype\s{1,9}html|html|head|body)\b", re.IGNORECASE)
+PROGRESS = "global_step/max_steps"
+"""ms-swift's name of the step and how many there will be."""
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+LONGEST_NUMBER = 400
+"""Characters; a longer text is none."""
+_GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
+"""Where decimals follow a comma: thousands, or a number by another hand."""
+LARGEST_STEP = 2 * 10**9
+ALLOWED = (
+    "a console log of verl, TRL, slime, OpenRLHF or prime-rl, a W&B export or offline run, TensorBoard events, "
+    "trainer_state.json, JSON, JSON lines, CSV, Parquet, folders of MLflow, a folder of rftlab train"
+)
+
+
+class Head(NamedTuple):
+    """The start of a file, by which formats recognise it."""
+
+    path: Path
+    raw: bytes
+    text: str
+    """Decoded; "" of what is no text."""
+    lines: list[str]
+    """As `lines_of` parts them, without their ends; the last may be cut, the first only beyond `LONGEST`."""
+    encoding: str
+
+
+def head_of(path: Path) -> Head:
+    """The start of a file. Raises UserError where it is none, or of a kind that holds no log."""
+    check_file(path)
+    with path.open("rb") as file:
+        raw = file.read(HEAD)
+        raw += b"" if b"\n" in raw or b"\r" in raw else file.readline(LONGEST)
+    encoding = encoding_of(raw)
+    text = raw.decode(encoding, "replace") if encoding else ""
+    check(not is_page(text[:4096]), f"{path} is a web page (HTML), not a log; allowed: {ALLOWED}")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    return Head(path, raw, text, lines, encoding)
+
+
+def is_page(text: str) -> bool:
+    """Whether a text begins as a web page, comments aside."""
+    text = text.lstrip()
+    while text.startswith("<!--"):
+        text = text.partition("-->")[2].lstrip()
+    return _HTML.match(text) is not None
+
+
+def check_file(path: Path, allowed: str = ALLOWED) -> None:
+    """Raise UserError unless a user's path is a file of a size that can be read; a link that the user named is
+    followed."""
+    found = kind_of(path)
+    if found == LINK:
+        found = FOLDER if path.is_dir() else FILE if path.is_file() else found
+    check(found is not None, f"{path} does not exist; allowed: {allowed}")
+    check(found == FILE, f"{path} is {found}, not a file; allowed: {allowed}")
+    size = path.stat().st_size
+    check(size > 0, f"{path} is empty; allowed: {allowed}")  # as are files that are a window on the machine
+    check(size <= LARGEST, f"{path} has {size} bytes; allowed: at most {LARGEST}")
+
+
+def encoding_of(raw: bytes) -> str:
+    """The encoding of a text by its start; "" where it is no text."""
+    for mark, name in _MARKS:
+        if raw.startswith(mark):
+            return name
+    for start, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        zeros = raw[start::2].count(0)
+        if len(raw) > 8 and zeros > 0.4 * len(raw) and raw[1 - start :: 2].count(0) < 0.02 * len(raw):
+            return name
+    odd = sum(raw.count(code) for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27))
+    if any(raw.startswith(kind) for kind in _KINDS) or odd > 0.05 * len(raw):
+        return ""
+    try:
+        raw[: -4 if len(raw) >= HEAD else None].decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "utf-8" if error.start > len(raw) - 4 else "latin-1"
+    return "utf-8"
+
+
+def kind_named(raw: bytes) -> str:
+    """What a file is that is no text, in words."""
+    return next((words for start, words in _KINDS.items() if raw.startswith(start)), "binary")
+
+
+@contextmanager
+def opened_text(path: Path, encoding: str, newline: str | None = None) -> Iterator[TextIO]:
+    """A text to be read line by line; what cannot be decoded becomes U+FFFD, which is in no number."""
+    with path.open("rb") as file:
+        yield io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
+
+
+def lines_of(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
+    """Number, text with its end, and whether it is whole, of each line; of one that is too long its first part
+    alone, not whole."""
+    number = 0
+    while line := stream.readline(LONGEST):
+        number += 1
+        line = shown_nulls(line)
+        whole = line.endswith("\n")
+        if not whole and len(line) == LONGEST:
+            while (rest := stream.readline(LONGEST)) and not rest.endswith("\n"):
+                pass
+        yield number, line, whole
+
+
+def shown_nulls(line: str) -> str:
+    """A line with U+FFFD, which is in no number, where zero bytes are: holes of a file that was not written whole."""
+    return line.replace("\0", "\ufffd")
+
+
+def encoding_note(encoding: str) -> list[str]:
+    """What to tell of an encoding that is not UTF-8."""
+    return [f"read as {encoding}, not UTF-8"] if encoding.startswith(("latin", "utf-16", "utf-32")) else []
+
+
+def number(text: str, comma: bool = False) -> float | None:
+    """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where
+    `comma` is the decimal sign; 1.234 is none there, for it may be thousands.
+
+    nan and inf are numbers. Per cent become fractions.
+    """
+    if len(text) > LONGEST_NUMBER and len(text := text.strip()) > LONGEST_NUMBER:
+        return None
+    if comma and _GROUPS.fullmatch(text.strip().strip("\"'")):
+        return None
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return _written(text.strip().strip("\"'").strip(), comma)
+
+
+def _written(text: str, comma: bool) -> float | None:
+    """The same of what Python's own reader does not take."""
+    if text.startswith("np.") and text.endswith(")"):
+        text = text[text.find("(") + 1 : -1].strip("'\"")
+    percent = text.endswith("%")
+    text = text[:-1].strip() if percent else text
+    text = text.replace(",", ".") if comma and text.count(",") == 1 and "." not in text else text
+    if not _NUMBER.fullmatch(text):
+        return _named(text)
+    value = float(text)
+    return value / 100 if percent else value
+
+
+def _named(text: str) -> float | None:
+    """Numbers that are words."""
+    word = text.lower().lstrip("+-")
+    if word == "nan":
+        return math.nan
+    return math.copysign(math.inf, -1 if text.startswith("-") else 1) if word in ("inf", "infinity") else None
+
+
+def once(values: dict[str, float], name: str, value: float) -> None:
+    """Add a value of a record; nan where it has another one of this name, for which of the two is meant cannot be
+    told."""
+    values[name] = value if values.get(name, value) == value else math.nan
+
+
+def finite(value: Any) -> float | None:
+    """A finite number or truth value of a record."""
+    if not isinstance(value, bool | int | float) or abs(value) >= 10**300 or value != value:
+        return None
+    return float(value)
+
+
+def step_in(text: str) -> float:
+    """The step of "31/94", as ms-swift writes it; nan where there is none."""
+    found = text.partition("/")[0].strip()
+    return float(found) if found.isascii() and found.isdigit() and len(found) < 11 else math.nan
+
+
+def step_of(text: str, comma: bool = False) -> int | None:
+    """The step of a cell; None where it is none, as a share in per cent is."""
+    return None if text.rstrip("\"' ").endswith("%") else whole(number(text, comma))
+
+
+def whole(value: float | None) -> int | None:
+    """A step: a number without a fraction, from 0 to `LARGEST_STEP`; None where it is none."""
+    return int(value) if value is not None and 0 <= value <= LARGEST_STEP and value == int(value) else None
