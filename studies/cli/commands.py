@@ -294,20 +294,17 @@ def _overview() -> str:
 def parse(arguments: list[str]):
     """Return the command of a command line. Raises SystemExit after printing the help that is asked for, UserError for
     a name that is no command."""
-    commands, prog = {name: kind for group in GROUPS.values() for name, kind in group.items()}, "rftlab"
-    overview, names = _overview, (*commands, "dev")
-    if arguments[:1] == ["dev"]:
-        arguments, commands, prog, names = arguments[1:], DEV, "rftlab dev", tuple(DEV)
-        overview = "\n".join(["usage: rftlab dev COMMAND [FLAGS]", "", *_lines(DEV)]).__str__
-    name, *rest = arguments or ["--help"]
+    dev = arguments[:1] == ["dev"]
+    commands = DEV if dev else {name: kind for group in GROUPS.values() for name, kind in group.items()}
+    name, *rest = arguments[dev:] or ["--help"]
     if name in ("-h", "--help"):
-        print(overview())
+        print("\n".join(["usage: rftlab dev COMMAND [FLAGS]", "", *_lines(DEV)]) if dev else _overview())
         raise SystemExit(0)
-    check(commands is DEV or name not in MOVED, f"`rftlab {name}` is now `rftlab {MOVED.get(name)}`")
-    check_choice("command", name, names)
+    check(dev or name not in MOVED, f"`rftlab {name}` is now `rftlab {MOVED.get(name)}`")
+    check_choice("command", name, tuple(commands) if dev else (*commands, "dev"))
     if name in ("run", "train"):
         return parse_run(rest) if name == "run" else parse_train(rest)
-    return tyro.cli(commands[name], prog=f"{prog} {name}", args=rest)
+    return tyro.cli(commands[name], prog=f"rftlab {'dev ' if dev else ''}{name}", args=rest)
 
 
 def _check_values(arguments: list[str]) -> None:

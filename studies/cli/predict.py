@@ -152,8 +152,10 @@ class Score(_ForecastingImported):
     pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME, public:SOURCE."""
 
     def __post_init__(self):
+        from rftlab.studies.analysis.source import is_free
+
         super().__post_init__()
-        if not self.what.startswith(("imported:", "public:")):
+        if not is_free(self.what):
             check_choice("what", self.what, (*SCORED, "imported:NAME", "public:SOURCE"))
             self._check_of_imported("--what", base=self.base, questions=self.questions)
 

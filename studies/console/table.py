@@ -4,7 +4,6 @@ What is shown is text, never markup: names come from logs, from models and from 
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -49,12 +48,12 @@ Wrap = Literal["words", "letters", "never"]
 class Column(NamedTuple):
     """A column: its heading, how its values are written, and how its cells stand.
 
-    format: a format specification such as ".3f", or a function from a value to what is shown. None and nan are shown
-    as an empty cell. align, wrap: those of the table where left out.
+    format: a format specification such as ".3f". None and nan are shown as an empty cell. align, wrap: those of the
+    table where left out.
     """
 
     name: str
-    format: str | Callable[[Any], str | Text] = ""
+    format: str = ""
     align: Align | None = None
     wrap: Wrap | None = None
     style: str = ""
@@ -66,7 +65,7 @@ class Column(NamedTuple):
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return Text("")
         if not isinstance(value, str | Text):
-            value = format(value, self.format) if isinstance(self.format, str) else self.format(value)
+            value = format(value, self.format)
         return value if isinstance(value, Text) else Text(value)
 
 

@@ -213,13 +213,13 @@ def side_of(source: RunSource, runs: list[ImportedRun], measure: Measure, root: 
 
 def common_measure(have: dict[str, set[Measure]]) -> Measure:
     """The first of `MEASURES` that all levels have. Raises UserError, naming what each has, where there is none."""
-    found = next((one for one in MEASURES if all(one in own for own in have.values())), None)
-    if found is None:
+    common = next((one for one in MEASURES if all(one in own for own in have.values())), None)
+    if common is None:
         measures = "; ".join(
             f"{name} has {few([' '.join(one) for one in sorted(own)]) or 'none'}" for name, own in have.items()
         )
         raise UserError(f"no measure is common: {measures}; allowed: levels with a Pass@1 or mean reward of one split")
-    return found
+    return common
 
 
 def measures_in(source: RunSource, runs: list[ImportedRun]) -> set[Measure]:
