@@ -16,29 +16,22 @@ from rftlab.studies.theory import (
     regret,
     replay,
     splits,
+    startup,
     variance,
 )
 from rftlab.studies.theory.check import Check
 
-_FOUND = {
-    "Estimator algebra": algebra.CHECKS + objectives.CHECKS,
-    "Variance": variance.CHECKS + splits.CHECKS + replay.CHECKS + effective.CHECKS,
-    "Dynamics": dynamics.CHECKS,
-    "Batched regret": regret.CHECKS,
-    "Parts of published recipes": recipes.CHECKS,
-    "Statistics of the evaluation": evaluation.CHECKS,
+_MODULES = (algebra, objectives, variance, splits, replay, effective, dynamics, startup, regret, recipes, evaluation)
+_BY_ID = {check.id: check for module in _MODULES for check in vars(module).values() if isinstance(check, Check)}
+_IDS = {
+    "Estimator algebra": [f"T{n}" for n in range(1, 10)],
+    "Variance": [f"T{n}" for n in range(10, 19)],
+    "Dynamics": [f"T{n}" for n in range(19, 26)],
+    "Batched regret": [f"T{n}" for n in range(26, 31)],
+    "Parts of published recipes": [f"T{n}" for n in range(31, 36)],
+    "Statistics of the evaluation": [f"S{n}" for n in range(1, 5)],
+    "Derived here": sorted((name for name in _BY_ID if name.startswith("D")), key=lambda name: int(name[1:])),
 }
-
-
-def _is_derived(check: Check) -> bool:
-    return check.id.startswith("D")
-
-
-GROUPS: dict[str, tuple[Check, ...]] = {
-    title: tuple(c for c in checks if not _is_derived(c)) for title, checks in _FOUND.items()
-}
+GROUPS: dict[str, tuple[Check, ...]] = {title: tuple(_BY_ID[name] for name in ids) for title, ids in _IDS.items()}
 """Checks by the title of their group, in the order of the page."""
-GROUPS["Derived here"] = tuple(
-    sorted((c for checks in _FOUND.values() for c in checks if _is_derived(c)), key=lambda c: int(c.id[1:]))
-)
 ALL_CHECKS: tuple[Check, ...] = tuple(check for group in GROUPS.values() for check in group)

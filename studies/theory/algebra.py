@@ -8,7 +8,7 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, sampled
+from rftlab.studies.theory.check import Claims, Mutant, exact, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -34,7 +34,24 @@ FOUR_ARMS = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
 """A softmax over four arms, two of them correct; its greedy arm is wrong."""
 
 
-def unbiased(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T1",
+    statement="The raw reward, RLOO and ReMax are unbiased: their mean gradient is that of the pass rate. For any "
+    "advantage that depends on a response's reward and its group's number of successes alone, the mean gradient is "
+    "W(p) times it.",
+    formula="E[(1/K) Σ A_j s_j] = W ∇p with W = 1; in general W_K(p) = E[a(1, 1+S') − a(0, S')], S' ~ Bin(K−1, p)",
+    latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j A_j s_j\right] = W_K(p)\,\nabla p, \quad W_K(p) = \mathbb{E}[a(1, 1+S') "
+    r"- a(0, S')], \quad S' \sim \operatorname{Bin}(K-1, p)",
+    source="Williams 1992; Kool et al. 2019; Ahmadian et al. 2024 (2402.14740); Li et al. 2023 (2310.10505); the "
+    "master formula is derived here",
+    kind="exact",
+    mutants=(
+        Mutant("RLOO's baseline includes the response itself", r"^W of RLOO"),
+        Mutant("scores without the softmax's normaliser", r"^W of (raw|ReMax|baseline)|^largest"),
+        Mutant("S' counts the response itself", r"^master"),
+    ),
+)
+def unbiased(mutant: int) -> Claims:
     """T1. ReMax's baseline, the greedy response's reward, enters as a baseline set of that mean.
 
     Mutant 2 has the scores e_a in place of e_a - pi.
@@ -47,40 +64,45 @@ def unbiased(mutant: int) -> list[MeasuredValue]:
         "ReMax": (MEAN, constant(greedy), 1),
         "baseline 1": (MEAN, constant(1.0), 1),
     }
-    found, rest = [], 0.0
+    rest = 0.0
     for name, (advantage, baseline, smallest) in cases.items():
         for size in range(smallest, 6):
             factor, across = factor_of(FOUR_ARMS, moments(policy, advantage, size, baseline)[0])
-            found.append(exact(f"W of {name}, K={size}", 1.0, factor))
+            yield exact(f"W of {name}, K={size}", 1.0, factor)
             rest = max(rest, across)
     for advantage in (RLOO, MEAN, zscore(1), zscore(0)):
         size, p = 5, FOUR_ARMS.pass_rate
         right, wrong = (size * column for column in weights(advantage, groups_by_count(size)).T[[0, -1]])
         master = binomial(size - 1, p) @ ((right[:-1] if mutant == 3 else right[1:]) - wrong[:-1])
         factor, across = factor_of(FOUR_ARMS, moments(FOUR_ARMS, advantage, size)[0])
-        found.append(
-            exact(
-                f"master formula, {advantage.baseline}, {advantage.scale}, ddof {advantage.ddof}, K=5", master, factor
-            )
+        yield exact(
+            f"master formula, {advantage.baseline}, {advantage.scale}, ddof {advantage.ddof}, K=5", master, factor
         )
         rest = max(rest, across)
-    return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
+    yield exact("largest part off the direction of grad p", 0.0, rest)
 
 
-def group_mean(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T2",
+    statement="The group mean without std (Dr. GRPO) shrinks the gradient by (K−1)/K and does nothing else: each "
+    "advantage is (K−1)/K of RLOO's. The mean over a batch of N responses shrinks it by 1−1/N.",
+    formula="W = (K−1)/K; batch mean: W = 1 − 1/N",
+    latex=r"W = \frac{K-1}{K}, \qquad W_{\mathrm{batch}} = 1 - \frac{1}{N}",
+    source="Liu et al. 2025 (2503.20783); the factor is derived here",
+    kind="exact",
+    mutants=(Mutant("leaves the response out of its group's mean; the group's mean in place of the batch's"),),
+)
+def group_mean(mutant: int) -> Claims:
     """T2."""
     own, batch = (RLOO, MEAN) if mutant else (MEAN, Advantage("batch_mean"))
-    found = [
-        exact(f"W, K={size}", (size - 1) / size, factor_of(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0])
-        for size in range(2, 6)
-    ]
+    for size in range(2, 6):
+        yield exact(f"W, K={size}", (size - 1) / size, factor_of(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0])
     for size in (2, 5):
         rewards = all_groups(2, size).astype(np.float64)
         gap = np.abs(weights(own, rewards) - (size - 1) / size * weights(RLOO, rewards)).max()
-        found.append(exact(f"largest distance to (K-1)/K of RLOO's advantage, K={size}", 0.0, gap))
+        yield exact(f"largest distance to (K-1)/K of RLOO's advantage, K={size}", 0.0, gap)
     for p, factor in zip((0.2, 0.7), batch_factors(batch, (0.2, 0.7), 2), strict=True):
-        found.append(exact(f"W of the batch mean, N=4, p={p}", 1 - 1 / 4, factor))
-    return found
+        yield exact(f"W of the batch mean, N=4, p={p}", 1 - 1 / 4, factor)
 
 
 def batch_factors(advantage: Advantage, rates: tuple[float, ...], size: int) -> list[float]:
@@ -99,50 +121,67 @@ def batch_factors(advantage: Advantage, rates: tuple[float, ...], size: int) -> 
     return list(total.reshape(len(rates), size).sum(axis=1) / (np.array(rates) * (1 - np.array(rates))))
 
 
-def group_std(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T3",
+    statement="GRPO's division by the group's std reweighs contexts by their pass rate. As K grows the weight becomes "
+    "1/√(pq): GRPO then climbs 2 arcsin √p.",
+    formula="W_K(p) = E[√(S(K−S))]/(K p q), S ~ Bin(K, p), times √((K−1)/K) with ddof 1; K=2: 1, K=3: √2, K=4: √3 − "
+    "(2√3−3) p q; K→∞: 1/√(p q)",
+    latex=r"W_K(p) = \frac{\mathbb{E}\sqrt{S(K-S)}}{K p q}, \quad S \sim \operatorname{Bin}(K, p), \qquad W_K(p) \to "
+    r"\frac{1}{\sqrt{p q}}",
+    source="derived here; K→∞: Davis & Recht 2025 (2510.13651)",
+    kind="exact",
+    mutants=(
+        Mutant("population std where the sample std is meant, and the reverse", r"^W, K=|ddof 1$"),
+        Mutant("K = 128 taken for K → ∞", r"inf|integral"),
+    ),
+)
+def group_std(mutant: int) -> Claims:
     """T3. K <= 5 by enumeration of all groups of a four-arm softmax, more by counts; K -> inf by extrapolation."""
-    found, p, u = [], FOUR_ARMS.pass_rate, FOUR_ARMS.pass_rate * (1 - FOUR_ARMS.pass_rate)
+    p, u = FOUR_ARMS.pass_rate, FOUR_ARMS.pass_rate * (1 - FOUR_ARMS.pass_rate)
     closed = {2: 1.0, 3: np.sqrt(2), 4: np.sqrt(3) - (2 * np.sqrt(3) - 3) * u, 5: float(zscore_factor(5, p, 0))}
     for size, factor in closed.items():
         for ddof in (0, 1):
             measured = factor_of(FOUR_ARMS, moments(FOUR_ARMS, zscore(1 - ddof if mutant == 1 else ddof), size)[0])[0]
-            found.append(exact(f"W, K={size}, ddof {ddof}", factor * np.sqrt((size - ddof) / size), measured))
+            yield exact(f"W, K={size}, ddof {ddof}", factor * np.sqrt((size - ddof) / size), measured)
     for size, p in ((8, 0.05), (8, 0.2), (8, 0.5), (64, 0.05)):
-        found.append(
-            exact(
-                f"W({p}), K={size}, ddof 1",
-                float(zscore_factor(size, p)),
-                float(measured_factor(zscore(0 if mutant == 1 else 1), size, p)),
-            )
+        yield exact(
+            f"W({p}), K={size}, ddof 1",
+            float(zscore_factor(size, p)),
+            float(measured_factor(zscore(0 if mutant == 1 else 1), size, p)),
         )
     nodes, chances = np.polynomial.legendre.leggauss(10)
     nodes = 0.5 + 0.4 * nodes
     limit = measured_factor(zscore(1), 128, nodes) if mutant == 2 else limit_factor(zscore(1), nodes)
-    found += [
-        exact(f"W({p:.3f}), K -> inf", 1 / np.sqrt(p * (1 - p)), float(w), 1e-3)
-        for p, w in zip(nodes[::3], limit[::3], strict=True)
-    ]
-    return [
-        *found,
-        exact(
-            "integral of W from .1 to .9",
-            2 * np.arcsin(np.sqrt(0.9)) - 2 * np.arcsin(np.sqrt(0.1)),
-            float(0.4 * chances @ limit),
-            1e-4,
-        ),
-    ]
+    for p, w in zip(nodes[::3], limit[::3], strict=True):
+        yield exact(f"W({p:.3f}), K -> inf", 1 / np.sqrt(p * (1 - p)), float(w), 1e-3)
+    yield exact(
+        "integral of W from .1 to .9",
+        2 * np.arcsin(np.sqrt(0.9)) - 2 * np.arcsin(np.sqrt(0.1)),
+        float(0.4 * chances @ limit),
+        1e-4,
+    )
 
 
-def std_direction(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T4",
+    statement="With binary rewards and groups of 2 or 3 the std changes no direction: W does not depend on the pass "
+    "rate. The bias towards hard and easy contexts begins at K = 4.",
+    formula="W(.05)/W(.5) = 1 for K ∈ {2, 3}, 1.058 for K = 4, 1.333 for K = 8; K = 1 returns r/(1+10⁻⁶)",
+    latex=r"\frac{W_K(.05)}{W_K(.5)} = 1 \;(K = 2, 3), \quad 1.058 \;(K = 4), \quad 1.333 \;(K = 8)",
+    source="derived here",
+    kind="exact",
+    mutants=(Mutant("no division by the std", r"K=[48]|^advantage"), Mutant("the std of endless groups", r"^W\(")),
+)
+def std_direction(mutant: int) -> Claims:
     """T4."""
     ratio = {2: 1.0, 3: 1.0, **{size: float(zscore_factor(size, 0.05) / zscore_factor(size, 0.5)) for size in (4, 8)}}
-    found = []
     for size, expected in ratio.items():
         advantage, rates = MEAN if mutant == 1 else zscore(1), [0.05, 0.5]
         low, high = limit_factor(advantage, rates) if mutant == 2 else measured_factor(advantage, size, rates)
-        found.append(exact(f"W(.05)/W(.5), K={size}", expected, float(low / high)))
+        yield exact(f"W(.05)/W(.5), K={size}", expected, float(low / high))
     single = weights(MEAN if mutant == 1 else Advantage("group_mean", "group_std"), np.ones((1, 1)))[0, 0]
-    return [*found, exact("advantage of reward 1 at K=1", 1 / (1 + 1e-6), float(single))]
+    yield exact("advantage of reward 1 at K=1", 1 / (1 + 1e-6), float(single))
 
 
 def silent_chance(advantage: Advantage, size: int, p) -> np.ndarray:
@@ -150,23 +189,42 @@ def silent_chance(advantage: Advantage, size: int, p) -> np.ndarray:
     return binomial(size, p) @ (by_count(advantage, size).squares == 0.0)
 
 
-def zero_signal(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T5",
+    statement="A group teaches nothing where its rewards are all equal. With pass rates spread as they are in "
+    "practice that is common, and more rollouts hardly help.",
+    formula="P(no signal) = p^K + q^K; p ~ Beta(a, b): [B(a+K, b) + B(a, b+K)]/B(a, b)",
+    latex=r"P = p^K + q^K, \qquad p \sim \operatorname{Beta}(a, b): \quad P = \frac{B(a+K, b) + B(a, b+K)}{B(a, b)}",
+    source="elementary; the Beta average is derived here",
+    kind="exact",
+    mutants=(Mutant("the raw reward, which has a signal where all responses are right"),),
+)
+def zero_signal(mutant: int) -> Claims:
     """T5. Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
     advantage = RAW if mutant else Advantage("group_mean", "group_std")
-    found = [exact("p=.95, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.95)))]
+    yield exact("p=.95, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.95)))
     for a, b, size in ((0.5, 1.5, 8), (0.2, 0.6, 64)):
         rates, expected = beta_rates(a, b), (beta(a + size, b) + beta(a, b + size)) / beta(a, b)
-        found.append(
-            exact(
-                f"Beta({a}, {b}), K={size}",
-                float(expected),
-                float(rates.chances @ silent_chance(advantage, size, rates.values)),
-            )
+        yield exact(
+            f"Beta({a}, {b}), K={size}",
+            float(expected),
+            float(rates.chances @ silent_chance(advantage, size, rates.values)),
         )
-    return found
 
 
-def batch_std(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T6",
+    statement="Normalising by the batch's std, not the group's, multiplies every context by one constant: a learning "
+    "rate, no change of objective.",
+    formula="group mean over the batch std of rewards: W → ((K−1)/K)/√(p̄ q̄); over that of the centred rewards: std "
+    "→ √((K−1)/K · E[pq])",
+    latex=r"W \to \frac{K-1}{K}\cdot\frac{1}{\sqrt{\bar p\,\bar q}}, \qquad W \to "
+    r"\frac{K-1}{K}\cdot\frac{1}{\sqrt{\frac{K-1}{K}\,\mathbb{E}[pq]}}",
+    source="derived here, for the rules of Liu et al. 2025 (2508.08221) and Hu et al. 2025 (2501.03262)",
+    kind="sampled",
+    mutants=(Mutant("divides by the group's std first"),),
+)
+def batch_std(mutant: int) -> Claims:
     """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of
     advantages (whitened).
 
@@ -181,120 +239,14 @@ def batch_std(mutant: int) -> list[MeasuredValue]:
     }
     expected = {"rewards": np.sqrt(1 / 2 * 1 / 2), "advantages": np.sqrt((size - 1) / size / 6)}
     centred = rewards - rewards.mean(axis=2, keepdims=True)
-    found = []
     for name, sd in expected.items():
         advantage = size * np.array([weights(zscore(1) if mutant else specs[name], batch) for batch in rewards])
         spread = np.sqrt((centred**2).sum(axis=(1, 2)) / (advantage**2).sum(axis=(1, 2)))
-        found.append(sampled(f"batch std of {name}", sd, spread, 1e-3))
+        yield sampled(f"batch std of {name}", sd, spread, 1e-3)
         for low, high in ((0.0, 0.25), (0.4, 0.6)):
             inside = (p >= low) & (p < high)
             gradient = (advantage * (rewards - p)).mean(axis=2, keepdims=True).sum(axis=(1, 2), where=inside)
             measured = gradient / (p * (1 - p)).sum(axis=(1, 2), where=inside)
-            found.append(
-                sampled(f"W over the batch std of {name}, p in [{low}, {high})", (size - 1) / size / sd, measured, 1e-3)
+            yield sampled(
+                f"W over the batch std of {name}, p in [{low}, {high})", (size - 1) / size / sd, measured, 1e-3
             )
-    return found
-
-
-CHECKS = (
-    Check(
-        id="T1",
-        statement="The raw reward, RLOO and ReMax are unbiased: their mean gradient is that of the pass rate. "
-        "For any advantage that depends on a response's reward and its group's number of successes alone, the "
-        "mean gradient is W(p) times it.",
-        formula="E[(1/K) Σ A_j s_j] = W ∇p with W = 1; in general W_K(p) = E[a(1, 1+S') − a(0, S')], S' ~ Bin(K−1, p)",
-        latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j A_j s_j\right] = W_K(p)\,\nabla p, \quad "
-        r"W_K(p) = \mathbb{E}[a(1, 1+S') - a(0, S')], \quad S' \sim \operatorname{Bin}(K-1, p)",
-        source=(
-            "Williams 1992; Kool et al. 2019; Ahmadian et al. 2024 (2402.14740); Li et al. 2023 "
-            "(2310.10505); the master formula is derived here"
-        ),
-        kind="exact",
-        mutants=(
-            Mutant("RLOO's baseline includes the response itself", r"^W of RLOO"),
-            Mutant("scores without the softmax's normaliser", r"^W of (raw|ReMax|baseline)|^largest"),
-            Mutant("S' counts the response itself", r"^master"),
-        ),
-        experiment=unbiased,
-    ),
-    Check(
-        id="T2",
-        statement="The group mean without std (Dr. GRPO) shrinks the gradient by (K−1)/K and does nothing "
-        "else: each advantage is (K−1)/K of RLOO's. "
-        "The mean over a batch of N responses shrinks it by 1−1/N.",
-        formula="W = (K−1)/K; batch mean: W = 1 − 1/N",
-        latex=r"W = \frac{K-1}{K}, \qquad W_{\mathrm{batch}} = 1 - \frac{1}{N}",
-        source="Liu et al. 2025 (2503.20783); the factor is derived here",
-        kind="exact",
-        mutants=(Mutant("leaves the response out of its group's mean; the group's mean in place of the batch's"),),
-        experiment=group_mean,
-    ),
-    Check(
-        id="T3",
-        statement="GRPO's division by the group's std reweighs contexts by their pass rate. "
-        "As K grows the weight becomes 1/√(pq): GRPO then climbs 2 arcsin √p.",
-        formula=(
-            "W_K(p) = E[√(S(K−S))]/(K p q), S ~ Bin(K, p), times √((K−1)/K) with ddof 1; K=2: 1, K=3: √2, "
-            "K=4: √3 − (2√3−3) p q; K→∞: 1/√(p q)"
-        ),
-        latex=(
-            r"W_K(p) = \frac{\mathbb{E}\sqrt{S(K-S)}}{K p q}, \quad S \sim \operatorname{Bin}(K, p), \qquad "
-            r"W_K(p) \to \frac{1}{\sqrt{p q}}"
-        ),
-        source="derived here; K→∞: Davis & Recht 2025 (2510.13651)",
-        kind="exact",
-        mutants=(
-            Mutant("population std where the sample std is meant, and the reverse", r"^W, K=|ddof 1$"),
-            Mutant("K = 128 taken for K → ∞", r"inf|integral"),
-        ),
-        experiment=group_std,
-    ),
-    Check(
-        id="T4",
-        statement="With binary rewards and groups of 2 or 3 the std changes no direction: W does not depend on "
-        "the pass rate. "
-        "The bias towards hard and easy contexts begins at K = 4.",
-        formula="W(.05)/W(.5) = 1 for K ∈ {2, 3}, 1.058 for K = 4, 1.333 for K = 8; K = 1 returns r/(1+10⁻⁶)",
-        latex=r"\frac{W_K(.05)}{W_K(.5)} = 1 \;(K = 2, 3), \quad 1.058 \;(K = 4), \quad 1.333 \;(K = 8)",
-        source="derived here",
-        kind="exact",
-        mutants=(
-            Mutant("no division by the std", r"K=[48]|^advantage"),
-            Mutant("the std of endless groups", r"^W\("),
-        ),
-        experiment=std_direction,
-    ),
-    Check(
-        id="T5",
-        statement="A group teaches nothing where its rewards are all equal. "
-        "With pass rates spread as they are in practice that is common, and more rollouts hardly help.",
-        formula="P(no signal) = p^K + q^K; p ~ Beta(a, b): [B(a+K, b) + B(a, b+K)]/B(a, b)",
-        latex=(
-            r"P = p^K + q^K, \qquad p \sim \operatorname{Beta}(a, b): \quad P = \frac{B(a+K, b) + B(a, "
-            r"b+K)}{B(a, b)}"
-        ),
-        source="elementary; the Beta average is derived here",
-        kind="exact",
-        mutants=(Mutant("the raw reward, which has a signal where all responses are right"),),
-        experiment=zero_signal,
-    ),
-    Check(
-        id="T6",
-        statement=(
-            "Normalising by the batch's std, not the group's, multiplies every context by one constant: "
-            "a learning rate, no change of objective."
-        ),
-        formula=(
-            "group mean over the batch std of rewards: W → ((K−1)/K)/√(p̄ q̄); over that of the centred "
-            "rewards: std → √((K−1)/K · E[pq])"
-        ),
-        latex=(
-            r"W \to \frac{K-1}{K}\cdot\frac{1}{\sqrt{\bar p\,\bar q}}, \qquad W \to "
-            r"\frac{K-1}{K}\cdot\frac{1}{\sqrt{\frac{K-1}{K}\,\mathbb{E}[pq]}}"
-        ),
-        source="derived here, for the rules of Liu et al. 2025 (2508.08221) and Hu et al. 2025 (2501.03262)",
-        kind="sampled",
-        mutants=(Mutant("divides by the group's std first"),),
-        experiment=batch_std,
-    ),
-)

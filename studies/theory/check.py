@@ -7,7 +7,7 @@ nothing.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -40,6 +40,9 @@ class MeasuredValue(NamedTuple):
     verdict: str
     is_bound: bool = False
     """The theory only says that the number is above `expected`."""
+
+
+Claims = Iterator[MeasuredValue]
 
 
 def exact(name: str, expected: float, measured: float, tolerance: float = EXACT_ERROR) -> MeasuredValue:
@@ -126,6 +129,11 @@ class Check:
     tier: Tier = "fast"
     corrects: str = ""
     """What the literature says otherwise, with the numbers; empty where it does not."""
+
+
+def theory_check(check_id: str, **declaration) -> Callable[[Callable[[int], Claims]], Check]:
+    """Declare the decorated experiment, which yields its claims; the keywords are the other fields of `Check`."""
+    return lambda experiment: Check(check_id, experiment=lambda mutant: list(experiment(mutant)), **declaration)
 
 
 def verdict_of(comparisons: list[MeasuredValue]) -> str:

@@ -11,20 +11,13 @@ from math import sqrt
 import numpy as np
 
 from rftlab.shared.design import Design
-from rftlab.shared.effective_batch import (
-    Costs,
-    NoiseRatios,
-    baseline_noise,
-    best_rollouts,
-    best_split,
-    effective_batch,
-)
+from rftlab.shared.effective_batch import Costs, NoiseRatios, baseline_noise, best_rollouts, best_split, effective_batch
 from rftlab.sim.config import Linear, Optimizer, OptimizerKind, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.run import simulate
 from rftlab.sim.world import World
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, estimated, exact, positive, sampled
+from rftlab.studies.theory.check import Claims, Mutant, estimated, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import RAW as RAW_LEARNER
 from rftlab.studies.theory.models import MEAN, RAW, RLOO, PassRates, all_groups, beta_rates, binomial, by_count, weights
 from rftlab.studies.theory.replay import replayed
@@ -51,16 +44,25 @@ def enumerated_noise(batch_size: int, size: int) -> float:
     return float(second - mean**2)
 
 
-def noise_of_a_round(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D31",
+    statement="The noise of a round's gradient is that of B_eff responses to as many prompts that are all alike. "
+    "Responses average away the noise within a prompt, and never that between prompts.",
+    formula="tr Cov = within/B_eff, B_eff = B/(r + 1/K), r = between/within (raw reward)",
+    latex=r"\operatorname{tr}\operatorname{Cov} = \frac{\sigma_w^2}{B_{\mathrm{eff}}}, \qquad B_{\mathrm{eff}} = "
+    r"\frac{B}{r + 1/K}, \qquad r = \frac{\sigma_b^2}{\sigma_w^2}",
+    source="random effects; the gradient noise scale of McCandlish et al. 2018 (1812.06162)",
+    kind="exact",
+    mutants=(Mutant("r left out: responses are counted"),),
+)
+def noise_of_a_round(mutant: int) -> Claims:
     """D31. r and the noise within come from K = 1 and 2, all else from enumeration. The mutant counts responses."""
     one, two = enumerated_noise(1, 1), enumerated_noise(1, 2)
     within, between = 2 * (one - two), 2 * two - one
     ratio = 0.0 if mutant else between / within
     cases = ((1, 3), (1, 8), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2))
-    return [
-        exact(f"variance, B={b}, K={k}", within / effective_batch(b, k, ratio), enumerated_noise(b, k))
-        for b, k in cases
-    ]
+    for b, k in cases:
+        yield exact(f"variance, B={b}, K={k}", within / effective_batch(b, k, ratio), enumerated_noise(b, k))
 
 
 def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False) -> float:
@@ -77,9 +79,21 @@ def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False)
     return trained * noise / (signal / rates.mean(lambda p, q: p * q)) ** 2
 
 
-def price_of_a_baseline(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D32",
+    statement="In score directions that no reward depends on, a baseline multiplies the noise within prompts by what "
+    "a perfect one gains and by the price of estimating it from n rewards. Support rollouts and replayed rewards "
+    "lower the price and count as no response.",
+    formula="B_eff = B/(r + f/K), f = φ n/(n−1), φ = E[pq]/E[p]; n = K + support rollouts, or the window",
+    latex=r"B_{\mathrm{eff}} = \frac{B}{r + f/K}, \qquad f = \varphi\,\frac{n}{n-1}, \qquad \varphi = "
+    r"\frac{\mathbb{E}[pq]}{\mathbb{E}[p]}",
+    source="derived here",
+    kind="exact",
+    mutants=(Mutant("no price: f = φ"),),
+)
+def price_of_a_baseline(mutant: int) -> Claims:
     """D32. The mutant forgets the price."""
-    found, gain = [], RATES.mean(lambda p, q: p * q) / RATES.mean(lambda p, q: p)
+    gain = RATES.mean(lambda p, q: p * q) / RATES.mean(lambda p, q: p)
     for name, trained, others, replay in (
         ("K=2", 2, 0, False),
         ("K=8", 8, 0, False),
@@ -90,12 +104,11 @@ def price_of_a_baseline(mutant: int) -> list[MeasuredValue]:
     ):
         expected = gain if mutant else baseline_noise(trained + others, gain)
         measured = set_noise(RATES, trained, others, replay) / RATES.mean(lambda p, q: p)
-        found.append(exact(f"f, {name}", expected, measured))
+        yield exact(f"f, {name}", expected, measured)
     for size in (2, 4, 16):
         square = RATES.chances @ (binomial(size, RATES.values) @ by_count(RLOO, size).squares)
         expected = gain if mutant else baseline_noise(size, gain)
-        found.append(exact(f"f, leave-one-out, K={size}", expected, size * square / RATES.mean(lambda p, q: p)))
-    return found
+        yield exact(f"f, leave-one-out, K={size}", expected, size * square / RATES.mean(lambda p, q: p))
 
 
 def searched(rates: PassRates, style: float, costs: Costs, baseline: bool, most: int = 400) -> tuple[int, float]:
@@ -110,9 +123,23 @@ def searched(rates: PassRates, style: float, costs: Costs, baseline: bool, most:
     return int(few[noise.argmin()]), float(noise.min())
 
 
-def spending(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D33",
+    statement="The best number of responses to a prompt follows from r and from what a prompt costs in responses, "
+    "whatever the budget. With a baseline from the group it is 2 or more even where prompts are free.",
+    formula="raw: K* = √(c_p/(c_r r)); with a baseline: K* = 1 + √((c_p/c_r + 1) φ/r)",
+    latex=r"K^* = \sqrt{\frac{c_p}{c_r r}}, \qquad K^*_{\text{baseline}} = 1 + \sqrt{\left(\frac{c_p}{c_r} + "
+    r"1\right)\frac{\varphi}{r}}",
+    source="two-stage sampling (Cochran 1977); with a baseline derived here",
+    kind="exact",
+    mutants=(
+        Mutant("1/r in place of r", r"leave-one-out|prompt = (4|12)"),
+        Mutant("the best K without a baseline and with one exchanged", r"raw, prompt = 0"),
+    ),
+)
+def spending(mutant: int) -> Claims:
     """D33. Mutant 1 takes the noise between prompts for what responses average away."""
-    found, rates = [], beta_rates(1, 3)
+    rates = beta_rates(1, 3)
     between = rates.mean(lambda p, q: (p * q) ** 2) - rates.mean(lambda p, q: p * q) ** 2
     for style in (0.5, 2.0):
         raw, centred = style * rates.mean(lambda p, q: p), style * rates.mean(lambda p, q: p * q)
@@ -124,10 +151,9 @@ def spending(mutant: int) -> list[MeasuredValue]:
                 ideal, split = best_rollouts(noise, costs, used), best_split(noise, costs, budget, used)
                 best, least = searched(rates, style, costs, baseline)
                 case = f"{'leave-one-out' if baseline else 'raw'}, prompt = {dear:g} rollouts, ν²={style:g}"
-                found.append(exact(f"K, {case}", split.rollouts, best))
-                found.append(exact(f"noise for the money, {case}", raw / split.effective * budget, least, 1e-6))
-                found.append(exact(f"K* rounds to K, {case}", 1.0, float(abs(ideal - best) < 1)))
-    return found
+                yield exact(f"K, {case}", split.rollouts, best)
+                yield exact(f"noise for the money, {case}", raw / split.effective * budget, least, 1e-6)
+                yield exact(f"K* rounds to K, {case}", 1.0, float(abs(ideal - best) < 1))
 
 
 def drift(
@@ -153,25 +179,42 @@ def drift_per_round(ratio: float, batch: float, parts: int = 1, epochs: int = 1)
     return epochs * parts * ratio / sqrt(ratio**2 + parts / batch)
 
 
-def drift_in_noise(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D34",
+    statement="In noise Adam moves along the signal in proportion to the root of B_eff. Where the signal is above the "
+    "noise it moves by the rate, and more responses buy nothing; SGD moves alike with any batch.",
+    formula="drift/lr = s/√(s² + 1/B_eff), s = |G|/noise of a response, each of a coordinate",
+    latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{s}{\sqrt{s^2 + 1/B_{\mathrm{eff}}}}",
+    source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
+    kind="sampled",
+    mutants=(Mutant("SGD in place of Adam"),),
+)
+def drift_in_noise(mutant: int) -> Claims:
     """D34. Signal over noise of a response is .01; the mutant is SGD."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
-    found = []
     for ratio, batch in ((0.01, 256), (0.01, 1024), (1.0, 16)):
         name = f"drift, |G|/noise = {ratio:g}, B_eff = {batch}"
-        found.append(sampled(name, drift_per_round(ratio, batch), drift(kind, ratio, batch), slack=0.02))
+        yield sampled(name, drift_per_round(ratio, batch), drift(kind, ratio, batch), slack=0.02)
     low, high = (drift(kind, 0.01, batch).mean() for batch in (256, 1024))
-    return [*found, exact("twice as far with four times B_eff", 2.0, high / low, 0.05)]
+    yield exact("twice as far with four times B_eff", 2.0, high / low, 0.05)
 
 
-def drift_over_updates(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D35",
+    statement="Several updates a round move further: m mini-batches √m times as far in noise, E epochs over the same "
+    "responses E times, while steps are small enough for gradients to stay what they were.",
+    formula="drift/lr = E m s/√(s² + m/B_eff)",
+    latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{E\,m\,s}{\sqrt{s^2 + m/B_{\mathrm{eff}}}}",
+    source="derived here for Adam",
+    kind="sampled",
+    mutants=(Mutant("rounds are counted"),),
+)
+def drift_over_updates(mutant: int) -> Claims:
     """D35. The mutant counts rounds."""
-    found = []
     for parts, epochs in ((4, 1), (1, 4), (4, 2)):
         expected = drift_per_round(0.01, 1024) if mutant else drift_per_round(0.01, 1024, parts, epochs)
         measured = drift("adam", 0.01, 1024, parts, epochs, rounds=600)
-        found.append(sampled(f"drift a round, {parts} mini-batches, {epochs} epochs", expected, measured, slack=0.02))
-    return found
+        yield sampled(f"drift a round, {parts} mini-batches, {epochs} epochs", expected, measured, slack=0.02)
 
 
 WORLD = Linear(
@@ -195,120 +238,50 @@ def ends(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 1
     return np.array([simulate(run, world).curve.test_pass_at_1[-1] for run in runs])
 
 
-def equal_tau(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D36",
+    statement="In the simulator runs of B = 16, 64 and 256 meet where t √B_eff is equal, as long as steps are short. "
+    "With steps four times as long the small batch stays behind: its noise moves the weights further.",
+    formula="Pass@1 = P(τ), τ = t √(B_eff/B_ref)",
+    latex=r"\mathrm{Pass@1} = P(\tau), \qquad \tau = t\,\sqrt{B_{\mathrm{eff}}/B_{\mathrm{ref}}}",
+    source="derived here",
+    kind="sampled",
+    mutants=(Mutant("equal rollouts in place of equal τ, all with short steps"),),
+)
+def equal_tau(mutant: int) -> Claims:
     """D36. The mutant compares at equal rollouts, and keeps to short steps throughout."""
-    world, found = build(WORLD), []
+    world = build(WORLD)
     large = ends(world, 256, 200, 0.005)
     for batch_size in (64, 16):
         rounds = 200 * 256 // batch_size if mutant else round(200 * sqrt(256 / batch_size))
         small = ends(world, batch_size, rounds, 0.005)
         error = sqrt((small.var(ddof=1) + large.var(ddof=1)) / small.size)
         name = f"Pass@1 of B = {batch_size} against B = 256 at equal τ"
-        found.append(estimated(name, float(large.mean()), float(small.mean()), error, slack=0.01))
+        yield estimated(name, float(large.mean()), float(small.mean()), error, slack=0.01)
     far, near = (large, small) if mutant else (ends(world, 256, 200, 0.02), ends(world, 16, 800, 0.02))
     error = sqrt((far.var(ddof=1) + near.var(ddof=1)) / far.size)
-    found.append(positive("steps four times as long: B = 256 less B = 16", float(far.mean() - near.mean()), error))
-    return found
+    yield positive("steps four times as long: B = 256 less B = 16", float(far.mean() - near.mean()), error)
 
 
-def equal_distance(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D37",
+    statement="In the simulator runs of several learning rates meet where rate x rounds is equal, as long as steps "
+    "are short. Steps that are too long stay behind.",
+    formula="Pass@1 = P(η τ), η the learning rate",
+    latex=r"\mathrm{Pass@1} = P(\eta\,\tau)",
+    source="derived here",
+    kind="sampled",
+    mutants=(Mutant("equal rounds in place of equal rate x rounds"),),
+)
+def equal_distance(mutant: int) -> Claims:
     """D37. The mutant compares at equal rounds, and has no steps that are too long."""
-    world, found = build(WORLD), []
+    world = build(WORLD)
     middle = ends(world, 64, 400, 0.005)
     for times in (0.5, 2.0):
         other = ends(world, 64, 400 if mutant else round(400 / times), 0.005 * times)
         error = sqrt((other.var(ddof=1) + middle.var(ddof=1)) / other.size)
         name = f"Pass@1 at {times:g} of the learning rate, at equal rate x rounds"
-        found.append(estimated(name, float(middle.mean()), float(other.mean()), error, slack=0.01))
+        yield estimated(name, float(middle.mean()), float(other.mean()), error, slack=0.01)
     far = other if mutant else ends(world, 64, 50, 0.04)
     error = sqrt((far.var(ddof=1) + middle.var(ddof=1)) / far.size)
-    found.append(positive("what steps eight times as long lose", float(middle.mean() - far.mean()), error))
-    return found
-
-
-CHECKS = (
-    Check(
-        id="D31",
-        statement="The noise of a round's gradient is that of B_eff responses to as many prompts that are all alike. "
-        "Responses average away the noise within a prompt, and never that between prompts.",
-        formula="tr Cov = within/B_eff, B_eff = B/(r + 1/K), r = between/within (raw reward)",
-        latex=r"\operatorname{tr}\operatorname{Cov} = \frac{\sigma_w^2}{B_{\mathrm{eff}}}, \qquad "
-        r"B_{\mathrm{eff}} = \frac{B}{r + 1/K}, \qquad r = \frac{\sigma_b^2}{\sigma_w^2}",
-        source="random effects; the gradient noise scale of McCandlish et al. 2018 (1812.06162)",
-        kind="exact",
-        mutants=(Mutant("r left out: responses are counted"),),
-        experiment=noise_of_a_round,
-    ),
-    Check(
-        id="D32",
-        statement="In score directions that no reward depends on, a baseline multiplies the noise within prompts by "
-        "what a perfect one gains and by the price of estimating it from n rewards. Support rollouts and replayed "
-        "rewards lower the price and count as no response.",
-        formula="B_eff = B/(r + f/K), f = φ n/(n−1), φ = E[pq]/E[p]; n = K + support rollouts, or the window",
-        latex=r"B_{\mathrm{eff}} = \frac{B}{r + f/K}, \qquad f = \varphi\,\frac{n}{n-1}, \qquad "
-        r"\varphi = \frac{\mathbb{E}[pq]}{\mathbb{E}[p]}",
-        source="derived here",
-        kind="exact",
-        mutants=(Mutant("no price: f = φ"),),
-        experiment=price_of_a_baseline,
-    ),
-    Check(
-        id="D33",
-        statement="The best number of responses to a prompt follows from r and from what a prompt costs in "
-        "responses, whatever the budget. With a baseline from the group it is 2 or more even where prompts are free.",
-        formula="raw: K* = √(c_p/(c_r r)); with a baseline: K* = 1 + √((c_p/c_r + 1) φ/r)",
-        latex=r"K^* = \sqrt{\frac{c_p}{c_r r}}, \qquad "
-        r"K^*_{\text{baseline}} = 1 + \sqrt{\left(\frac{c_p}{c_r} + 1\right)\frac{\varphi}{r}}",
-        source="two-stage sampling (Cochran 1977); with a baseline derived here",
-        kind="exact",
-        mutants=(
-            Mutant("1/r in place of r", r"leave-one-out|prompt = (4|12)"),
-            Mutant("the best K without a baseline and with one exchanged", r"raw, prompt = 0"),
-        ),
-        experiment=spending,
-    ),
-    Check(
-        id="D34",
-        statement="In noise Adam moves along the signal in proportion to the root of B_eff. Where the signal is "
-        "above the noise it moves by the rate, and more responses buy nothing; SGD moves alike with any batch.",
-        formula="drift/lr = s/√(s² + 1/B_eff), s = |G|/noise of a response, each of a coordinate",
-        latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{s}{\sqrt{s^2 + 1/B_{\mathrm{eff}}}}",
-        source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
-        kind="sampled",
-        mutants=(Mutant("SGD in place of Adam"),),
-        experiment=drift_in_noise,
-    ),
-    Check(
-        id="D35",
-        statement="Several updates a round move further: m mini-batches √m times as far in noise, E epochs over the "
-        "same responses E times, while steps are small enough for gradients to stay what they were.",
-        formula="drift/lr = E m s/√(s² + m/B_eff)",
-        latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{E\,m\,s}{\sqrt{s^2 + m/B_{\mathrm{eff}}}}",
-        source="derived here for Adam",
-        kind="sampled",
-        mutants=(Mutant("rounds are counted"),),
-        experiment=drift_over_updates,
-    ),
-    Check(
-        id="D36",
-        statement="In the simulator runs of B = 16, 64 and 256 meet where t √B_eff is equal, as long as steps are "
-        "short. With steps four times as long the small batch stays behind: its noise moves the weights further.",
-        formula="Pass@1 = P(τ), τ = t √(B_eff/B_ref)",
-        latex=r"\mathrm{Pass@1} = P(\tau), \qquad \tau = t\,\sqrt{B_{\mathrm{eff}}/B_{\mathrm{ref}}}",
-        source="derived here",
-        kind="sampled",
-        mutants=(Mutant("equal rollouts in place of equal τ, all with short steps"),),
-        experiment=equal_tau,
-    ),
-    Check(
-        id="D37",
-        statement="In the simulator runs of several learning rates meet where rate x rounds is equal, as long as "
-        "steps are short. Steps that are too long stay behind.",
-        formula="Pass@1 = P(η τ), η the learning rate",
-        latex=r"\mathrm{Pass@1} = P(\eta\,\tau)",
-        source="derived here",
-        kind="sampled",
-        mutants=(Mutant("equal rounds in place of equal rate x rounds"),),
-        experiment=equal_distance,
-    ),
-)
+    yield positive("what steps eight times as long lose", float(middle.mean() - far.mean()), error)

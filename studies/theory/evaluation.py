@@ -8,7 +8,7 @@ from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.world import Contexts
 from rftlab.studies.data.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, estimated, exact, positive, sampled
+from rftlab.studies.theory.check import Claims, MeasuredValue, Mutant, estimated, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import RAW, Learners, two_arms
 
 
@@ -35,7 +35,21 @@ def spread(name: str, expected: float, values: np.ndarray) -> MeasuredValue:
     return estimated(name, expected, float(deviation), float(deviation * np.sqrt((fourth - 1) / (4 * values.size))))
 
 
-def pass_at_1_error(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "S1",
+    statement="One sampled Pass@1 on n questions has a standard error of √(pq/n): .0138 for 1319 questions at .5, and "
+    ".0195 for a difference of two, so .02 is one sigma. On a fixed set it is smaller, by as much as the questions "
+    "differ.",
+    formula="SE = √(pq/n) on new questions; SE² = Σ pᵢqᵢ/n² on a fixed set",
+    latex=r"SE = \sqrt{\frac{pq}{n}}, \quad SE^2_{fixed} = \frac{1}{n^2} \sum_i p_i q_i",
+    source="textbook",
+    kind="sampled",
+    mutants=(
+        Mutant("the fixed set taken for questions of equal pass rate", r"fixed"),
+        Mutant("the questions of a set taken for new ones, and the reverse", r"^mean|^new"),
+    ),
+)
+def pass_at_1_error(mutant: int) -> Claims:
     """S1. The simulator's sampled Pass@1, on new questions each time and on one fixed set; rates Beta(.5, .5), so
     mean .5."""
     n, sets = 24, 5600
@@ -47,12 +61,10 @@ def pass_at_1_error(mutant: int) -> list[MeasuredValue]:
     other = evaluations(rates, sets, first=sets)
     error = fixed_set_error(alike if mutant == 1 else rates)
     new = np.tile(rates, sets) if exchanged else rng.beta(0.5, 0.5, n * sets)
-    return [
-        sampled("mean of sampled Pass@1 is the exact one", 0.5 if exchanged else float(rates.mean()), fixed),
-        spread("new questions each time", float(sampling_error(0.5, n)), new_questions(new, n)),
-        spread("fixed questions", error, fixed),
-        spread("difference of two, fixed questions", error * np.sqrt(2), fixed - other),
-    ]
+    yield sampled("mean of sampled Pass@1 is the exact one", 0.5 if exchanged else float(rates.mean()), fixed)
+    yield spread("new questions each time", float(sampling_error(0.5, n)), new_questions(new, n))
+    yield spread("fixed questions", error, fixed)
+    yield spread("difference of two, fixed questions", error * np.sqrt(2), fixed - other)
 
 
 def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:
@@ -60,29 +72,35 @@ def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:
     return 1 - (1 - correct / n) ** k
 
 
-def unbiased_pass_at_k(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "S2",
+    statement="Pass@k from n ≥ k responses has an unbiased estimator; putting the measured pass rate into 1 - (1-p)^k "
+    "is biased down (n = 8, k = 4, p = .1: .2928 against .3439).",
+    formula="pass@k = E[1 - C(n-c, k)/C(n, k)], c ~ Bin(n, p)",
+    latex=r"1-(1-p)^k = \mathbb{E}\left[1 - \frac{\binom{n-c}{k}}{\binom{n}{k}}\right]",
+    source="Chen et al. 2021 (2107.03374)",
+    kind="exact",
+    mutants=(
+        Mutant("the plug-in 1 - (1-c/n)^k", r"^n = "),
+        Mutant("the plug-in of Laplace's estimate (c+1)/(n+2)", r"^bias"),
+    ),
+)
+def unbiased_pass_at_k(mutant: int) -> Claims:
     """S2. Expectation over the counts of n responses, and rewards of the simulator."""
-    estimate, found = plug_in if mutant == 1 else pass_at_k, []
+    estimate = plug_in if mutant == 1 else pass_at_k
     for n, k, p in ((8, 4, 0.1), (8, 8, 0.1), (16, 4, 0.5), (64, 16, 0.01)):
         counts = np.arange(n + 1)
-        found.append(
-            exact(
-                f"n = {n}, k = {k}, p = {p}", 1 - (1 - p) ** k, float(binom.pmf(counts, n, p) @ estimate(n, counts, k))
-            )
+        yield exact(
+            f"n = {n}, k = {k}, p = {p}", 1 - (1 - p) ** k, float(binom.pmf(counts, n, p) @ estimate(n, counts, k))
         )
     learners = Learners(*two_arms(0.1, 15000), RAW, 8, rate=0.0)
     learners.advance(1)
-    found.append(
-        sampled(
-            "n = 8, k = 4, p = 0.1, simulated", 1 - 0.9**4, estimate(8, learners.rewards().sum(axis=1).astype(int), 4)
-        )
+    yield sampled(
+        "n = 8, k = 4, p = 0.1, simulated", 1 - 0.9**4, estimate(8, learners.rewards().sum(axis=1).astype(int), 4)
     )
     counts = np.arange(9)
     biased = plug_in(10, counts + 1, 4) if mutant == 2 else plug_in(8, counts, 4)
-    return [
-        *found,
-        positive("bias of the plug-in, downwards", 1 - 0.9**4 - float(binom.pmf(counts, 8, 0.1) @ biased)),
-    ]
+    yield positive("bias of the plug-in, downwards", 1 - 0.9**4 - float(binom.pmf(counts, 8, 0.1) @ biased))
 
 
 def found_by_t_test(seeds: int, effect: float, paired: bool, runs: int = 8000) -> np.ndarray:
@@ -106,23 +124,37 @@ def normal_power(seeds: int, effect: float, paired: bool) -> float:
     return float(stats.norm.cdf(effect * np.sqrt(seeds if paired else seeds / 2) - stats.norm.ppf(0.975)))
 
 
-def seeds_for_power(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "S3",
+    statement="Seeds per arm that resolve a difference of .02 with 80% power at 5%: 6, 10, 17, 26 for a standard "
+    "deviation of .01, .015, .02, .025 over seeds. With common random numbers the standard deviation of the "
+    "difference counts: 10 pairs at σ_d = .02.",
+    formula="power of a t test of n seeds: noncentral t with shift (δ/σ)√(n/2), or (δ/σ_d)√n paired; n ≈ 2 · 7.85 "
+    "σ²/δ², or 7.85 σ_d²/δ²",
+    latex=r"n \approx \frac{2 \cdot 7.85\,\sigma^2}{\delta^2}, \quad n_{paired} \approx "
+    r"\frac{7.85\,\sigma_d^2}{\delta^2}",
+    source="textbook",
+    kind="sampled",
+    mutants=(
+        Mutant("the normal approximation in place of the t test", r": seeds$|0.01: |0.015: |σ = 0.02: |paired"),
+        Mutant("a paired test taken for an unpaired one, and the reverse", r"power"),
+    ),
+    corrects="The usual n = 7.84 σ_d²/δ² is the normal approximation and one to three seeds short: 8 for σ_d = δ "
+    "where the t test needs 10; unpaired it says 4, 9, 16, 25.",
+)
+def seeds_for_power(mutant: int) -> Claims:
     """S3. Seeds asked for, and power found by t tests on normal samples with so many seeds and with one fewer."""
     cases = ((0.01, False, 6), (0.015, False, 10), (0.02, False, 17), (0.025, False, 26), (0.02, True, 10))
     ask, chance = (normal_seeds, normal_power) if mutant == 1 else (seeds_needed, power)
-    found = []
     for sigma, paired, seeds in cases:
         name = f"paired, σ_d = {sigma}" if paired else f"σ = {sigma}"
-        found.append(exact(f"{name}: seeds", seeds, ask(sigma, 0.02, paired)))
+        yield exact(f"{name}: seeds", seeds, ask(sigma, 0.02, paired))
         for count in (seeds - 1, seeds):
-            found.append(
-                sampled(
-                    f"{name}: power of {count} seeds",
-                    chance(count, 0.02 / sigma, paired != (mutant == 2)),
-                    found_by_t_test(count, 0.02 / sigma, paired),
-                )
+            yield sampled(
+                f"{name}: power of {count} seeds",
+                chance(count, 0.02 / sigma, paired != (mutant == 2)),
+                found_by_t_test(count, 0.02 / sigma, paired),
             )
-    return found
 
 
 def best_of(cells: int, tau: float, mutant: int, runs: int = 9000) -> tuple[np.ndarray, np.ndarray]:
@@ -135,108 +167,37 @@ def best_of(cells: int, tau: float, mutant: int, runs: int = 9000) -> tuple[np.n
     return np.take_along_axis(second if mutant == 1 else first, best, axis=1)[:, 0], true
 
 
-def best_cell(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "S4",
+    statement="The best of c equal cells looks better than it is by 1.163, 1.485, 1.539, 1.736 standard errors for c "
+    "= 5, 9, 10, 15: about .020 for nine cells of standard error .0137. Cells that truly differ by τ shrink it; new "
+    "responses for the winner remove it.",
+    formula="E[measured - true of the best] = E[max of c normals] σ²/√(σ² + τ²)",
+    latex=r"\mathbb{E}[\hat{J}_{best} - J_{best}] = \frac{\sigma^2}{\sqrt{\sigma^2 + \tau^2}}\,\mathbb{E}[\max_{i \le "
+    "c} Z_i]",
+    source="order statistics; unequal cells derived here",
+    kind="sampled",
+    mutants=(
+        Mutant("the winner measured anew", r"E\[max|excess|simulated"),
+        Mutant("a cell that was chosen before it was measured"),
+    ),
+)
+def best_cell(mutant: int) -> Claims:
     """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's
     sampled Pass@1."""
-    found = [
-        sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), best_of(cells, 0.0, mutant)[0])
-        for cells in (5, 9, 10, 15)
-    ]
+    for cells in (5, 9, 10, 15):
+        yield sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), best_of(cells, 0.0, mutant)[0])
     excess, true = best_of(9, 1.0, mutant)
-    found.append(sampled("nine cells that differ by one standard error: excess", winners_curse(9, 1.0, 1.0), excess))
-    found.append(
-        sampled(
-            "nine cells that differ by one standard error: true value of the best",
-            expected_maximum(9) / np.sqrt(2),
-            true,
-        )
+    yield sampled("nine cells that differ by one standard error: excess", winners_curse(9, 1.0, 1.0), excess)
+    yield sampled(
+        "nine cells that differ by one standard error: true value of the best", expected_maximum(9) / np.sqrt(2), true
     )
     questions, runs = 32, 1700
     measured = evaluations(np.full(questions, 0.5), 9 * runs).reshape(runs, 9)
     best = measured[:, 0] if mutant else measured.max(axis=1)
-    found.append(
-        sampled(
-            "nine equal cells, simulated Pass@1",
-            winners_curse(9, float(sampling_error(0.5, questions))),
-            best - 0.5,
-            slack=0.01,
-        )
+    yield sampled(
+        "nine equal cells, simulated Pass@1",
+        winners_curse(9, float(sampling_error(0.5, questions))),
+        best - 0.5,
+        slack=0.01,
     )
-    return found
-
-
-CHECKS: tuple[Check, ...] = (
-    Check(
-        id="S1",
-        statement="One sampled Pass@1 on n questions has a standard error of √(pq/n): .0138 for 1319 questions "
-        "at .5, and .0195 for a difference of two, so "
-        ".02 is one sigma. On a fixed set it is smaller, by as much as the questions differ.",
-        formula="SE = √(pq/n) on new questions; SE² = Σ pᵢqᵢ/n² on a fixed set",
-        latex=r"SE = \sqrt{\frac{pq}{n}}, \quad SE^2_{fixed} = \frac{1}{n^2} \sum_i p_i q_i",
-        source="textbook",
-        kind="sampled",
-        mutants=(
-            Mutant("the fixed set taken for questions of equal pass rate", r"fixed"),
-            Mutant("the questions of a set taken for new ones, and the reverse", r"^mean|^new"),
-        ),
-        experiment=pass_at_1_error,
-    ),
-    Check(
-        id="S2",
-        statement="Pass@k from n ≥ k responses has an unbiased estimator; putting the measured pass rate into "
-        "1 - (1-p)^k is biased down (n = 8, k = 4, "
-        "p = .1: .2928 against .3439).",
-        formula="pass@k = E[1 - C(n-c, k)/C(n, k)], c ~ Bin(n, p)",
-        latex=r"1-(1-p)^k = \mathbb{E}\left[1 - \frac{\binom{n-c}{k}}{\binom{n}{k}}\right]",
-        source="Chen et al. 2021 (2107.03374)",
-        kind="exact",
-        mutants=(
-            Mutant("the plug-in 1 - (1-c/n)^k", r"^n = "),
-            Mutant("the plug-in of Laplace's estimate (c+1)/(n+2)", r"^bias"),
-        ),
-        experiment=unbiased_pass_at_k,
-    ),
-    Check(
-        id="S3",
-        statement="Seeds per arm that resolve a difference of .02 with 80% power at 5%: 6, 10, 17, 26 for a "
-        "standard deviation of .01, .015, .02, .025 over "
-        "seeds. With common random numbers the standard deviation of the difference counts: 10 pairs at σ_d = .02.",
-        formula=(
-            "power of a t test of n seeds: noncentral t with shift (δ/σ)√(n/2), or (δ/σ_d)√n paired; n ≈ 2 "
-            "· 7.85 σ²/δ², or 7.85 σ_d²/δ²"
-        ),
-        latex=(
-            r"n \approx \frac{2 \cdot 7.85\,\sigma^2}{\delta^2}, \quad n_{paired} \approx "
-            r"\frac{7.85\,\sigma_d^2}{\delta^2}"
-        ),
-        source="textbook",
-        kind="sampled",
-        mutants=(
-            Mutant("the normal approximation in place of the t test", r": seeds$|0.01: |0.015: |σ = 0.02: |paired"),
-            Mutant("a paired test taken for an unpaired one, and the reverse", r"power"),
-        ),
-        experiment=seeds_for_power,
-        corrects="The usual n = 7.84 σ_d²/δ² is the normal approximation and one to three seeds short: 8 for "
-        "σ_d = δ where the t test needs 10; unpaired it "
-        "says 4, 9, 16, 25.",
-    ),
-    Check(
-        id="S4",
-        statement="The best of c equal cells looks better than it is by 1.163, 1.485, 1.539, 1.736 standard "
-        "errors for c = 5, 9, 10, 15: about .020 for nine "
-        "cells of standard error .0137. Cells that truly differ by τ shrink it; new responses for the winner "
-        "remove it.",
-        formula="E[measured - true of the best] = E[max of c normals] σ²/√(σ² + τ²)",
-        latex=(
-            r"\mathbb{E}[\hat{J}_{best} - J_{best}] = \frac{\sigma^2}{\sqrt{\sigma^2 + "
-            r"\tau^2}}\,\mathbb{E}[\max_{i \le c} Z_i]"
-        ),
-        source="order statistics; unequal cells derived here",
-        kind="sampled",
-        mutants=(
-            Mutant("the winner measured anew", r"E\[max|excess|simulated"),
-            Mutant("a cell that was chosen before it was measured"),
-        ),
-        experiment=best_cell,
-    ),
-)

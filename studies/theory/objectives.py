@@ -11,7 +11,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
 from rftlab.studies.theory.algebra import FOUR_ARMS
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, sampled
+from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -31,27 +31,37 @@ P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
 """T7: two contexts share theta; at theta = 0 context A has logit theta, context B logit -4.5 theta - ln 19."""
 
 
-def downhill(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T7",
+    statement="With contexts that share parameters, GRPO's division by the std can point downhill: the pass rate "
+    "falls along its mean step.",
+    formula="p_A = σ(θ), p_B = σ(−4.5θ − ln 19), θ = 0: dJ/dθ = Σ p_i' = +.0363, step Σ W_K(p_i) p_i' = +.0333 (K=4), "
+    "−.0605 (8), −.427 (64), −.481 (∞)",
+    latex=r"\frac{dJ}{d\theta} = \sum_i p_i' = +.0363, \qquad \sum_i W_K(p_i)\,p_i' = +.0333, -.0605, -.427, -.481 "
+    r"\quad (K = 4, 8, 64, \infty)",
+    source="derived here",
+    kind="exact",
+    mutants=(
+        Mutant("no division by the std", r"^step|^fall"),
+        Mutant("GRPO's step taken for the slope of the pass rate", r"^dJ|^fall"),
+    ),
+    corrects="GRPO's std is described as a rescaling of each question's step that leaves the direction an ascent "
+    "direction. Here the slope of the pass rate is +.0363 and GRPO's mean step −.0605 at K=8, −.427 at K=64: it "
+    "climbs another objective, Σ 2 arcsin √p as K grows.",
+)
+def downhill(mutant: int) -> Claims:
     """T7."""
     advantage, push = MEAN if mutant == 1 else zscore(1), SLOPE * P * (1 - P)
     true = float(push @ measured_factor(zscore(1) if mutant == 2 else RAW, 8, P))
-    found = [exact("dJ/dtheta", 1 * 0.5 * 0.5 - 4.5 * 0.05 * 0.95, true)]
+    yield exact("dJ/dtheta", 1 * 0.5 * 0.5 - 4.5 * 0.05 * 0.95, true)
     steps = {size: float(push @ measured_factor(advantage, size, P)) for size in (4, 8, 64)}
-    found += [
-        exact(f"step of GRPO, K={size}", float(push @ zscore_factor(size, P)), step) for size, step in steps.items()
-    ]
-    found.append(
-        exact(
-            "step of GRPO, K -> inf",
-            float(SLOPE @ np.sqrt(P * (1 - P))),
-            float(push @ limit_factor(advantage, P)),
-            1e-3,
-        )
+    for size, step in steps.items():
+        yield exact(f"step of GRPO, K={size}", float(push @ zscore_factor(size, P)), step)
+    yield exact(
+        "step of GRPO, K -> inf", float(SLOPE @ np.sqrt(P * (1 - P))), float(push @ limit_factor(advantage, P)), 1e-3
     )
-    return [
-        *found,
-        *(positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size]) for size in (8, 64)),
-    ]
+    for size in (8, 64):
+        yield positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size])
 
 
 def pkpo(k: int, loo: bool = False) -> Advantage:
@@ -62,9 +72,26 @@ def pkpo(k: int, loo: bool = False) -> Advantage:
 BEST_MINUS_SECOND = Advantage("second_best")
 
 
-def pass_at_k(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T8",
+    statement="The gradient of Pass@k is that of the pass rate times k q^(k−1): it cares for hard contexts only. "
+    "PKPO's rewards estimate it without bias from n ≥ k responses; so does the sum over a group of K = k of 'best "
+    "minus second best', whose mean has W = q^(K−1).",
+    formula="∇J_k = k q^(k−1) ∇p; PKPO, c of n right: r = k/n if right, else (k/n) (1 − C(n−1−c, k−1)/C(n−1, k−1))",
+    latex=r"\nabla J_k = k\,q^{k-1}\,\nabla p, \qquad r_i = \frac{k}{n} \;\text{(right)}, \quad \frac{k}{n}\left(1 - "
+    r"\frac{C(n-1-c,\,k-1)}{C(n-1,\,k-1)}\right) \;\text{(wrong)}",
+    source="Walder & Karkhanis 2025 (2505.15201); the mean of best minus second best is derived here",
+    kind="exact",
+    mutants=(
+        Mutant("wrong responses get no credit for right ones among the others", r"^W of PKPO"),
+        Mutant("the second best is not taken off", r"^W of best"),
+        Mutant("q^k in place of q^(k−1)", r"^grad|^W of best"),
+        Mutant("scores without the softmax's normaliser", r"^largest"),
+    ),
+)
+def pass_at_k(mutant: int) -> Claims:
     """T8. J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
-    found, p, rest, missed = [], FOUR_ARMS.pass_rate, 0.0, mutant == 3
+    p, rest, missed = FOUR_ARMS.pass_rate, 0.0, mutant == 3
     policy = FOUR_ARMS._replace(scores=np.eye(4)) if mutant == 4 else FOUR_ARMS
     steps = np.log(FOUR_ARMS.probs) + 1e-30j * np.eye(4)
     shifted = np.exp(steps) @ FOUR_ARMS.correct / np.exp(steps).sum(axis=1)
@@ -75,25 +102,34 @@ def pass_at_k(mutant: int) -> list[MeasuredValue]:
                 k * weights(RAW, FOUR_ARMS.correct[arms]) if mutant == 1 else weights(spec, FOUR_ARMS.correct[arms])
             )
             factor, across = factor_of(FOUR_ARMS, weighted_moments(policy, arms, credit)[0])
-            found.append(exact(f"W of {name}, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor))
+            yield exact(f"W of {name}, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor)
             rest = max(rest, across)
     for size in (2, 4, 5):
         factor, across = factor_of(FOUR_ARMS, (1 - (1 - shifted) ** size).imag / 1e-30)
-        found.append(exact(f"grad pass@{size} over grad p", size * (1 - p) ** (size - 1 + missed), factor))
+        yield exact(f"grad pass@{size} over grad p", size * (1 - p) ** (size - 1 + missed), factor)
         rest, arms = max(rest, across), all_groups(4, size)
         best = RAW if mutant == 2 else BEST_MINUS_SECOND
         mean, _ = weighted_moments(FOUR_ARMS, arms, weights(best, FOUR_ARMS.correct[arms]))
-        found.append(
-            exact(
-                f"W of best minus second best, group mean, K={size}",
-                (1 - p) ** (size - 1 + missed),
-                factor_of(FOUR_ARMS, mean)[0],
-            )
+        yield exact(
+            f"W of best minus second best, group mean, K={size}",
+            (1 - p) ** (size - 1 + missed),
+            factor_of(FOUR_ARMS, mean)[0],
         )
-    return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
+    yield exact("largest part off the direction of grad p", 0.0, rest)
 
 
-def minimalist(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T9",
+    statement="With rewards 0 or 1 and no baseline, clipping is a cap: wrong answers never contribute, the lower clip "
+    "never acts, and on-policy the gradient is REINFORCE's.",
+    formula="min(ρR, clip(ρ, 1−ε, 1+ε) R) = R min(ρ, 1+ε), R ∈ {0, 1}",
+    latex=r"\min(\rho R, \operatorname{clip}(\rho, 1-\epsilon, 1+\epsilon) R) = R \min(\rho, 1+\epsilon), \quad R \in "
+    r"\{0, 1\}",
+    source="elementary",
+    kind="exact",
+    mutants=(Mutant("the group mean as baseline, so wrong answers push down"),),
+)
+def minimalist(mutant: int) -> Claims:
     """T9. Groups of two, one right and one wrong, over a range of ratios."""
     ratio, high = np.linspace(0.05, 3.0, 60), 0.2
     plain = replace(estimator_of(MEAN if mutant else RAW), surrogate=preset("minimalist").surrogate)
@@ -104,41 +140,47 @@ def minimalist(mutant: int) -> list[MeasuredValue]:
     reinforce = objective_and_weights(
         estimator_of(RAW), prepare(estimator_of(RAW), rewards, group, starts, old, n_rows=1), old
     )
-    return [
-        exact("objective over all ratios", float(np.minimum(ratio, 1 + high).sum()), away.objective),
-        exact("largest weight of a wrong answer", 0.0, float(np.abs(away.weight[1::2]).max())),
-        exact(
-            "largest distance of a right answer's weight to R·ratio below the clip, 0 above",
-            0.0,
-            float(np.abs(away.weight[::2] - ratio * (ratio < 1 + high)).max()),
-        ),
-        exact(
-            "on-policy: largest distance to REINFORCE's weight",
-            0.0,
-            float(np.abs(here.weight - reinforce.weight).max()),
-        ),
-    ]
+    yield exact("objective over all ratios", float(np.minimum(ratio, 1 + high).sum()), away.objective)
+    yield exact("largest weight of a wrong answer", 0.0, float(np.abs(away.weight[1::2]).max()))
+    yield exact(
+        "largest distance of a right answer's weight to R·ratio below the clip, 0 above",
+        0.0,
+        float(np.abs(away.weight[::2] - ratio * (ratio < 1 + high)).max()),
+    )
+    yield exact(
+        "on-policy: largest distance to REINFORCE's weight", 0.0, float(np.abs(here.weight - reinforce.weight).max())
+    )
 
 
-def ceiling(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D3",
+    statement="GRPO's extra weight on hard contexts has a ceiling: it grows like 1/√(pq) only where pq > 1/K, and "
+    "stays at √(K−1) below. At finite K it falls short of the limit by 1/(8Kpq).",
+    formula="W_K(p) ≤ min(√(K−1), √((K−1)/(K p q))), reached as p → 0; W_K(p) = (1/√(pq)) (1 − 1/(8Kpq) + …); ddof 0, "
+    "times √((K−1)/K) with ddof 1",
+    latex=r"W_K(p) \le \min\left(\sqrt{K-1}, \sqrt{\frac{K-1}{K p q}}\right), \qquad W_K(p) = \frac{1}{\sqrt{p "
+    r"q}}\left(1 - \frac{1}{8 K p q} + \dots\right)",
+    source="derived here",
+    kind="inequality",
+    mutants=(
+        Mutant("sample std where the population std is meant", r"^W|^gap"),
+        Mutant("leave-one-out mean over the group's std", r"^smallest"),
+    ),
+)
+def ceiling(mutant: int) -> Claims:
     """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
-    found, p, advantage = [], np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant == 1 else 0)
+    p, advantage = np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant == 1 else 0)
     if mutant == 2:
         advantage = replace(advantage, baseline="leave_one_out")
     for size in (4, 8, 64):
         factor = measured_factor(advantage, size, p)
         bound = np.minimum(np.sqrt(size - 1), np.sqrt((size - 1) / (size * p * (1 - p))))
-        found.append(
-            positive(f"smallest distance below the bound, K={size}", float((bound * (1 + 1e-12) - factor).min()))
-        )
-        found.append(exact(f"W(p = 10⁻⁶), K={size}", np.sqrt(size - 1), float(factor[0]), 1e-4))
-    gap = {
-        p: 8 * 512 * p * (1 - p) * (1 - np.sqrt(p * (1 - p)) * float(measured_factor(advantage, 512, p)))
-        for p in (0.2, 0.5)
-    }
-    return found + [
-        exact(f"gap to 1/√(pq), in units of 1/(8Kpq), K=512, p={p}", 1.0, value, 0.02) for p, value in gap.items()
-    ]
+        yield positive(f"smallest distance below the bound, K={size}", float((bound * (1 + 1e-12) - factor).min()))
+        yield exact(f"W(p = 10⁻⁶), K={size}", np.sqrt(size - 1), float(factor[0]), 1e-4)
+    for rate in (0.2, 0.5):
+        u = rate * (1 - rate)
+        gap = 8 * 512 * u * (1 - np.sqrt(u) * float(measured_factor(advantage, 512, rate)))
+        yield exact(f"gap to 1/√(pq), in units of 1/(8Kpq), K=512, p={rate}", 1.0, gap, 0.02)
 
 
 SPELLED, LENGTHS = softmax([0.4, -0.3, 0.2, 0.0], [1, 1, 0, 0]), np.array([2, 6, 3, 9])
@@ -162,7 +204,24 @@ def spelled_mean(estimator: Estimator, size: int) -> np.ndarray:
     return SPELLED.probs[groups].prod(axis=1) @ [spelled_gradient(estimator, group, size) for group in groups]
 
 
-def length_bias(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T31",
+    statement="Dividing a response's loss by its length changes the objective. With the raw reward it climbs the "
+    "reward per token, E[r/|o|]. With the group's mean it favours short right answers and punishes short wrong ones "
+    "most, so long wrong answers gain on short ones. A constant length has no such bias, and the mean over the tokens "
+    "of a batch loses it as the batch grows.",
+    formula="1/|o|: E = (K−1)/K (∇E[r/|o|] − p ∇E[1/|o|]); constant L: (K−1)/(K L) ∇p; token mean → (K−1)/(K E|o|) ∇p",
+    latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j \frac{A_j s_j}{|o_j|}\right] = \frac{K-1}{K}\left(\nabla "
+    r"\mathbb{E}\frac{r}{|o|} - p\,\nabla \mathbb{E}\frac{1}{|o|}\right), \qquad \frac{K-1}{K L}\nabla p, \qquad "
+    r"\frac{K-1}{K\,\mathbb{E}|o|}\nabla p",
+    source="the bias: Liu et al. 2025 (2503.20783); token mean: Yu et al. 2025 (2503.14476); formulas derived here",
+    kind="exact",
+    mutants=(
+        Mutant("a constant length in place of 1/|o|, and for the token mean of one group", r"1/\|o\|:|^raw|one group"),
+        Mutant("1/|o| in place of a constant length and of the token mean", r"^constant|256"),
+    ),
+)
+def length_bias(mutant: int) -> Claims:
     """T31. A_j is (K-1)/K (r_j - the others' mean), and arms fix the lengths, so E[A s/|o|] is (K-1)/K times
     E[r s/|o|] - p E[s/|o|]; and E[f s] is the gradient of E[f]."""
     size, probs, p = 3, SPELLED.probs, SPELLED.pass_rate
@@ -178,138 +237,31 @@ def length_bias(mutant: int) -> list[MeasuredValue]:
     centred = spelled_mean(replace(mean, aggregation=by_length), size)
     factor, across = factor_of(SPELLED, spelled_mean(replace(mean, aggregation=fixed), size))
     kept = (size - 1) / size
-    found = [
-        exact("raw, 1/|o|: distance to ∇E[r/|o|]", 0.0, float(np.abs(plain - shorter).max())),
-        exact(
-            "group mean, 1/|o|: distance to (K−1)/K (∇E[r/|o|] − p∇E[1/|o|])",
-            0.0,
-            float(np.abs(centred - kept * (shorter - p * brief)).max()),
-        ),
-    ]
+    yield exact("raw, 1/|o|: distance to ∇E[r/|o|]", 0.0, float(np.abs(plain - shorter).max()))
+    yield exact(
+        "group mean, 1/|o|: distance to (K−1)/K (∇E[r/|o|] − p∇E[1/|o|])",
+        0.0,
+        float(np.abs(centred - kept * (shorter - p * brief)).max()),
+    )
     for name, short, long, share in (("right", 0, 1, 1 - p), ("wrong", 2, 3, -p)):
         speeds = [share * (1 / LENGTHS[arm]) for arm in (short, long)]
-        found.append(
-            exact(
-                f"1/|o|: what the advantage moves the long {name} answer more than the short one, per choice",
-                kept * (speeds[1] - speeds[0]),
-                float(own_push(centred, probs, long) - own_push(centred, probs, short)),
-            )
+        yield exact(
+            f"1/|o|: what the advantage moves the long {name} answer more than the short one, per choice",
+            kept * (speeds[1] - speeds[0]),
+            float(own_push(centred, probs, long) - own_push(centred, probs, short)),
         )
-    found += [
-        exact("constant length L: W L", kept, factor * 9.0),
-        exact("constant length: part off the direction of ∇p", 0.0, across),
-        positive(
-            "token mean, one group: part off the direction of ∇p, less 10⁻⁶",
-            factor_of(SPELLED, spelled_mean(replace(mean, aggregation=alone), size))[1] - 1e-6,
-        ),
-    ]
+    yield exact("constant length L: W L", kept, factor * 9.0)
+    yield exact("constant length: part off the direction of ∇p", 0.0, across)
+    yield positive(
+        "token mean, one group: part off the direction of ∇p, less 10⁻⁶",
+        factor_of(SPELLED, spelled_mean(replace(mean, aggregation=alone), size))[1] - 1e-6,
+    )
     rng, many = np.random.default_rng(31), replace(mean, aggregation=total)
     drawn = [spelled_gradient(many, rng.choice(4, 3 * 256, p=probs), size) for _ in range(600)]
     along = np.array(drawn) @ SPELLED.gradient / (SPELLED.gradient @ SPELLED.gradient)
-    return [*found, sampled("token mean, 256 groups: W E|o|", kept, along * float(probs @ LENGTHS), slack=0.01)]
+    yield sampled("token mean, 256 groups: W E|o|", kept, along * float(probs @ LENGTHS), slack=0.01)
 
 
 def own_push(gradient: np.ndarray, probs: np.ndarray, arm: int) -> float:
     """E[A/|o|] of an arm: a tabular gradient is π_a (E_a - E), and E, common to all, cancels in differences."""
     return float(gradient[arm] / probs[arm])
-
-
-CHECKS = (
-    Check(
-        id="T7",
-        statement=(
-            "With contexts that share parameters, GRPO's division by the std can point downhill: the "
-            "pass rate falls along its mean step."
-        ),
-        formula=(
-            "p_A = σ(θ), p_B = σ(−4.5θ − ln 19), θ = 0: dJ/dθ = Σ p_i' = +.0363, step Σ W_K(p_i) p_i' = "
-            "+.0333 (K=4), −.0605 (8), −.427 (64), −.481 (∞)"
-        ),
-        latex=(
-            r"\frac{dJ}{d\theta} = \sum_i p_i' = +.0363, \qquad \sum_i W_K(p_i)\,p_i' = +.0333, -.0605, "
-            r"-.427, -.481 \quad (K = 4, 8, 64, \infty)"
-        ),
-        source="derived here",
-        kind="exact",
-        mutants=(
-            Mutant("no division by the std", r"^step|^fall"),
-            Mutant("GRPO's step taken for the slope of the pass rate", r"^dJ|^fall"),
-        ),
-        experiment=downhill,
-        corrects="GRPO's std is described as a rescaling of each question's step that leaves the direction an "
-        "ascent direction. Here the slope of the "
-        "pass rate is +.0363 and GRPO's mean step −.0605 at K=8, −.427 at K=64: it climbs another objective, Σ "
-        "2 arcsin √p as K grows.",
-    ),
-    Check(
-        id="T8",
-        statement="The gradient of Pass@k is that of the pass rate times k q^(k−1): it cares for hard contexts only. "
-        "PKPO's rewards estimate it without bias from n ≥ k responses; "
-        "so does the sum over a group of K = k of 'best minus second best', whose mean has W = q^(K−1).",
-        formula="∇J_k = k q^(k−1) ∇p; PKPO, c of n right: r = k/n if right, else (k/n) (1 − C(n−1−c, k−1)/C(n−1, k−1))",
-        latex=r"\nabla J_k = k\,q^{k-1}\,\nabla p, \qquad "
-        r"r_i = \frac{k}{n} \;\text{(right)}, \quad \frac{k}{n}\left(1 - "
-        r"\frac{C(n-1-c,\,k-1)}{C(n-1,\,k-1)}\right) \;\text{(wrong)}",
-        source="Walder & Karkhanis 2025 (2505.15201); the mean of best minus second best is derived here",
-        kind="exact",
-        mutants=(
-            Mutant("wrong responses get no credit for right ones among the others", r"^W of PKPO"),
-            Mutant("the second best is not taken off", r"^W of best"),
-            Mutant("q^k in place of q^(k−1)", r"^grad|^W of best"),
-            Mutant("scores without the softmax's normaliser", r"^largest"),
-        ),
-        experiment=pass_at_k,
-    ),
-    Check(
-        id="T9",
-        statement="With rewards 0 or 1 and no baseline, clipping is a cap: "
-        "wrong answers never contribute, the lower clip never acts, and on-policy the gradient is REINFORCE's.",
-        formula="min(ρR, clip(ρ, 1−ε, 1+ε) R) = R min(ρ, 1+ε), R ∈ {0, 1}",
-        latex=(
-            r"\min(\rho R, \operatorname{clip}(\rho, 1-\epsilon, 1+\epsilon) R) = R \min(\rho, 1+\epsilon), "
-            r"\quad R \in \{0, 1\}"
-        ),
-        source="elementary",
-        kind="exact",
-        mutants=(Mutant("the group mean as baseline, so wrong answers push down"),),
-        experiment=minimalist,
-    ),
-    Check(
-        id="D3",
-        statement="GRPO's extra weight on hard contexts has a ceiling: it grows like 1/√(pq) only where pq > "
-        "1/K, and stays at √(K−1) below. "
-        "At finite K it falls short of the limit by 1/(8Kpq).",
-        formula=(
-            "W_K(p) ≤ min(√(K−1), √((K−1)/(K p q))), reached as p → 0; W_K(p) = (1/√(pq)) (1 − 1/(8Kpq) + "
-            "…); ddof 0, times √((K−1)/K) with ddof 1"
-        ),
-        latex=r"W_K(p) \le \min\left(\sqrt{K-1}, \sqrt{\frac{K-1}{K p q}}\right), \qquad "
-        r"W_K(p) = \frac{1}{\sqrt{p q}}\left(1 - \frac{1}{8 K p q} + \dots\right)",
-        source="derived here",
-        kind="inequality",
-        mutants=(
-            Mutant("sample std where the population std is meant", r"^W|^gap"),
-            Mutant("leave-one-out mean over the group's std", r"^smallest"),
-        ),
-        experiment=ceiling,
-    ),
-)
-
-LENGTH_BIAS = Check(
-    id="T31",
-    statement="Dividing a response's loss by its length changes the objective. With the raw reward it climbs the "
-    "reward per token, E[r/|o|]. With the group's mean it favours short right answers and punishes short wrong "
-    "ones most, so long wrong answers gain on short ones. A constant length has no such bias, and the mean over "
-    "the tokens of a batch loses it as the batch grows.",
-    formula="1/|o|: E = (K−1)/K (∇E[r/|o|] − p ∇E[1/|o|]); constant L: (K−1)/(K L) ∇p; token mean → (K−1)/(K E|o|) ∇p",
-    latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j \frac{A_j s_j}{|o_j|}\right] = \frac{K-1}{K}\left("
-    r"\nabla \mathbb{E}\frac{r}{|o|} - p\,\nabla \mathbb{E}\frac{1}{|o|}\right), \qquad "
-    r"\frac{K-1}{K L}\nabla p, \qquad \frac{K-1}{K\,\mathbb{E}|o|}\nabla p",
-    source="the bias: Liu et al. 2025 (2503.20783); token mean: Yu et al. 2025 (2503.14476); formulas derived here",
-    kind="exact",
-    mutants=(
-        Mutant("a constant length in place of 1/|o|, and for the token mean of one group", r"1/\|o\|:|^raw|one group"),
-        Mutant("1/|o| in place of a constant length and of the token mean", r"^constant|256"),
-    ),
-    experiment=length_bias,
-)

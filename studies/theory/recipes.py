@@ -19,7 +19,7 @@ from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.run import General
 from rftlab.sim.state import no_totals
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, sampled
+from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import GROUP_MEAN, Learners, two_arms
 from rftlab.studies.theory.learners import RLOO as RLOO_LEARNER
 from rftlab.studies.theory.models import (
@@ -38,7 +38,6 @@ from rftlab.studies.theory.models import (
     zscore,
     zscore_factor,
 )
-from rftlab.studies.theory.objectives import LENGTH_BIAS
 
 
 def clipped_factor(surrogate, p: float, old: float, value: float) -> float:
@@ -64,31 +63,42 @@ def last_push(surrogate, old: float, value: float) -> float:
     return high
 
 
-def signed_clip(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T32",
+    statement="PPO's clip ends a side's gradient where the ratio has gone with the advantage: right responses push up "
+    "to (1+ε_high) p_o, wrong ones until their own chance has lost ε_low of itself. In between only a part of the "
+    "gradient is left. A rare right answer therefore gains ε_high of almost nothing a round, which clip-higher raises "
+    "little: .01 to .012 or to .0128. Nothing is clipped on the way back, and a wrong response's weight has no bound "
+    "without a dual clip.",
+    formula="W = (1−b) 1[p ≤ (1+ε_high) p_o] + b 1[q ≥ (1−ε_low) q_o], b the baseline; A < 0: weight −ρ",
+    latex=r"W = (1-b)\,1_{p \le (1+\epsilon_{high})\,p_o} + b\,1_{q \ge (1-\epsilon_{low})\,q_o}",
+    source="Schulman et al. 2017 (1707.06347, eq. 7); clip-higher: Yu et al. 2025 (2503.14476); W is derived here",
+    kind="exact",
+    mutants=(Mutant("REINFORCE: no ratio and no clip"),),
+)
+def signed_clip(mutant: int) -> Claims:
     """T32. Where r A > clip(r) A the derivative is 0: for A > 0 beyond 1+high, for A < 0 below 1-low. Summed over what
     the old policy draws, a right response gives (1-b) p q and a wrong one b p q, each while it is not clipped."""
     low, high, old, value = 0.2, 0.28, 0.1, 0.3
     usual, higher = (REINFORCE, REINFORCE) if mutant else (Clip(low, low), Clip(low, high))
-    found = []
     for p in (0.05, 0.11, 0.125, 0.2, 0.35):
         for name, surrogate, top in (("ε = .2", usual, low), ("clip-higher .28", higher, high)):
             right, wrong = p <= (1 + top) * old, 1 - p >= (1 - low) * (1 - old)
             expected = (1 - value) * right + value * wrong
-            found.append(exact(f"W, {name}, p_o=.1, p={p}", expected, clipped_factor(surrogate, p, old, value)))
+            yield exact(f"W, {name}, p_o=.1, p={p}", expected, clipped_factor(surrogate, p, old, value))
     for start in (0.01, 0.1):
         for name, surrogate, top in (("ε = .2", usual, low), ("clip-higher .28", higher, high)):
-            found.append(
-                exact(f"right alone, {name}, p_o={start}: ends at", (1 + top) * start, last_push(surrogate, start, 0.0))
+            yield exact(
+                f"right alone, {name}, p_o={start}: ends at", (1 + top) * start, last_push(surrogate, start, 0.0)
             )
         ends = 1 - (1 - low) * (1 - start)
-        found.append(exact(f"wrong alone, ε = .2, p_o={start}: ends at", ends, last_push(usual, start, 1.0)))
+        yield exact(f"wrong alone, ε = .2, p_o={start}: ends at", ends, last_push(usual, start, 1.0))
     for name, surrogate, expected in (
         ("", usual, -50.0),
         (", dual clip 3", REINFORCE if mutant else Clip(low, low, 3.0), 0.0),
     ):
         weight = pair_weights(estimator_of(MEAN, surrogate), np.log([0.5, 0.5]), np.log([0.01, 0.99]), 1.0)[0]
-        found.append(exact(f"weight of a wrong response at ratio 50, A = −1{name}", expected, float(weight)))
-    return found
+        yield exact(f"weight of a wrong response at ratio 50, A = −1{name}", expected, float(weight))
 
 
 SAMPLER, TARGET = 0.6, 0.7
@@ -114,9 +124,27 @@ def all_right_factor(estimator: Estimator, length: int) -> float:
     return float(chance @ (weight * (tokens - TARGET)).sum(axis=1) / (length * TARGET**length * (1 - TARGET)))
 
 
-def importance_weights(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T33",
+    statement="Responses drawn by another policy are corrected by the product of their tokens' ratios, whose second "
+    "moment grows exponentially with the length. A token's own ratio, and the geometric mean that GSPO takes, have "
+    "little noise and correct one token's part of L in a reward that all earn together. Truncation at c bounds the "
+    "second moment by c and leaves the bias of what it cuts off.",
+    formula="all L tokens must be right: W = 1 (product), (μ/π)^(L−1) (token, GSPO), min(1, c (μ/π)^L) (cut at c), "
+    "(μ/π)^L (none); E[w²] = (1+χ²)^L (product), ≤ c (cut)",
+    latex=r"W = 1, \quad \left(\frac{\mu}{\pi}\right)^{L-1}, \quad \min\left(1, c "
+    r"\left(\frac{\mu}{\pi}\right)^{L}\right); \qquad \mathbb{E}[w^2] = (1+\chi^2)^L, \qquad \mathbb{E}[\min(w, c)^2] "
+    r"\le c",
+    source="truncation: Ionides 2008, from memory; GSPO: Zheng et al. 2025 (2507.18071); formulas derived here",
+    kind="exact",
+    mutants=(
+        Mutant("token weights in place of sequence weights", r"sequence weights, |^E|cut at 1.5"),
+        Mutant("sequence weights throughout, never cut", r"no weights|token weights|GSPO|cut|geometric"),
+    ),
+)
+def importance_weights(mutant: int) -> Claims:
     """T33. One logit for all tokens, so a token's score is x - π and grad P(all right) = L π^L (1-π)."""
-    found, plain, cut = [], estimator_of(RAW), 1.5
+    plain, cut = estimator_of(RAW), 1.5
 
     def weighted(level: CorrectionLevel, high: float = 1e6) -> Estimator:
         level = "token" if mutant == 1 else "sequence" if mutant == 2 else level
@@ -134,19 +162,18 @@ def importance_weights(mutant: int) -> list[MeasuredValue]:
             "sequence weights cut at 1.5": (min(1.0, cut * off), weighted("sequence", cut)),
         }
         for name, (expected, estimator) in cases.items():
-            found.append(exact(f"W, {name}, L={length}", expected, all_right_factor(estimator, length)))
+            yield exact(f"W, {name}, L={length}", expected, all_right_factor(estimator, length))
         chi = (TARGET - SAMPLER) ** 2 / (SAMPLER * (1 - SAMPLER))
         mean = SAMPLER * (TARGET / SAMPLER) ** (1 / length)
         mean += (1 - SAMPLER) * ((1 - TARGET) / (1 - SAMPLER)) ** (1 / length)
-        found += [
-            exact(f"E[w²], sequence weights, L={length}", (1 + chi) ** length, moment_of(weighted("sequence"), length)),
-            exact(f"E[w], geometric weights, L={length}", mean**length, moment_of(weighted("geometric"), length, 1)),
-            positive(
-                f"c − E[w²], sequence weights cut at c = 1.1, L={length}",
-                1.1 - moment_of(weighted("sequence", 1.1), length),
-            ),
-        ]
-    return found
+        yield exact(
+            f"E[w²], sequence weights, L={length}", (1 + chi) ** length, moment_of(weighted("sequence"), length)
+        )
+        yield exact(f"E[w], geometric weights, L={length}", mean**length, moment_of(weighted("geometric"), length, 1))
+        yield positive(
+            f"c − E[w²], sequence weights cut at c = 1.1, L={length}",
+            1.1 - moment_of(weighted("sequence", 1.1), length),
+        )
 
 
 def moment_of(estimator: Estimator, length: int, power: int = 2) -> float:
@@ -187,10 +214,25 @@ def masked_mean(low: float, high: float) -> np.ndarray:
     return total
 
 
-def entropy_change(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T34",
+    statement="An update changes the entropy by minus the covariance of log π and the step of the logits. Learning a "
+    "right answer that is frequent lowers it, one that is rare raises it. Leaving out the tokens of largest "
+    "covariance (Clip-Cov) slows the fall.",
+    formula="dH = −η Cov_π(log π, dz); policy gradient: dz = W π (r − p), natural gradient: dz = W (r − p)",
+    latex=r"dH = -\eta \operatorname{Cov}_\pi(\log \pi, dz), \qquad dz = W \pi\,(r - p), \qquad dz_{natural} = W (r - "
+    "p)",
+    source="Cui et al. 2025 (2505.22617); with W derived here",
+    kind="exact",
+    mutants=(
+        Mutant("the covariance with π in place of log π", r"^dH"),
+        Mutant("the rare and the frequent arm exchanged", r"^a "),
+        Mutant("a token of negative covariance left out", r"Clip-Cov"),
+    ),
+)
+def entropy_change(mutant: int) -> Claims:
     """T34. dH = -sum (log π + H) dπ, and dπ_a = π_a (dz_a - E[dz]): minus the covariance of log π and dz. The policy
     gradient has dz = W π (r - p), the natural one W (r - p)."""
-    found = []
     for name, policy in (("frequent", FREQUENT), ("rare", RARE)):
         probs, p = policy.probs, policy.pass_rate
         log = probs if mutant == 1 else np.log(probs)
@@ -201,20 +243,18 @@ def entropy_change(mutant: int) -> list[MeasuredValue]:
         ):
             expected = -factor * covariance(probs, log, probs * (policy.correct - p))
             measured = entropy_slope(probs, moments(policy, advantage, 4)[0])
-            found.append(exact(f"dH, {kind}, K=4, {name} right arm", expected, measured))
+            yield exact(f"dH, {kind}, K=4, {name} right arm", expected, measured)
         natural = moments(policy, RLOO, 4)[0] / probs
         expected = -covariance(probs, log, policy.correct)
-        found.append(exact(f"dH, natural gradient, {name} right arm", expected, entropy_slope(probs, natural)))
+        yield exact(f"dH, natural gradient, {name} right arm", expected, entropy_slope(probs, natural))
     falls = [entropy_slope(policy.probs, policy.gradient) for policy in (FREQUENT, RARE)]
     fall, growth = falls[::-1] if mutant == 2 else falls
-    found += [
-        positive("a frequent right arm: fall of the entropy", -fall),
-        positive("a rare right arm: growth of the entropy", growth),
-    ]
+    yield positive("a frequent right arm: fall of the entropy", -fall)
+    yield positive("a rare right arm: growth of the entropy", growth)
     bounds = (-10.0, 0.0) if mutant == 3 else (0.0, 10.0)
     kept = entropy_slope(FREQUENT.probs, masked_mean(*bounds) / FREQUENT.probs)
     whole = entropy_slope(FREQUENT.probs, moments(FREQUENT, RLOO, 4)[0] / FREQUENT.probs)
-    found.append(positive("what Clip-Cov takes off the fall, natural gradient", kept - whole))
+    yield positive("what Clip-Cov takes off the fall, natural gradient", kept - whole)
     rate, n = 1e-3, 120_000
     logits = np.tile(np.log(FREQUENT.probs), (n, 1))
     learners = Learners(logits, np.tile(FREQUENT.correct > 0, (n, 1)), RLOO_LEARNER, 8, rate=rate)
@@ -224,7 +264,7 @@ def entropy_change(mutant: int) -> list[MeasuredValue]:
     change = (-(after * np.log(after)).sum(axis=1) + FREQUENT.probs @ np.log(FREQUENT.probs)) / rate
     log = FREQUENT.probs if mutant == 1 else np.log(FREQUENT.probs)
     expected = -covariance(FREQUENT.probs, log, FREQUENT.probs * (FREQUENT.correct - FREQUENT.pass_rate))
-    return [*found, sampled("dH, RLOO, K=8, simulated", expected, change, slack=0.01)]
+    yield sampled("dH, RLOO, K=8, simulated", expected, change, slack=0.01)
 
 
 MIXED = PassRates(np.array([0.05, 0.5]), np.array([0.5, 0.5]))
@@ -252,9 +292,27 @@ def silent_of(size: int, p: np.ndarray) -> np.ndarray:
     return p**size + (1 - p) ** size
 
 
-def silent_groups(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T35",
+    statement="Replacing silent groups by groups of other prompts until all have a signal (dynamic sampling) is a "
+    "learning rate and a batch: the mean gradient of every context grows by 1/(1−s), s the share of silent groups, "
+    "and its noise is that of a batch 1/(1−s) times as large. Just so many more rollouts pay for it, and Adam does "
+    "not see the factor (T22).",
+    formula="E[g | signal] = E[g]/(1−s), s = E[p^K + q^K]; E[g² | signal]/E[g | signal]² = (1−s) E[g²]/E[g]²",
+    latex=r"\mathbb{E}[g \mid \text{signal}] = \frac{\mathbb{E}[g]}{1-s}, \qquad s = \mathbb{E}[p^K + q^K], \qquad "
+    r"\frac{\mathbb{E}[g^2 \mid \text{signal}]}{\mathbb{E}[g \mid \text{signal}]^2} = "
+    r"(1-s)\,\frac{\mathbb{E}[g^2]}{\mathbb{E}[g]^2}",
+    source="dynamic sampling: Yu et al. 2025 (2503.14476); derived here",
+    kind="exact",
+    mutants=(
+        Mutant("the raw reward, which learns from groups that are all right", r"^group|^GRPO"),
+        Mutant("a silent group replaced by one of the same prompt", r"^simulated"),
+    ),
+    tier="slow",
+)
+def silent_groups(mutant: int) -> Claims:
     """T35. A silent group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts together."""
-    found, size, (rates, shares) = [], 4, MIXED
+    size, (rates, shares) = 4, MIXED
     silent, successes = float(shares @ silent_of(size, rates)), np.arange(size + 1)
     signal = (successes > 0) & (successes < size)
     told = shares[:, None] * binomial(size, rates) * signal
@@ -266,87 +324,12 @@ def silent_groups(mutant: int) -> list[MeasuredValue]:
         parts = (told * gradient).sum(axis=1)
         for p, share, whole, part in zip(rates, shares, plain, parts, strict=True):
             expected = share * whole / (1 - silent)
-            found.append(exact(f"{name}: part of contexts of p={p} in E[g | signal]", float(expected), float(part)))
+            yield exact(f"{name}: part of contexts of p={p} in E[g | signal]", float(expected), float(part))
         ratio = (1 - silent) * float(shares @ second) / float(shares @ plain) ** 2
         measured = float((told * gradient**2).sum() / parts.sum() ** 2)
-        found.append(exact(f"{name}: E[g²]/E[g]² of groups with a signal", ratio, measured))
+        yield exact(f"{name}: E[g²]/E[g]² of groups with a signal", ratio, measured)
     moves, own = resampled_moves(size, 150), silent_of(size, rates)
     for i, name in enumerate(("hard", "even")):
         left = 1 - (own[i] if mutant == 2 else silent)
         expected = shares[i] * rates[i] * (1 - rates[i]) * (size - 1) / size / left
-        found.append(sampled(f"simulated: move of {name} contexts, p={rates[i]}", float(expected), moves[:, i], 0.01))
-    return found
-
-
-CHECKS = (
-    LENGTH_BIAS,
-    Check(
-        id="T32",
-        statement="PPO's clip ends a side's gradient where the ratio has gone with the advantage: right responses push "
-        "up to (1+ε_high) p_o, wrong ones until their own chance has lost ε_low of itself. In between only a part of "
-        "the gradient is left. A rare right answer therefore gains ε_high of almost nothing a round, which clip-higher "
-        "raises little: .01 to .012 or to .0128. Nothing is clipped on the way back, and a wrong response's weight "
-        "has no bound without a dual clip.",
-        formula="W = (1−b) 1[p ≤ (1+ε_high) p_o] + b 1[q ≥ (1−ε_low) q_o], b the baseline; A < 0: weight −ρ",
-        latex=r"W = (1-b)\,1_{p \le (1+\epsilon_{high})\,p_o} + b\,1_{q \ge (1-\epsilon_{low})\,q_o}",
-        source="Schulman et al. 2017 (1707.06347, eq. 7); clip-higher: Yu et al. 2025 (2503.14476); W is derived here",
-        kind="exact",
-        mutants=(Mutant("REINFORCE: no ratio and no clip"),),
-        experiment=signed_clip,
-    ),
-    Check(
-        id="T33",
-        statement="Responses drawn by another policy are corrected by the product of their tokens' ratios, whose "
-        "second moment grows exponentially with the length. A token's own ratio, and the geometric mean that GSPO "
-        "takes, have little noise and correct one token's part of L in a reward that all earn together. Truncation at "
-        "c bounds the second moment by c and leaves the bias of what it cuts off.",
-        formula="all L tokens must be right: W = 1 (product), (μ/π)^(L−1) (token, GSPO), min(1, c (μ/π)^L) (cut at c), "
-        "(μ/π)^L (none); E[w²] = (1+χ²)^L (product), ≤ c (cut)",
-        latex=r"W = 1, \quad \left(\frac{\mu}{\pi}\right)^{L-1}, \quad "
-        r"\min\left(1, c \left(\frac{\mu}{\pi}\right)^{L}\right); \qquad "
-        r"\mathbb{E}[w^2] = (1+\chi^2)^L, \qquad \mathbb{E}[\min(w, c)^2] \le c",
-        source="truncation: Ionides 2008, from memory; GSPO: Zheng et al. 2025 (2507.18071); formulas derived here",
-        kind="exact",
-        mutants=(
-            Mutant("token weights in place of sequence weights", r"sequence weights, |^E|cut at 1.5"),
-            Mutant("sequence weights throughout, never cut", r"no weights|token weights|GSPO|cut|geometric"),
-        ),
-        experiment=importance_weights,
-    ),
-    Check(
-        id="T34",
-        statement="An update changes the entropy by minus the covariance of log π and the step of the logits. Learning "
-        "a right answer that is frequent lowers it, one that is rare raises it. Leaving out the tokens of largest "
-        "covariance (Clip-Cov) slows the fall.",
-        formula="dH = −η Cov_π(log π, dz); policy gradient: dz = W π (r − p), natural gradient: dz = W (r − p)",
-        latex=r"dH = -\eta \operatorname{Cov}_\pi(\log \pi, dz), \qquad dz = W \pi\,(r - p), \qquad "
-        r"dz_{natural} = W (r - p)",
-        source="Cui et al. 2025 (2505.22617); with W derived here",
-        kind="exact",
-        mutants=(
-            Mutant("the covariance with π in place of log π", r"^dH"),
-            Mutant("the rare and the frequent arm exchanged", r"^a "),
-            Mutant("a token of negative covariance left out", r"Clip-Cov"),
-        ),
-        experiment=entropy_change,
-    ),
-    Check(
-        id="T35",
-        statement="Replacing silent groups by groups of other prompts until all have a signal (dynamic sampling) is a "
-        "learning rate and a batch: the mean gradient of every context grows by 1/(1−s), s the share of silent groups, "
-        "and its noise is that of a batch 1/(1−s) times as large. Just so many more rollouts pay for it, and Adam "
-        "does not see the factor (T22).",
-        formula="E[g | signal] = E[g]/(1−s), s = E[p^K + q^K]; E[g² | signal]/E[g | signal]² = (1−s) E[g²]/E[g]²",
-        latex=r"\mathbb{E}[g \mid \text{signal}] = \frac{\mathbb{E}[g]}{1-s}, \qquad s = \mathbb{E}[p^K + q^K], \qquad "
-        r"\frac{\mathbb{E}[g^2 \mid \text{signal}]}{\mathbb{E}[g \mid \text{signal}]^2} = "
-        r"(1-s)\,\frac{\mathbb{E}[g^2]}{\mathbb{E}[g]^2}",
-        source="dynamic sampling: Yu et al. 2025 (2503.14476); derived here",
-        kind="exact",
-        mutants=(
-            Mutant("the raw reward, which learns from groups that are all right", r"^group|^GRPO"),
-            Mutant("a silent group replaced by one of the same prompt", r"^simulated"),
-        ),
-        experiment=silent_groups,
-        tier="slow",
-    ),
-)
+        yield sampled(f"simulated: move of {name} contexts, p={rates[i]}", float(expected), moves[:, i], 0.01)

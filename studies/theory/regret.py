@@ -18,10 +18,11 @@ from rftlab.studies.theory.bandits import (
     missed,
     worst_regret,
 )
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, rate, sampled, slope_of
+from rftlab.studies.theory.check import Claims, Mutant, exact, positive, rate, sampled, slope_of, theory_check
 
 HORIZONS = np.logspace(4, 12, 9)
 DIMENSIONS = 5
+GRID_PAPER = "Gao et al. 2019, arXiv 1904.01763; Perchet et al. 2015, arXiv 1505.00369"
 
 
 def worst_of(samples: np.ndarray) -> np.ndarray:
@@ -41,63 +42,106 @@ def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> 
     )
 
 
-def _minimax(mutant: int) -> list[MeasuredValue]:
-    grid, found = equal_grid if mutant else minimax_grid, []
+@theory_check(
+    "T26",
+    statement="Two arms, M batches on the minimax grid: the worst regret over all gaps grows as T^(1/(2 − 2^(1−M))), "
+    "times √log 2T from M = 3 on. With M = 2 no arm can be dropped early, so there is no logarithm.",
+    formula="max_Δ R ~ T^(1/(2−2^(1−M))) √(log 2T)",
+    latex=r"\max_\Delta R \sim T^{1/(2-2^{1-M})} \sqrt{\log 2T}",
+    source=GRID_PAPER,
+    kind="rate",
+    mutants=(Mutant("batches of equal size"),),
+)
+def _minimax(mutant: int) -> Claims:
+    grid = equal_grid if mutant else minimax_grid
     for batches in (2, 3, 4, 5):
         log = 1.0 if batches == 2 else np.sqrt(np.log(2 * HORIZONS))
         samples = _worst_regrets(grid, HORIZONS, batches) / log
-        found.append(rate(f"exponent, M = {batches}", exponent(batches), *slope_of(HORIZONS, samples)))
-    return found
+        yield rate(f"exponent, M = {batches}", exponent(batches), *slope_of(HORIZONS, samples))
 
 
-def _geometric(mutant: int) -> list[MeasuredValue]:
-    grid, found = minimax_grid if mutant else geometric_grid, []
+@theory_check(
+    "T27",
+    statement="On the geometric grid the worst gap-weighted regret of M batches grows as T^(1/M) log T.",
+    formula="max_Δ Δ R ~ T^(1/M) log 2T",
+    latex=r"\max_\Delta \Delta R \sim T^{1/M} \log 2T",
+    source=GRID_PAPER,
+    kind="rate",
+    mutants=(Mutant("the minimax grid instead"),),
+)
+def _geometric(mutant: int) -> Claims:
+    grid = minimax_grid if mutant else geometric_grid
     for batches in (3, 4):
         samples = _worst_regrets(grid, HORIZONS, batches, power=2) / np.log(2 * HORIZONS)
-        found.append(rate(f"exponent, M = {batches}", 1 / batches, *slope_of(HORIZONS, samples)))
-    return found
+        yield rate(f"exponent, M = {batches}", 1 / batches, *slope_of(HORIZONS, samples))
 
 
-def _few_batches(mutant: int) -> list[MeasuredValue]:
-    horizon, found, rng = 1e12, [], np.random.default_rng(28)
+@theory_check(
+    "T28",
+    statement="About log log T batches of growing size reach √T: at T = 1e12 the worst R/√T is 50, 26.3, 9.2, 5.9 and "
+    "4.9 with 2 to 6 batches. Equal batches do not: the first alone costs ΔT/2M, so the exponent stays 1. A constant "
+    "batch size is the equal grid.",
+    formula="⌈log₂(1 + ½ log₂ T)⌉ batches: R ~ √(T log T); M equal batches: R ≥ ΔT/(2M)",
+    latex=r"M = \lceil \log_2 (1 + \frac{1}{2} \log_2 T) \rceil \Rightarrow R \sim \sqrt{T \log 2T} \quad t_m = "
+    r"\frac{m T}{M} \Rightarrow R \ge \frac{\Delta T}{2M}",
+    source=f"{GRID_PAPER}; the numbers by an exact recursion over batches, derived here",
+    kind="sampled",
+    mutants=(
+        Mutant("the threshold counts the pulls of both arms", r"M = [3-6], T"),
+        Mutant("growing and equal grids exchanged"),
+    ),
+)
+def _few_batches(mutant: int) -> Claims:
+    horizon, rng = 1e12, np.random.default_rng(28)
     growing, same = (equal_grid, minimax_grid) if mutant == 2 else (minimax_grid, equal_grid)
     for batches in (2, 3, 4, 5, 6):
         worst, gap = worst_regret(minimax_grid(horizon, batches))
         ends = growing(horizon, batches)
         regret = eliminated_regret(np.array([gap]), ends, 6000, rng, counted=2.0 if mutant == 1 else 1.0)
-        found.append(
-            sampled(f"worst R/√T, M = {batches}, T = 1e12", worst / horizon**0.5, regret / horizon**0.5, slack=1e-9)
-        )
+        yield sampled(f"worst R/√T, M = {batches}, T = 1e12", worst / horizon**0.5, regret / horizon**0.5, slack=1e-9)
     enough = np.ceil(np.log2(1 + np.log2(HORIZONS) / 2)).astype(int)
     samples = _worst_regrets(growing, HORIZONS, enough) / np.sqrt(np.log(2 * HORIZONS))
-    found.append(rate("exponent, M = ⌈log₂(1 + ½ log₂ T)⌉ = 3 to 5", 0.5, *slope_of(HORIZONS, samples)))
+    yield rate("exponent, M = ⌈log₂(1 + ½ log₂ T)⌉ = 3 to 5", 0.5, *slope_of(HORIZONS, samples))
     for batches in (4, 16):
         gaps = gaps_of(horizon, 60)
         regret = eliminated_regret(gaps, same(horizon, batches), 100, rng)
-        found.append(
-            exact(
-                f"smallest R/(gap T/2M) of a run, equal batches, M = {batches}",
-                1.0,
-                (regret / gaps).min() * 2 * batches / horizon,
-            )
+        yield exact(
+            f"smallest R/(gap T/2M) of a run, equal batches, M = {batches}",
+            1.0,
+            (regret / gaps).min() * 2 * batches / horizon,
         )
     equal = _worst_regrets(same, HORIZONS, 4)
-    return [*found, rate("exponent, 4 equal batches", 1.0, *slope_of(HORIZONS, equal))]
+    yield rate("exponent, 4 equal batches", 1.0, *slope_of(HORIZONS, equal))
 
 
-def _contextual(mutant: int) -> list[MeasuredValue]:
-    horizons, rng, found = np.logspace(4, 9, 6), np.random.default_rng(29), []
+@theory_check(
+    "T29",
+    statement="Linear contextual bandit with random contexts, two arms, pure exploitation: the same exponents without "
+    "any exploration, because contexts explore. The estimate is N(θ, I/n) and a step costs |θ|(1 − cos φ)/√π, φ its "
+    "angle to θ, so no context need be drawn.",
+    formula="max_{|θ|≤1} R ~ T^(1/(2−2^(1−M))); step: |θ|(1 − cos φ)/√π",
+    latex=r"\max_{|\theta| \le 1} R \sim T^{1/(2-2^{1-M})}, \quad R_{\operatorname{step}} = \frac{|\theta| (1 - \cos "
+    r"\varphi)}{\sqrt{\pi}}",
+    source="Han et al. 2020, arXiv 2004.06321; the cost of a step is derived here",
+    kind="rate",
+    mutants=(
+        Mutant("the worst case looked for among |θ| ≤ T^(−1/4) only", r"M = 1"),
+        Mutant("batches of equal size", r"M = [2-5]|drawn"),
+    ),
+)
+def _contextual(mutant: int) -> Claims:
+    horizons, rng = np.logspace(4, 9, 6), np.random.default_rng(29)
     grid = equal_grid if mutant == 2 else minimax_grid
     for batches in (1, 2, 3, 4, 5):
         columns = []
         for horizon in horizons:
             norms = np.geomspace(horizon**-0.5, horizon**-0.25 if mutant == 1 else 1.0, 24)
             columns.append(worst_of(guessed_regret(norms, grid(horizon, batches), DIMENSIONS, 1200, rng)))
-        found.append(rate(f"exponent, M = {batches}", exponent(batches), *slope_of(horizons, np.column_stack(columns))))
+        yield rate(f"exponent, M = {batches}", exponent(batches), *slope_of(horizons, np.column_stack(columns)))
     ends, norm = np.array([100.0, 300.0]), 0.3
     expected = exploited_regret(np.array([norm]), ends, DIMENSIONS, lost=DIMENSIONS + 1)[0]
     drawn = drawn_regret(norm, equal_grid(300.0, 2) if mutant == 2 else ends, DIMENSIONS, 2600, rng)
-    return [*found, sampled("regret with every context drawn, |θ| = 0.3, batches to 100 and 300", expected, drawn)]
+    yield sampled("regret with every context drawn, |θ| = 0.3, batches to 100 and 300", expected, drawn)
 
 
 def tilted(reference: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
@@ -127,7 +171,21 @@ def fitted(
 REFERENCE, REWARDS, BETA = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.8, 0.5, 0.3, 0.1]), 0.3
 
 
-def _regularised(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T30",
+    statement="With a KL penalty a suboptimal policy loses exactly β KL(π‖π*), so the plug-in policy from n samples "
+    "loses of order 1/n; without the penalty the worst case is n^(−1/2).",
+    formula="J(π*) − J(π) = β KL(π‖π*); n gap → (1/2β) Σ π*(1−π*) r(1−r)/π_ref",
+    latex=r"J(\pi^*) - J(\pi) = \beta \operatorname{KL}(\pi \| \pi^*), \quad n \operatorname{gap} \to "
+    r"\frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r (1-r)}{\pi_{\operatorname{ref}}}",
+    source="the rate: Zhao et al. 2024, arXiv 2411.04625; the constant is derived here",
+    kind="rate",
+    mutants=(
+        Mutant("the policy exp(r/β) without π_ref", r"random|regularised|n gap"),
+        Mutant("the worst case looked for among gaps up to 10⁻⁴ only", r"without KL"),
+    ),
+)
+def _regularised(mutant: int) -> Claims:
     rng, base = np.random.default_rng(30), np.full(4, 0.25) if mutant == 1 else REFERENCE
     best, other = tilted(base, REWARDS, BETA), rng.dirichlet(np.ones(4))
     gap = sum(p * r for p, r in zip(best - other, REWARDS, strict=True))
@@ -140,36 +198,59 @@ def _regularised(mutant: int) -> list[MeasuredValue]:
                 for p, o in zip(policy, REFERENCE, strict=True)
             )
         )
-    found = [exact("J(π*) − J(π) of a random π", BETA * float((other * np.log(other / best)).sum()), float(gap))]
+    yield exact("J(π*) − J(π) of a random π", BETA * float((other * np.log(other / best)).sum()), float(gap))
     top, sizes, gaps = objective(tilted(REFERENCE, REWARDS, BETA), REFERENCE, REWARDS, BETA), np.logspace(3, 6, 4), []
     for n in sizes.astype(int):
         policy = fitted(base, REWARDS, BETA, rng.multinomial(n, REFERENCE, size=12000), rng)
         gaps.append(top - objective(policy, REFERENCE, REWARDS, BETA))
-    found.append(rate("exponent of n, regularised", -1.0, *slope_of(sizes, np.column_stack(gaps))))
-    found.append(sampled("n gap, n = 1e6", limit_gap(best, REFERENCE, REWARDS, BETA), sizes[-1] * gaps[-1]))
+    yield rate("exponent of n, regularised", -1.0, *slope_of(sizes, np.column_stack(gaps)))
+    yield sampled("n gap, n = 1e6", limit_gap(best, REFERENCE, REWARDS, BETA), sizes[-1] * gaps[-1])
     arms = np.geomspace(1e-4, 1e-4 if mutant == 2 else 1, 32)
     wrong = [worst_of(arms * (arms + np.sqrt(2 / n) * rng.standard_normal((12000, 32)) < 0)) for n in sizes]
-    return [*found, rate("exponent of n, worst case without KL", -0.5, *slope_of(sizes, np.column_stack(wrong)))]
+    yield rate("exponent of n, worst case without KL", -0.5, *slope_of(sizes, np.column_stack(wrong)))
 
 
-def _constant_batch(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D28",
+    statement="A constant batch size b is nearly free up to b = 2 R₁, between 4 and 5 √T, and costs b/2 beyond: the "
+    "worst regret is b/2 or, within 15%, that of small batches, R₁, whichever is larger. So equal batches fail only "
+    "when they are few (two arms, T = 4096).",
+    formula="max_Δ R_b ≈ max(b/2, R₁)",
+    latex=r"\max_\Delta R_b \approx \max(b/2, R_1)",
+    source="derived here",
+    kind="inequality",
+    mutants=(
+        Mutant("the minimax grid with as many batches", r"b = (512|1024)$"),
+        Mutant("batches of 1024 in place of 64 and 256", r"^1.15"),
+    ),
+)
+def _constant_batch(mutant: int) -> Claims:
     horizon, rng, regrets = 4096, np.random.default_rng(31), {}
     for size in (8, 64, 256, 512, 1024):
         length = 1024 if mutant == 2 and size in (64, 256) else size
         ends = (minimax_grid if mutant == 1 else equal_grid)(horizon, horizon // length)
         regrets[size] = worst_of(eliminated_regret(np.geomspace(0.03, 1, 16), ends, 1600, rng))
-    found = [sampled(f"worst R, b = {size}", size / 2, regrets[size], slack=1e-9) for size in (512, 1024)]
+    for size in (512, 1024):
+        yield sampled(f"worst R, b = {size}", size / 2, regrets[size], slack=1e-9)
     free = regrets[8] * 1.15
     for size in (64, 256):
         error = np.hypot(regrets[size].std(), free.std()) / np.sqrt(free.size)
-        found.append(
-            positive(f"1.15 (worst R, b = 8) − (worst R, b = {size})", free.mean() - regrets[size].mean(), error)
-        )
-    return found
+        yield positive(f"1.15 (worst R, b = 8) − (worst R, b = {size})", free.mean() - regrets[size].mean(), error)
 
 
-def _price_of_batches(mutant: int) -> list[MeasuredValue]:
-    horizon, norm, found = 2000.0, np.array([0.4]), []
+@theory_check(
+    "D29",
+    statement="Where contexts explore, a constant batch of b costs between b/2 − 1 and b − 1/2 uninformed steps more "
+    "than batches of one, whatever T: the regret is a left sum of a convex decreasing function.",
+    formula="b/2 − 1 ≤ (R_b − R_1)/F ≤ b − 1/2, F = E[cos φ_T] |θ|/√π",
+    latex=r"\frac{b}{2} - 1 \le \frac{R_b - R_1}{F} \le b - \frac{1}{2}, \quad F = \frac{|\theta| \mathbb{E}[\cos "
+    r"\varphi_T]}{\sqrt{\pi}}",
+    source="derived here",
+    kind="inequality",
+    mutants=(Mutant("a batch acts on its own rewards", r"R_1./F −"), Mutant("batches four times as large", r"b − 1/2")),
+)
+def _price_of_batches(mutant: int) -> Claims:
+    horizon, norm = 2000.0, np.array([0.4])
     regret = {}
     for b in (1, 20, 400):
         ends = equal_grid(horizon, int(horizon / (4 * b if mutant == 2 and b > 1 else b)))
@@ -178,12 +259,23 @@ def _price_of_batches(mutant: int) -> list[MeasuredValue]:
     for b in (20, 400):
         price = (regret[b] - regret[1]) / unit
         error = price.std() / np.sqrt(price.size)
-        found.append(positive(f"b = {b}: (R_b − R_1)/F − (b/2 − 1)", price.mean() - (b / 2 - 1), error))
-        found.append(positive(f"b = {b}: b − 1/2 − (R_b − R_1)/F", b - 0.5 - price.mean(), error))
-    return found
+        yield positive(f"b = {b}: (R_b − R_1)/F − (b/2 − 1)", price.mean() - (b / 2 - 1), error)
+        yield positive(f"b = {b}: b − 1/2 − (R_b − R_1)/F", b - 0.5 - price.mean(), error)
 
 
-def _sampler(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D30",
+    statement="One refresh of the sampler removes the coverage factor 1/π_ref of T30: with half of the samples from "
+    "π_ref and half from the policy fitted to them, n gap has (π_ref + π*)/2 in its place, at most (A−1)/4β. With a "
+    "good arm of π_ref = 0.01 the loss falls fivefold.",
+    formula="n gap → (1/2β) Σ π*(1−π*) r(1−r)/μ, μ = (π_ref + π*)/2; ≤ (A−1)/(4β)",
+    latex=r"n \operatorname{gap} \to \frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r (1-r)}{(\pi_{\operatorname{ref}} "
+    r"+ \pi^*)/2} \le \frac{A-1}{4\beta}",
+    source="derived here",
+    kind="sampled",
+    mutants=(Mutant("both halves from π_ref"),),
+)
+def _sampler(mutant: int) -> Claims:
     reference, rewards, beta, n = np.array([0.01, 0.19, 0.3, 0.5]), np.array([0.9, 0.5, 0.3, 0.1]), 0.15, 400_000
     rng, best = np.random.default_rng(33), tilted(reference, rewards, beta)
     top = objective(best, reference, rewards, beta)
@@ -194,140 +286,9 @@ def _sampler(mutant: int) -> list[MeasuredValue]:
     means = (wins + rng.binomial(second, rewards)) / (first + second)
     gap = n * (top - objective(tilted(reference, means, beta), reference, rewards, beta))
     bound = (best.size - 1) / (4 * beta)
-    return [
-        sampled(
-            "n gap, half from π_ref, half from the policy fitted to it",
-            limit_gap(best, (reference + best) / 2, rewards, beta),
-            gap,
-        ),
-        positive("(A−1)/4β less n gap", bound - gap.mean(), gap.std() / np.sqrt(gap.size)),
-    ]
-
-
-GRID_PAPER = "Gao et al. 2019, arXiv 1904.01763; Perchet et al. 2015, arXiv 1505.00369"
-CHECKS: tuple[Check, ...] = (
-    Check(
-        id="T26",
-        statement="Two arms, M batches on the minimax grid: the worst regret over all gaps grows as T^(1/(2 − "
-        "2^(1−M))), "
-        "times √log 2T from M = 3 on. With M = 2 no arm can be dropped early, so there is no logarithm.",
-        formula="max_Δ R ~ T^(1/(2−2^(1−M))) √(log 2T)",
-        latex=r"\max_\Delta R \sim T^{1/(2-2^{1-M})} \sqrt{\log 2T}",
-        source=GRID_PAPER,
-        kind="rate",
-        mutants=(Mutant("batches of equal size"),),
-        experiment=_minimax,
-    ),
-    Check(
-        id="T27",
-        statement="On the geometric grid the worst gap-weighted regret of M batches grows as T^(1/M) log T.",
-        formula="max_Δ Δ R ~ T^(1/M) log 2T",
-        latex=r"\max_\Delta \Delta R \sim T^{1/M} \log 2T",
-        source=GRID_PAPER,
-        kind="rate",
-        mutants=(Mutant("the minimax grid instead"),),
-        experiment=_geometric,
-    ),
-    Check(
-        id="T28",
-        statement="About log log T batches of growing size reach √T: at T = 1e12 the worst R/√T is 50, 26.3, "
-        "9.2, 5.9 and 4.9 with 2 to 6 batches. "
-        "Equal batches do not: the first alone costs ΔT/2M, so the exponent stays 1. A constant batch size is "
-        "the equal grid.",
-        formula="⌈log₂(1 + ½ log₂ T)⌉ batches: R ~ √(T log T); M equal batches: R ≥ ΔT/(2M)",
-        latex=r"M = \lceil \log_2 (1 + \frac{1}{2} \log_2 T) \rceil \Rightarrow R \sim \sqrt{T \log 2T} \quad "
-        r"t_m = \frac{m T}{M} \Rightarrow R \ge \frac{\Delta T}{2M}",
-        source=f"{GRID_PAPER}; the numbers by an exact recursion over batches, derived here",
-        kind="sampled",
-        mutants=(
-            Mutant("the threshold counts the pulls of both arms", r"M = [3-6], T"),
-            Mutant("growing and equal grids exchanged"),
-        ),
-        experiment=_few_batches,
-    ),
-    Check(
-        id="T29",
-        statement="Linear contextual bandit with random contexts, two arms, pure exploitation: the same "
-        "exponents without any exploration, "
-        "because contexts explore. The estimate is N(θ, I/n) and a step costs |θ|(1 − cos φ)/√π, φ its angle "
-        "to θ, so no context need be drawn.",
-        formula="max_{|θ|≤1} R ~ T^(1/(2−2^(1−M))); step: |θ|(1 − cos φ)/√π",
-        latex=(
-            r"\max_{|\theta| \le 1} R \sim T^{1/(2-2^{1-M})}, \quad R_{\operatorname{step}} = \frac{|\theta| "
-            r"(1 - \cos \varphi)}{\sqrt{\pi}}"
-        ),
-        source="Han et al. 2020, arXiv 2004.06321; the cost of a step is derived here",
-        kind="rate",
-        mutants=(
-            Mutant("the worst case looked for among |θ| ≤ T^(−1/4) only", r"M = 1"),
-            Mutant("batches of equal size", r"M = [2-5]|drawn"),
-        ),
-        experiment=_contextual,
-    ),
-    Check(
-        id="T30",
-        statement="With a KL penalty a suboptimal policy loses exactly β KL(π‖π*), so the plug-in policy from "
-        "n samples loses of order 1/n; "
-        "without the penalty the worst case is n^(−1/2).",
-        formula="J(π*) − J(π) = β KL(π‖π*); n gap → (1/2β) Σ π*(1−π*) r(1−r)/π_ref",
-        latex=r"J(\pi^*) - J(\pi) = \beta \operatorname{KL}(\pi \| \pi^*), \quad "
-        r"n \operatorname{gap} \to \frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r (1-r)}{\pi_{\operatorname{ref}}}",
-        source="the rate: Zhao et al. 2024, arXiv 2411.04625; the constant is derived here",
-        kind="rate",
-        mutants=(
-            Mutant("the policy exp(r/β) without π_ref", r"random|regularised|n gap"),
-            Mutant("the worst case looked for among gaps up to 10⁻⁴ only", r"without KL"),
-        ),
-        experiment=_regularised,
-    ),
-    Check(
-        id="D28",
-        statement="A constant batch size b is nearly free up to b = 2 R₁, between 4 and 5 √T, and costs b/2 "
-        "beyond: the worst regret is b/2 or, within 15%, "
-        "that of small batches, R₁, whichever is larger. So equal batches fail only when they are few (two "
-        "arms, T = 4096).",
-        formula="max_Δ R_b ≈ max(b/2, R₁)",
-        latex=r"\max_\Delta R_b \approx \max(b/2, R_1)",
-        source="derived here",
-        kind="inequality",
-        mutants=(
-            Mutant("the minimax grid with as many batches", r"b = (512|1024)$"),
-            Mutant("batches of 1024 in place of 64 and 256", r"^1.15"),
-        ),
-        experiment=_constant_batch,
-    ),
-    Check(
-        id="D29",
-        statement="Where contexts explore, a constant batch of b costs between b/2 − 1 and b − 1/2 uninformed "
-        "steps more than batches of one, whatever T: "
-        "the regret is a left sum of a convex decreasing function.",
-        formula="b/2 − 1 ≤ (R_b − R_1)/F ≤ b − 1/2, F = E[cos φ_T] |θ|/√π",
-        latex=(
-            r"\frac{b}{2} - 1 \le \frac{R_b - R_1}{F} \le b - \frac{1}{2}, \quad F = \frac{|\theta| "
-            r"\mathbb{E}[\cos \varphi_T]}{\sqrt{\pi}}"
-        ),
-        source="derived here",
-        kind="inequality",
-        mutants=(
-            Mutant("a batch acts on its own rewards", r"R_1./F −"),
-            Mutant("batches four times as large", r"b − 1/2"),
-        ),
-        experiment=_price_of_batches,
-    ),
-    Check(
-        id="D30",
-        statement="One refresh of the sampler removes the coverage factor 1/π_ref of T30: with half of the "
-        "samples from π_ref and half from the policy "
-        "fitted to them, n gap has (π_ref + π*)/2 in its place, at most (A−1)/4β. With a good arm of π_ref = "
-        "0.01 the loss falls fivefold.",
-        formula="n gap → (1/2β) Σ π*(1−π*) r(1−r)/μ, μ = (π_ref + π*)/2; ≤ (A−1)/(4β)",
-        latex=(
-            r"n \operatorname{gap} \to \frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r "
-            r"(1-r)}{(\pi_{\operatorname{ref}} + \pi^*)/2} \le \frac{A-1}{4\beta}"
-        ),
-        source="derived here",
-        kind="sampled",
-        mutants=(Mutant("both halves from π_ref"),),
-        experiment=_sampler,
-    ),
-)
+    yield sampled(
+        "n gap, half from π_ref, half from the policy fitted to it",
+        limit_gap(best, (reference + best) / 2, rewards, beta),
+        gap,
+    )
+    yield positive("(A−1)/4β less n gap", bound - gap.mean(), gap.std() / np.sqrt(gap.size))

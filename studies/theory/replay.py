@@ -9,7 +9,7 @@ import numpy as np
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.replay import empty_windows, push, window_pool
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, rate, sampled
+from rftlab.studies.theory.check import Claims, Mutant, exact, positive, rate, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RLOO,
@@ -48,34 +48,42 @@ def replay_factor(advantage: Advantage, p: float, old: np.ndarray, trains_on_old
     return float(chance @ gradient / (p * (1 - p)))
 
 
-def stale_baseline(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T16",
+    statement="Old rewards in the baseline never bias the mean-centred gradient, however old they are: with w old "
+    "rewards and one new it is w/(w+1) of the true one. With the std the factor depends on the old pass rate alone: a "
+    "stale spread is a stale learning rate.",
+    formula="W = w/(w+1); with std, n = w+1: W = √((n−1)/n) E[√((w−S)/(S+1)) + √(S/(n−S))], S ~ Bin(w, p_old)",
+    latex=r"W = \frac{w}{w+1}, \qquad W_{\mathrm{std}} = \sqrt{\frac{n-1}{n}}\,\mathbb{E}\left[\sqrt{\frac{w-S}{S+1}} "
+    r"+ \sqrt{\frac{S}{n-S}}\right], \quad S \sim \operatorname{Bin}(w, p_{\mathrm{old}}), \quad n = w+1",
+    source="derived here",
+    kind="exact",
+    mutants=(
+        Mutant("the old responses are trained on too", r"mean|p_old=.1, w=7"),
+        Mutant("population std where the sample std is meant", r"^W with std"),
+    ),
+)
+def stale_baseline(mutant: int) -> Claims:
     """T16. One reward per visit; the old pass rates are equal, drifting, or as far off as can be."""
-    found, drifting, std = [], np.array([0.05, 0.1, 0.2, 0.35, 0.6]), zscore(0 if mutant == 2 else 1)
+    drifting, std = np.array([0.05, 0.1, 0.2, 0.35, 0.6]), zscore(0 if mutant == 2 else 1)
     for p in (0.5, 0.9):
         for name, old in {
             "p_old=.1, w=7": np.full(7, 0.1),
             "drifting, w=5": drifting,
             "p_old=0, w=3": np.zeros(3),
         }.items():
-            found.append(
-                exact(
-                    f"W, group mean, p={p}, {name}", old.size / (old.size + 1), replay_factor(MEAN, p, old, mutant == 1)
-                )
+            yield exact(
+                f"W, group mean, p={p}, {name}", old.size / (old.size + 1), replay_factor(MEAN, p, old, mutant == 1)
             )
     n, s = 8, np.arange(8)
     stale = np.sqrt((n - 1) / n) * float(binomial(n - 1, 0.1) @ (np.sqrt((n - 1 - s) / (s + 1)) + np.sqrt(s / (n - s))))
-    found += [
-        exact(f"W with std, p={p}, p_old=.1, w=7", stale, replay_factor(std, p, np.full(7, 0.1), mutant == 1))
-        for p in (0.5, 0.9)
-    ]
-    return [
-        *found,
-        exact(
-            "W with std, p=.5, p_old=.5, w=7",
-            float(zscore_factor(8, 0.5)),
-            replay_factor(std, 0.5, np.full(7, 0.5), mutant == 1),
-        ),
-    ]
+    for p in (0.5, 0.9):
+        yield exact(f"W with std, p={p}, p_old=.1, w=7", stale, replay_factor(std, p, np.full(7, 0.1), mutant == 1))
+    yield exact(
+        "W with std, p=.5, p_old=.5, w=7",
+        float(zscore_factor(8, 0.5)),
+        replay_factor(std, 0.5, np.full(7, 0.5), mutant == 1),
+    )
 
 
 def window_error(p: float, drift: float, m: int, w: np.ndarray) -> np.ndarray:
@@ -122,21 +130,32 @@ def vertex(errors: np.ndarray) -> float:
     return i + 1 + 0.5 * (before - after) / (before - 2 * here + after)
 
 
-def window_length(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T17",
+    statement="A longer replay window averages more noise away but looks further back: its error is least at a length "
+    "that falls with the drift of the pass rate to the power 2/3.",
+    formula="MSE(w) = (δ(w+1)/2)² + Σ_l p_l q_l/(m w²), p_l = p − lδ; w* ≈ (2pq/(mδ²))^(1/3), exactly w²(w+1−2/(3m)) "
+    "= (2pq + δ(p−q) − δ²/3)/(mδ²)",
+    latex=r"\operatorname{MSE}(w) = \left(\frac{\delta(w+1)}{2}\right)^2 + \frac{\sum_l p_l q_l}{m w^2}, \qquad w^* "
+    r"\sim \left(\frac{2pq}{m\delta^2}\right)^{1/3}, \qquad w^2\left(w+1-\frac{2}{3m}\right) = \frac{2pq + "
+    r"\delta(p-q) - \delta^2/3}{m\delta^2}",
+    source="derived here",
+    kind="exact",
+    mutants=(Mutant("the pass rate does not drift"),),
+)
+def window_length(mutant: int) -> Claims:
     """T17. The mutant measures at a constant pass rate."""
-    found, drifts = [], np.array([0.001, 0.002, 0.004, 0.008])
+    drifts = np.array([0.001, 0.002, 0.004, 0.008])
     for p, drift, m, w in ((0.6, 0.05, 1, 6), (0.3, 0.04, 2, 3), (0.5, -0.1, 4, 2)):
         expected = float(window_error(p, drift, m, np.array([w]))[0])
-        found.append(
-            exact(f"MSE, p={p}, δ={drift}, m={m}, w={w}", expected, enumerated_error(p, 0.0 if mutant else drift, m, w))
+        yield exact(
+            f"MSE, p={p}, δ={drift}, m={m}, w={w}", expected, enumerated_error(p, 0.0 if mutant else drift, m, w)
         )
     best = [vertex(measured_error(old_rates(0.5, 0.0 if mutant else drift, 120), 1, 0.5)) for drift in drifts]
-    found += [
-        exact(f"w*, p=.5, δ={d}, m=1", float(best_length(0.5, d, 1)), w, 2e-3)
-        for d, w in zip(drifts, best, strict=True)
-    ]
+    for drift, length in zip(drifts, best, strict=True):
+        yield exact(f"w*, p=.5, δ={drift}, m=1", float(best_length(0.5, drift, 1)), length, 2e-3)
     slope = float(np.polyfit(np.log(drifts), np.log(best), 1)[0])
-    return [*found, rate("slope of log w* against log δ", -2 / 3, slope, slope, slope)]
+    yield rate("slope of log w* against log δ", -2 / 3, slope, slope, slope)
 
 
 def best_length(p: float, drift: float, m: int) -> float:
@@ -151,9 +170,24 @@ def longest_useful(p: float, drift: float, m: int) -> float:
     return (np.sqrt(b**2 + 4 * c) - b) / 2
 
 
-def stale_gradient(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T18",
+    statement="Old responses in the gradient do bias it, towards the old policy's gradient; importance weights remove "
+    "the bias and cost effective samples.",
+    formula="baseline p_o, no weights: E = p_o q_o, bias (p_o−p)(1−p_o−p), |bias| ≤ 2√2 TV max|A|; with weights ESS/N "
+    "= 1/(1+(p−p_o)²/(p_o q_o))",
+    latex=r"\mathbb{E} = p_o q_o, \qquad (p_o-p)(1-p_o-p), \qquad \frac{\mathrm{ESS}}{N} = \frac{1}{1 + "
+    r"\frac{(p-p_o)^2}{p_o q_o}}",
+    source="derived here",
+    kind="exact",
+    mutants=(
+        Mutant("no importance weights", r"^importance|^effective"),
+        Mutant("importance weights where none are meant", r"^no weights|bias, p"),
+        Mutant("TV max|A| alone", r"^smallest"),
+    ),
+)
+def stale_gradient(mutant: int) -> Claims:
     """T18. The last pair of the bound is nearly deterministic: its bias is half of the bound."""
-    found = []
     for p, old in ((0.6, 0.8), (0.3, 0.05)):
         ratio, rewards = np.array([[(1 - p) / (1 - old)], [p / old]]), np.array([[0.0], [1.0]])
         chance, score = np.array([1 - old, old]), np.array([-p, 1 - p])
@@ -161,20 +195,16 @@ def stale_gradient(mutant: int) -> list[MeasuredValue]:
             weights(MEAN, rewards, constant(old), correction)[:, 0]
             for correction in (ratio if mutant == 2 else None, None if mutant == 1 else ratio)
         )
-        found.append(exact(f"no weights, p={p}, p_o={old}", old * (1 - old), float(chance @ (plain * score))))
-        found.append(
-            exact(
-                f"its bias, p={p}, p_o={old}", (old - p) * (1 - old - p), float(chance @ (plain * score)) - p * (1 - p)
-            )
+        yield exact(f"no weights, p={p}, p_o={old}", old * (1 - old), float(chance @ (plain * score)))
+        yield exact(
+            f"its bias, p={p}, p_o={old}", (old - p) * (1 - old - p), float(chance @ (plain * score)) - p * (1 - p)
         )
-        found.append(exact(f"importance weights, p={p}, p_o={old}", p * (1 - p), float(chance @ (weighted * score))))
+        yield exact(f"importance weights, p={p}, p_o={old}", p * (1 - p), float(chance @ (weighted * score)))
         used = weighted / weights(MEAN, rewards, constant(old))[:, 0]
-        found.append(
-            exact(
-                f"effective share of samples, p={p}, p_o={old}",
-                1 / (1 + (p - old) ** 2 / (old * (1 - old))),
-                float((chance @ used) ** 2 / (chance @ used**2)),
-            )
+        yield exact(
+            f"effective share of samples, p={p}, p_o={old}",
+            1 / (1 + (p - old) ** 2 / (old * (1 - old))),
+            float((chance @ used) ** 2 / (chance @ used**2)),
         )
     rng, slack = np.random.default_rng(18), np.inf
     pairs = [(rng.normal(0, 1.5, (2, 4)), None) for _ in range(50)]
@@ -186,127 +216,56 @@ def stale_gradient(mutant: int) -> list[MeasuredValue]:
         distance = np.abs(now.probs - before.probs).sum() / 2
         bound = (1 if mutant == 3 else 2 * np.sqrt(2)) * distance * max(b, 1 - b)
         slack = min(slack, bound - float(np.linalg.norm(biased - now.gradient)))
-    return [*found, positive("smallest distance of the bias below 2√2 TV max|A|, 51 pairs of softmaxes", slack)]
+    yield positive("smallest distance of the bias below 2√2 TV max|A|, 51 pairs of softmaxes", slack)
 
 
-def too_long(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D2",
+    statement="A replay window is too long once the pass rate moves across it by two standard errors of one visit's "
+    "mean: then the last visit alone is the better baseline. At its best it is worth two thirds of its rollouts in "
+    "fresh ones. It only ever costs variance. With one rollout per visit a pass rate that rose steadily to 3/4 or "
+    "less cannot have moved that far: there no window is too long.",
+    formula="w_max ≈ 2√(pq/m)/δ, exactly w² + (3−4/(3m)) w = (4pq + 2δ(p−q))/(mδ²) − 2/(3m); pq/MSE(w*) ≈ ⅔ m w*",
+    latex=r"w_{\max} \approx \frac{2}{\delta}\sqrt{\frac{pq}{m}}, \qquad w^2 + \left(3-\frac{4}{3m}\right) w = "
+    r"\frac{4pq + 2\delta(p-q)}{m\delta^2} - \frac{2}{3m}, \qquad \frac{pq}{\operatorname{MSE}(w^*)} \approx "
+    r"\frac{2}{3} m w^*",
+    source="derived here",
+    kind="exact",
+    mutants=(Mutant("the pass rate does not drift"),),
+)
+def too_long(mutant: int) -> Claims:
     """D2. Exact errors of every window, then sampled second moments of the advantage, which the noise of a style score
     multiplies.
 
     The mutant measures at a constant pass rate.
     """
-    found, rng = [], np.random.default_rng(2)
+    rng = np.random.default_rng(2)
     for p, drift, m in ((0.9, 0.02, 1), (0.8, 0.06, 2), (0.5, 0.04, 4), (0.5, 0.02, 8)):
         limit = longest_useful(p, drift, m)
         errors = measured_error(old_rates(p, 0.0 if mutant else drift, int(1.3 * limit)), m, p)
         useful = 1 + int(np.flatnonzero(errors <= errors[0] * (1 + 1e-12)).max())
-        found.append(
-            exact(f"longest window no worse than the last visit, p={p}, δ={drift}, m={m}", int(limit + 1e-9), useful)
-        )
+        yield exact(f"longest window no worse than the last visit, p={p}, δ={drift}, m={m}", int(limit + 1e-9), useful)
     for p, drift, m in ((0.5, 0.001, 1), (0.5, 0.001, 4)):
         least = measured_error(old_rates(p, 0.0 if mutant else drift, 120), m, p).min()
-        found.append(
-            exact(
-                f"worth of the best window in fresh rollouts, p={p}, δ={drift}, m={m}",
-                worth(p, drift, m),
-                p * (1 - p) / least,
-                0.02,
-            )
+        yield exact(
+            f"worth of the best window in fresh rollouts, p={p}, δ={drift}, m={m}",
+            worth(p, drift, m),
+            p * (1 - p) / least,
+            0.02,
         )
     p, drift, n = 0.9, 0.02, 50_000
     for w in (1, round(best_length(p, drift, 1)), int(longest_useful(p, drift, 1))):
         rates = p - (0.0 if mutant else drift) * np.arange(w, -1, -1)
         windows = (rng.random((n, w + 1)) < rates).astype(np.float64)
         advantage = weights(RLOO, windows[:, -1:].copy(), windows)[:, 0]
-        found.append(
-            sampled(
-                f"E[A²], p={p}, δ={drift}, w={w}",
-                p * (1 - p) + float(window_error(p, drift, 1, np.array([w]))[0]),
-                advantage**2,
-            )
+        yield sampled(
+            f"E[A²], p={p}, δ={drift}, w={w}",
+            p * (1 - p) + float(window_error(p, drift, 1, np.array([w]))[0]),
+            advantage**2,
         )
-    return found
 
 
 def worth(p: float, drift: float, m: int) -> float:
     """Fresh rollouts whose mean is as close to p as the best window's: two thirds of the rollouts in it, for small
     drifts."""
     return 2 / 3 * m * (2 * p * (1 - p) / (m * drift**2)) ** (1 / 3)
-
-
-CHECKS = (
-    Check(
-        id="T16",
-        statement="Old rewards in the baseline never bias the mean-centred gradient, however old they are: "
-        "with w old rewards and one new it is w/(w+1) of the true one. "
-        "With the std the factor depends on the old pass rate alone: a stale spread is a stale learning rate.",
-        formula="W = w/(w+1); with std, n = w+1: W = √((n−1)/n) E[√((w−S)/(S+1)) + √(S/(n−S))], S ~ Bin(w, p_old)",
-        latex=r"W = \frac{w}{w+1}, \qquad W_{\mathrm{std}} = "
-        r"\sqrt{\frac{n-1}{n}}\,\mathbb{E}\left[\sqrt{\frac{w-S}{S+1}} + \sqrt{\frac{S}{n-S}}\right], "
-        r"\quad S \sim \operatorname{Bin}(w, p_{\mathrm{old}}), \quad n = w+1",
-        source="derived here",
-        kind="exact",
-        mutants=(
-            Mutant("the old responses are trained on too", r"mean|p_old=.1, w=7"),
-            Mutant("population std where the sample std is meant", r"^W with std"),
-        ),
-        experiment=stale_baseline,
-    ),
-    Check(
-        id="T17",
-        statement="A longer replay window averages more noise away but looks further back: its error is least "
-        "at a length that falls with the drift "
-        "of the pass rate to the power 2/3.",
-        formula=(
-            "MSE(w) = (δ(w+1)/2)² + Σ_l p_l q_l/(m w²), p_l = p − lδ; w* ≈ (2pq/(mδ²))^(1/3), exactly "
-            "w²(w+1−2/(3m)) = (2pq + δ(p−q) − δ²/3)/(mδ²)"
-        ),
-        latex=r"\operatorname{MSE}(w) = \left(\frac{\delta(w+1)}{2}\right)^2 + \frac{\sum_l p_l q_l}{m w^2}, \qquad "
-        r"w^* \sim \left(\frac{2pq}{m\delta^2}\right)^{1/3}, \qquad "
-        r"w^2\left(w+1-\frac{2}{3m}\right) = \frac{2pq + \delta(p-q) - \delta^2/3}{m\delta^2}",
-        source="derived here",
-        kind="exact",
-        mutants=(Mutant("the pass rate does not drift"),),
-        experiment=window_length,
-    ),
-    Check(
-        id="T18",
-        statement=(
-            "Old responses in the gradient do bias it, towards the old policy's gradient; importance "
-            "weights remove the bias and cost effective samples."
-        ),
-        formula=(
-            "baseline p_o, no weights: E = p_o q_o, bias (p_o−p)(1−p_o−p), |bias| ≤ 2√2 TV max|A|; with "
-            "weights ESS/N = 1/(1+(p−p_o)²/(p_o q_o))"
-        ),
-        latex=(
-            r"\mathbb{E} = p_o q_o, \qquad (p_o-p)(1-p_o-p), \qquad \frac{\mathrm{ESS}}{N} = \frac{1}{1 + "
-            r"\frac{(p-p_o)^2}{p_o q_o}}"
-        ),
-        source="derived here",
-        kind="exact",
-        mutants=(
-            Mutant("no importance weights", r"^importance|^effective"),
-            Mutant("importance weights where none are meant", r"^no weights|bias, p"),
-            Mutant("TV max|A| alone", r"^smallest"),
-        ),
-        experiment=stale_gradient,
-    ),
-    Check(
-        id="D2",
-        statement="A replay window is too long once the pass rate moves across it by two standard errors of "
-        "one visit's mean: "
-        "then the last visit alone is the better baseline. At its best it is worth two thirds of its rollouts "
-        "in fresh ones. It only ever costs variance. "
-        "With one rollout per visit a pass rate that rose steadily to 3/4 or less cannot have moved that far: "
-        "there no window is too long.",
-        formula="w_max ≈ 2√(pq/m)/δ, exactly w² + (3−4/(3m)) w = (4pq + 2δ(p−q))/(mδ²) − 2/(3m); pq/MSE(w*) ≈ ⅔ m w*",
-        latex=r"w_{\max} \approx \frac{2}{\delta}\sqrt{\frac{pq}{m}}, \qquad "
-        r"w^2 + \left(3-\frac{4}{3m}\right) w = \frac{4pq + 2\delta(p-q)}{m\delta^2} - \frac{2}{3m}, \qquad "
-        r"\frac{pq}{\operatorname{MSE}(w^*)} \approx \frac{2}{3} m w^*",
-        source="derived here",
-        kind="exact",
-        mutants=(Mutant("the pass rate does not drift"),),
-        experiment=too_long,
-    ),
-)

@@ -11,16 +11,8 @@ import numpy as np
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.sim.run import batches
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, sampled
-from rftlab.studies.theory.models import (
-    MEAN,
-    RLOO,
-    PassRates,
-    beta_rates,
-    by_count,
-    logit_moments,
-    weights,
-)
+from rftlab.studies.theory.check import Claims, Mutant, exact, sampled, theory_check
+from rftlab.studies.theory.models import MEAN, RLOO, PassRates, beta_rates, by_count, logit_moments, weights
 
 
 def total_variance(
@@ -59,25 +51,23 @@ def best_size(measured: dict[int, float]) -> float:
 SIZES = (1, 2, 4, 8, 16)
 
 
-def split(mutant: int, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> list[MeasuredValue]:
+def split(mutant: int, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> Claims:
     """T13 and T14: every case (pass rates, rho, nuisance) exactly, the last one also in drawn batches of N = 48 at
     the K of `drawn`."""
-    found, advantage, between = [], MEAN if mutant == 1 else RLOO, mutant != 2
+    advantage, between = MEAN if mutant == 1 else RLOO, mutant != 2
     for name, case in cases.items():
         terms = budget_terms(*case)
         measured = {size: total_variance(advantage, size, *case, between) for size in SIZES}
-        found += [exact(f"N V, {name}, K={size}", predicted(size, terms), value) for size, value in measured.items()]
-        found.append(exact(f"K*, {name}", 1 + np.sqrt(terms[2] / terms[0]), best_size(measured)))
+        for size, value in measured.items():
+            yield exact(f"N V, {name}, K={size}", predicted(size, terms), value)
+        yield exact(f"K*, {name}", 1 + np.sqrt(terms[2] / terms[0]), best_size(measured))
     rates, _, style = case
     for size in drawn:
-        found.append(
-            sampled(
-                f"N V in batches of 48, {name}, K={size}",
-                predicted(size, terms),
-                drawn_deviations(advantage, size, rates, style, between=between),
-            )
+        yield sampled(
+            f"N V in batches of 48, {name}, K={size}",
+            predicted(size, terms),
+            drawn_deviations(advantage, size, rates, style, between=between),
         )
-    return found
 
 
 def drawn_deviations(
@@ -101,10 +91,26 @@ def drawn_deviations(
     return budget * ((along - expected) ** 2 + style.reshape(n, -1).mean(axis=1) ** 2)
 
 
-def budget(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T13",
+    statement="At a fixed number N = B K of rollouts, more rollouts of each context trade noise between contexts "
+    "(grows with K) for noise within pairs (falls with K−1). Without nuisance, single rollouts with the raw reward "
+    "can beat every K ≥ 2.",
+    formula="N V = K σ_b² + E[u] − 4E[u²] + 2E[u²]/(K−1), u = pq, σ_b² = E[u²] − ρE[u]²; K = 1, raw: σ_b² + E[pq³]; "
+    "K* = 1 + √(2E[u²]/σ_b²)",
+    latex=r"N V = K \sigma_b^2 + \mathbb{E}[u] - 4\mathbb{E}[u^2] + \frac{2\mathbb{E}[u^2]}{K-1}, \qquad K^* = 1 + "
+    r"\sqrt{\frac{2\mathbb{E}[u^2]}{\sigma_b^2}}",
+    source="derived here",
+    kind="exact",
+    mutants=(
+        Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*"),
+        Mutant("no noise between contexts"),
+    ),
+)
+def budget(mutant: int) -> Claims:
     """T13."""
     some, uniform = beta_rates(8, 24), beta_rates(1, 1)
-    return split(
+    yield from split(
         mutant,
         {
             "Beta(8, 24), ρ=1": (some, 1.0, 0.0),
@@ -115,10 +121,27 @@ def budget(mutant: int) -> list[MeasuredValue]:
     )
 
 
-def nuisance(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T14",
+    statement="Score directions that no reward depends on add their own noise, which larger groups reduce, so they "
+    "raise the best K. With pass rates from Beta(1, 3) and ρ = 1 it is 7 at ν² = 1 and 11 at ν² = 4, and K = 2 is the "
+    "worst of 1, 2, 4, 8 and 16. Neither holds in general: of the four histograms of D1 at the same two levels the "
+    "best K is 1, 4, 5 or 14 in four of eight cases, and the worst is K = 1 (raw reward) in six, K = 2 in one.",
+    formula="N V gains ν² E[u] K/(K−1) for K ≥ 2, ν² E[p] for raw K = 1; K* = 1 + √((2E[u²] + ν²E[u])/σ_b²)",
+    latex=r"N V \mathrel{+}= \nu^2\,\mathbb{E}[u]\,\frac{K}{K-1}, \qquad K^* = 1 + \sqrt{\frac{2\mathbb{E}[u^2] + "
+    r"\nu^2\mathbb{E}[u]}{\sigma_b^2}}",
+    source="derived here",
+    kind="exact",
+    mutants=(
+        Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*|^best"),
+        Mutant("no noise between contexts", r"^N V.*K=([148]|16)$|^best|^worst.*weak base, ν²=1"),
+        Mutant("no nuisance", r"^worst.*(Beta|bimodal|medium|strong|ν²=4)"),
+    ),
+)
+def nuisance(mutant: int) -> Claims:
     """T14. The best and the worst K of the statement, of Beta(1, 3) and of the histograms of D1, by enumeration."""
     rates, advantage, between = beta_rates(1, 3), MEAN if mutant == 1 else RLOO, mutant != 2
-    found = split(
+    yield from split(
         mutant, {"Beta(1, 3), ρ=1, ν²=4": (rates, 1.0, 4.0), "Beta(1, 3), ρ=1, ν²=1": (rates, 1.0, 1.0)}, (2, 8)
     )
     for name, levels in EXTREMES.items():
@@ -126,9 +149,8 @@ def nuisance(mutant: int) -> list[MeasuredValue]:
         for style, (best, worst) in levels.items():
             level = 0.0 if mutant == 3 else style
             measured = {k: total_variance(advantage, k, rates, 1.0, level, between) for k in range(1, 65)}
-            found.append(exact(f"best K, {name}, ν²={style:g}", best, min(measured, key=measured.__getitem__)))
-            found.append(exact(f"worst K of five, {name}, ν²={style:g}", worst, max(SIZES, key=measured.__getitem__)))
-    return found
+            yield exact(f"best K, {name}, ν²={style:g}", best, min(measured, key=measured.__getitem__))
+            yield exact(f"worst K of five, {name}, ν²={style:g}", worst, max(SIZES, key=measured.__getitem__))
 
 
 EXTREMES = {
@@ -144,29 +166,37 @@ EXTREMES = {
 POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
 
 
-def without_replacement(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T15",
+    statement="Batches that go through the contexts without repeats have less noise between contexts, by the "
+    "finite-population factor. At a fixed budget that lowers every split by nearly the same amount, so the best K "
+    "stays.",
+    formula="Var(mean over B of N_c contexts) = (σ_b²/B)(N_c−B)/(N_c−1)",
+    latex=r"\operatorname{Var} = \frac{\sigma_b^2}{B}\cdot\frac{N_c-B}{N_c-1}",
+    source="classical (sampling from a finite population)",
+    kind="exact",
+    mutants=(Mutant("contexts drawn with replacement"),),
+)
+def without_replacement(mutant: int) -> Claims:
     """T15. All batches of seven contexts, and the order in which the simulator visits them. The mutant draws
     contexts anew each time."""
-    found, n = [], POPULATION.size
+    n = POPULATION.size
     mean, second, _ = logit_moments(by_count(RLOO, 4), POPULATION)
     within, between = second - mean**2, mean.var()
     for size in (2, 3, 6):
         chosen = np.array(list(product(range(n), repeat=size) if mutant else combinations(range(n), size)))
         measured = mean[chosen].mean(axis=1).var() + within[chosen].sum(axis=1).mean() / size**2
-        found.append(
-            exact(f"V, B={size} of {n}", between / size * (n - size) / (n - 1) + within.mean() / size, float(measured))
+        yield exact(
+            f"V, B={size} of {n}", between / size * (n - size) / (n - 1) + within.mean() / size, float(measured)
         )
     size, rounds = 4, 20_000
     visited = np.random.default_rng(0).integers(0, n, (rounds, size)) if mutant else batches(n, size, 0, 0, rounds)
     deviations = (mean[visited].mean(axis=1) - mean.mean()) ** 2
-    return [
-        *found,
-        sampled(
-            f"between-context part in the simulator's order, B={size} of {n}",
-            between / size * (n - size) / (n - 1),
-            deviations,
-        ),
-    ]
+    yield sampled(
+        f"between-context part in the simulator's order, B={size} of {n}",
+        between / size * (n - size) / (n - 1),
+        deviations,
+    )
 
 
 def integer_best(terms: tuple[float, float, float, float]) -> int:
@@ -182,15 +212,32 @@ HISTOGRAMS = {
 }
 
 
-def best_split(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "D1",
+    statement="The best number of rollouts per context follows from the pass rates' histogram and the nuisance alone, "
+    "not from the budget. Single rollouts with the raw reward beat even that where pass rates are low: their "
+    "disadvantage grows with E[p²].",
+    formula="best K ≥ 2: ⌈½ + √(¼ + (2E[u²] + ν²E[u])/σ_b²)⌉; raw K = 1 beats RLOO at K* iff ν²E[p²] + E[p²q(2−3p)] < "
+    "2σ_b √(2E[u²] + ν²E[u])",
+    latex=r"K = \left\lceil \frac{1}{2} + \sqrt{\frac{1}{4} + \frac{2\mathbb{E}[u^2] + "
+    r"\nu^2\mathbb{E}[u]}{\sigma_b^2}} \right\rceil, \qquad \nu^2\mathbb{E}[p^2] + \mathbb{E}[p^2 q(2-3p)] < "
+    r"2\sigma_b\sqrt{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}",
+    source="derived here",
+    kind="exact",
+    mutants=(
+        Mutant("the group mean, which includes the response itself", r"^best"),
+        Mutant("no noise between contexts", r"^N V"),
+    ),
+)
+def best_split(mutant: int) -> Claims:
     """D1. Every K from 1 to 64 by enumeration, for four histograms of pass rates and three levels of nuisance."""
-    found, sizes = [], range(2, 65)
+    sizes = range(2, 65)
     for name, rates in HISTOGRAMS.items():
         for style in (0.0, 1.0, 4.0):
             terms, case = budget_terms(rates, 1.0, style), f"{name}, ν²={style:g}"
             between, advantage = mutant != 2, MEAN if mutant == 1 else RLOO
             measured = [total_variance(advantage, size, rates, 1.0, style, between) for size in sizes]
-            found.append(exact(f"best K ≥ 2, {case}", integer_best(terms), sizes[int(np.argmin(measured))]))
+            yield exact(f"best K ≥ 2, {case}", integer_best(terms), sizes[int(np.argmin(measured))])
             lead = (
                 style * rates.mean(lambda p, q: p * p)
                 + rates.mean(lambda p, q: p * p * q * (2 - 3 * p))
@@ -198,81 +245,4 @@ def best_split(mutant: int) -> list[MeasuredValue]:
             )
             single = total_variance(RLOO, 1, rates, 1.0, style, between)
             gap = single - (2 * np.sqrt(terms[0] * terms[2]) + terms[0] + terms[1])
-            found.append(exact(f"N V of raw K=1 less that of RLOO at K*, {case}", lead, gap, 1e-9))
-    return found
-
-
-CHECKS = (
-    Check(
-        id="T13",
-        statement="At a fixed number N = B K of rollouts, more rollouts of each context trade noise between "
-        "contexts (grows with K) for noise within pairs "
-        "(falls with K−1). Without nuisance, single rollouts with the raw reward can beat every K ≥ 2.",
-        formula=(
-            "N V = K σ_b² + E[u] − 4E[u²] + 2E[u²]/(K−1), u = pq, σ_b² = E[u²] − ρE[u]²; K = 1, raw: σ_b² "
-            "+ E[pq³]; K* = 1 + √(2E[u²]/σ_b²)"
-        ),
-        latex=r"N V = K \sigma_b^2 + \mathbb{E}[u] - 4\mathbb{E}[u^2] + \frac{2\mathbb{E}[u^2]}{K-1}, \qquad "
-        r"K^* = 1 + \sqrt{\frac{2\mathbb{E}[u^2]}{\sigma_b^2}}",
-        source="derived here",
-        kind="exact",
-        mutants=(
-            Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*"),
-            Mutant("no noise between contexts"),
-        ),
-        experiment=budget,
-    ),
-    Check(
-        id="T14",
-        statement="Score directions that no reward depends on add their own noise, which larger groups reduce, so they "
-        "raise the best K. With pass rates from Beta(1, 3) and ρ = 1 it is 7 at ν² = 1 and 11 at ν² = 4, and K = 2 is "
-        "the worst of 1, 2, 4, 8 and 16. Neither holds in general: of the four histograms of D1 at the same two levels "
-        "the best K is 1, 4, 5 or 14 in four of eight cases, and the worst is K = 1 (raw reward) in six, K = 2 in one.",
-        formula="N V gains ν² E[u] K/(K−1) for K ≥ 2, ν² E[p] for raw K = 1; K* = 1 + √((2E[u²] + ν²E[u])/σ_b²)",
-        latex=(
-            r"N V \mathrel{+}= \nu^2\,\mathbb{E}[u]\,\frac{K}{K-1}, \qquad K^* = 1 + "
-            r"\sqrt{\frac{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}{\sigma_b^2}}"
-        ),
-        source="derived here",
-        kind="exact",
-        mutants=(
-            Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*|^best"),
-            Mutant("no noise between contexts", r"^N V.*K=([148]|16)$|^best|^worst.*weak base, ν²=1"),
-            Mutant("no nuisance", r"^worst.*(Beta|bimodal|medium|strong|ν²=4)"),
-        ),
-        experiment=nuisance,
-    ),
-    Check(
-        id="T15",
-        statement="Batches that go through the contexts without repeats have less noise between contexts, by "
-        "the finite-population factor. "
-        "At a fixed budget that lowers every split by nearly the same amount, so the best K stays.",
-        formula="Var(mean over B of N_c contexts) = (σ_b²/B)(N_c−B)/(N_c−1)",
-        latex=r"\operatorname{Var} = \frac{\sigma_b^2}{B}\cdot\frac{N_c-B}{N_c-1}",
-        source="classical (sampling from a finite population)",
-        kind="exact",
-        mutants=(Mutant("contexts drawn with replacement"),),
-        experiment=without_replacement,
-    ),
-    Check(
-        id="D1",
-        statement="The best number of rollouts per context follows from the pass rates' histogram and the "
-        "nuisance alone, not from the budget. "
-        "Single rollouts with the raw reward beat even that where pass rates are low: their disadvantage grows "
-        "with E[p²].",
-        formula=(
-            "best K ≥ 2: ⌈½ + √(¼ + (2E[u²] + ν²E[u])/σ_b²)⌉; raw K = 1 beats RLOO at K* iff ν²E[p²] + "
-            "E[p²q(2−3p)] < 2σ_b √(2E[u²] + ν²E[u])"
-        ),
-        latex=r"K = \left\lceil \frac{1}{2} + \sqrt{\frac{1}{4} + \frac{2\mathbb{E}[u^2] + "
-        r"\nu^2\mathbb{E}[u]}{\sigma_b^2}} \right\rceil, \qquad "
-        r"\nu^2\mathbb{E}[p^2] + \mathbb{E}[p^2 q(2-3p)] < 2\sigma_b\sqrt{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}",
-        source="derived here",
-        kind="exact",
-        mutants=(
-            Mutant("the group mean, which includes the response itself", r"^best"),
-            Mutant("no noise between contexts", r"^N V"),
-        ),
-        experiment=best_split,
-    ),
-)
+            yield exact(f"N V of raw K=1 less that of RLOO at K*, {case}", lead, gap, 1e-9)

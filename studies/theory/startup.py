@@ -10,7 +10,7 @@ from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, contexts_of
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, sampled
+from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
 
 
@@ -66,7 +66,23 @@ def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60,
     return float(max(0.0, -np.diff(rates, axis=0).min()))
 
 
-def start(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T24",
+    statement="The start is a lottery: with raw rewards nothing moves before the first success. With one correct arm "
+    "raw rewards never lower a tabular pass rate; with two they can. Centring on the trained group never does, as its "
+    "weights sum to 0; a baseline from support rollouts can, even with one.",
+    formula="E[successes] = B K T p₀; P(none) = (1-p₀)^(BKT); E[first round] = 1/(1-(1-p₀)^B) for K = 1",
+    latex=r"\mathbb{E}[S] = B K T p_0, \quad P(S=0) = (1-p_0)^{BKT}, \quad \mathbb{E}[t_1] = \frac{1}{1-(1-p_0)^B}",
+    source="derived here",
+    kind="sampled",
+    mutants=(
+        Mutant(
+            "contexts counted in place of rollouts, and no centring", r"successes\]|none|centred|^group mean, two|^GRPO"
+        ),
+        Mutant("raw and centred exchanged", r"first|raw|support"),
+    ),
+)
+def start(mutant: int) -> Claims:
     """T24. Replicated starts in the simulator, and the largest fall of a pass rate at one update: of the raw reward
     with one and with two correct arms, and of the group mean with support rollouts."""
     replicas, batch_size, rollouts, rounds, p0 = 16000, 4, 2, 4, 0.02
@@ -78,22 +94,18 @@ def start(mutant: int) -> list[MeasuredValue]:
         one, two, supported = supported, falls(GROUP_MEAN, 2, 4), one
     first = np.where(moves.any(axis=0), moves.argmax(axis=0) + 1.0, np.inf)
     trials = batch_size * rounds * (1 if mutant == 1 else rollouts)
-    found = [
-        sampled("E[successes]", trials * p0, successes.sum(axis=0)),
-        sampled("P(none)", (1 - p0) ** trials, successes.sum(axis=0) == 0),
-        sampled("E[first round], K = 1", 1 / (1 - (1 - 0.2) ** 4), first),
-        exact("raw: updates without a success", 0.0, float(moves[singles == 0].sum())),
-        positive("raw, two correct arms: largest fall of p", two),
-        positive("group mean with support rollouts, one correct arm: largest fall of p", supported),
-        exact("raw, one correct arm: largest fall of p", 0.0, one),
-    ]
+    yield sampled("E[successes]", trials * p0, successes.sum(axis=0))
+    yield sampled("P(none)", (1 - p0) ** trials, successes.sum(axis=0) == 0)
+    yield sampled("E[first round], K = 1", 1 / (1 - (1 - 0.2) ** 4), first)
+    yield exact("raw: updates without a success", 0.0, float(moves[singles == 0].sum()))
+    yield positive("raw, two correct arms: largest fall of p", two)
+    yield positive("group mean with support rollouts, one correct arm: largest fall of p", supported)
+    yield exact("raw, one correct arm: largest fall of p", 0.0, one)
     centred = {
         name: RAW if mutant == 1 else estimator for name, estimator in (("group mean", GROUP_MEAN), ("GRPO", GRPO))
     }
-    return found + [
-        exact(f"{name}, two correct arms: largest fall of p", 0.0, falls(estimator, 2, 4))
-        for name, estimator in centred.items()
-    ]
+    for name, estimator in centred.items():
+        yield exact(f"{name}, two correct arms: largest fall of p", 0.0, falls(estimator, 2, 4))
 
 
 def beta_nodes(a: float, b: float, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -126,33 +138,58 @@ def beta_moment(a: float, b: float, power: int) -> float:
     return float(np.exp(betaln(a + power, b + power) - betaln(a, b)))
 
 
-def learnability(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T25",
+    statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the mean pass "
+    "rate. At a mean of .25 it is .00368, .125 or .18564 as contexts are nearly all-or-nothing, spread out, or alike: "
+    "50 times.",
+    formula="a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)",
+    latex=r"\frac{\partial J}{\partial \theta} = \mathbb{E}[pq] = \bar{p}\,\bar{q}\,\frac{a+b}{a+b+1}, \quad "
+    r"\frac{dJ}{dt} = \mathbb{E}[p^2 q^2]",
+    source="derived here",
+    kind="exact",
+    mutants=(Mutant("every context at the mean pass rate"),),
+    corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is bimodal. "
+    "Beta(.005, .015) has Pass@1 .25 and the E[pq] of contexts that all pass at .0037.",
+)
+def learnability(mutant: int) -> Claims:
     """T25. Exact expected updates over Beta distributions of mean .25, and the simulator's gradients."""
-    found, learned = [], {}
+    learned = {}
     for size in (0.02, 2.0, 100.0):
         a, b = size / 4, size * 3 / 4
         p, weight = beta_nodes(a, b)
         p = np.full_like(p, p @ weight) if mutant else p
         step = expected_step(RLOO, 4, logit(p))
         learned[size] = weight @ step
-        found += [
-            exact(f"shared direction E[pq], a+b = {size:g}", 0.1875 * size / (size + 1), float(learned[size])),
-            exact(f"tabular E[p²q²], a+b = {size:g}", beta_moment(a, b, 2), float(weight @ (p * (1 - p) * step))),
-        ]
-    found.append(exact("spread of learnability", (100 / 101) / (0.02 / 1.02), float(learned[100.0] / learned[0.02])))
+        yield exact(f"shared direction E[pq], a+b = {size:g}", 0.1875 * size / (size + 1), float(learned[size]))
+        yield exact(f"tabular E[p²q²], a+b = {size:g}", beta_moment(a, b, 2), float(weight @ (p * (1 - p) * step)))
+    yield exact("spread of learnability", (100 / 101) / (0.02 / 1.02), float(learned[100.0] / learned[0.02]))
     p = np.random.default_rng(0).beta(0.5, 1.5, 200)
     gradients = [shared_direction(np.full(200, 0.25) if mutant else p, 20, seed) for seed in range(16)]
-    return [
-        *found,
-        sampled(
-            "shared direction, simulated, 200 contexts from Beta(.5, 1.5)",
-            float((p * (1 - p)).mean()),
-            np.array(gradients),
+    yield sampled(
+        "shared direction, simulated, 200 contexts from Beta(.5, 1.5)", float((p * (1 - p)).mean()), np.array(gradients)
+    )
+
+
+@theory_check(
+    "D24",
+    statement="How many rounds to plan for the start. Support rollouts let a centred estimator move earlier, on a "
+    "failure, but do not hasten the first success that is trained on. Where pass rates vary, the share of contexts "
+    "never solved falls as a power of the rollouts: the mean rate misleads.",
+    formula="n ≥ ln δ/(BK ln(1-p₀)) rounds; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; unsolved in m: B(a, "
+    "b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a",
+    latex=r"n \ge \frac{\log \delta}{BK \log(1-p_0)}, \quad \left((1-p_0)^{K+M} + p_0^{K+M}\right)^B, \quad "
+    r"\frac{\Gamma(a+b)}{\Gamma(b)} m^{-a}",
+    source="derived here",
+    kind="sampled",
+    mutants=(
+        Mutant(
+            "support rollouts counted as trained ones, contexts at the mean pass rate", r"^P.no trained|suffices|never"
         ),
-    ]
-
-
-def planning(mutant: int) -> list[MeasuredValue]:
+        Mutant("one round too many, support rollouts left out of the chance of an update", r"one round less|no update"),
+    ),
+)
+def planning(mutant: int) -> Claims:
     """D24. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
     p0, batch_size, support, replicas, delta = 0.1, 2, 2, 16000, 0.5
     trained, counted = 1 + support if mutant == 1 else 1, 0 if mutant == 2 else support
@@ -161,84 +198,12 @@ def planning(mutant: int) -> list[MeasuredValue]:
     none, still = successes.sum(axis=0) == 0, ~moves[:1].any(axis=0)
     before = successes[:-1].sum(axis=0) == 0
     unsolved = successes_of_contexts(0.5, 1.5, 16, 30000) == 0
-    return [
-        sampled("P(no trained success) after the planned rounds", (1 - p0) ** (batch_size * trained * plan), none),
-        positive("the plan suffices: δ - P(none)", delta - none.mean(), none.std() / np.sqrt(replicas)),
-        positive("one round less does not: P(none) - δ", before.mean() - delta, before.std() / np.sqrt(replicas)),
-        sampled("P(no update) in a round", ((1 - p0) ** (1 + counted) + p0 ** (1 + counted)) ** batch_size, still),
-        sampled(
-            "never solved in 16 rollouts, Beta(.5, 1.5)",
-            (1 - 0.25) ** 16 if mutant == 1 else never_solved(0.5, 1.5, 16),
-            unsolved,
-        ),
-    ]
-
-
-CHECKS: tuple[Check, ...] = (
-    Check(
-        id="T24",
-        statement="The start is a lottery: with raw rewards nothing moves before the first success. With one "
-        "correct arm raw rewards never lower a tabular "
-        "pass rate; with two they can. Centring on the trained group never does, as its weights sum to 0; a "
-        "baseline from support rollouts can, even with one.",
-        formula="E[successes] = B K T p₀; P(none) = (1-p₀)^(BKT); E[first round] = 1/(1-(1-p₀)^B) for K = 1",
-        latex=r"\mathbb{E}[S] = B K T p_0, \quad P(S=0) = (1-p_0)^{BKT}, \quad \mathbb{E}[t_1] = \frac{1}{1-(1-p_0)^B}",
-        source="derived here",
-        kind="sampled",
-        mutants=(
-            Mutant(
-                "contexts counted in place of rollouts, and no centring",
-                r"successes\]|none|centred|^group mean, two|^GRPO",
-            ),
-            Mutant("raw and centred exchanged", r"first|raw|support"),
-        ),
-        experiment=start,
-    ),
-    Check(
-        id="T25",
-        statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the "
-        "mean pass rate. At a mean of .25 it is .00368, "
-        ".125 or .18564 as contexts are nearly all-or-nothing, spread out, or alike: 50 times.",
-        formula=(
-            "a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)"
-        ),
-        latex=(
-            r"\frac{\partial J}{\partial \theta} = \mathbb{E}[pq] = \bar{p}\,\bar{q}\,\frac{a+b}{a+b+1}, "
-            r"\quad \frac{dJ}{dt} = \mathbb{E}[p^2 q^2]"
-        ),
-        source="derived here",
-        kind="exact",
-        mutants=(Mutant("every context at the mean pass rate"),),
-        experiment=learnability,
-        corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is "
-        "bimodal. Beta(.005, .015) has Pass@1 .25 and "
-        "the E[pq] of contexts that all pass at .0037.",
-    ),
-    Check(
-        id="D24",
-        statement="How many rounds to plan for the start. Support rollouts let a centred estimator move "
-        "earlier, on a failure, but do not hasten the first "
-        "success that is trained on. Where pass rates vary, the share of contexts never solved falls as a "
-        "power of the rollouts: the mean rate misleads.",
-        formula=(
-            "n ≥ ln δ/(BK ln(1-p₀)) rounds; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; unsolved "
-            "in m: B(a, b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a"
-        ),
-        latex=(
-            r"n \ge \frac{\log \delta}{BK \log(1-p_0)}, \quad \left((1-p_0)^{K+M} + p_0^{K+M}\right)^B, "
-            r"\quad \frac{\Gamma(a+b)}{\Gamma(b)} m^{-a}"
-        ),
-        source="derived here",
-        kind="sampled",
-        mutants=(
-            Mutant(
-                "support rollouts counted as trained ones, contexts at the mean pass rate",
-                r"^P.no trained|suffices|never",
-            ),
-            Mutant(
-                "one round too many, support rollouts left out of the chance of an update", r"one round less|no update"
-            ),
-        ),
-        experiment=planning,
-    ),
-)
+    yield sampled("P(no trained success) after the planned rounds", (1 - p0) ** (batch_size * trained * plan), none)
+    yield positive("the plan suffices: δ - P(none)", delta - none.mean(), none.std() / np.sqrt(replicas))
+    yield positive("one round less does not: P(none) - δ", before.mean() - delta, before.std() / np.sqrt(replicas))
+    yield sampled("P(no update) in a round", ((1 - p0) ** (1 + counted) + p0 ** (1 + counted)) ** batch_size, still)
+    yield sampled(
+        "never solved in 16 rollouts, Beta(.5, 1.5)",
+        (1 - 0.25) ** 16 if mutant == 1 else never_solved(0.5, 1.5, 16),
+        unsolved,
+    )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from scipy.optimize import brentq
 
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact
+from rftlab.studies.theory.check import Claims, Mutant, exact, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -32,32 +32,63 @@ def best_baseline(policy: ExactPolicy) -> float:
     return 0.5 - (one - none) / (2 * bend)
 
 
-def optimal_baseline(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T10",
+    statement="The baseline of least variance is the reward's mean weighted by the squared score; any other costs its "
+    "squared distance times E|s|². For two arms it is 1−p, the opposite of the value p.",
+    formula="b* = E[r|s|²]/E[|s|²], V(b) − V(b*) = (b−b*)² E|s|²; one correct arm of A, wrong ones alike: b* = A p "
+    "q/(A−2+A p)",
+    latex=r"b^* = \frac{\mathbb{E}[r|s|^2]}{\mathbb{E}[|s|^2]}, \qquad V(b) - V(b^*) = (b-b^*)^2\,\mathbb{E}|s|^2, "
+    r"\qquad b^* = \frac{A p q}{A-2+A p}",
+    source="Greensmith, Bartlett & Baxter 2004; the closed form is derived here",
+    kind="exact",
+    mutants=(Mutant("E[r] in the denominator"),),
+    corrects="A survey prints E[r|s|²]/E[r]. With one correct arm of two and p = .1 that is 1.62, above every reward, "
+    "where the variance is least at .9; at p = 0 it is 0/0.",
+)
+def optimal_baseline(mutant: int) -> Claims:
     """T10. The mutant divides by E[r], as a survey prints it."""
-    policy, found = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), []
+    policy = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
     norm = (policy.scores**2).sum(axis=1)
     size, weighted = float(policy.probs @ norm), float((policy.probs * policy.correct) @ norm)
     best = weighted / (policy.pass_rate if mutant else size)
-    found.append(exact("b* of a four-arm softmax", best, best_baseline(policy)))
-    found += [
-        exact(f"V({b}) - V(b*)", (b - best) ** 2 * size, spread(policy, b) - spread(policy, best)) for b in (-0.5, 0.9)
-    ]
+    yield exact("b* of a four-arm softmax", best, best_baseline(policy))
+    for b in (-0.5, 0.9):
+        yield exact(f"V({b}) - V(b*)", (b - best) ** 2 * size, spread(policy, b) - spread(policy, best))
     for arms, p in ((2, 0.1), (2, 0.7), (3, 0.3), (10, 0.2)):
         closed = (1 - p) ** 2 * arms / (arms - 1) if mutant else arms * p * (1 - p) / (arms - 2 + arms * p)
-        found.append(exact(f"b*, one correct arm of {arms}, p={p}", closed, best_baseline(one_correct(arms, p))))
-    return found
+        yield exact(f"b*, one correct arm of {arms}, p={p}", closed, best_baseline(one_correct(arms, p)))
 
 
-def value_baseline(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T11",
+    statement="A perfect value baseline raises the variance once the pass rate is high enough, and ReMax's greedy "
+    "baseline never lowers it where the reward decides the score: with one logit it changes nothing below p = 1/2 and "
+    "costs a factor (p/q)² above.",
+    formula="V(b=p) < V(0) iff p < (A+2)/(3A); one logit: V(0) = p q³, V(p) = p q (1−2p)², V(1−p) = 0, V(1) = p³ q",
+    latex=r"V(p) < V(0) \iff p < \frac{A+2}{3A}; \qquad V(0) = p q^3, \quad V(p) = p q (1-2p)^2, \quad V(1-p) = 0, "
+    r"\quad V(1) = p^3 q",
+    source="derived here; ReMax: Li et al. 2023 (2310.10505)",
+    kind="exact",
+    mutants=(
+        Mutant("1−p in place of the value", r"^pass rate|of the value"),
+        Mutant("the least likely response in place of the greedy one", r"ReMax"),
+        Mutant("the second moment in place of the variance", r"^V"),
+    ),
+    corrects="ReMax is presented as a variance reduction, and the value as the natural baseline. With one logit at p "
+    "= .7 the variance is .0189 without a baseline, .0336 with the value and .1029 with ReMax's. (In directions that "
+    "no reward depends on, T14, both do help there.)",
+)
+def value_baseline(mutant: int) -> Claims:
     """T11. The greedy response is right at p = .7, so ReMax's baseline is 1."""
-    found, base = [], (lambda p: 1 - p) if mutant == 1 else (lambda p: p)
+    base = (lambda p: 1 - p) if mutant == 1 else (lambda p: p)
     for arms in (2, 3, 5, 10):
 
         def harm(p: float, arms: int = arms) -> float:
             return spread(one_correct(arms, p), base(p)) - spread(one_correct(arms, p), 0.0)
 
         limit = crossing(harm)
-        found.append(exact(f"pass rate above which the value baseline hurts, A={arms}", (arms + 2) / (3 * arms), limit))
+        yield exact(f"pass rate above which the value baseline hurts, A={arms}", (arms + 2) / (3 * arms), limit)
     for p in (0.3, 0.7):
         q, policy, remax = 1 - p, one_logit(p), p > 0.5
         squared = float(policy.gradient @ policy.gradient) if mutant == 3 else 0.0
@@ -67,8 +98,7 @@ def value_baseline(mutant: int) -> list[MeasuredValue]:
             ("of ReMax", p**3 * q if remax else p * q**3, float(remax != (mutant == 2))),
             ("of baseline 1-p", 0.0, q),
         ):
-            found.append(exact(f"V {name}, p={p}", expected, spread(policy, baseline) + squared))
-    return found
+            yield exact(f"V {name}, p={p}", expected, spread(policy, baseline) + squared)
 
 
 def crossing(difference: Callable[[float], float], low: float = 0.02, high: float = 0.98) -> float:
@@ -80,16 +110,29 @@ def crossing(difference: Callable[[float], float], low: float = 0.02, high: floa
     )
 
 
-def leave_one_out(mutant: int) -> list[MeasuredValue]:
+@theory_check(
+    "T12",
+    statement="RLOO's variance has a part from single responses that falls like 1/K and a part from pairs that falls "
+    "like 1/K². With one logit it beats the raw reward at equal K only below a pass rate that rises from 0 (K = 2) to "
+    "2/3.",
+    formula="tr Var = [(K−2) V_p + 2(pq − |∇p|²)]/(K(K−1)), tabular softmax; one logit: RLOO beats raw iff p < "
+    "(2K−4)/(3K−5)",
+    latex=r"\operatorname{tr}\operatorname{Var} = \frac{(K-2) V_p + 2(pq - |\nabla p|^2)}{K(K-1)}, \qquad p < "
+    r"\frac{2K-4}{3K-5}",
+    source="derived here",
+    kind="exact",
+    mutants=(Mutant("the group mean, which includes the response itself"),),
+)
+def leave_one_out(mutant: int) -> Claims:
     """T12."""
-    found, advantage = [], MEAN if mutant else RLOO
+    advantage = MEAN if mutant else RLOO
     for policy in (softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), softmax([1.2, 0.4, -0.7], [0, 0, 1])):
         p, single = policy.pass_rate, spread(policy, policy.pass_rate)
         rest = p * (1 - p) - float(policy.gradient @ policy.gradient)
         for size in range(2, 6):
             expected = ((size - 2) * single + 2 * rest) / (size * (size - 1))
             name = f"V, {p:.3f} right of {policy.probs.size} arms, K={size}"
-            found.append(exact(name, expected, moments(policy, advantage, size)[1]))
+            yield exact(name, expected, moments(policy, advantage, size)[1])
     for size in (3, 4, 8, 64):
         rloo, raw = by_count(advantage, size), by_count(RAW, size)
 
@@ -97,82 +140,12 @@ def leave_one_out(mutant: int) -> list[MeasuredValue]:
             return variance(rloo, p) - variance(raw, p)
 
         limit = crossing(loss)
-        found.append(
-            exact(
-                f"one logit: pass rate above which RLOO loses to raw, K={size}", (2 * size - 4) / (3 * size - 5), limit
-            )
+        yield exact(
+            f"one logit: pass rate above which RLOO loses to raw, K={size}", (2 * size - 4) / (3 * size - 5), limit
         )
-    return found
 
 
 def variance(counted, p: float) -> float:
     """Variance of a group's gradient in the one-logit model."""
     mean, second, _ = logit_moments(counted, p)
     return float(second - mean**2)
-
-
-CHECKS = (
-    Check(
-        id="T10",
-        statement="The baseline of least variance is the reward's mean weighted by the squared score; any "
-        "other costs its squared distance times E|s|². "
-        "For two arms it is 1−p, the opposite of the value p.",
-        formula=(
-            "b* = E[r|s|²]/E[|s|²], V(b) − V(b*) = (b−b*)² E|s|²; one correct arm of A, wrong ones alike: "
-            "b* = A p q/(A−2+A p)"
-        ),
-        latex=(
-            r"b^* = \frac{\mathbb{E}[r|s|^2]}{\mathbb{E}[|s|^2]}, \qquad V(b) - V(b^*) = "
-            r"(b-b^*)^2\,\mathbb{E}|s|^2, \qquad b^* = \frac{A p q}{A-2+A p}"
-        ),
-        source="Greensmith, Bartlett & Baxter 2004; the closed form is derived here",
-        kind="exact",
-        mutants=(Mutant("E[r] in the denominator"),),
-        experiment=optimal_baseline,
-        corrects="A survey prints E[r|s|²]/E[r]. With one correct arm of two and p = .1 that is 1.62, above "
-        "every reward, "
-        "where the variance is least at .9; at p = 0 it is 0/0.",
-    ),
-    Check(
-        id="T11",
-        statement="A perfect value baseline raises the variance once the pass rate is high enough, and ReMax's "
-        "greedy baseline "
-        "never lowers it where the reward decides the score: with one logit it changes nothing below p = 1/2 "
-        "and costs a factor (p/q)² above.",
-        formula="V(b=p) < V(0) iff p < (A+2)/(3A); one logit: V(0) = p q³, V(p) = p q (1−2p)², V(1−p) = 0, V(1) = p³ q",
-        latex=(
-            r"V(p) < V(0) \iff p < \frac{A+2}{3A}; \qquad V(0) = p q^3, \quad V(p) = p q (1-2p)^2, \quad "
-            r"V(1-p) = 0, \quad V(1) = p^3 q"
-        ),
-        source="derived here; ReMax: Li et al. 2023 (2310.10505)",
-        kind="exact",
-        mutants=(
-            Mutant("1−p in place of the value", r"^pass rate|of the value"),
-            Mutant("the least likely response in place of the greedy one", r"ReMax"),
-            Mutant("the second moment in place of the variance", r"^V"),
-        ),
-        experiment=value_baseline,
-        corrects="ReMax is presented as a variance reduction, and the value as the natural baseline. With one "
-        "logit at p = .7 the variance is .0189 without "
-        "a baseline, .0336 with the value and .1029 with ReMax's. (In directions that no reward depends on, "
-        "T14, both do help there.)",
-    ),
-    Check(
-        id="T12",
-        statement="RLOO's variance has a part from single responses that falls like 1/K and a part from pairs "
-        "that falls like 1/K². "
-        "With one logit it beats the raw reward at equal K only below a pass rate that rises from 0 (K = 2) to 2/3.",
-        formula=(
-            "tr Var = [(K−2) V_p + 2(pq − |∇p|²)]/(K(K−1)), tabular softmax; one logit: RLOO beats raw iff "
-            "p < (2K−4)/(3K−5)"
-        ),
-        latex=(
-            r"\operatorname{tr}\operatorname{Var} = \frac{(K-2) V_p + 2(pq - |\nabla p|^2)}{K(K-1)}, \qquad "
-            r"p < \frac{2K-4}{3K-5}"
-        ),
-        source="derived here",
-        kind="exact",
-        mutants=(Mutant("the group mean, which includes the response itself"),),
-        experiment=leave_one_out,
-    ),
-)
