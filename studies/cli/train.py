@@ -1,8 +1,9 @@
 """The command line of `rftlab train`: one run of a language model."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -18,6 +19,22 @@ from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 
 PAIR = "tiny-mix97"
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
+SHOWN = {
+    "Train": (
+        *("folder", "preset", "pair", "tracker", "seed", "plan", "design", "flags"),
+        *("reward", "reward_weights", "reward_timeout"),
+    ),
+    "PlanFlags": ("dry_run", "gpu"),
+    "Design": ("batch_size", "rollouts", "rounds", "eval_every"),
+    "LLMFlags": ("task", "model", "optimizer", "compute", "lora"),
+    "TaskConfig": ("name", "source", "test_source", "own"),
+    "Model": ("source",),
+    "AdamW": ("learning_rate",),
+    "Compute": ("engine",),
+    "LoRA": ("rank",),
+}
+"""Fields by class whose flags `rftlab train --help` shows; a class that is not here shows all of its own."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,8 @@ class Train(RewardFlags):
     By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names
     another. Kill it at any moment: the same command goes on from the last checkpoint. Curve, metrics, checkpoints and
     every rollout lie in FOLDER.
+
+    --help shows the flags that most runs change, --help-all all of them.
     """
 
     folder: Path = Path("results/train")
@@ -78,9 +97,33 @@ class Train(RewardFlags):
 
 
 def parse_train(arguments: list[str]) -> Train:
-    """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from."""
+    """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from.
+    Raises SystemExit after printing the help: `--help` shows the flags of SHOWN, `--help-all` every flag."""
     name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", PAIR)
     start = start_at(pair, "llm")
     design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
     default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**flags_of(start)))
-    return tyro.cli(Train, prog="rftlab train", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
+    abridged = HELP_ALL not in arguments and any(word in arguments for word in HELP)
+    arguments = [HELP[1] if word == HELP_ALL else word for word in arguments]
+    with _abridged() if abridged else nullcontext():
+        config = (tyro.conf.AvoidSubcommands,)
+        return tyro.cli(Train, prog="rftlab train", args=arguments, default=default, config=config)
+
+
+def _abridged() -> tyro.constructors.ConstructorRegistry:
+    """Return tyro's rules, changed so that help leaves out the flags that are not in SHOWN."""
+    registry, entered = tyro.constructors.ConstructorRegistry(), [False]
+    suppressed: Any = tyro.conf.Suppress
+
+    @registry.struct_rule
+    def leave_out(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
+        shown = SHOWN.get(getattr(info.type, "__name__", ""))
+        if shown is None or entered[0]:
+            return None
+        entered[0] = True  # so that tyro's own rule answers
+        spec: Any = registry.get_struct_spec(info)
+        entered[0] = False
+        hidden = {each.name: suppressed[each.type] for each in spec.fields if each.name not in shown}
+        return replace(spec, fields=tuple(replace(each, type=hidden.get(each.name, each.type)) for each in spec.fields))
+
+    return registry

@@ -76,6 +76,21 @@ def test_a_wrong_command_is_refused(arguments):
     assert refused(arguments.split())
 
 
+def flags_in_help(flag, capsys):
+    with pytest.raises(SystemExit) as end:
+        parse(["train", flag])
+    assert not end.value.code
+    return set(re.findall(r"--[\w.-]+", capsys.readouterr().out))
+
+
+def test_the_help_of_train_shows_what_pages_use_and_help_all_the_rest(capsys):
+    shown, every = (flags_in_help(flag, capsys) for flag in ("--help", "--help-all"))
+    lines = [words_of(line) for path in PAGES for line in lines_of(path.read_text())]
+    used = {word.replace("no-", "") for words in lines if words[:1] == ["train"] for word in words if word[:2] == "--"}
+    assert len(used) > 20 and used <= shown < every and len(shown) < 45 and len(every) > 110
+    assert parse(["train", "--estimator.kl.coef", "0.5"]).design.estimator.kl.coef == 0.5
+
+
 def test_every_target_of_make_exists():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {name for path in PAGES for name in MAKE.findall(path.read_text())}
