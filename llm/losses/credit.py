@@ -1,8 +1,8 @@
-"""Advantages from rewards.
+"""Advantages from rewards: by `rftlab.shared.advantage` and `rftlab.shared.credit` on the CPU, once for each batch.
 
-Those of responses are found by `rftlab.shared.advantage`, on the CPU: R numbers, once for each batch. Rewards on a GPU
-come over in one copy, with whatever else has one entry per response; rewards on the CPU cost no wait. Advantages that
-differ from token to token are found where the tokens are.
+Where all tokens of a response share an advantage, these are R numbers: rewards on a GPU come over in one copy, with
+whatever else has one entry per response, and rewards on the CPU cost no wait. Where advantages differ from token to
+token (a discount, a critic, rewards at tokens), the tokens' rewards and baselines come over in that copy too.
 """
 
 import numpy as np
@@ -21,7 +21,8 @@ from rftlab.llm.losses.inputs import (
     sets_of,
 )
 from rftlab.llm.losses.layout import Layout, wide
-from rftlab.shared.advantage import WHITEN_EPS, advantages
+from rftlab.shared import credit
+from rftlab.shared.advantage import advantages
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.estimator import Estimator, rule_of
@@ -84,24 +85,26 @@ def response_advantages(
     return torch.from_numpy(found).to(layout.shown.device, wide(layout.shown.device))
 
 
-def token_advantages_of(
-    spec: Advantage, layout: Layout, token_rewards: torch.Tensor, baseline: torch.Tensor | None
+def token_advantages(
+    spec: Advantage,
+    layout: Layout,
+    rewards: torch.Tensor,
+    token_rewards: torch.Tensor | None,
+    baseline: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`rftlab.shared.credit.token_advantages`: rewards to go or generalised advantage estimation, from rewards and
-    baselines at tokens."""
-    values = torch.zeros_like(token_rewards) if baseline is None else layout.clean(baseline + 0.0 * token_rewards)
-    if spec.baseline == "value":
-        delta = token_rewards + spec.gamma * layout.after(values) - values
-        out = layout.following(delta, spec.gamma * spec.lam)
-    else:
-        out = layout.following(token_rewards, spec.gamma) - values
-    if spec.whiten == "none":
-        return out
-    check(spec.whiten == "tokens", f"advantage.whiten = {spec.whiten!r}: not per token")
-    out, count = layout.clean(out), layout.shown.sum().to(out.dtype)
-    gap = layout.clean(out - out.sum() / (count + WHITEN_EPS))
-    spread = (gap**2).sum() / (count + WHITEN_EPS) * count / (count - 1.0)
-    return torch.where(count > 1, gap / (spread + WHITEN_EPS).sqrt(), 0.0)
+    """Advantages in the shape of the tokens, on their device, by `rftlab.shared.credit` on the CPU: of rewards (R,) on
+    the last tokens that count, and of rewards and baselines at tokens. Hidden tokens have 0."""
+    parts = [part for part in (token_rewards, baseline) if part is not None]
+    columns = [layout.shown, *(part.expand(layout.shown.shape) for part in parts)]
+    lengths_R, rewards_R, *brought = on_cpu([layout.lengths, rewards, *(part.flatten() for part in columns)])
+    shown = brought.pop(0).astype(bool)
+    starts = np.concatenate([[0], np.cumsum(lengths_R)])
+    packed = [values[shown] for values in brought]
+    baseline_T = None if baseline is None else packed.pop()
+    rewards_T = credit.token_rewards_of(rewards_R, starts, packed[0] if packed else None)
+    out = np.zeros(shown.size)
+    out[shown] = credit.token_advantages(spec, rewards_T, starts, baseline_T)
+    return torch.from_numpy(out.reshape(layout.shown.shape)).to(layout.shown.device, wide(layout.shown.device))
 
 
 def tells_tokens_apart(spec: Advantage, token_rewards: object) -> bool:
@@ -127,9 +130,6 @@ def advantages_of(
     if not tells_tokens_apart(spec, given.token_rewards):
         rewards = rewards if rewards_T is None else rewards.to(device) + layout.rows(rewards_T)
         return response_advantages(spec, layout, rewards, given, baseline)
-    rewards = rewards.to(device, wide(device))
-    ends = torch.where(layout.last(), layout.spread(rewards), 0.0)
-    baseline = None if baseline is None else baseline.to(ends)
     if baseline is not None and (spec.baseline in PER_RESPONSE or baseline.shape != layout.shown.shape):
-        baseline = layout.spread(baseline)
-    return token_advantages_of(spec, layout, ends if rewards_T is None else ends + layout.clean(rewards_T), baseline)
+        baseline = layout.spread(baseline.to(device))
+    return token_advantages(spec, layout, rewards, rewards_T, baseline)

@@ -4,6 +4,7 @@ A number of each response, spread over its tokens, stays a column (R, 1) where r
 broadcasts it. What lies in hidden places (padding, a prompt, a tool's answer) is never read: it may be anything.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -17,70 +18,13 @@ def wide(device: torch.device) -> torch.dtype:
 
 
 @dataclass(frozen=True)
-class Padded:
-    """Responses as rows."""
+class Layout(ABC):
+    """Which tokens count, and how numbers of responses and of tokens meet."""
 
     shown: torch.Tensor
-    """(R, L) bool: tokens that count."""
+    """(R, L) or (T,) bool: tokens that count."""
     lengths: torch.Tensor
     """(R,) tokens of each response that count."""
-
-    @property
-    def n_rows(self) -> int:
-        """R."""
-        return self.shown.shape[0]
-
-    @property
-    def divisor(self) -> torch.Tensor:
-        """(R,) lengths, 1 where a response is empty."""
-        return self.lengths.clamp(min=1)
-
-    def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers (R,) at the tokens of their responses."""
-        return values[:, None]
-
-    def rows(self, values: torch.Tensor) -> torch.Tensor:
-        """Sums (R,) over the tokens of each response."""
-        if values.shape[1] < self.shown.shape[1]:
-            return values[:, 0] * self.lengths
-        return self.clean(values).sum(1)
-
-    def clean(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers of all tokens, 0 where hidden."""
-        return torch.where(self.shown, values, 0.0)
-
-    def following(self, values: torch.Tensor, factor: float) -> torch.Tensor:
-        """out_t = values_t + factor out_(t+1) over the tokens of a response that count; sums of 1, 2, 4 ... terms."""
-        order = torch.argsort(~self.shown, dim=1, stable=True)
-        out, shift = self.clean(values).gather(1, order), 1
-        while shift < out.shape[1]:
-            tail = out[:, shift:] * factor**shift
-            out = torch.cat([out[:, :-shift] + tail, out[:, -shift:]], 1)
-            shift *= 2
-        return torch.empty_like(out).scatter_(1, order, out)
-
-    def after(self, values: torch.Tensor) -> torch.Tensor:
-        """The number of the next token of the response that counts; 0 after the last."""
-        order = torch.argsort(~self.shown, dim=1, stable=True)
-        moved = torch.zeros_like(values)
-        moved[:, :-1] = self.clean(values).gather(1, order)[:, 1:]
-        return torch.empty_like(moved).scatter_(1, order, moved)
-
-    def last(self) -> torch.Tensor:
-        """(R, L) bool: the last token of each response that counts."""
-        return self.shown & (self.shown.flip(1).cumsum(1).flip(1) == 1)
-
-
-@dataclass(frozen=True)
-class Packed:
-    """Responses one behind the other."""
-
-    shown: torch.Tensor
-    """(T,) bool: tokens that count."""
-    lengths: torch.Tensor
-    """(R,) tokens of each response that count."""
-    row: torch.Tensor
-    """(T,) index of each token's response."""
 
     @property
     def n_rows(self) -> int:
@@ -92,6 +36,40 @@ class Packed:
         """(R,) lengths, 1 where a response is empty."""
         return self.lengths.clamp(min=1)
 
+    def clean(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers of all tokens, 0 where hidden."""
+        return torch.where(self.shown, values, 0.0)
+
+    @abstractmethod
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers (R,) at the tokens of their responses."""
+
+    @abstractmethod
+    def rows(self, values: torch.Tensor) -> torch.Tensor:
+        """Sums (R,) over the tokens of each response."""
+
+
+class Padded(Layout):
+    """Responses as rows of (R, L)."""
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers (R,) as a column, which broadcasts."""
+        return values[:, None]
+
+    def rows(self, values: torch.Tensor) -> torch.Tensor:
+        """Sums (R,) over the tokens of each response."""
+        if values.shape[1] < self.shown.shape[1]:
+            return values[:, 0] * self.lengths
+        return self.clean(values).sum(1)
+
+
+@dataclass(frozen=True)
+class Packed(Layout):
+    """Responses one behind the other in (T,)."""
+
+    row: torch.Tensor
+    """(T,) index of each token's response."""
+
     def spread(self, values: torch.Tensor) -> torch.Tensor:
         """Numbers (R,) at the tokens of their responses."""
         return values[self.row]
@@ -99,42 +77,6 @@ class Packed:
     def rows(self, values: torch.Tensor) -> torch.Tensor:
         """Sums (R,) over the tokens of each response."""
         return values.new_zeros(self.n_rows).index_add(0, self.row, self.clean(values))
-
-    def clean(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers of all tokens, 0 where hidden."""
-        return torch.where(self.shown, values, 0.0)
-
-    def _order(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens with those that count first, and the response of each; -1 where hidden."""
-        order = torch.argsort(~self.shown, stable=True)
-        return order, torch.where(self.shown, self.row, -1)[order]
-
-    def following(self, values: torch.Tensor, factor: float) -> torch.Tensor:
-        """out_t = values_t + factor out_(t+1) over the tokens of a response that count; sums of 1, 2, 4 ... terms."""
-        order, row = self._order()
-        out, shift = self.clean(values)[order], 1
-        while shift < out.shape[0]:
-            tail = torch.where(row[shift:] == row[:-shift], out[shift:] * factor**shift, 0.0)
-            out = torch.cat([out[:-shift] + tail, out[-shift:]])
-            shift *= 2
-        return torch.empty_like(out).scatter_(0, order, out)
-
-    def after(self, values: torch.Tensor) -> torch.Tensor:
-        """The number of the next token of the response that counts; 0 after the last."""
-        order, row = self._order()
-        moved = torch.zeros_like(values)
-        moved[:-1] = torch.where(row[1:] == row[:-1], self.clean(values)[order][1:], 0.0)
-        return torch.empty_like(moved).scatter_(0, order, moved)
-
-    def last(self) -> torch.Tensor:
-        """(T,) bool: the last token of each response that counts."""
-        order, row = self._order()
-        ends = torch.ones_like(self.shown)
-        ends[:-1] = row[1:] != row[:-1]
-        return self.shown & torch.empty_like(ends).scatter_(0, order, ends)
-
-
-Layout = Padded | Packed
 
 
 def layout_of(

@@ -296,14 +296,19 @@ def on_a_device(estimator, at):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_gpu_is_asked_once_and_never_about_a_token(name, monkeypatch):
-    """Its rewards, and what else has one entry per response, come over together; the rest stays where it is."""
+def test_a_gpu_is_asked_once(name, monkeypatch):
+    """Its rewards, and what else advantages are found from, come over together; the rest stays where it is. Tokens
+    come where advantages differ from token to token."""
     estimator, at, copies = PRESETS[name], {"device": "meta"}, []
     tokens, rest = on_a_device(estimator, at)
 
     def brought(columns):
-        assert all(tuple(part.shape) == (8,) for part in columns)
+        allowed = {(8,), (40,)} if estimator.advantage.by_token else {(8,)}
+        assert {tuple(part.shape) for part in columns} <= allowed
         copies.append([part.device.type for part in columns])
+        if estimator.advantage.by_token:
+            lengths, *rest = (np.ones(part.shape) for part in columns)
+            return [5 * lengths.astype(int), *rest]
         return [np.arange(8.0) % 2 if part.is_floating_point() else np.zeros(8, int) for part in columns]
 
     monkeypatch.setattr("rftlab.llm.losses.credit.on_cpu", brought)
@@ -315,18 +320,20 @@ def test_a_gpu_is_asked_once_and_never_about_a_token(name, monkeypatch):
     flat = {key: value.flatten() if value.ndim == 2 else value for key, value in rest.items()}
     packed = [part.flatten() for part in tokens[:2]]
     assert rl.losses.objective(*packed, rewards, None, group, starts=starts, **flat, estimator=name).ndim == 0
-    assert len(copies) == (0 if estimator.advantage.by_token else 2)
+    assert len(copies) == 2
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_gpu_is_not_asked_where_rewards_lie_on_the_cpu(name):
-    """But by an estimator that looks at lengths or at a KL penalty in the reward, which only the device knows."""
+    """But by an estimator that looks at lengths, at tokens or at a KL penalty in the reward, which only the device
+    knows."""
     estimator, at = PRESETS[name], {"device": "meta"}
     tokens, rest = on_a_device(estimator, at)
-    rest |= {"baseline": torch.rand(8)} if estimator.advantage.given and not estimator.advantage.by_token else {}
-    asks = estimator.advantage.of_lengths or estimator.length.coef > 0 or estimator.kl.place == "reward"
+    spec = estimator.advantage
+    rest |= {"baseline": torch.rand(8)} if spec.given and not spec.by_token else {}
+    asks = spec.of_lengths or spec.by_token or estimator.length.coef > 0 or estimator.kl.place == "reward"
     arguments = (*tokens[:2], torch.arange(8) % 2, tokens[4] > 0, torch.zeros(8, dtype=torch.int64))
-    if asks and not estimator.advantage.by_token:
+    if asks:
         with pytest.raises(NotImplementedError, match="meta tensor"):
             rl.losses.objective(*arguments, **rest, estimator=name)
     else:

@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from rftlab.llm.losses.credit import advantages_of, response_advantages, shaped, tells_tokens_apart, token_advantages_of
+from rftlab.llm.losses.credit import advantages_of, response_advantages, shaped, tells_tokens_apart
+from rftlab.llm.losses.credit import token_advantages as credit_tokens
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.inputs import Given
 from rftlab.llm.losses.layout import Layout, layout_of
@@ -98,7 +99,8 @@ def advantages(padded, spec, rewards, group, pool, *, starts=None, baseline=None
 
 def token_advantages(padded, spec, rewards, starts, baseline=None):
     place = Place(starts, padded)
-    return place.numbers(token_advantages_of(spec, place.layout, place.tensor(rewards), place.maybe(baseline)))
+    at_tokens = (place.tensor(rewards), place.maybe(baseline))
+    return place.numbers(credit_tokens(spec, place.layout, torch.zeros(len(starts) - 1), *at_tokens))
 
 
 def shares(padded, spec, starts, n_tokens=None, n_rows=None):
