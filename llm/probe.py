@@ -23,7 +23,7 @@ from rftlab.llm.models.load import Problems, load_data, load_model
 from rftlab.llm.moments import WEIGHTS
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses
-from rftlab.llm.probe_config import BLOCKS, ProbeConfig
+from rftlab.llm.probe_config import BLOCKS, GradientProducts, ProbeConfig
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, answers_found, well_formed
@@ -85,22 +85,6 @@ class HeadroomAnswers(NamedTuple):
     """Of the responses that were sampled for this alone."""
     rollouts: int
     seconds: float
-
-
-class GradientProducts(NamedTuple):
-    """What a jackknifed analysis of variance needs of the gradients g_i1, g_i2 of two halves of G questions'
-    responses, with g_i their mean."""
-
-    group: int
-    """Responses in a half."""
-    block: np.ndarray
-    """(G,) in which block of questions each is."""
-    gram: np.ndarray
-    """(BLOCKS, BLOCKS) inner products of the blocks' sums of g_i."""
-    squares: np.ndarray
-    """(G,) |g_i|^2."""
-    differences: np.ndarray
-    """(G,) |g_i1 - g_i2|^2."""
 
 
 class Probed(NamedTuple):

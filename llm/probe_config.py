@@ -1,7 +1,13 @@
-"""How much a pilot measures on a base model. Reading it needs no torch, so a command line can show it at once."""
+"""How much a pilot measures on a base model, and what it keeps of gradients. Reading it needs no torch, so a command
+line can show it at once."""
+
+from typing import TYPE_CHECKING, NamedTuple
 
 from rftlab.shared.config.checked import config
 from rftlab.shared.plumbing.errors import check, check_count, check_finite
+
+if TYPE_CHECKING:
+    import numpy as np
 
 VERSION = 2
 """Raised when a change makes equal configurations give other measurements."""
@@ -65,3 +71,19 @@ class ProbeConfig:
             "temperatures": min(n_test, self.temperature_questions) * each,
             "many": min(n_test, self.many_questions) * max(0, self.many_samples - self.samples),
         }
+
+
+class GradientProducts(NamedTuple):
+    """What a jackknifed analysis of variance needs of the gradients g_i1, g_i2 of two halves of G questions'
+    responses, with g_i their mean."""
+
+    group: int
+    """Responses in a half."""
+    block: "np.ndarray"
+    """(G,) in which block of questions each is."""
+    gram: "np.ndarray"
+    """(BLOCKS, BLOCKS) inner products of the blocks' sums of g_i."""
+    squares: "np.ndarray"
+    """(G,) |g_i|^2."""
+    differences: "np.ndarray"
+    """(G,) |g_i1 - g_i2|^2."""

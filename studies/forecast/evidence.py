@@ -15,7 +15,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
 from rftlab.studies.forecast.law.limits import TriedRun
-from rftlab.studies.forecast.law.noise import MeasuredNoise, of_base
+from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
 
 SEED_NOISE = 0.02
@@ -223,7 +223,7 @@ def evidence_of(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
     )
     facts = Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed)
     try:
-        noise = of_base(base)
+        noise = pilot_noise(base)
     except UserError:  # a pilot whose gradients have no noise to measure
         noise = TYPICAL
     return Evidence(facts, runs, noise)

@@ -10,7 +10,7 @@ from rftlab.shared.curve import SPLITS
 from rftlab.studies.data.paper.pairs import PAIRS, pair
 from rftlab.studies.data.paper.published import published
 from rftlab.studies.forecast.evidence import OtherPair
-from rftlab.studies.forecast.law.noise import of_base
+from rftlab.studies.forecast.law.noise import pilot_noise
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
 
@@ -32,7 +32,7 @@ def _language(own: pd.DataFrame, name: str) -> OtherPair:
     start = own[own["round"] == 0]
     base = np.array([start[f"{split}_pass_at_1"].mean() for split in SPLITS])
     ends = np.stack([table.mean().to_numpy() for table in tables], axis=1)
-    return OtherPair(base, designs, ends, of_base(shipped_base(name)))
+    return OtherPair(base, designs, ends, pilot_noise(shipped_base(name)))
 
 
 def finals(curves: pd.DataFrame, name: str, split: str = "test") -> pd.DataFrame:

@@ -16,9 +16,8 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, drawn, fit_curve, forecast, learnt
 from rftlab.studies.forecast.law.levels import RankedPair, language_pairs, public_pairs
-from rftlab.studies.forecast.law.noise import MeasuredNoise, measured, of_base
+from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
 from rftlab.studies.forecast.law.score import forecast_errors, rank, regret, score, taus
-from rftlab.studies.forecast.law.simulated import noise_of
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import shipped_base
@@ -107,22 +106,22 @@ def gradient(between: float, within: float, error: float = 0.1, group: int = 8) 
 
 def test_noise_from_two_gradients():
     """Centred: noise within of .5, and the price 8/7 of its baseline."""
-    found = measured(gradient(0.2, 2.0), gradient(0.4, 0.5 * 8 / 7))
+    found = combine_gradients(gradient(0.2, 2.0), gradient(0.4, 0.5 * 8 / 7))
     assert (found.between, found.gain) == (pytest.approx(0.15), pytest.approx(0.25))
     assert found.between_error == pytest.approx(0.1 / np.sqrt(2) / 2)
-    assert measured(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between == 0.1
+    assert combine_gradients(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between == 0.1
     with pytest.raises(UserError, match="groups of 1"):
-        measured(gradient(0.2, 2.0), gradient(0.4, 0.5, group=1))
+        combine_gradients(gradient(0.2, 2.0), gradient(0.4, 0.5, group=1))
     with pytest.raises(UserError, match="without noise"):
-        measured(gradient(0.2, 0.0), gradient(0.4, 0.5))
+        combine_gradients(gradient(0.2, 0.0), gradient(0.4, 0.5))
 
 
 def test_unequal_errors_weigh_by_their_squares_and_reach_both_ratios():
-    measurement = measured(gradient(0.2, 2.0, 0.1), gradient(0.4, 0.5 * 8 / 7, 0.2))
+    measurement = combine_gradients(gradient(0.2, 2.0, 0.1), gradient(0.4, 0.5 * 8 / 7, 0.2))
     assert measurement.between == pytest.approx((4 * 0.2 + 1 * 0.4) / 5 / 2.0)  # weights of 1 / 0.1^2 and 1 / 0.2^2
     assert measurement.between_error == pytest.approx(1 / np.sqrt(100 + 25) / 2.0)
     assert measurement.gain_error == pytest.approx(0.25 * np.sqrt((0.1 / 2.0) ** 2 + (0.2 / (0.5 * 8 / 7)) ** 2))
-    assert measured(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between_error == 0.0
+    assert combine_gradients(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between_error == 0.0
 
 
 def test_what_is_lost_in_its_error_is_not_believed():
@@ -141,19 +140,19 @@ WORLD = Linear(n_train=300, n_test=20, n_features=32, n_answers=4, base_format=8
 def test_the_simulator_s_phi_is_that_of_its_pass_rates():
     """Noise there does not depend on what was answered: phi = E[pq] / E[p]."""
     world = build(WORLD)
-    found = noise_of(Simulation(WORLD), world, contexts=300)
+    found = simulate_noise(Simulation(WORLD), world, contexts=300)
     arms = WORLD.n_arms
     probs = np.exp(world.train.base_logits[:, :arms].astype(np.float64) - world.train.base_lse[:, None])
     right = (world.train.correct[:, None] >> np.arange(arms)) & 1
     p = (probs * right).sum(axis=1)
     assert found.gain == pytest.approx((p * (1 - p)).mean() / p.mean(), abs=3 * found.gain_error + 0.02)
     assert found.gain < 0.8 and found.between_error > 0
-    assert noise_of(Simulation(WORLD), world, contexts=300) == found
+    assert simulate_noise(Simulation(WORLD), world, contexts=300) == found
 
 
 def test_learning_moves_phi():
     world, run = build(WORLD), Simulation(WORLD, Design(32, 8, estimator=preset("paper_text"), rounds=100))
-    assert noise_of(run, world, 100, contexts=100).gain < noise_of(run, world, contexts=100).gain
+    assert simulate_noise(run, world, 100, contexts=100).gain < simulate_noise(run, world, contexts=100).gain
 
 
 @pytest.mark.parametrize("dear", [0.0, 8.0])
@@ -162,7 +161,7 @@ def test_the_best_split_learns_most_in_the_simulator(dear):
     the K of r / 16 learns less."""
     place = replace(WORLD, n_train=1024, n_features=64, nuisance=1.0)
     world, costs, found = build(place), Costs(dear, 1.0), {}
-    noise = noise_of(Simulation(place), world).ratios
+    noise = simulate_noise(Simulation(place), world).ratios
     chosen = best_split(noise, costs, 256, True)
     wrong = best_split(noise._replace(between=noise.between / 16), costs, 256, True)
     for k in {2, 4, 16, 64, chosen.rollouts, wrong.rollouts}:
@@ -233,7 +232,7 @@ def test_shipped_pilots_have_an_r():
     """Of the base model, and half way through the baseline's run, which the law takes."""
     for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
         base = shipped_base(pair)
-        noise, later = of_base(base._replace(midway=None)), of_base(base)
+        noise, later = pilot_noise(base._replace(midway=None)), pilot_noise(base)
         assert 0.05 < noise.between < 0.1 and noise.ratios.gain == 1
         assert base.midway.round == 300 and later.between == base.midway.ratios.between.value > 2 * noise.between
 
@@ -242,7 +241,7 @@ def test_r_midway_ranks_language_models_and_forecasts_them_better_than_r_of_the_
     for found in language_pairs():
         if set(CELLS) <= {label(design) for design in found.designs}:
             scored = score(found)
-            before = score(found._replace(noise=(found.base_noise,), error=of_base(at_base(found.pair))))
+            before = score(found._replace(noise=(found.base_noise,), error=pilot_noise(at_base(found.pair))))
             assert scored.law > scored.at_base == before.law and scored.error < before.error
 
 

@@ -26,7 +26,7 @@ from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.forecast.pilot import processes
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store as pilot_store
-from rftlab.studies.forecast.pilot.noise import analysed
+from rftlab.studies.forecast.pilot.noise import analyse
 from rftlab.studies.forecast.pilot.pilot import Base, pilot_from
 from rftlab.studies.forecast.pilot.run import base_from, headroom_of, pilot, wanted
 from rftlab.studies.forecast.pilot.store import file_of, read_pilot
@@ -135,7 +135,7 @@ def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_no
         tokens = np.concatenate([rng.choice(VOCABULARY, m, p=row / row.sum()) for row in p])
         responses = Responses(prompts, np.repeat(np.arange(16), m), tokens, np.arange(16 * m + 1))
         for name, estimator in (("raw", RAW), ("centred", CENTRED)):
-            known = analysed(products(policy, estimator, responses, right[tokens]))
+            known = analyse(products(policy, estimator, responses, right[tokens]))
             found[name].append((known.signal, known.between, known.within))
     for name, values in found.items():
         values = np.array(values)

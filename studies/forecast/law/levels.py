@@ -23,8 +23,7 @@ from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import has_study, read_study
 from rftlab.studies.forecast.law.curve import KnownRun
-from rftlab.studies.forecast.law.noise import MeasuredNoise, of_base
-from rftlab.studies.forecast.law.simulated import noise_of
+from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, simulate_noise
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, midway_of
 from rftlab.studies.forecast.pilot.pilot import Base
 from rftlab.studies.forecast.pilot.store import read_pilot, shipped_base, shipped_pairs
@@ -68,20 +67,20 @@ def language_pairs() -> Iterator[RankedPair]:
         own = curves[curves["pair"] == pair]
         base = shipped_base(pair)
         known = PILOT_CELLS if set(CELLS) <= set(own["cell"]) else (RAW,)
-        found = _measured("language model", pair, "test", own, of_base(base), known)
+        found = _measured("language model", pair, "test", own, pilot_noise(base), known)
         yield found._replace(base_noise=_noise_of_base(base))
 
 
 def _noise_of_base(base: Base) -> NoiseRatios | None:
     """r and phi of the base model, where they were measured later too."""
-    return of_base(base._replace(midway=None)).ratios if base.midway else None
+    return pilot_noise(base._replace(midway=None)).ratios if base.midway else None
 
 
 def piloted_pair(root: Path, pair: str) -> RankedPair:
     """What a pilot of the user found: r, phi, and its runs, all of which a forecast may see. Raises UserError where
     there is none, or a damaged one."""
     pilot = read_pilot(root, pair)
-    noise = of_base(pilot.base)
+    noise = pilot_noise(pilot.base)
     designs = tuple(replace(run.design, rounds=pilot.rounds, eval_every=pilot.rounds) for run in pilot.runs)
     whole = [int(run.curve.round[-1]) == pilot.rounds for run in pilot.runs]
     ends = [run.curve.test_pass_at_1[-1] if end else np.nan for run, end in zip(pilot.runs, whole, strict=True)]
@@ -111,7 +110,7 @@ def simulated_noise(pair: str) -> tuple[MeasuredNoise, MeasuredNoise]:
     start = start_at(pair, "sim")
     run = replace(start, design=replace(BASELINE, rounds=start.design.rounds, eval_every=start.design.eval_every))
     world = build(run.environment)
-    return noise_of(run, world), noise_of(run, world, midway_of(run.design))
+    return simulate_noise(run, world), simulate_noise(run, world, midway_of(run.design))
 
 
 def _measured(

@@ -1,14 +1,37 @@
-"""r and phi from measured gradients, with their errors."""
+"""r and phi with their errors: of a pilot's gradients, and of the simulator.
 
-from math import hypot, inf, sqrt
+The simulator's gradients of single contexts are those that its own round computes: a round with one context, SGD and
+rate 1 moves the weights by its gradient. Two such rounds of each context, with other random numbers, are the two groups
+that the pilot's analysis of variance asks for (studies/forecast/pilot/noise.py).
+"""
+
+from dataclasses import replace
+from math import hypot, sqrt
 from typing import NamedTuple
 
+import numpy as np
+
+from rftlab.llm.probe_config import GradientProducts
+from rftlab.shared.cards import preset
+from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.forecast.pilot.pilot import Base, Gradient
+from rftlab.sim.config import Optimizer, Simulation
+from rftlab.sim.round.plain import train_rounds
+from rftlab.sim.run import General, Plain
+from rftlab.sim.setup import is_general
+from rftlab.sim.state import no_totals
+from rftlab.sim.world import World
+from rftlab.studies.forecast.pilot.noise import Gradient, analyse, inverse_weights
+from rftlab.studies.forecast.pilot.pilot import Base
 
 SURE = 2.0
 """Errors by which phi must differ from 1 to be believed."""
+CONTEXTS, GROUP, BLOCKS = 512, 16, 16
+"""Of the simulator: contexts that are measured, responses of a group, and blocks of the jackknife."""
+FIRST = 10**6
+"""Round from which random numbers come, beyond those of training."""
 
 
 class MeasuredNoise(NamedTuple):
@@ -26,7 +49,7 @@ class MeasuredNoise(NamedTuple):
         return NoiseRatios(max(0.0, self.between), self.gain if sure else 1.0)
 
 
-def measured(raw: Gradient, centred: Gradient) -> MeasuredNoise:
+def combine_gradients(raw: Gradient, centred: Gradient) -> MeasuredNoise:
     """r and phi from the noise of raw and of centred rewards.
 
     Noise between prompts is the same of both in theory: the mean by inverse variances counts. Centred rewards have the
@@ -34,27 +57,59 @@ def measured(raw: Gradient, centred: Gradient) -> MeasuredNoise:
     no noise was found.
     """
     check(centred.group > 1, f"gradients of groups of {centred.group}; allowed: 2 or more responses")
-    check(
-        raw.within > 0 and centred.within > 0, "gradients without noise within a prompt: r and phi cannot be measured"
-    )
-    errors = (raw.between_error, centred.between_error)
-    weights = [1 / error**2 if error > 0 else inf for error in errors]
-    values = (raw.between, centred.between)
-    if inf in weights:
-        weights = [float(weight == inf) for weight in weights]
-    between = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
-    error = 0.0 if 0 in errors else 1 / sqrt(sum(weights))
+    noisy = raw.within > 0 and centred.within > 0
+    check(noisy, "gradients without noise within a prompt: r and phi cannot be measured")
+    errors = np.array([raw.between_error, centred.between_error])
+    between = float(np.dot(inverse_weights(*errors), [raw.between, centred.between]))
+    error = 1 / sqrt((1 / errors**2).sum()) if errors.all() else 0.0
     gain = centred.within / raw.within * (centred.group - 1) / centred.group
     relative = hypot(raw.within_error / raw.within, centred.within_error / centred.within)
     return MeasuredNoise(between / raw.within, error / raw.within, gain, gain * relative)
 
 
-def of_base(base: Base) -> MeasuredNoise:
+def pilot_noise(base: Base) -> MeasuredNoise:
     """r and phi that a pilot measured: half way through the baseline's run where it went there, else of the base
     model. Errors: of the ratios themselves where the pilot kept them; else from those of their parts, as if raw and
     centred rewards were of different responses."""
-    found = base.midway or base
-    if found.ratios is None:
-        return measured(found.raw, found.centred)
-    r, phi = found.ratios.between, found.ratios.gain
+    measured = base.midway or base
+    if measured.ratios is None:
+        return combine_gradients(measured.raw, measured.centred)
+    r, phi = measured.ratios.between, measured.ratios.gain
     return MeasuredNoise(r.value, r.error, phi.value, phi.error)
+
+
+def simulate_noise(run: Simulation, world: World, rounds: int = 0, contexts: int = CONTEXTS) -> MeasuredNoise:
+    """r and phi after `rounds` rounds of a run's design, before them by default. The environment must be one of the
+    plain round."""
+    learner = (General if is_general(run, world) else Plain)(run, world)
+    if rounds:
+        learner.train(0, rounds, no_totals(), lambda: False)
+    theta, n = learner.state.theta, world.train.base_format.shape[0]
+    chosen = np.random.default_rng(run.seed).permutation(n)[: min(contexts, n)]
+    raw, centred = (simulate_gradient(run, world, theta, chosen, preset(name)) for name in ("minimalist", "rloo"))
+    return combine_gradients(raw, centred)
+
+
+def simulate_gradient(
+    run: Simulation, world: World, theta: np.ndarray, chosen: np.ndarray, estimator: Estimator
+) -> Gradient:
+    """Signal and noise of the gradient at weights theta, from the chosen contexts."""
+    design = Design(1, GROUP, estimator=estimator, rounds=1, eval_every=1)
+    learner = Plain(replace(run, design=design, optimizer=Optimizer("sgd", learning_rate=1.0)), world)
+    block = np.arange(len(chosen)) % BLOCKS
+    sums = np.zeros((BLOCKS, theta.size))
+    squares, differences = np.zeros(len(chosen)), np.zeros(len(chosen))
+    for i, context in enumerate(chosen):
+        first, second = (context_gradient(learner, theta, int(context), FIRST + turn) for turn in (0, 1))
+        mean, apart = (first + second) / 2, first - second
+        sums[block[i]] += mean
+        squares[i], differences[i] = mean @ mean, apart @ apart
+    return analyse(GradientProducts(GROUP, block, sums @ sums.T, squares, differences))
+
+
+def context_gradient(learner: Plain, theta: np.ndarray, context: int, round_index: int) -> np.ndarray:
+    """The gradient of one context in a round."""
+    learner.state.theta[:] = theta
+    train_rounds(learner.world.train, learner.plan, learner.rule, learner.state, learner.work,
+                 np.array([[context]]), round_index, no_totals())  # fmt: skip
+    return learner.state.theta.astype(np.float64) - theta

@@ -1,8 +1,9 @@
-"""Gradient signal and noise from products of gradients: a balanced one-way random-effects analysis of variance, for
-vectors.
+"""How noisy gradients are at a policy: signal and noise from products of gradients, and the two ratios r and phi of the
+law of the effective batch (shared/effective_batch.py).
 
-G contexts, two groups of n rollouts each, g_ih the gradient of a group and g_i the mean of a context's two. With g_ih =
-G + b_i + e_ih, b the context's own part with covariance B and e the rollouts' with covariance W_n given the context:
+Signal and noise are a balanced one-way random-effects analysis of variance, for vectors. G contexts, two groups of n
+rollouts each, g_ih the gradient of a group and g_i the mean of a context's two. With g_ih = G + b_i + e_ih, b the
+context's own part with covariance B and e the rollouts' with covariance W_n given the context:
 
     E |g_i1 - g_i2|^2 / 2                  = tr W_n
     E sum_i |g_i - mean g|^2 / (G - 1)     = tr B + tr W_n / 2
@@ -12,69 +13,164 @@ Each left side is read off the products, which gives unbiased estimates of all t
 exactly. Centred ones have it up to a part that falls like 1 / n^2. Contexts count as drawn from a large set. Errors:
 the jackknife that leaves out a block of contexts at a time. It is not too small on average (Efron and Stein 1981), and
 for a signal that is lost in noise, a mean of products of pairs, 1.4 times too large.
+
+r is a ratio of two noisy numbers, and raw and centred rewards are of the same responses. So nothing is propagated: the
+whole estimate is made again without each question, and its spread is the error. With g_i1, g_i2 as above:
+
+    tr B   = mean_i g_i1 . g_i2 - U        U = mean over pairs i != j of g_i . g_j, the signal
+    tr W   = n/2 mean_i |g_i1 - g_i2|^2
+
+which are the same estimates written as means over questions. Products of single questions with all others are not
+kept, only with blocks of questions: a question's part in U is taken to be its block's mean. That leaves out a spread of
+U that is small beside that of the products where the signal is below the noise of one question.
 """
 
-from typing import NamedTuple, Protocol
+import math
+from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.studies.forecast.pilot.gradient import Gradient
+from rftlab.llm.probe_config import GradientProducts
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.data.results.stats import t_errors
+
+LEVEL = 0.95
+"""Of the intervals."""
+ENOUGH = (256, 8)
+"""Questions and responses to each from which r is worth believing."""
 
 
-class Products(Protocol):
-    """What is known of the gradients g_i1, g_i2 of two groups of responses to each of G contexts, g_i their mean:
-    `rftlab.llm.probe.GradientProducts`, or the same of the simulator."""
+class Gradient(NamedTuple):
+    """Gradient signal and noise at a policy, as traces of covariances.
 
-    @property
-    def group(self) -> int:
-        """Responses of a group."""
-        ...
+    The gradient of a group of K rollouts, the mean of A grad log pi over them, varies around G with variance between +
+    within / K; that of a batch of B groups with 1/B of it. Estimates are unbiased, so a part that is small beside its
+    error may come out below 0.
+    """
 
-    @property
-    def block(self) -> np.ndarray:
-        """(G,) in which block of contexts each is."""
-        ...
-
-    @property
-    def gram(self) -> np.ndarray:
-        """(blocks, blocks) inner products of the blocks' sums of g_i."""
-        ...
-
-    @property
-    def squares(self) -> np.ndarray:
-        """(G,) |g_i|^2."""
-        ...
-
-    @property
-    def differences(self) -> np.ndarray:
-        """(G,) |g_i1 - g_i2|^2."""
-        ...
-
-
-class Parts(NamedTuple):
-    """Estimates."""
-
+    contexts: int
+    group: int
+    """Rollouts of the groups that were compared: each context's responses, in two halves."""
     signal: float
+    """|G|^2, the squared norm of the mean gradient."""
     between: float
+    """Trace of the covariance of the contexts' mean gradients."""
     within: float
-    """Of one rollout: n tr W_n."""
+    """Trace of the covariance of a rollout's gradient within its context: `group` times that of a group of this
+    size."""
+    signal_error: float
+    between_error: float
+    within_error: float
+
+    def variance(self, rollouts: int) -> float:
+        """Trace of the covariance of a group's gradient."""
+        return self.between + self.within / rollouts
+
+    def noise_scale(self, rollouts: int) -> float:
+        """Contexts of a batch, with so many rollouts each, at which signal and noise are level: tr(Sigma) / |G|^2,
+        B_simple of 1812.06162.
+
+        inf where the signal is lost in its own error.
+        """
+        return self.variance(rollouts) / self.signal if self.signal > 0 else math.inf
+
+    def norm(self, contexts: int, rollouts: int) -> float:
+        """Root mean square norm of the gradient of a batch: what `Curve.grad_norm` is made of."""
+        return math.sqrt(max(0.0, self.signal + self.variance(rollouts) / contexts))
 
 
-def analysed(products: Products) -> Gradient:
+class RatioEstimate(NamedTuple):
+    """A ratio with its standard error and an interval of LEVEL."""
+
+    value: float
+    error: float
+    low: float
+    high: float
+
+
+class GradientRatios(NamedTuple):
+    """r and phi of a policy."""
+
+    between: RatioEstimate
+    """r: noise between questions over that of one response within its question."""
+    gain: RatioEstimate
+    """phi: noise of a response with a centred reward over that with a raw one, the price of the baseline taken out."""
+    questions: int
+    responses: int
+    """To each question."""
+
+    @property
+    def few(self) -> bool:
+        """Whether there were fewer questions or responses than ENOUGH."""
+        return self.questions < ENOUGH[0] or self.responses < ENOUGH[1]
+
+
+def jackknife_error(left: np.ndarray) -> np.ndarray:
+    """The standard error of an estimate from its values (n, ...) without each of n parts."""
+    return np.sqrt((len(left) - 1) / len(left) * ((left - left.mean(axis=0)) ** 2).sum(axis=0))
+
+
+def analyse(products: GradientProducts) -> Gradient:
     """Signal, noise between contexts and noise within them, with errors."""
     blocks = np.unique(products.block)
-    left = np.array([parts_of(products, blocks[blocks != out]) for out in blocks])
-    errors = np.sqrt((len(blocks) - 1) / len(blocks) * ((left - left.mean(axis=0)) ** 2).sum(axis=0))
-    return Gradient(
-        len(products.squares), products.group, *parts_of(products, blocks), *(float(error) for error in errors)
-    )
+    errors = jackknife_error(np.array([estimate_parts(products, blocks[blocks != out]) for out in blocks]))
+    return Gradient(len(products.squares), products.group, *estimate_parts(products, blocks), *map(float, errors))
 
 
-def parts_of(products: Products, blocks: np.ndarray) -> Parts:
-    """Estimates from the contexts of some blocks."""
+def estimate_parts(products: GradientProducts, blocks: np.ndarray) -> tuple[float, float, float]:
+    """Signal, noise between contexts and noise of one rollout within its own, from the contexts of some blocks."""
     mine_G = np.isin(products.block, blocks)
     contexts = int(mine_G.sum())
     of_mean = products.gram[np.ix_(blocks, blocks)].sum() / contexts**2
     sampling = products.differences[mine_G].mean() / 2
     spread = (products.squares[mine_G].sum() - contexts * of_mean) / (contexts - 1)
-    return Parts(float(of_mean - spread / contexts), float(spread - sampling / 2), float(products.group * sampling))
+    return float(of_mean - spread / contexts), float(spread - sampling / 2), float(products.group * sampling)
+
+
+def measure_ratios(raw: GradientProducts, centred: GradientProducts) -> GradientRatios | None:
+    """r and phi from the same responses with raw and with centred rewards; None where groups have one response or
+    there is no noise within a question, so that nothing can be said.
+
+    Noise between questions is the same of both in theory: their mean by inverse variances counts. The weights are held
+    fixed when a question is left out.
+    """
+    G, n = len(raw.squares), raw.group
+    check(len(centred.squares) == G and centred.group == n, "raw and centred gradients of other questions or groups")
+    weights = inverse_weights(analyse(raw).between_error, analyse(centred).between_error)
+    (between_raw, within_raw), (between_centred, within_centred) = (_left_out(products) for products in (raw, centred))
+    if n < 2 or within_raw.min() <= 0 or within_centred[-1] <= 0:
+        return None
+    r = (weights[0] * between_raw + weights[1] * between_centred) / within_raw
+    phi = within_centred / within_raw * (n - 1) / n
+    return GradientRatios(_estimate(r), _estimate(phi), G, 2 * n)
+
+
+def inverse_weights(*errors: float) -> list[float]:
+    """Weights of estimates by inverse variances, which sum to 1; those without an error share all of it."""
+    exact = [error <= 0 for error in errors]
+    weights = [float(one) for one in exact] if any(exact) else [1 / error**2 for error in errors]
+    return [weight / sum(weights) for weight in weights]
+
+
+def _left_out(products: GradientProducts) -> tuple[np.ndarray, np.ndarray]:
+    """tr B and tr W (G + 1,) without each question, and last with all of them."""
+    G, block = len(products.squares), products.block
+    own = np.bincount(block, weights=products.squares, minlength=len(products.gram))
+    sizes = np.maximum(1, np.bincount(block, minlength=len(products.gram)))
+    with_others = ((products.gram.sum(axis=1) - own) / (G - 1) / sizes)[block]
+    signal = float(with_others.mean())
+    product = products.squares - products.differences / 4
+    between = _means(product) - np.append((G * signal - 2 * with_others) / (G - 2), signal)
+    return between, products.group / 2 * _means(products.differences)
+
+
+def _means(values: np.ndarray) -> np.ndarray:
+    """(G + 1,) means without each value, and last of all."""
+    return np.append((values.sum() - values) / (len(values) - 1), values.mean())
+
+
+def _estimate(values: np.ndarray) -> RatioEstimate:
+    """From the values without each question, and last with all of them."""
+    value, error = float(values[-1]), float(jackknife_error(values[:-1]))
+    wide = float(t_errors(len(values) - 2, LEVEL)) * error
+    return RatioEstimate(value, error, value - wide, value + wide)

@@ -16,9 +16,9 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.forecast.pilot.gradient import Gradient, GradientRatios
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, check_cells
 from rftlab.studies.forecast.pilot.headroom import Headroom, RateAt
+from rftlab.studies.forecast.pilot.noise import Gradient, GradientRatios
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""

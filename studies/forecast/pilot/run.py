@@ -38,7 +38,7 @@ from rftlab.studies.forecast.pilot.headroom import (
     within_kind,
     within_question,
 )
-from rftlab.studies.forecast.pilot.noise import analysed
+from rftlab.studies.forecast.pilot.noise import analyse, measure_ratios
 from rftlab.studies.forecast.pilot.pilot import (
     EARLY,
     QUANTILES,
@@ -53,7 +53,6 @@ from rftlab.studies.forecast.pilot.pilot import (
     rollouts_of,
 )
 from rftlab.studies.forecast.pilot.processes import in_a_process, work_probe, work_probe_trained, work_train
-from rftlab.studies.forecast.pilot.ratios import ratios_of
 
 if TYPE_CHECKING:
     from rftlab.llm.probe import Probed, ProbedGradients, SplitAnswers
@@ -205,8 +204,8 @@ def _midway_of(console: Console, what: Wanted, folder: Path, quiet: bool) -> Mid
     trained: Spent = in_a_process(console, f"{title}: training", quiet, work_train, (run, folder))
     found: ProbedGradients = in_a_process(console, title, quiet, work_probe_trained, (run, folder, what.probe))
     spent = {"half a run": trained, "its gradients": Spent(found.rollouts, found.tokens, found.seconds)}
-    ratios = ratios_of(found.raw, found.centred)
-    return Midway(run.design.rounds, analysed(found.raw), analysed(found.centred), ratios, spent)
+    ratios = measure_ratios(found.raw, found.centred)
+    return Midway(run.design.rounds, analyse(found.raw), analyse(found.centred), ratios, spent)
 
 
 def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
@@ -232,10 +231,10 @@ def base_from(pair: str, found: "Probed") -> Base:
         *available,
         answers_of(found.train),
         answers_of(found.test),
-        analysed(found.raw),
-        analysed(found.centred),
+        analyse(found.raw),
+        analyse(found.centred),
         spent,
-        ratios_of(found.raw, found.centred),
+        measure_ratios(found.raw, found.centred),
         headroom_of(found),
     )
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from rftlab.studies.console.table import Table
-from rftlab.studies.forecast.pilot.gradient import ENOUGH, GradientRatios
 from rftlab.studies.forecast.pilot.headroom import GROUP, Headroom, RateAt, RewardCorrelation
+from rftlab.studies.forecast.pilot.noise import ENOUGH, GradientRatios
 from rftlab.studies.forecast.pilot.pilot import EARLY, Base, PilotRun
 
 VOTE = 16

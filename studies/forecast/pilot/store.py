@@ -24,9 +24,9 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import below, folder_below, folders_in, kind_of, remove
 from rftlab.studies.data.runs.seal import read_sealed, sealed
-from rftlab.studies.forecast.pilot.gradient import RatioEstimate
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import Headroom, RateAt, RewardCorrelation
+from rftlab.studies.forecast.pilot.noise import RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
 
 FORMAT = 2

@@ -12,7 +12,7 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.forecast.knobs import as_right
-from rftlab.studies.forecast.law.noise import measured
+from rftlab.studies.forecast.law.noise import combine_gradients
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import (
     majority,
@@ -23,8 +23,7 @@ from rftlab.studies.forecast.pilot.headroom import (
     within_kind,
     within_question,
 )
-from rftlab.studies.forecast.pilot.noise import analysed
-from rftlab.studies.forecast.pilot.ratios import ratios_of
+from rftlab.studies.forecast.pilot.noise import analyse, measure_ratios
 
 # --- r and phi ---
 
@@ -56,8 +55,8 @@ def test_intervals_of_r_and_phi_cover_the_truth(questions, n, signal):
     rng, covered, values, propagated = np.random.default_rng(questions), [], [], []
     for _ in range(200):
         raw, centred = (products_of(halves, n) for halves in world_of(rng, questions, n, signal))
-        found = ratios_of(raw, centred)
-        old = measured(analysed(raw), analysed(centred))
+        found = measure_ratios(raw, centred)
+        old = combine_gradients(analyse(raw), analyse(centred))
         assert (old.between, old.gain) == pytest.approx((found.between.value, found.gain.value), rel=1e-9)
         truths = ((found.between, 1 / 12), (found.gain, 0.73))
         covered.append([one.low <= truth <= one.high for one, truth in truths])
@@ -76,14 +75,14 @@ def test_intervals_of_r_and_phi_cover_the_truth(questions, n, signal):
 
 def test_ratios_say_how_few_questions_they_come_from():
     raw, centred = (products_of(halves, 4) for halves in world_of(np.random.default_rng(0), 256, 4, 0.5))
-    assert not ratios_of(raw, centred).few and ratios_of(raw, centred).responses == 8
+    assert not measure_ratios(raw, centred).few and measure_ratios(raw, centred).responses == 8
     fewer = [products_of(halves, 4) for halves in world_of(np.random.default_rng(0), 255, 4, 0.5)]
-    assert ratios_of(*fewer).few
+    assert measure_ratios(*fewer).few
 
 
 def test_nothing_is_said_of_r_without_noise():
     halves = np.ones((16, 2, 3))
-    assert ratios_of(products_of(halves, 4), products_of(halves, 4)) is None
+    assert measure_ratios(products_of(halves, 4), products_of(halves, 4)) is None
 
 
 # --- votes, tries, silence ---

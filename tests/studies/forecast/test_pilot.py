@@ -21,7 +21,7 @@ from rftlab.studies.data.runs.seal import sealed
 from rftlab.studies.forecast.others import whole_pairs
 from rftlab.studies.forecast.pilot import store
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.pilot.noise import analysed, parts_of
+from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts
 from rftlab.studies.forecast.pilot.pilot import Gradient, PilotMeasurements, pilot_from, rollouts_of
 from rftlab.studies.forecast.pilot.run import answers_of, wanted
 from rftlab.studies.forecast.pilot.show import show, spark
@@ -148,7 +148,7 @@ def test_parts_of_gradient_noise_are_unbiased_and_their_errors_not_too_small(n, 
     found, errors = [], []
     for _ in range(800):
         halves, truth = planted(rng, 48, n, signal=signal)
-        known = analysed(products_of(halves, n))
+        known = analyse(products_of(halves, n))
         found.append((known.signal, known.between, known.within))
         errors.append((known.signal_error, known.between_error, known.within_error))
     found = np.array(found)
@@ -164,7 +164,7 @@ def test_parts_are_those_of_the_textbook():
     within = ((halves - means[:, None]) ** 2).sum() / 31
     spread = means.var(axis=0, ddof=1).sum()
     expected = ((means.mean(axis=0) ** 2).sum() - spread / 31, spread - within / 2, 4 * within)
-    np.testing.assert_allclose(parts_of(products_of(halves, 4), np.arange(8)), expected, rtol=1e-10)
+    np.testing.assert_allclose(estimate_parts(products_of(halves, 4), np.arange(8)), expected, rtol=1e-10)
 
 
 def test_a_noise_scale_is_noise_over_signal():

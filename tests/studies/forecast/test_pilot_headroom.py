@@ -13,12 +13,12 @@ from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs.seal import sealed
 from rftlab.studies.data.runs.store import folder_of, open_store
-from rftlab.studies.forecast.law.noise import MeasuredNoise, measured, of_base
+from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store
 from rftlab.studies.forecast.pilot.figures import headroom_figure
-from rftlab.studies.forecast.pilot.gradient import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.headroom import TRIES, VOTES, Headroom, RateAt, RewardCorrelation
+from rftlab.studies.forecast.pilot.noise import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, early_silence, pilot_from
 from rftlab.studies.forecast.pilot.run import wanted
 from rftlab.studies.forecast.pilot.show import show
@@ -75,10 +75,13 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path
         del run["early_silent"]
     place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
     found = read_pilot(tmp_path, PAIR)
-    assert repr(found) == repr(oldest(pilot)) and of_base(found.base) == measured(pilot.base.raw, pilot.base.centred)
-    assert of_base(whole.base._replace(midway=None)) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
+    assert repr(found) == repr(oldest(pilot))
+    assert pilot_noise(found.base) == combine_gradients(
+        pilot.base.raw, pilot.base.centred
+    )
+    assert pilot_noise(whole.base._replace(midway=None)) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
     later = whole.base.midway.ratios
-    assert of_base(whole.base)[::2] == (later.between.value, later.gain.value)
+    assert pilot_noise(whole.base)[::2] == (later.between.value, later.gain.value)
     assert "midway: after 300 rounds of the baseline" in printed(whole)
     text = printed(found)
     assert "were not measured: run `rftlab pilot` again" in text and "maj@" not in text
