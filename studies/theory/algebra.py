@@ -5,6 +5,7 @@ import numpy as np
 from scipy.special import beta
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
@@ -14,16 +15,16 @@ from rftlab.studies.theory.models import (
     RAW,
     RLOO,
     all_groups,
+    along_gradient,
     beta_rates,
     binomial,
     by_count,
     constant,
-    estimator_of,
-    factor_of,
     groups_by_count,
     limit_factor,
     measured_factor,
     moments,
+    reinforce_with,
     softmax,
     weights,
     zscore,
@@ -67,17 +68,15 @@ def unbiased(mutant: int) -> Claims:
     rest = 0.0
     for name, (advantage, baseline, smallest) in cases.items():
         for size in range(smallest, 6):
-            factor, across = factor_of(FOUR_ARMS, moments(policy, advantage, size, baseline)[0])
+            factor, across = along_gradient(FOUR_ARMS, moments(policy, advantage, size, baseline)[0])
             yield exact(f"W of {name}, K={size}", 1.0, factor)
             rest = max(rest, across)
     for advantage in (RLOO, MEAN, zscore(1), zscore(0)):
-        size, p = 5, FOUR_ARMS.pass_rate
+        size, p, rule = 5, FOUR_ARMS.pass_rate, advantage.advantage
         right, wrong = (size * column for column in weights(advantage, groups_by_count(size)).T[[0, -1]])
         master = binomial(size - 1, p) @ ((right[:-1] if mutant == 3 else right[1:]) - wrong[:-1])
-        factor, across = factor_of(FOUR_ARMS, moments(FOUR_ARMS, advantage, size)[0])
-        yield exact(
-            f"master formula, {advantage.baseline}, {advantage.scale}, ddof {advantage.ddof}, K=5", master, factor
-        )
+        factor, across = along_gradient(FOUR_ARMS, moments(FOUR_ARMS, advantage, size)[0])
+        yield exact(f"master formula, {rule.baseline}, {rule.scale}, ddof {rule.ddof}, K=5", master, factor)
         rest = max(rest, across)
     yield exact("largest part off the direction of grad p", 0.0, rest)
 
@@ -94,9 +93,9 @@ def unbiased(mutant: int) -> Claims:
 )
 def group_mean(mutant: int) -> Claims:
     """T2."""
-    own, batch = (RLOO, MEAN) if mutant else (MEAN, Advantage("batch_mean"))
+    own, batch = (RLOO, MEAN) if mutant else (MEAN, reinforce_with(Advantage("batch_mean")))
     for size in range(2, 6):
-        yield exact(f"W, K={size}", (size - 1) / size, factor_of(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0])
+        yield exact(f"W, K={size}", (size - 1) / size, along_gradient(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0])
     for size in (2, 5):
         rewards = all_groups(2, size).astype(np.float64)
         gap = np.abs(weights(own, rewards) - (size - 1) / size * weights(RLOO, rewards)).max()
@@ -105,12 +104,11 @@ def group_mean(mutant: int) -> Claims:
         yield exact(f"W of the batch mean, N=4, p={p}", 1 - 1 / 4, factor)
 
 
-def batch_factors(advantage: Advantage, rates: tuple[float, ...], size: int) -> list[float]:
+def batch_factors(estimator: Estimator, rates: tuple[float, ...], size: int) -> list[float]:
     """W of each context of a batch with pass rates `rates`, by enumeration of all batches of `size` rollouts of
     each."""
     p, n = np.repeat(rates, size), len(rates) * size
     group, starts, logp, total = np.repeat(np.arange(len(rates)), size), np.arange(n + 1), np.zeros(n), np.zeros(n)
-    estimator = estimator_of(advantage)
     for rewards in all_groups(2, n).astype(np.float64):
         batch = prepare(estimator, rewards, group, starts, logp, pool=Pool(rewards, starts[::size].copy()), n_rows=size)
         total += (
@@ -142,7 +140,8 @@ def group_std(mutant: int) -> Claims:
     closed = {2: 1.0, 3: np.sqrt(2), 4: np.sqrt(3) - (2 * np.sqrt(3) - 3) * u, 5: float(zscore_factor(5, p, 0))}
     for size, factor in closed.items():
         for ddof in (0, 1):
-            measured = factor_of(FOUR_ARMS, moments(FOUR_ARMS, zscore(1 - ddof if mutant == 1 else ddof), size)[0])[0]
+            used = zscore(1 - ddof if mutant == 1 else ddof)
+            measured, _ = along_gradient(FOUR_ARMS, moments(FOUR_ARMS, used, size)[0])
             yield exact(f"W, K={size}, ddof {ddof}", factor * np.sqrt((size - ddof) / size), measured)
     for size, p in ((8, 0.05), (8, 0.2), (8, 0.5), (64, 0.05)):
         yield exact(
@@ -180,13 +179,15 @@ def std_direction(mutant: int) -> Claims:
         advantage, rates = MEAN if mutant == 1 else zscore(1), [0.05, 0.5]
         low, high = limit_factor(advantage, rates) if mutant == 2 else measured_factor(advantage, size, rates)
         yield exact(f"W(.05)/W(.5), K={size}", expected, float(low / high))
-    single = weights(MEAN if mutant == 1 else Advantage("group_mean", "group_std"), np.ones((1, 1)))[0, 0]
+    single = weights(MEAN if mutant == 1 else reinforce_with(Advantage("group_mean", "group_std")), np.ones((1, 1)))[
+        0, 0
+    ]
     yield exact("advantage of reward 1 at K=1", 1 / (1 + 1e-6), float(single))
 
 
-def silent_chance(advantage: Advantage, size: int, p) -> np.ndarray:
+def silent_chance(estimator: Estimator, size: int, p) -> np.ndarray:
     """Chance that a group has no advantage but 0."""
-    return binomial(size, p) @ (by_count(advantage, size).squares == 0.0)
+    return binomial(size, p) @ (by_count(estimator, size).squares == 0.0)
 
 
 @theory_check(
@@ -201,7 +202,7 @@ def silent_chance(advantage: Advantage, size: int, p) -> np.ndarray:
 )
 def zero_signal(mutant: int) -> Claims:
     """T5. Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
-    advantage = RAW if mutant else Advantage("group_mean", "group_std")
+    advantage = RAW if mutant else reinforce_with(Advantage("group_mean", "group_std"))
     yield exact("p=.95, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.95)))
     for a, b, size in ((0.5, 1.5, 8), (0.2, 0.6, 64)):
         rates, expected = beta_rates(a, b), (beta(a + size, b) + beta(a, b + size)) / beta(a, b)
@@ -234,8 +235,8 @@ def batch_std(mutant: int) -> Claims:
     p = rng.random((*batches, 1))
     rewards = (rng.random((*batches, size)) < p).astype(np.float64)
     specs = {
-        "rewards": Advantage("group_mean", "batch_std", ddof=0, eps=0.0),
-        "advantages": Advantage("group_mean", whiten="responses", ddof=0, eps=0.0),
+        "rewards": reinforce_with(Advantage("group_mean", "batch_std", ddof=0, eps=0.0)),
+        "advantages": reinforce_with(Advantage("group_mean", whiten="responses", ddof=0, eps=0.0)),
     }
     expected = {"rewards": np.sqrt(1 / 2 * 1 / 2), "advantages": np.sqrt((size - 1) / size / 6)}
     centred = rewards - rewards.mean(axis=2, keepdims=True)

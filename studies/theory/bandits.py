@@ -32,12 +32,12 @@ def exponent(batches: int) -> float:
     return 1 / (2 - 2.0 ** (1 - batches))
 
 
-def gaps_of(horizon: float, count: int) -> np.ndarray:
+def spaced_gaps(horizon: float, count: int) -> np.ndarray:
     """Gaps (count,) from far below what T steps can tell apart to the largest, 1."""
     return np.geomspace(horizon**-0.6, 1.0, count)
 
 
-def bounds_of(ends: np.ndarray) -> np.ndarray:
+def elimination_bounds(ends: np.ndarray) -> np.ndarray:
     """Largest difference of the arms' sums that keeps both arms, after each batch but the last; 0 where one arm must
     be chosen."""
     bounds = np.sqrt(THRESHOLD * np.log(2 * ends[-1]) * ends[:-1] / 2)
@@ -55,7 +55,7 @@ def eliminated_regret(
     behind = np.zeros((runs, gaps.size))
     both, worse = np.ones(behind.shape, dtype=bool), np.zeros(behind.shape, dtype=bool)
     regret = np.full(behind.shape, gaps * ends[0] / 2)
-    lengths, bounds = np.diff(ends, prepend=0.0), bounds_of(ends) / np.sqrt(counted)
+    lengths, bounds = np.diff(ends, prepend=0.0), elimination_bounds(ends) / np.sqrt(counted)
     for m in range(ends.size - 1):
         pulls = lengths[m] / 2
         behind += gaps * pulls + np.sqrt(2 * pulls) * rng.standard_normal(behind.shape)
@@ -69,7 +69,7 @@ def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 48) -> np.n
     """Expected regret (G,) of `eliminated_regret`, exact: the density of the arms' difference of sums, carried from
     batch to batch."""
     x, w = np.polynomial.legendre.leggauss(nodes)
-    lengths, bounds, drift = np.diff(ends, prepend=0.0), bounds_of(ends), gaps[:, None]
+    lengths, bounds, drift = np.diff(ends, prepend=0.0), elimination_bounds(ends), gaps[:, None]
     regret, worse = gaps * ends[0] / 2, np.zeros(gaps.size)
     places, mass = np.zeros(1), np.ones((gaps.size, 1))
     for m in range(ends.size - 1):
@@ -85,7 +85,7 @@ def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 48) -> np.n
 
 def worst_regret(ends: np.ndarray, count: int = 400) -> tuple[float, float]:
     """Exact largest expected regret over gaps up to 1, and the gap that has it."""
-    gaps = gaps_of(ends[-1], count)
+    gaps = spaced_gaps(ends[-1], count)
     regret = expected_regret(gaps, ends)
     worst = int(regret.argmax())
     return float(regret[worst]), float(gaps[worst])

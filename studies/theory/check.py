@@ -82,13 +82,10 @@ def positive(name: str, mean: float, error: float = 0.0) -> MeasuredValue:
     return MeasuredValue(name, 0.0, mean, low, high, verdict, is_bound=True)
 
 
-def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int = 200) -> tuple[float, float, float]:
+def log_log_slope(x: np.ndarray, samples: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
     """Log-log slope of the mean of samples (n, len(x)) against x, with its 95% bootstrap interval over the n rows."""
-    rng, samples, logs = (
-        np.random.default_rng(seed),
-        np.asarray(samples, dtype=np.float64),
-        np.log(np.asarray(x, dtype=np.float64)),
-    )
+    rng, logs = np.random.default_rng(seed), np.log(np.asarray(x, dtype=np.float64))
+    samples, resamples = np.asarray(samples, dtype=np.float64), 200
     picks = rng.integers(0, len(samples), size=(resamples, len(samples)))
     slopes = [float(np.polyfit(logs, np.log(samples[pick].mean(axis=0)), 1)[0]) for pick in picks]
     low, high = np.quantile(slopes, [0.025, 0.975])
@@ -136,7 +133,7 @@ def theory_check(check_id: str, **declaration) -> Callable[[Callable[[int], Clai
     return lambda experiment: Check(check_id, experiment=lambda mutant: list(experiment(mutant)), **declaration)
 
 
-def verdict_of(comparisons: list[MeasuredValue]) -> str:
+def worst_verdict(comparisons: list[MeasuredValue]) -> str:
     """FAIL where one comparison fails, else INCONCLUSIVE where one is, else PASS."""
     verdicts = {comparison.verdict for comparison in comparisons}
     return next(

@@ -23,8 +23,8 @@ from rftlab.studies.theory.check import (
     Check,
     MeasuredValue,
     untouched,
-    verdict_of,
     verdict_on_mutant,
+    worst_verdict,
 )
 
 COLOURS = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
@@ -55,7 +55,7 @@ def run(check: Check, mutant: int = 0) -> Result:
     """Run one check, or its n-th mutant."""
     began = time.perf_counter()
     comparisons = check.experiment(mutant)
-    verdict = verdict_on_mutant(check.mutants[mutant - 1], comparisons) if mutant else verdict_of(comparisons)
+    verdict = verdict_on_mutant(check.mutants[mutant - 1], comparisons) if mutant else worst_verdict(comparisons)
     return Result(check, comparisons, verdict, time.perf_counter() - began, mutant)
 
 
@@ -119,7 +119,7 @@ def interval_text(comparison: MeasuredValue) -> str:
     return f"[{low:.{digits}g}, {high:.{digits}g}]"
 
 
-def counts_of(results: list[Result]) -> str:
+def count_line(results: list[Result]) -> str:
     """The count line: how many checks, how many of each verdict, how long."""
     counts = Counter(result.verdict for result in results)
     return (
@@ -223,6 +223,6 @@ def theory(
         line += f"; claims that no mutant breaks: {', '.join(left) or 'none'}"
         missed += left
     else:
-        missed, line = [result.check.id for result in results if result.verdict == FAIL], counts_of(results)
+        missed, line = [result.check.id for result in results if result.verdict == FAIL], count_line(results)
     console.print(line, style="red" if missed else "green", markup=False, highlight=False)
     return 1 if missed else 0

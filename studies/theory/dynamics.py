@@ -8,7 +8,6 @@ import numpy as np
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import expit, logit
-from scipy.stats import binom
 
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL, KLKind, KLPlace
@@ -17,11 +16,6 @@ from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.studies.theory.check import Claims, Mutant, exact, rate, sampled, theory_check
 from rftlab.studies.theory.learners import (
-    GROUP_MEAN,
-    GRPO,
-    GRPO_POPULATION,
-    RAW,
-    RLOO,
     Learners,
     arms_speed,
     durations,
@@ -31,12 +25,7 @@ from rftlab.studies.theory.learners import (
     time_to_learn,
     two_arms,
 )
-
-
-def zscore_weight(k: int, p: float, ddof: int = 1) -> float:
-    """W_K(p) of the z-score by its formula: E[√(S(K-S))]/(K p q), S ~ Bin(K, p), times √((K-1)/K) for ddof 1."""
-    s = np.arange(k + 1)
-    return float(binom.pmf(s, k, p) @ np.sqrt(s * (k - s)) / (k * p * (1 - p)) * np.sqrt((k - 1) / k if ddof else 1.0))
+from rftlab.studies.theory.models import GRPO, GRPO_POPULATION, MEAN, RAW, RLOO, zscore_factor
 
 
 def reinforce_clock(p: float) -> float:
@@ -51,7 +40,7 @@ def grpo_clock(p: float) -> float:
 
 def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
     """Time of GRPO with K rollouts (sample std) from p0 to p1, by its formula."""
-    return float(quad(lambda p: 1 / (zscore_weight(k, p) * (p * (1 - p)) ** 2), p0, p1, epsabs=0, epsrel=1e-12)[0])
+    return float(quad(lambda p: 1 / (zscore_factor(k, p) * (p * (1 - p)) ** 2), p0, p1, epsabs=0, epsrel=1e-12)[0])
 
 
 @theory_check(
@@ -72,7 +61,7 @@ def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
 )
 def time_of_learning(mutant: int) -> Claims:
     """T19. Exact expected flows from .01, in the one-logit model and with four arms; simulated learners from .05."""
-    limit, finite = (GROUP_MEAN, GROUP_MEAN) if mutant == 1 else (GRPO_POPULATION, GRPO)
+    limit, finite = (MEAN, MEAN) if mutant == 1 else (GRPO_POPULATION, GRPO)
     slow, fast = (logit, reinforce_clock) if mutant == 2 else (reinforce_clock, logit)
     raw, grpo, natural = (clock(0.5) - clock(0.01) for clock in (slow, grpo_clock, fast))
     speeds = {
@@ -88,7 +77,7 @@ def time_of_learning(mutant: int) -> Claims:
     from_raw = slow(0.5) - slow(0.05)
     for name, estimator, expected in (
         ("raw", RAW, from_raw),
-        ("group mean", GROUP_MEAN, from_raw * 8 / 7),
+        ("group mean", MEAN, from_raw * 8 / 7),
         ("GRPO", finite, grpo_time(8, 0.05)),
     ):
         learners = Learners(*two_arms(0.05, 150), estimator, 8, rate=0.05 / 2)
@@ -104,7 +93,7 @@ def plateau_times(p0: np.ndarray, mutant: int = 0) -> dict[str, np.ndarray]:
     """Time to learn from each base pass rate p0 (m,) to .5, by estimator, from exact expected flows."""
     order = np.argsort(p0)[::-1]
     theta = logit(np.concatenate([[0.5], np.asarray(p0, dtype=np.float64)[order]]))
-    grpo, limit = (GROUP_MEAN, GROUP_MEAN) if mutant == 1 else (GRPO, GRPO_POPULATION)
+    grpo, limit = (MEAN, MEAN) if mutant == 1 else (GRPO, GRPO_POPULATION)
     speeds = {
         "raw": partial(expected_step, RAW, 1),
         "GRPO, K = 8": partial(expected_step, grpo, 8),
@@ -172,7 +161,7 @@ def end_phase(mutant: int) -> Claims:
         time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q)
         for estimator, size in (first, (GRPO_POPULATION, k), last)
     )
-    learners = Learners(*two_arms(0.5, 100), *((GROUP_MEAN, 8) if mutant == 2 else (RAW, 1)), rate=0.5)
+    learners = Learners(*two_arms(0.5, 100), *((MEAN, 8) if mutant == 2 else (RAW, 1)), rate=0.5)
     learners.advance(2000)
     yield exact("raw: q t", 1.0, q * raw, 1e-4)
     yield exact("GRPO, K = ∞: q t²", 4.0, q * limit**2, 1e-4)
@@ -218,8 +207,8 @@ def adam(mutant: int) -> Claims:
     """T22. Learners whose gradients differ by a constant factor; single spikes; sparse gradients."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
     finals = []
-    long = replace(GROUP_MEAN, aggregation=Aggregation("seq_mean_token_sum", length=1024))
-    for estimator in (RLOO, GROUP_MEAN, long):
+    long = replace(MEAN, aggregation=Aggregation("seq_mean_token_sum", length=1024))
+    for estimator in (RLOO, MEAN, long):
         learners = Learners(*two_arms([0.1, 0.3, 0.5], 4), estimator, 4, rate=0.01, kind=kind, eps=1e-300)
         learners.advance(100)
         finals.append(learners.theta())
@@ -286,8 +275,8 @@ def kl_fixed_points(mutant: int) -> Claims:
     shifts = {
         "raw": (RAW, 1, 1.0),
         "leave-one-out, K = 4": (RLOO, 4, 1.0),
-        "group mean, K = 2": (GROUP_MEAN, 2, 1 / 2),
-        "group mean, K = 8": (GROUP_MEAN, 8, 7 / 8),
+        "group mean, K = 2": (MEAN, 2, 1 / 2),
+        "group mean, K = 8": (MEAN, 8, 7 / 8),
     }
     for name, (estimator, k, w) in shifts.items():
         yield exact(
@@ -296,7 +285,7 @@ def kl_fixed_points(mutant: int) -> Claims:
     yield exact(
         "raw, KL in the reward", float(expit(start + 1 / 0.3)), fixed_point(with_kl(k1, 0.3, place="reward"), 1, 0.2)
     )
-    root = brentq(lambda theta: theta - start - zscore_weight(8, expit(theta)), start, start + 10, xtol=1e-13)
+    root = brentq(lambda theta: theta - start - zscore_factor(8, expit(theta)), start, start + 10, xtol=1e-13)
     yield exact("GRPO, K = 8, β = 1", float(expit(root)), fixed_point(with_kl(kind, 1.0, GRPO), 8, 0.2))
     for beta in (0.1, 0.3):
         yield exact(f"k3, β = {beta}", forward_kl_point(beta, 0.2), fixed_point(with_kl(k3, beta), 1, 0.2))
@@ -316,6 +305,6 @@ def kl_fixed_points(mutant: int) -> Claims:
             slope,
             (expected_step(RAW, 1, theta) - expected_step(with_kl(used, 1.0), 1, theta, start))[0],
         )
-    learners = Learners(*two_arms(0.2, 200), with_kl(kind, 0.3, GROUP_MEAN), 2, rate=0.1 / 2)
+    learners = Learners(*two_arms(0.2, 200), with_kl(kind, 0.3, MEAN), 2, rate=0.1 / 2)
     learners.advance(1000)
     yield sampled("group mean, K = 2, simulated", float(expit(start + 1 / 0.6)), expit(learners.theta()), slack=0.015)

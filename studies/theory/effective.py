@@ -18,7 +18,6 @@ from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.run import simulate
 from rftlab.sim.world import World
 from rftlab.studies.theory.check import Claims, Mutant, estimated, exact, positive, sampled, theory_check
-from rftlab.studies.theory.learners import RAW as RAW_LEARNER
 from rftlab.studies.theory.models import MEAN, RAW, RLOO, PassRates, all_groups, beta_rates, binomial, by_count, weights
 from rftlab.studies.theory.replay import replayed
 
@@ -233,7 +232,7 @@ WORLD = Linear(
 
 def ends(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 16) -> np.ndarray:
     """Test Pass@1 (seeds,) after training with single rollouts and the raw reward."""
-    design = Design(batch_size, 1, estimator=RAW_LEARNER, rounds=rounds, eval_every=rounds)
+    design = Design(batch_size, 1, estimator=RAW, rounds=rounds, eval_every=rounds)
     runs = (Simulation(WORLD, design, Optimizer(learning_rate=rate), seed=seed) for seed in range(seeds))
     return np.array([simulate(run, world).curve.test_pass_at_1[-1] for run in runs])
 

@@ -9,7 +9,8 @@ from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.world import Contexts
 from rftlab.studies.data.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
 from rftlab.studies.theory.check import Claims, MeasuredValue, Mutant, estimated, exact, positive, sampled, theory_check
-from rftlab.studies.theory.learners import RAW, Learners, two_arms
+from rftlab.studies.theory.learners import Learners, two_arms
+from rftlab.studies.theory.models import RAW
 
 
 def evaluations(rates: np.ndarray, n: int, first: int = 0) -> np.ndarray:
@@ -157,7 +158,7 @@ def seeds_for_power(mutant: int) -> Claims:
             )
 
 
-def best_of(cells: int, tau: float, mutant: int, runs: int = 9000) -> tuple[np.ndarray, np.ndarray]:
+def winner_values(cells: int, tau: float, mutant: int, runs: int = 9000) -> tuple[np.ndarray, np.ndarray]:
     """Of the cell that measures best: its measured (in mutant 1: measured anew) value less its true one, and its
     true one; errors are 1. Mutant 2 takes the first cell."""
     rng = np.random.default_rng(cells)
@@ -186,8 +187,8 @@ def best_cell(mutant: int) -> Claims:
     """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's
     sampled Pass@1."""
     for cells in (5, 9, 10, 15):
-        yield sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), best_of(cells, 0.0, mutant)[0])
-    excess, true = best_of(9, 1.0, mutant)
+        yield sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), winner_values(cells, 0.0, mutant)[0])
+    excess, true = winner_values(9, 1.0, mutant)
     yield sampled("nine cells that differ by one standard error: excess", winners_curse(9, 1.0, 1.0), excess)
     yield sampled(
         "nine cells that differ by one standard error: true value of the best", expected_maximum(9) / np.sqrt(2), true

@@ -12,54 +12,23 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, gammaln, logit
 
-from rftlab.shared.config.advantage import Advantage, BaselineKind, ScaleKind
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
-from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator, rule_of
-from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.plumbing.pool import Pool
-from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
+from rftlab.studies.theory.models import weights
 
-NO_KL = KL("none")
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-def estimator_of(baseline: BaselineKind, scale: ScaleKind = "none", ddof: int = 1, kl: KL = NO_KL) -> Estimator:
-    """REINFORCE with this advantage, nothing added to the standard deviation, mean over responses."""
-    return Estimator(Advantage(baseline, scale, ddof=ddof, eps=0.0), Reinforce(), kl, Aggregation("seq_mean_token_sum"))
-
-
-RAW, GROUP_MEAN, RLOO, GRPO = (
-    estimator_of("none"),
-    estimator_of("group_mean"),
-    estimator_of("leave_one_out"),
-    estimator_of("group_mean", "group_std"),
-)
-GRPO_POPULATION = estimator_of("group_mean", "group_std", ddof=0)
-
-
-def weights_of(
-    estimator: Estimator, rewards: np.ndarray, logp: np.ndarray, ref_logp: np.ndarray, pool: Pool | None = None
-) -> np.ndarray:
-    """Weight (n, K) of every rollout on its score in the mean over its group; rewards, logp and ref_logp (n, K)."""
-    n, k = rewards.shape
-    group = np.repeat(np.arange(n), k)
-    batch = prepare(estimator, rewards.ravel(), group, np.arange(n * k + 1), logp.ravel(), ref_logp.ravel(), pool=pool)
-    return objective_and_weights(estimator, batch, logp.ravel()).weight.reshape(n, k) * n
-
-
-def endless_pool(p: np.ndarray) -> Pool:
-    """Baseline sets of infinitely many rollouts of contexts with pass rates p (n,): two values with the same mean
-    and variance."""
+def endless_set(p: np.ndarray) -> np.ndarray:
+    """Baseline sets (n, 2) of infinitely many rollouts of contexts with pass rates p (n,): two values with the same
+    mean and variance."""
     spread = np.sqrt(p * (1 - p))
-    return Pool(np.column_stack([p - spread, p + spread]).ravel(), 2 * np.arange(p.size + 1))
+    return np.column_stack([p - spread, p + spread])
 
 
 def expected_step(estimator: Estimator, k: float, theta: np.ndarray | float, theta_ref: float = 0.0) -> np.ndarray:
@@ -78,8 +47,8 @@ def expected_step(estimator: Estimator, k: float, theta: np.ndarray | float, the
         np.where(rewards > 0, -np.logaddexp(0, -z), -np.logaddexp(0, z))
         for z in (logit_p, np.full_like(logit_p, theta_ref))
     )
-    pool = None if np.isfinite(k) else endless_pool(expit(logit_p[:, 0]))
-    weight = weights_of(estimator, rewards, logp, ref_logp, pool)
+    baseline = None if np.isfinite(k) else endless_set(expit(logit_p[:, 0]))
+    weight = weights(estimator, rewards, baseline, logp=logp, ref_logp=ref_logp)
     score = np.where(rewards > 0, expit(-logit_p), -expit(logit_p))
     return (chance * (weight * score).sum(axis=1).reshape(theta.size, size + 1)).sum(axis=1)
 
@@ -103,8 +72,8 @@ def expected_gradient(
     rewards = np.tile(correct[actions].astype(np.float64), (n, 1))
     logp = np.log(probs[:, actions]).reshape(-1, k)
     ref_logp = logp if ref is None else np.tile(np.log(ref[actions]), (n, 1))
-    pool = endless_pool(np.repeat((probs * correct).sum(axis=1), len(actions))) if endless else None
-    weight = weights_of(estimator, rewards, logp, ref_logp, pool).reshape(n, len(actions), k)
+    baseline = endless_set(np.repeat((probs * correct).sum(axis=1), len(actions))) if endless else None
+    weight = weights(estimator, rewards, baseline, logp=logp, ref_logp=ref_logp).reshape(n, len(actions), k)
     picked = np.einsum("ns,nsk,ska->na", chance, weight, np.eye(arms)[actions])
     return picked - probs * np.einsum("ns,nsk->n", chance, weight)[:, None]
 

@@ -21,12 +21,20 @@ from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
 
 REINFORCE = Reinforce()
-RAW, MEAN, RLOO = Advantage("none"), Advantage("group_mean"), Advantage("leave_one_out")
 
 
-def zscore(ddof: int) -> Advantage:
-    """GRPO's advantage without the small number that guards its division."""
-    return Advantage("group_mean", "group_std", ddof=ddof, eps=0.0)
+def reinforce_with(advantage: Advantage, surrogate: Surrogate = REINFORCE) -> Estimator:
+    """The estimator of that advantage, with nothing else in it."""
+    return Estimator(advantage, surrogate, KL("none"), Aggregation("seq_mean_token_sum"))
+
+
+def zscore(ddof: int) -> Estimator:
+    """GRPO without the small number that guards its division."""
+    return reinforce_with(Advantage("group_mean", "group_std", ddof=ddof, eps=0.0))
+
+
+RAW, MEAN, RLOO = (reinforce_with(Advantage(kind)) for kind in ("none", "group_mean", "leave_one_out"))
+GRPO, GRPO_POPULATION = zscore(1), zscore(0)
 
 
 class ExactPolicy(NamedTuple):
@@ -64,31 +72,28 @@ def one_logit(p: float) -> ExactPolicy:
     return ExactPolicy(np.array([1 - p, p]), np.array([0.0, 1.0]), np.array([[-p], [1 - p]]))
 
 
-def estimator_of(advantage: Advantage, surrogate: Surrogate = REINFORCE) -> Estimator:
-    """The estimator of that advantage, with nothing else in it."""
-    return Estimator(advantage, surrogate, KL("none"), Aggregation("seq_mean_token_sum"))
-
-
 def weights(
-    advantage: Advantage, rewards: np.ndarray, baseline: np.ndarray | None = None, correction: np.ndarray | None = None
+    estimator: Estimator,
+    rewards: np.ndarray,
+    baseline: np.ndarray | None = None,
+    correction: np.ndarray | None = None,
+    logp: np.ndarray | None = None,
+    ref_logp: np.ndarray | None = None,
 ) -> np.ndarray:
     """A_j / K: the weights (n, K) on the scores of n groups with rewards (n, K), on-policy.
 
     baseline (n, m) or (1, m): the baseline sets, by default the groups themselves. correction (n, K): importance
-    weights.
+    weights. logp, ref_logp (n, K): log-probabilities under the policy and the reference, which a KL penalty compares.
     """
     n, size = rewards.shape
-    sets = np.array(
-        rewards if baseline is None else np.broadcast_to(baseline, (n, np.shape(baseline)[1])), dtype=np.float64
-    )
-    pool, logp, estimator = (
-        Pool(sets.ravel(), np.arange(n + 1) * sets.shape[1]),
-        np.zeros(n * size),
-        estimator_of(advantage),
-    )
-    factor = None if correction is None else np.ravel(correction)
+    sets = rewards if baseline is None else np.broadcast_to(baseline, (n, np.shape(baseline)[1]))
+    pool = Pool(np.array(sets, dtype=np.float64).ravel(), np.arange(n + 1) * sets.shape[1])
+    logp = np.zeros(n * size) if logp is None else logp.ravel()
+    factor, reference = (None if given is None else np.ravel(given) for given in (correction, ref_logp))
     rows, starts = np.repeat(np.arange(n), size), np.arange(n * size + 1)
-    batch = prepare(estimator, np.ravel(rewards), rows, starts, logp, pool=pool, correction=factor, n_rows=size)
+    batch = prepare(
+        estimator, np.ravel(rewards), rows, starts, logp, reference, pool=pool, correction=factor, n_rows=size
+    )
     return objective_and_weights(estimator, batch, logp).weight.reshape(n, size)
 
 
@@ -104,12 +109,12 @@ def all_groups(n_arms: int, size: int) -> np.ndarray:
 
 
 def moments(
-    policy: ExactPolicy, advantage: Advantage, size: int, baseline: np.ndarray | None = None
+    policy: ExactPolicy, estimator: Estimator, size: int, baseline: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
     """Mean (d,) and total variance (trace) of the gradient of one group of `size` responses, by enumeration of all
     of them."""
     arms = all_groups(policy.probs.size, size)
-    return weighted_moments(policy, arms, weights(advantage, policy.correct[arms], baseline))
+    return weighted_moments(policy, arms, weights(estimator, policy.correct[arms], baseline))
 
 
 def weighted_moments(policy: ExactPolicy, arms: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, float]:
@@ -119,7 +124,7 @@ def weighted_moments(policy: ExactPolicy, arms: np.ndarray, weight: np.ndarray) 
     return mean, float(chance @ ((gradients - mean) ** 2).sum(axis=1))
 
 
-def factor_of(policy: ExactPolicy, mean: np.ndarray) -> tuple[float, float]:
+def along_gradient(policy: ExactPolicy, mean: np.ndarray) -> tuple[float, float]:
     """W and the part of the mean gradient that is not along grad p, relative: mean = W grad p + rest."""
     gradient = policy.gradient
     factor = float(mean @ gradient / (gradient @ gradient))
@@ -149,10 +154,10 @@ class Counted(NamedTuple):
 
 
 @cache
-def by_count(advantage: Advantage, size: int) -> Counted:
+def by_count(estimator: Estimator, size: int) -> Counted:
     """The weights that `shared` gives to groups of `size` responses, by number of successes."""
     rewards = groups_by_count(size)
-    weight = weights(advantage, rewards)
+    weight = weights(estimator, rewards)
     return Counted((weight * rewards).sum(axis=1), weight.sum(axis=1), (weight**2).sum(axis=1))
 
 
@@ -164,15 +169,15 @@ def logit_moments(counted: Counted, p) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return (chance * gradient).sum(axis=-1), (chance * gradient**2).sum(axis=-1), chance @ counted.squares
 
 
-def measured_factor(advantage: Advantage, size: int, p) -> np.ndarray:
+def measured_factor(estimator: Estimator, size: int, p) -> np.ndarray:
     """W_K(p) of an estimator: its mean gradient over u, in the one-logit model."""
     p = np.asarray(p, dtype=np.float64)
-    return logit_moments(by_count(advantage, size), p)[0] / (p * (1 - p))
+    return logit_moments(by_count(estimator, size), p)[0] / (p * (1 - p))
 
 
-def limit_factor(advantage: Advantage, p) -> np.ndarray:
+def limit_factor(estimator: Estimator, p) -> np.ndarray:
     """W_K(p) as K -> inf, extrapolated from K = 128, 256, 512: up to terms of order 1/(K u)^3."""
-    small, middle, large = (measured_factor(advantage, size, p) for size in (128, 256, 512))
+    small, middle, large = (measured_factor(estimator, size, p) for size in (128, 256, 512))
     return (small - 6 * middle + 8 * large) / 3
 
 

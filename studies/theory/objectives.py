@@ -16,10 +16,10 @@ from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     all_groups,
-    estimator_of,
-    factor_of,
+    along_gradient,
     limit_factor,
     measured_factor,
+    reinforce_with,
     softmax,
     weighted_moments,
     weights,
@@ -64,12 +64,12 @@ def downhill(mutant: int) -> Claims:
         yield positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size])
 
 
-def pkpo(k: int, loo: bool = False) -> Advantage:
+def pkpo(k: int, loo: bool = False) -> Estimator:
     """PKPO's credit for k responses; `loo` takes off what the group would pass without the response."""
-    return Advantage("leave_one_out" if loo else "none", credit="pass_at_k", k=k)
+    return reinforce_with(Advantage("leave_one_out" if loo else "none", credit="pass_at_k", k=k))
 
 
-BEST_MINUS_SECOND = Advantage("second_best")
+BEST_MINUS_SECOND = reinforce_with(Advantage("second_best"))
 
 
 @theory_check(
@@ -101,11 +101,11 @@ def pass_at_k(mutant: int) -> Claims:
             credit = (
                 k * weights(RAW, FOUR_ARMS.correct[arms]) if mutant == 1 else weights(spec, FOUR_ARMS.correct[arms])
             )
-            factor, across = factor_of(FOUR_ARMS, weighted_moments(policy, arms, credit)[0])
+            factor, across = along_gradient(FOUR_ARMS, weighted_moments(policy, arms, credit)[0])
             yield exact(f"W of {name}, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor)
             rest = max(rest, across)
     for size in (2, 4, 5):
-        factor, across = factor_of(FOUR_ARMS, (1 - (1 - shifted) ** size).imag / 1e-30)
+        factor, across = along_gradient(FOUR_ARMS, (1 - (1 - shifted) ** size).imag / 1e-30)
         yield exact(f"grad pass@{size} over grad p", size * (1 - p) ** (size - 1 + missed), factor)
         rest, arms = max(rest, across), all_groups(4, size)
         best = RAW if mutant == 2 else BEST_MINUS_SECOND
@@ -113,7 +113,7 @@ def pass_at_k(mutant: int) -> Claims:
         yield exact(
             f"W of best minus second best, group mean, K={size}",
             (1 - p) ** (size - 1 + missed),
-            factor_of(FOUR_ARMS, mean)[0],
+            along_gradient(FOUR_ARMS, mean)[0],
         )
     yield exact("largest part off the direction of grad p", 0.0, rest)
 
@@ -132,14 +132,12 @@ def pass_at_k(mutant: int) -> Claims:
 def minimalist(mutant: int) -> Claims:
     """T9. Groups of two, one right and one wrong, over a range of ratios."""
     ratio, high = np.linspace(0.05, 3.0, 60), 0.2
-    plain = replace(estimator_of(MEAN if mutant else RAW), surrogate=preset("minimalist").surrogate)
+    plain = replace(MEAN if mutant else RAW, surrogate=preset("minimalist").surrogate)
     rewards, group, starts = np.tile([1.0, 0.0], 60), np.repeat(np.arange(60), 2), np.arange(121)
     logp, old = np.repeat(np.log(ratio), 2), np.zeros(120)
     batch = prepare(plain, rewards, group, starts, old, n_rows=1)
     away, here = objective_and_weights(plain, batch, logp), objective_and_weights(plain, batch, old)
-    reinforce = objective_and_weights(
-        estimator_of(RAW), prepare(estimator_of(RAW), rewards, group, starts, old, n_rows=1), old
-    )
+    reinforce = objective_and_weights(RAW, prepare(RAW, rewards, group, starts, old, n_rows=1), old)
     yield exact("objective over all ratios", float(np.minimum(ratio, 1 + high).sum()), away.objective)
     yield exact("largest weight of a wrong answer", 0.0, float(np.abs(away.weight[1::2]).max()))
     yield exact(
@@ -171,7 +169,7 @@ def ceiling(mutant: int) -> Claims:
     """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
     p, advantage = np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant == 1 else 0)
     if mutant == 2:
-        advantage = replace(advantage, baseline="leave_one_out")
+        advantage = reinforce_with(replace(advantage.advantage, baseline="leave_one_out"))
     for size in (4, 8, 64):
         factor = measured_factor(advantage, size, p)
         bound = np.minimum(np.sqrt(size - 1), np.sqrt((size - 1) / (size * p * (1 - p))))
@@ -225,7 +223,7 @@ def length_bias(mutant: int) -> Claims:
     """T31. A_j is (K-1)/K (r_j - the others' mean), and arms fix the lengths, so E[A s/|o|] is (K-1)/K times
     E[r s/|o|] - p E[s/|o|]; and E[f s] is the gradient of E[f]."""
     size, probs, p = 3, SPELLED.probs, SPELLED.pass_rate
-    by_length, total, raw, mean = SEQUENCE, Aggregation("token_mean"), estimator_of(RAW), estimator_of(MEAN)
+    by_length, total, raw, mean = SEQUENCE, Aggregation("token_mean"), RAW, MEAN
     fixed, alone = CONSTANT, total
     if mutant == 1:
         by_length = alone = CONSTANT
@@ -235,7 +233,7 @@ def length_bias(mutant: int) -> Claims:
     brief = (probs / LENGTHS) @ SPELLED.scores
     plain = spelled_mean(replace(raw, aggregation=by_length), size)
     centred = spelled_mean(replace(mean, aggregation=by_length), size)
-    factor, across = factor_of(SPELLED, spelled_mean(replace(mean, aggregation=fixed), size))
+    factor, across = along_gradient(SPELLED, spelled_mean(replace(mean, aggregation=fixed), size))
     kept = (size - 1) / size
     yield exact("raw, 1/|o|: distance to ∇E[r/|o|]", 0.0, float(np.abs(plain - shorter).max()))
     yield exact(
@@ -254,7 +252,7 @@ def length_bias(mutant: int) -> Claims:
     yield exact("constant length: part off the direction of ∇p", 0.0, across)
     yield positive(
         "token mean, one group: part off the direction of ∇p, less 10⁻⁶",
-        factor_of(SPELLED, spelled_mean(replace(mean, aggregation=alone), size))[1] - 1e-6,
+        along_gradient(SPELLED, spelled_mean(replace(mean, aggregation=alone), size))[1] - 1e-6,
     )
     rng, many = np.random.default_rng(31), replace(mean, aggregation=total)
     drawn = [spelled_gradient(many, rng.choice(4, 3 * 256, p=probs), size) for _ in range(600)]

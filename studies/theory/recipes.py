@@ -20,8 +20,7 @@ from rftlab.sim.environments import tabular_world
 from rftlab.sim.run import General
 from rftlab.sim.state import no_totals
 from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
-from rftlab.studies.theory.learners import GROUP_MEAN, Learners, two_arms
-from rftlab.studies.theory.learners import RLOO as RLOO_LEARNER
+from rftlab.studies.theory.learners import Learners, two_arms
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -31,9 +30,9 @@ from rftlab.studies.theory.models import (
     all_groups,
     binomial,
     by_count,
-    estimator_of,
     logit_moments,
     moments,
+    reinforce_with,
     softmax,
     zscore,
     zscore_factor,
@@ -42,7 +41,7 @@ from rftlab.studies.theory.models import (
 
 def clipped_factor(surrogate, p: float, old: float, value: float) -> float:
     """W of one response drawn at pass rate `old`, constant baseline `value`, in the one-logit model at pass rate p."""
-    estimator, chance = estimator_of(MEAN, surrogate), np.array([1 - old, old])
+    estimator, chance = reinforce_with(MEAN.advantage, surrogate), np.array([1 - old, old])
     weight = pair_weights(estimator, np.log([1 - p, p]), np.log([1 - old, old]), value)
     return float(chance @ (weight * [-p, 1 - p]) / (p * (1 - p)))
 
@@ -97,7 +96,9 @@ def signed_clip(mutant: int) -> Claims:
         ("", usual, -50.0),
         (", dual clip 3", REINFORCE if mutant else Clip(low, low, 3.0), 0.0),
     ):
-        weight = pair_weights(estimator_of(MEAN, surrogate), np.log([0.5, 0.5]), np.log([0.01, 0.99]), 1.0)[0]
+        weight = pair_weights(reinforce_with(MEAN.advantage, surrogate), np.log([0.5, 0.5]), np.log([0.01, 0.99]), 1.0)[
+            0
+        ]
         yield exact(f"weight of a wrong response at ratio 50, A = −1{name}", expected, float(weight))
 
 
@@ -144,7 +145,7 @@ def all_right_factor(estimator: Estimator, length: int) -> float:
 )
 def importance_weights(mutant: int) -> Claims:
     """T33. One logit for all tokens, so a token's score is x - π and grad P(all right) = L π^L (1-π)."""
-    plain, cut = estimator_of(RAW), 1.5
+    plain, cut = RAW, 1.5
 
     def weighted(level: CorrectionLevel, high: float = 1e6) -> Estimator:
         level = "token" if mutant == 1 else "sequence" if mutant == 2 else level
@@ -167,16 +168,18 @@ def importance_weights(mutant: int) -> Claims:
         mean = SAMPLER * (TARGET / SAMPLER) ** (1 / length)
         mean += (1 - SAMPLER) * ((1 - TARGET) / (1 - SAMPLER)) ** (1 / length)
         yield exact(
-            f"E[w²], sequence weights, L={length}", (1 + chi) ** length, moment_of(weighted("sequence"), length)
+            f"E[w²], sequence weights, L={length}", (1 + chi) ** length, weight_moment(weighted("sequence"), length)
         )
-        yield exact(f"E[w], geometric weights, L={length}", mean**length, moment_of(weighted("geometric"), length, 1))
+        yield exact(
+            f"E[w], geometric weights, L={length}", mean**length, weight_moment(weighted("geometric"), length, 1)
+        )
         yield positive(
             f"c − E[w²], sequence weights cut at c = 1.1, L={length}",
-            1.1 - moment_of(weighted("sequence", 1.1), length),
+            1.1 - weight_moment(weighted("sequence", 1.1), length),
         )
 
 
-def moment_of(estimator: Estimator, length: int, power: int = 2) -> float:
+def weight_moment(estimator: Estimator, length: int, power: int = 2) -> float:
     """E[w^power] of the first token's weight, under the sampler."""
     tokens, chance = sequences(length)
     logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
@@ -204,7 +207,7 @@ def covariance(probs: np.ndarray, first: np.ndarray, second: np.ndarray) -> floa
 def masked_mean(low: float, high: float) -> np.ndarray:
     """Mean gradient (d,) of four responses with RLOO when Clip-Cov drops one with a covariance between the bounds."""
     policy, size = FREQUENT, 4
-    estimator = replace(estimator_of(RLOO), mask=ClipCov(1 / size, low, high))
+    estimator = replace(RLOO, mask=ClipCov(1 / size, low, high))
     total = np.zeros(policy.probs.size)
     for arms in all_groups(4, size):
         logp = np.log(policy.probs[arms])
@@ -257,7 +260,7 @@ def entropy_change(mutant: int) -> Claims:
     yield positive("what Clip-Cov takes off the fall, natural gradient", kept - whole)
     rate, n = 1e-3, 120_000
     logits = np.tile(np.log(FREQUENT.probs), (n, 1))
-    learners = Learners(logits, np.tile(FREQUENT.correct > 0, (n, 1)), RLOO_LEARNER, 8, rate=rate)
+    learners = Learners(logits, np.tile(FREQUENT.correct > 0, (n, 1)), RLOO, 8, rate=rate)
     learners.advance(1)
     odds = np.exp(learners.logits())
     after = odds / odds.sum(axis=1, keepdims=True)
@@ -277,7 +280,7 @@ def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) 
     rate, moves = 1e-6, []
     world = tabular_world(*two_arms(MIXED.values, n // 2))
     sampling = Sampling(tries=12)
-    design = Design(batch_size, size, estimator=GROUP_MEAN, sampling=sampling, rounds=rounds, eval_every=rounds)
+    design = Design(batch_size, size, estimator=MEAN, sampling=sampling, rounds=rounds, eval_every=rounds)
     for seed in range(16):
         run = Simulation(Tabular(n_contexts=n), design, Optimizer("sgd", learning_rate=rate), seed=seed)
         learner = General(run, world)
@@ -287,7 +290,7 @@ def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) 
     return np.array(moves)
 
 
-def silent_of(size: int, p: np.ndarray) -> np.ndarray:
+def silent_share(size: int, p: np.ndarray) -> np.ndarray:
     """p^K + q^K."""
     return p**size + (1 - p) ** size
 
@@ -313,7 +316,7 @@ def silent_of(size: int, p: np.ndarray) -> np.ndarray:
 def silent_groups(mutant: int) -> Claims:
     """T35. A silent group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts together."""
     size, (rates, shares) = 4, MIXED
-    silent, successes = float(shares @ silent_of(size, rates)), np.arange(size + 1)
+    silent, successes = float(shares @ silent_share(size, rates)), np.arange(size + 1)
     signal = (successes > 0) & (successes < size)
     told = shares[:, None] * binomial(size, rates) * signal
     told /= told.sum()
@@ -328,7 +331,7 @@ def silent_groups(mutant: int) -> Claims:
         ratio = (1 - silent) * float(shares @ second) / float(shares @ plain) ** 2
         measured = float((told * gradient**2).sum() / parts.sum() ** 2)
         yield exact(f"{name}: E[g²]/E[g]² of groups with a signal", ratio, measured)
-    moves, own = resampled_moves(size, 150), silent_of(size, rates)
+    moves, own = resampled_moves(size, 150), silent_share(size, rates)
     for i, name in enumerate(("hard", "even")):
         left = 1 - (own[i] if mutant == 2 else silent)
         expected = shares[i] * rates[i] * (1 - rates[i]) * (size - 1) / size / left

@@ -11,21 +11,21 @@ from rftlab.studies.theory.bandits import (
     equal_grid,
     exploited_regret,
     exponent,
-    gaps_of,
     geometric_grid,
     guessed_regret,
     minimax_grid,
     missed,
+    spaced_gaps,
     worst_regret,
 )
-from rftlab.studies.theory.check import Claims, Mutant, exact, positive, rate, sampled, slope_of, theory_check
+from rftlab.studies.theory.check import Claims, Mutant, exact, log_log_slope, positive, rate, sampled, theory_check
 
 HORIZONS = np.logspace(4, 12, 9)
 DIMENSIONS = 5
 GRID_PAPER = "Gao et al. 2019, arXiv 1904.01763; Perchet et al. 2015, arXiv 1505.00369"
 
 
-def worst_of(samples: np.ndarray) -> np.ndarray:
+def worst_case(samples: np.ndarray) -> np.ndarray:
     """Samples (n/2,) at the worst case: half the runs of samples (n, G) find it, the other half measure it."""
     half = len(samples) // 2
     return samples[half:, samples[:half].mean(axis=0).argmax()]
@@ -34,11 +34,11 @@ def worst_of(samples: np.ndarray) -> np.ndarray:
 def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> np.ndarray:
     """gap^(power-1) regret (runs/2, T) of successive elimination at the worst of 60 gaps."""
     rng = np.random.default_rng(26)
-    gaps = [gaps_of(horizon, 60) for horizon in horizons]
+    gaps = [spaced_gaps(horizon, 60) for horizon in horizons]
     many = np.broadcast_to(batches, (len(horizons),))
     pairs = zip(gaps, horizons, many, strict=True)
     return np.column_stack(
-        [worst_of(g ** (power - 1) * eliminated_regret(g, grid(horizon, m), runs, rng)) for g, horizon, m in pairs]
+        [worst_case(g ** (power - 1) * eliminated_regret(g, grid(horizon, m), runs, rng)) for g, horizon, m in pairs]
     )
 
 
@@ -57,7 +57,7 @@ def _minimax(mutant: int) -> Claims:
     for batches in (2, 3, 4, 5):
         log = 1.0 if batches == 2 else np.sqrt(np.log(2 * HORIZONS))
         samples = _worst_regrets(grid, HORIZONS, batches) / log
-        yield rate(f"exponent, M = {batches}", exponent(batches), *slope_of(HORIZONS, samples))
+        yield rate(f"exponent, M = {batches}", exponent(batches), *log_log_slope(HORIZONS, samples))
 
 
 @theory_check(
@@ -73,7 +73,7 @@ def _geometric(mutant: int) -> Claims:
     grid = minimax_grid if mutant else geometric_grid
     for batches in (3, 4):
         samples = _worst_regrets(grid, HORIZONS, batches, power=2) / np.log(2 * HORIZONS)
-        yield rate(f"exponent, M = {batches}", 1 / batches, *slope_of(HORIZONS, samples))
+        yield rate(f"exponent, M = {batches}", 1 / batches, *log_log_slope(HORIZONS, samples))
 
 
 @theory_check(
@@ -101,9 +101,9 @@ def _few_batches(mutant: int) -> Claims:
         yield sampled(f"worst R/√T, M = {batches}, T = 1e12", worst / horizon**0.5, regret / horizon**0.5, slack=1e-9)
     enough = np.ceil(np.log2(1 + np.log2(HORIZONS) / 2)).astype(int)
     samples = _worst_regrets(growing, HORIZONS, enough) / np.sqrt(np.log(2 * HORIZONS))
-    yield rate("exponent, M = ⌈log₂(1 + ½ log₂ T)⌉ = 3 to 5", 0.5, *slope_of(HORIZONS, samples))
+    yield rate("exponent, M = ⌈log₂(1 + ½ log₂ T)⌉ = 3 to 5", 0.5, *log_log_slope(HORIZONS, samples))
     for batches in (4, 16):
-        gaps = gaps_of(horizon, 60)
+        gaps = spaced_gaps(horizon, 60)
         regret = eliminated_regret(gaps, same(horizon, batches), 100, rng)
         yield exact(
             f"smallest R/(gap T/2M) of a run, equal batches, M = {batches}",
@@ -111,7 +111,7 @@ def _few_batches(mutant: int) -> Claims:
             (regret / gaps).min() * 2 * batches / horizon,
         )
     equal = _worst_regrets(same, HORIZONS, 4)
-    yield rate("exponent, 4 equal batches", 1.0, *slope_of(HORIZONS, equal))
+    yield rate("exponent, 4 equal batches", 1.0, *log_log_slope(HORIZONS, equal))
 
 
 @theory_check(
@@ -136,8 +136,8 @@ def _contextual(mutant: int) -> Claims:
         columns = []
         for horizon in horizons:
             norms = np.geomspace(horizon**-0.5, horizon**-0.25 if mutant == 1 else 1.0, 24)
-            columns.append(worst_of(guessed_regret(norms, grid(horizon, batches), DIMENSIONS, 1200, rng)))
-        yield rate(f"exponent, M = {batches}", exponent(batches), *slope_of(horizons, np.column_stack(columns)))
+            columns.append(worst_case(guessed_regret(norms, grid(horizon, batches), DIMENSIONS, 1200, rng)))
+        yield rate(f"exponent, M = {batches}", exponent(batches), *log_log_slope(horizons, np.column_stack(columns)))
     ends, norm = np.array([100.0, 300.0]), 0.3
     expected = exploited_regret(np.array([norm]), ends, DIMENSIONS, lost=DIMENSIONS + 1)[0]
     drawn = drawn_regret(norm, equal_grid(300.0, 2) if mutant == 2 else ends, DIMENSIONS, 2600, rng)
@@ -203,11 +203,11 @@ def _regularised(mutant: int) -> Claims:
     for n in sizes.astype(int):
         policy = fitted(base, REWARDS, BETA, rng.multinomial(n, REFERENCE, size=12000), rng)
         gaps.append(top - objective(policy, REFERENCE, REWARDS, BETA))
-    yield rate("exponent of n, regularised", -1.0, *slope_of(sizes, np.column_stack(gaps)))
+    yield rate("exponent of n, regularised", -1.0, *log_log_slope(sizes, np.column_stack(gaps)))
     yield sampled("n gap, n = 1e6", limit_gap(best, REFERENCE, REWARDS, BETA), sizes[-1] * gaps[-1])
     arms = np.geomspace(1e-4, 1e-4 if mutant == 2 else 1, 32)
-    wrong = [worst_of(arms * (arms + np.sqrt(2 / n) * rng.standard_normal((12000, 32)) < 0)) for n in sizes]
-    yield rate("exponent of n, worst case without KL", -0.5, *slope_of(sizes, np.column_stack(wrong)))
+    wrong = [worst_case(arms * (arms + np.sqrt(2 / n) * rng.standard_normal((12000, 32)) < 0)) for n in sizes]
+    yield rate("exponent of n, worst case without KL", -0.5, *log_log_slope(sizes, np.column_stack(wrong)))
 
 
 @theory_check(
@@ -229,7 +229,7 @@ def _constant_batch(mutant: int) -> Claims:
     for size in (8, 64, 256, 512, 1024):
         length = 1024 if mutant == 2 and size in (64, 256) else size
         ends = (minimax_grid if mutant == 1 else equal_grid)(horizon, horizon // length)
-        regrets[size] = worst_of(eliminated_regret(np.geomspace(0.03, 1, 16), ends, 1600, rng))
+        regrets[size] = worst_case(eliminated_regret(np.geomspace(0.03, 1, 16), ends, 1600, rng))
     for size in (512, 1024):
         yield sampled(f"worst R, b = {size}", size / 2, regrets[size], slack=1e-9)
     free = regrets[8] * 1.15

@@ -6,7 +6,7 @@ the mean of the last w visits before the current one.
 
 import numpy as np
 
-from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.studies.theory.check import Claims, Mutant, exact, positive, rate, sampled, theory_check
@@ -34,7 +34,7 @@ def replayed(visits: np.ndarray) -> Pool:
     return window_pool(windows, contexts)
 
 
-def replay_factor(advantage: Advantage, p: float, old: np.ndarray, trains_on_old: bool = False) -> float:
+def replay_factor(advantage: Estimator, p: float, old: np.ndarray, trains_on_old: bool = False) -> float:
     """W of one current response at pass rate p whose window also holds one reward at each of the pass rates `old`;
     all outcomes enumerated."""
     outcomes = all_groups(2, old.size + 1).astype(np.float64)

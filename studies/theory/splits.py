@@ -9,14 +9,14 @@ from itertools import combinations, product
 
 import numpy as np
 
-from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.estimator import Estimator
 from rftlab.sim.run import batches
 from rftlab.studies.theory.check import Claims, Mutant, exact, sampled, theory_check
 from rftlab.studies.theory.models import MEAN, RLOO, PassRates, beta_rates, by_count, logit_moments, weights
 
 
 def total_variance(
-    advantage: Advantage, size: int, rates: PassRates, rho: float, nuisance: float, between: bool = True
+    advantage: Estimator, size: int, rates: PassRates, rho: float, nuisance: float, between: bool = True
 ) -> float:
     """N V with i.i.d. contexts: K times E|g|^2 - |E g|^2 of a context's gradient g, `nuisance` the squared norm of
     its style score. Without `between`, the noise between contexts is left out."""
@@ -71,7 +71,7 @@ def split(mutant: int, cases: dict[str, tuple[PassRates, float, float]], drawn: 
 
 
 def drawn_deviations(
-    advantage: Advantage,
+    advantage: Estimator,
     size: int,
     rates: PassRates,
     nuisance: float,

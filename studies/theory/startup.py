@@ -1,7 +1,7 @@
 """How learning starts, and what decides whether a pair of model and data can learn at all."""
 
 import numpy as np
-from scipy.special import betaln, expit, logit, roots_sh_jacobi
+from scipy.special import betaln, expit, logit
 
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator, rule_of
@@ -11,7 +11,8 @@ from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, contexts_of
 from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
-from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
+from rftlab.studies.theory.learners import Learners, expected_step, two_arms
+from rftlab.studies.theory.models import GRPO, MEAN, RAW, RLOO, beta_rates
 
 
 def rounds_for_first_success(p0: float, batch_size: int, rollouts: int, delta: float) -> int:
@@ -88,10 +89,10 @@ def start(mutant: int) -> Claims:
     replicas, batch_size, rollouts, rounds, p0 = 16000, 4, 2, 4, 0.02
     successes, _ = events(p0, RAW, batch_size, rollouts, rounds, replicas)
     exchanged = mutant == 2
-    singles, moves = events(0.2, GROUP_MEAN if exchanged else RAW, 4, 1, 16, 8000, support=exchanged)
-    one, two, supported = falls(RAW, 1, 1), falls(RAW, 2, 1), falls(GROUP_MEAN, 1, 1, support=7)
+    singles, moves = events(0.2, MEAN if exchanged else RAW, 4, 1, 16, 8000, support=exchanged)
+    one, two, supported = falls(RAW, 1, 1), falls(RAW, 2, 1), falls(MEAN, 1, 1, support=7)
     if exchanged:
-        one, two, supported = supported, falls(GROUP_MEAN, 2, 4), one
+        one, two, supported = supported, falls(MEAN, 2, 4), one
     first = np.where(moves.any(axis=0), moves.argmax(axis=0) + 1.0, np.inf)
     trials = batch_size * rounds * (1 if mutant == 1 else rollouts)
     yield sampled("E[successes]", trials * p0, successes.sum(axis=0))
@@ -101,17 +102,9 @@ def start(mutant: int) -> Claims:
     yield positive("raw, two correct arms: largest fall of p", two)
     yield positive("group mean with support rollouts, one correct arm: largest fall of p", supported)
     yield exact("raw, one correct arm: largest fall of p", 0.0, one)
-    centred = {
-        name: RAW if mutant == 1 else estimator for name, estimator in (("group mean", GROUP_MEAN), ("GRPO", GRPO))
-    }
+    centred = {name: RAW if mutant == 1 else estimator for name, estimator in (("group mean", MEAN), ("GRPO", GRPO))}
     for name, estimator in centred.items():
         yield exact(f"{name}, two correct arms: largest fall of p", 0.0, falls(estimator, 2, 4))
-
-
-def beta_nodes(a: float, b: float, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
-    """Pass rates and weights (n,) that integrate polynomials up to degree 2n-1 exactly over Beta(a, b)."""
-    nodes, weights = roots_sh_jacobi(n, a + b - 1, a)
-    return nodes, weights / weights.sum()
 
 
 def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
@@ -157,7 +150,7 @@ def learnability(mutant: int) -> Claims:
     learned = {}
     for size in (0.02, 2.0, 100.0):
         a, b = size / 4, size * 3 / 4
-        p, weight = beta_nodes(a, b)
+        p, weight = beta_rates(a, b, 6)
         p = np.full_like(p, p @ weight) if mutant else p
         step = expected_step(RLOO, 4, logit(p))
         learned[size] = weight @ step

@@ -24,7 +24,7 @@ from rftlab.studies.forecast.signal.signal import (
 )
 from rftlab.studies.forecast.signal.source import MeasuredRates, fitted, of_pilot, read_rates
 from rftlab.studies.theory.algebra import silent_chance
-from rftlab.studies.theory.models import beta_rates
+from rftlab.studies.theory.models import beta_rates, reinforce_with
 from tests.support.machine.here import rftlab
 
 SIZES = (1, 2, 3, 8, 64)
@@ -39,7 +39,9 @@ def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
     assert found == pytest.approx(min(1.0, closed), rel=1e-10)
     rates = beta_rates(a, b)
     if size > 1:  # a group of one keeps its raw reward there
-        told = float(rates.chances @ silent_chance(Advantage("group_mean", "group_std"), size, rates.values))
+        told = float(
+            rates.chances @ silent_chance(reinforce_with(Advantage("group_mean", "group_std")), size, rates.values)
+        )
         assert found == pytest.approx(told, rel=1e-8)
 
 

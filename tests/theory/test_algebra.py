@@ -16,17 +16,18 @@ from rftlab.studies.theory.models import (
     RAW,
     RLOO,
     all_groups,
+    along_gradient,
     beta_rates,
     binomial,
     by_count,
     constant,
-    factor_of,
     limit_factor,
     logit_moments,
     measured_factor,
     moments,
     one_correct,
     one_logit,
+    reinforce_with,
     softmax,
     weights,
     zscore,
@@ -93,9 +94,12 @@ def test_all_groups_are_all_of_them_once():
 
 
 @pytest.mark.parametrize(
-    "advantage", [RAW, MEAN, RLOO, zscore(0), zscore(1)], ids=lambda a: f"{a.baseline}-{a.scale}{a.ddof}"
+    "estimator",
+    [RAW, MEAN, RLOO, zscore(0), zscore(1)],
+    ids=lambda e: f"{e.advantage.baseline}-{e.advantage.scale}{e.advantage.ddof}",
 )
-def test_weights_follow_their_definitions(advantage):
+def test_weights_follow_their_definitions(estimator):
+    advantage = estimator.advantage
     rewards = np.random.default_rng(0).integers(0, 2, (20, 5)).astype(float)
     mean, std = rewards.mean(axis=1, keepdims=True), rewards.std(axis=1, ddof=advantage.ddof, keepdims=True)
     centred = rewards - mean
@@ -106,7 +110,7 @@ def test_weights_follow_their_definitions(advantage):
         ("group_mean", "group_std"): np.where(std > 0, centred / np.where(std > 0, std, 1), 0),
     }
     np.testing.assert_allclose(
-        weights(advantage, rewards), expected[advantage.baseline, advantage.scale] / 5, atol=1e-15
+        weights(estimator, rewards), expected[advantage.baseline, advantage.scale] / 5, atol=1e-15
     )
 
 
@@ -121,7 +125,9 @@ def test_weights_take_a_baseline_set_and_a_correction():
     )
 
 
-@pytest.mark.parametrize("advantage", [RAW, RLOO, zscore(1)], ids=lambda a: f"{a.baseline}-{a.scale}")
+@pytest.mark.parametrize(
+    "advantage", [RAW, RLOO, zscore(1)], ids=lambda e: f"{e.advantage.baseline}-{e.advantage.scale}"
+)
 @pytest.mark.parametrize("p", [0.1, 0.6])
 def test_counts_agree_with_the_enumeration_of_all_groups(advantage, p):
     size = 6
@@ -147,7 +153,7 @@ def test_factor_of_separates_direction_and_length():
     policy = softmax([0.3, -0.2, 0.9], [1, 0, 0])
     across = np.cross(policy.gradient, [1.0, 2.0, 5.0])
     across *= np.linalg.norm(policy.gradient) / np.linalg.norm(across)
-    assert factor_of(policy, 3 * policy.gradient + 0.5 * across) == pytest.approx((3.0, 0.5))
+    assert along_gradient(policy, 3 * policy.gradient + 0.5 * across) == pytest.approx((3.0, 0.5))
 
 
 def test_binomial_is_scipys():
@@ -182,7 +188,7 @@ def test_grpo_weight_bounds_hold_and_are_not_loose():
 
 def test_batch_mean_factor_by_hand():
     """Two contexts, one rollout each: A_1 = r_1 - (r_1 + r_2)/2, so the factor is 1/2."""
-    assert algebra.batch_factors(Advantage("batch_mean"), (0.2, 0.7), 1) == pytest.approx([0.5, 0.5])
+    assert algebra.batch_factors(reinforce_with(Advantage("batch_mean")), (0.2, 0.7), 1) == pytest.approx([0.5, 0.5])
 
 
 def test_pkpo_rewards_average_to_the_unbiased_pass_at_k():

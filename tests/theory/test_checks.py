@@ -15,13 +15,13 @@ from rftlab.studies.theory.check import (
     Mutant,
     estimated,
     exact,
+    log_log_slope,
     positive,
     rate,
     sampled,
-    slope_of,
     untouched,
-    verdict_of,
     verdict_on_mutant,
+    worst_verdict,
 )
 from tests.support.theory import BY_ID, measured
 
@@ -31,7 +31,7 @@ DERIVED = ("D1", "D2", "D3", "D24", "D28", "D29", "D30", *(f"D{i}" for i in rang
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.id)
 def test_check_passes(check):
     found = measured(check.id)
-    assert verdict_of(found) == PASS, [c for c in found if c.verdict != PASS]
+    assert worst_verdict(found) == PASS, [c for c in found if c.verdict != PASS]
     names = [c.name for c in found]
     assert len(set(names)) == len(names)
 
@@ -129,12 +129,12 @@ def test_sampled_is_the_mean_with_its_standard_error():
 def test_slope_recovers_a_power_with_an_interval():
     x = np.array([1.0, 10.0, 100.0, 1000.0])
     samples = 3 * x**-0.7 * np.exp(0.05 * np.random.default_rng(1).standard_normal((400, 4)))
-    slope, low, high = slope_of(x, samples)
+    slope, low, high = log_log_slope(x, samples)
     assert low < -0.7 < high and high - low < 0.01 and low < slope < high
 
 
 def test_one_failure_decides_and_nothing_measured_is_inconclusive():
     good, bad, unsure = exact("x", 1.0, 1.0), exact("x", 1.0, 2.0), positive("x", 0.0, 1.0)
-    assert verdict_of([good, unsure, bad]) == FAIL
-    assert verdict_of([good, unsure]) == INCONCLUSIVE
-    assert verdict_of([]) == INCONCLUSIVE
+    assert worst_verdict([good, unsure, bad]) == FAIL
+    assert worst_verdict([good, unsure]) == INCONCLUSIVE
+    assert worst_verdict([]) == INCONCLUSIVE

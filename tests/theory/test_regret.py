@@ -10,15 +10,15 @@ from rftlab.studies.theory.bandits import (
     equal_grid,
     expected_regret,
     exponent,
-    gaps_of,
     geometric_grid,
     guessed_regret,
     minimax_grid,
     missed,
+    spaced_gaps,
     worst_regret,
 )
 from rftlab.studies.theory.check import INCONCLUSIVE
-from rftlab.studies.theory.regret import DIMENSIONS, fitted, limit_gap, objective, tilted, worst_of
+from rftlab.studies.theory.regret import DIMENSIONS, fitted, limit_gap, objective, tilted, worst_case
 
 HORIZONS = np.logspace(4, 12, 9)
 
@@ -40,7 +40,7 @@ def test_exact_exponents_on_the_minimax_grid(batches, printed, theory):
 @pytest.mark.parametrize(("batches", "printed"), [(3, 0.345), (4, 0.252)])
 def test_exact_exponents_on_the_geometric_grid(batches, printed):
     weighted = [
-        (gaps_of(h, 400) * expected_regret(gaps_of(h, 400), geometric_grid(h, batches))).max() for h in HORIZONS
+        (spaced_gaps(h, 400) * expected_regret(spaced_gaps(h, 400), geometric_grid(h, batches))).max() for h in HORIZONS
     ]
     assert slope(weighted / np.log(2 * HORIZONS)) == pytest.approx(printed, abs=0.002)
 
@@ -149,7 +149,7 @@ def test_drawn_and_guessed_contexts_agree():
 def test_worst_of_measures_on_runs_that_did_not_choose():
     samples = np.zeros((4, 2))
     samples[:2, 1] = 5.0
-    np.testing.assert_array_equal(worst_of(samples), [0.0, 0.0])
+    np.testing.assert_array_equal(worst_case(samples), [0.0, 0.0])
 
 
 def test_tilted_policy_is_the_maximiser():

@@ -118,13 +118,13 @@ def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
 def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
     """The report's section on theory checks, and their counts as a line for the terminal."""
     from rftlab.studies.theory import ALL_CHECKS
-    from rftlab.studies.theory.command import counts_of, run_all
+    from rftlab.studies.theory.command import count_line, run_all
     from rftlab.studies.theory.page import theory_section
 
     with steps_of(console, "checking theory", quiet) as step:
         fast = [check for check in ALL_CHECKS if check.tier == "fast"]
         checks = run_all(fast, tell=lambda check, done: step(fast.index(check) + done, len(fast)))
-    return theory_section(checks, folder_below(folder, "figures")), f"theory: {counts_of(checks)} (rftlab theory)\n"
+    return theory_section(checks, folder_below(folder, "figures")), f"theory: {count_line(checks)} (rftlab theory)\n"
 
 
 def _about(study: Study, root: Path) -> dict[str, str]:
