@@ -18,10 +18,7 @@ ENTRIES, LEVELS = 50_000, 100
 """Keys and values of a YAML file, and how deep they are inside each other."""
 CHARACTERS = 10_000
 """Of a value that may be a number."""
-ALLOWED = (
-    "verl's config.yaml or command line, TRL's arguments (YAML, JSON, training_args.bin, script), "
-    "slime's or OpenRLHF's flags, prime-rl's TOML, tinker-cookbook's config.json"
-)
+ALLOWED = "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script)"
 
 
 def read_config(path: Path) -> dict[str, Any]:

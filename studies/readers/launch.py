@@ -1,4 +1,4 @@
-"""Which settings of a script are a trainer's: verl's, slime's, OpenRLHF's or TRL's."""
+"""Which settings of a script are a trainer's: verl's or TRL's."""
 
 import re
 from typing import Any, NamedTuple
@@ -10,8 +10,6 @@ _VERL = re.compile(r"(?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{
 _FLAG = re.compile(r"--([A-Za-z][\w.-]{0,100})(?:=(.{0,1000}))?", re.DOTALL)
 _FILES = {"config", "config_path", "config_name", "config_dir"}
 """Flags that name files in which further settings stand."""
-_SLIME = ("rollout-batch-size", "n-samples-per-prompt")
-_OPENRLHF = ("rollout_batch_size", "n_samples_per_prompt")
 _GRPO = ("num_generations", "steps_per_generation", "generation_batch_size", "scale_rewards")
 TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "learning_rate",
        "loss_type", "beta", "epsilon", "epsilon_high", "temperature", "max_completion_length", "model_name_or_path",
@@ -43,10 +41,10 @@ def shell_settings(text: str) -> Settings:
     shell = Shell(text)
     for documents in (False, True):
         launches = [_launch(one, shell) for one in _joined(shell.texts(documents))]
-        found = settings_of(launches, "openrlhf" in text.lower(), documents)
+        found = settings_of(launches, documents)
         if found:
             return found
-    return settings_of([_launch(shell.assigned(), shell)], False, True)
+    return settings_of([_launch(shell.assigned(), shell)], True)
 
 
 def _joined(texts) -> list[str]:
@@ -62,13 +60,11 @@ def _joined(texts) -> list[str]:
     return found
 
 
-def settings_of(launches: list[Launch], openrlhf: bool, bare: bool) -> Settings:
+def settings_of(launches: list[Launch], bare: bool) -> Settings:
     """Settings of the commands that start a trainer. bare: names without dashes before them count as TRL's."""
     verl = [(launch, _only_verl(launch.dotted)) for launch in launches]
-    slime = [(launch, launch.flags if set(_SLIME) <= set(launch.flags) else {}) for launch in launches]
-    other = [(launch, launch.flags if openrlhf and set(_OPENRLHF) & set(launch.flags) else {}) for launch in launches]
     trl = [(launch, _only_trl(launch, bare)) for launch in launches]
-    for candidates in (verl, slime, other, trl):
+    for candidates in (verl, trl):
         started = [(launch, values) for launch, values in candidates if values]
         if started:
             return _agreed(_best(started))

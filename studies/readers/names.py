@@ -1,11 +1,8 @@
 """The one table from metric names of others to ours.
 
-Sources, read in their code: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL
-(trl/trainer/grpo_trainer.py, 1.16), prime-rl
-(orchestrator/metrics.py, trainer/rl/train.py), tinker-cookbook (rl/metric_util.py, rl/metrics.py), slime
-(observability), OpenRLHF (trainer/ppo_trainer.py), EasyR1 (verl/trainer/ray_trainer.py). Of several names
-for one metric the first in
-the table that a run has is taken; the others keep their own names.
+Sources: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), and
+public logs of loops of people's own. Of several names for one metric the first in the table that a run has is taken;
+the others keep their own names.
 """
 
 import re
@@ -50,29 +47,6 @@ _VERL_TEST = (
 """best@k of verl is a bootstrap with replacement of the responses that there are, not the unbiased pass@k, so it
 has a name of its own."""
 
-_PRIME = (
-    (r"eval/(?P<task>[^/]+)/effective/[^/]+/pass@1", "pass_at_1"),
-    (r"eval/(?P<task>[^/]+)/effective/[^/]+/pass@(?P<k>\d+)", "pass_at_{k}"),
-    (r"eval/(?P<task>[^/]+)/(?:pass@1)", "pass_at_1"),
-    (r"eval/(?P<task>[^/]+)/(?:pass@(?P<k>\d+))", "pass_at_{k}"),
-    (r"eval/(?P<task>[^/]+)/effective/[^/]+/(?:reward/mean|avg@\d+)", "reward_mean"),
-    (r"eval/(?P<task>[^/]+)/avg@\d+", "reward_mean"),
-    (r"eval/(?P<task>[^/]+)/effective/[^/]+/num_output_tokens/mean", "response_length"),
-    (r"(?:eval/)?eval_(?P<task>.+)_pass(?P<k>\d+)", "pass_at_{k}"),
-    (r"(?:eval/)?eval_(?P<task>.+)_response_length_mean", "response_length"),
-    (r"(?:eval/)?eval_(?P<task>.+)_truncated_rate", "truncated_fraction"),
-    (r"eval/(?P<task>[^/]+)/response_len/mean", "response_length"),
-    (r"eval/(?P<task>[^/]+)/truncated_ratio", "truncated_fraction"),
-    (r"val/accuracy_reward", "pass_at_1"),
-    (r"val/(?:reward_score|overall_reward)", "reward_mean"),
-    (r"val/format_reward", "format_rate"),
-    (r"(?:test|eval|val)/env/all/(?:correct|accuracy)", "pass_at_1"),
-    (r"(?:test|eval|val)/env/all/reward/total", "reward_mean"),
-    (r"(?:test|eval|val)/env/all/format", "format_rate"),
-    (r"(?:test|eval|val)/env/(?P<task>[^/]+)/(?:correct|accuracy)", "pass_at_1"),
-    (r"(?:test|eval|val)/env/(?P<task>[^/]+)/reward/total", "reward_mean"),
-)
-
 _PODS = (
     (r"eval/(?P<task>[^/]+)/ans_acc", "pass_at_1"),
     (r"eval/(?P<task>[^/]+)/for_acc", "format_rate"),
@@ -93,29 +67,6 @@ _TRAIN = (
     (r"response_length/clip_ratio", "truncated_fraction"),
     (r"training/rollout_probs_diff_mean|rollout_probs_diff_mean", "rollout_probs_diff"),
     (r"perf/time_per_step|timing_s/step|timing/step", "seconds"),
-    (r"train/agg/effective/[^/]+/reward/mean|train/agg/all/[^/]+/reward/mean", "reward_mean"),
-    (r"train/agg/effective/[^/]+/num_output_tokens/mean", "response_length"),
-    (r"train/agg/all/[^/]+/solved_some", "zero_signal_fraction", -1.0, 1.0),
-    (r"entropy/all/mean|entropy/mean", "entropy"),
-    (r"optim/grad_norm", "grad_norm"),
-    (r"optim/lr", "learning_rate"),
-    (r"time/step|time/total", "seconds"),
-    (r"env/all/(?:correct|accuracy)", "pass_at_1"),
-    (r"env/all/reward/total", "reward_mean"),
-    (r"env/all/format", "format_rate"),
-    (r"env/all/by_group/frac_mixed", "zero_signal_fraction", -1.0, 1.0),
-    (r"optim/entropy", "entropy"),
-    (r"rollout/raw_reward", "reward_mean"),
-    (r"rollout/response_lengths|rollout/response_len/mean|rollout/response_length_mean", "response_length"),
-    (r"rollout/truncated_rate|rollout/truncated|rollout/truncated_ratio", "truncated_fraction"),
-    (r"train/entropy_loss", "entropy"),
-    (r"train/lr-pg_0", "learning_rate"),
-    (r"perf/step_time", "seconds"),
-    (r"reward/accuracy", "pass_at_1"),
-    (r"reward/format", "format_rate"),
-    (r"(?:train/)?actor_lr", "learning_rate"),
-    (r"(?:train/)?actor_grad_norm", "grad_norm"),
-    (r"(?:train/)?ppo_clip_ratio", "clip_fraction"),
 )
 
 _PLAIN = (
@@ -125,15 +76,15 @@ _PLAIN = (
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
     (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*/mean", "format_rate"),
     (
-        r"reward|reward/mean|reward/all/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean",
+        r"reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean",
         "reward_mean",
     ),
     (
         r"completions/mean_length|response_length|response_length/mean|mean_response_length|completion_length|completion_length/mean|avg_response_len"
-        r"|avg_response_length|avg_response_token_length|response_len|mean_completion_length|seq_len/all/mean",
+        r"|avg_response_length|avg_response_token_length|response_len|mean_completion_length",
         "response_length",
     ),
-    (r"completions/clipped_ratio|truncated_fraction|is_truncated/mean|is_truncated/all/mean", "truncated_fraction"),
+    (r"completions/clipped_ratio|truncated_fraction", "truncated_fraction"),
     (
         r"entropy|token_entropy|entropy_avg|avg_entropy|entropy/mean|entropy_mean|mean_entropy|policy_entropy",
         "entropy",
@@ -172,7 +123,7 @@ def _rules(rows, first: int) -> tuple[_Rule, ...]:
     return tuple(found)
 
 
-_OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PRIME, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
+_OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
 
 METRICS = tuple(sorted({rule.metric for rule in (*_OF_TEST, *_OF_TRAIN, *_OF_EITHER)} - {"score"}))
 """Ours; {k} stands for a number."""

@@ -43,7 +43,7 @@ class _File:
     def settings(self) -> Settings:
         """Keywords of TRL's, of all calls that have some; verl's settings in texts where there is none."""
         launches = [launch for node in self.nodes if (launch := self._launch(node))]
-        found = settings_of(launches, False, True)
+        found = settings_of(launches, True)
         if found:
             return found
         dotted = {}
@@ -53,7 +53,7 @@ class _File:
                 if setting:
                     unknown = isinstance(node, ast.JoinedStr)
                     dotted[setting[1]] = Unknown(setting[2], COMPUTED) if unknown else setting[2]
-        return settings_of([Launch({}, dotted, [])], False, False)
+        return settings_of([Launch({}, dotted, [])], False)
 
     def _launch(self, node: ast.AST) -> Launch | None:
         """Settings of a call, of a dictionary, or of an assignment to an attribute."""

@@ -9,10 +9,8 @@ from rftlab.shared.plumbing.files import sha256_of
 from rftlab.shared.plumbing.folders import FILE, kind_of, real
 from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.config_file import read_config
-from rftlab.studies.readers.designs import tool_of_config
 from rftlab.studies.readers.formats import (
     FORMATS,
-    mlflow_runs,
     own_run,
     published,
     rollout_records,
@@ -26,8 +24,6 @@ from rftlab.studies.readers.text import ALLOWED, head_of, kind_named
 
 Reader = Callable[[Path], RawRun | list[RawRun]]
 MAX_RUNS = 2000
-_BESIDE = ("metrics.jsonl", "logging.jsonl", "experiment_log.jsonl")
-"""Logs of prime-rl and tinker-cookbook, ms-swift, and EasyR1."""
 
 
 def read_logs(
@@ -91,43 +87,26 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
         any(run.series or run.pieces for run in runs),
         f"{path} ({form.FORMAT}) holds no numbers with steps; allowed: {ALLOWED}",
     )
-    for run in runs:
-        _configured(run, path)
     files = {own_run: lambda: own_run.files_of(path.parent), published: lambda: published.files_of(path)}
     return [run for run in runs if run.series or run.pieces], files.get(form, lambda: [path])()
 
 
-def _configured(run: RawRun, path: Path) -> None:
-    """tinker-cookbook and others write config.json beside their metrics; one of a trainer that is known is the
-    run's."""
-    place = path.parent / "config.json"
-    if run.config is None and run.format == "JSON lines" and kind_of(place) == FILE:
-        config = read_config(place)
-        run.config = config if tool_of_config(config) else None
-
-
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
     """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B, rollouts,
-    MLflow's runs, TensorBoard's events."""
-    state = trl_state.state_of(folder)
-    files = [path for name in _BESIDE if kind_of(path := folder / name) == FILE]
+    TensorBoard's events."""
     if own_run.files_of(folder):
         return _read(folder / own_run.CURVE, columns)
     rows = rollout_records.files_in(folder)
-    for path in [
-        *([state] if state else []),
-        *files,
-        *(path for path in sorted(folder.glob("*.wandb")) if kind_of(path) == FILE),
-    ]:
-        runs, own = _read(path, columns)
-        return _with_outcomes(runs, own, folder, rows if path in files or path == state else [])
+    if state := trl_state.state_of(folder):
+        return _with_outcomes(*_read(state, columns), folder, rows)
+    for path in (folder / "metrics.jsonl", *sorted(folder.glob("*.wandb"))):
+        if kind_of(path) == FILE:
+            return _read(path, columns)
     if rows:
         rows, notes = sampled(rows)
         (run,) = rollout_records.read_files(folder, rows)
         run.notes += notes
         return [run], rows
-    if stored := mlflow_runs.runs_in(folder):
-        return mlflow_runs.read_folder(stored)
     events = tensorboard.events_in(folder)
     check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
     runs = [run for run in tensorboard.read_folder(folder, events) if run.series]
@@ -138,14 +117,12 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
 def _with_outcomes(
     runs: list[RawRun], files: list[Path], folder: Path, rows: list[Path]
 ) -> tuple[list[RawRun], list[Path]]:
-    """The metrics of a run with the right responses of its groups, which tinker-cookbook, prime-rl and TRL write in
-    folders below them, counted by the same steps."""
-    if len(runs) != 1 or not rows:
-        return runs, files
+    """The metrics of TRL's run with the right responses of its groups, which lie in a folder below, counted by the
+    same steps."""
     evaluated = {step for name, own in runs[0].series.items() if name.startswith("eval_") for step in own.steps}
     rows, notes = sampled(rows, evaluated)
     (found,) = rollout_records.read_files(folder, rows) if rows else [RawRun("", "")]
-    if found.tool not in ("tinker", "prime-rl", "trl"):
+    if found.tool != "trl":
         return runs, files
     runs[0].outcomes, runs[0].notes = found.outcomes, runs[0].notes + notes + found.notes
     return runs, [*files, *rows]

@@ -6,9 +6,6 @@ they describe, the first is 1.
     verl        steps from 1; validation in the line of step s is after s rounds. Until January 2025 (timing/ instead of
                 timing_s/) from 0: step s is round s+1, validation in its line after s+1
     TRL         optimiser steps from 1; U of them are a round
-    tinker      steps from 0; an evaluation in step s comes before its training: after s rounds
-    prime-rl    steps from 1; an evaluation of step s is of the policy of s-1 updates (it may lag: sampling is
-                asynchronous)
     others      steps from 1: evaluation at s after s rounds. From 0: step s is round s+1, and evaluations at f-1, 2f-1,
                 .. are after f, 2f, ..
 """
@@ -18,13 +15,12 @@ from math import gcd
 
 import numpy as np
 
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.readers.run import RawRun, Tool
 from rftlab.studies.readers.steps import Points
 
 _MARKS: tuple[tuple[Tool, tuple[str, ...]], ...] = (
     ("verl", ("critic/score/mean", "critic/rewards/mean", "actor/pg_loss", "actor/ppo_kl", "global_seqlen/mean")),
-    ("tinker", ("env/all/reward/total", "progress/done_frac", "optim/kl_sample_train_v1")),
-    ("prime-rl", ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")),
     (
         "trl",
         (
@@ -37,11 +33,15 @@ _MARKS: tuple[tuple[Tool, tuple[str, ...]], ...] = (
     ),
 )
 _PREFIXES = ("", "train/", "trl/")
+_LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
+"""Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
 
 
 def tool_of(names) -> Tool:
-    """Whose metrics these are; "" where that cannot be told."""
+    """Whose metrics these are; "" where that cannot be told. Raises UserError for those of prime-rl, of whose
+    evaluations the round cannot be told."""
     names = set(names)
+    check(not names & set(_LAGGING), "metrics of prime-rl; allowed: a reader of your own for its logs (docs/import.md)")
     for tool, marks in _MARKS:
         if any(prefix + mark in names for prefix in _PREFIXES for mark in marks):
             return tool
@@ -59,14 +59,10 @@ class Counting:
             self.notes.append("TRL counts optimiser steps; taken as one a round (--updates tells)")
         if self.tool == "" and self.first == 0:
             self.notes.append(self._told())
-        if self.tool == "prime-rl" and test:
-            self.notes.append("prime-rl samples asynchronously: an evaluation of step s is taken as after s-1 rounds")
 
     def _first(self, names: Iterable[str], train: list[Points]) -> int:
         """The step of the first round."""
         lowest = min((int(part.steps[0]) for part in train), default=None)
-        if self.tool == "tinker":
-            return 0
         if self.tool in ("rftlab", "trl") or lowest is None:
             return 1
         if self.tool == "verl" and lowest > 0:
@@ -100,6 +96,4 @@ class Counting:
             return steps // self.updates
         if self.tool == "verl":
             return steps + 1 if self.first == 0 else steps
-        if self.tool == "prime-rl":
-            return np.maximum(steps - self.first, 0)
         return np.where(steps > 0, steps + 1, 0) if self.ahead else steps

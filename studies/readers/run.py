@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-Tool = Literal["verl", "slime", "trl", "prime-rl", "tinker", "rftlab", ""]
+Tool = Literal["verl", "trl", "rftlab", ""]
 """Whose conventions a log follows; "" where that could not be told."""
 MAX_METRICS = 20_000
 """Of a run."""

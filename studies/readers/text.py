@@ -44,8 +44,8 @@ _GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
 """Where decimals follow a comma: thousands, or a number by another hand."""
 LARGEST_STEP = 2 * 10**9
 ALLOWED = (
-    "a console log of verl, TRL, slime, OpenRLHF or prime-rl, a W&B export or offline run, TensorBoard events, "
-    "trainer_state.json, JSON, JSON lines, CSV, Parquet, folders of MLflow, a folder of rftlab train"
+    "a console log of verl or TRL, a W&B export or offline run, a project of Trackio, TensorBoard events, "
+    "trainer_state.json, JSON, JSON lines, CSV, Parquet, a folder of rftlab train"
 )
 
 

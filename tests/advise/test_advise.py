@@ -21,7 +21,6 @@ from rftlab.studies.forecast.advise.rank import first_runs, option_of, ranked
 from rftlab.studies.forecast.advise.runs import designs_named, run_of
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.signal.signal import beta_of, silent_share
-from rftlab.studies.readers.config_file import read_config
 from rftlab.studies.readers.designs import design_of
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
@@ -276,16 +275,21 @@ def nested(flags: dict) -> dict:
     return found
 
 
-@pytest.mark.parametrize("engine", ["verl", "trl", "prime-rl"])
+@pytest.mark.parametrize("engine", ["verl", "trl"])
 @pytest.mark.parametrize("label", ["32x8", "64x4", "256x2", "8x32", "1x256", "24x5"])
 def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label):
     """By the reader of `rftlab import`, which was written from the engines' code."""
     known, _ = design_of(nested(engine_flags(engine, wanted(label)).flags), engine, 8)
     batch, rollouts = map(int, label.split("x"))
     assert (known.prompts, known.rollouts, known.updates_per_round) == (batch, rollouts, 1)
-    assert known.learning_rate == 1e-6
-    if engine != "prime-rl":
-        assert known.kl_coefficient == 0.001
+    assert (known.learning_rate, known.kl_coefficient) == (1e-6, 0.001)
+
+
+@pytest.mark.parametrize(("batch", "rollouts"), [(32, 8), (1, 256), (24, 5)])
+def test_prime_rl_is_told_responses(batch, rollouts):
+    flags = engine_flags("prime-rl", wanted(f"{batch}x{rollouts}")).flags
+    assert (flags["orchestrator.batch_size"], flags["orchestrator.group_size"]) == (batch * rollouts, rollouts)
+    assert flags["trainer.optim.lr"] == 1e-6
 
 
 @pytest.mark.parametrize("engine", ["verl", "trl"])
@@ -295,7 +299,7 @@ def test_updates_of_a_round_are_told_too(engine):
     assert design_of(nested(engine_flags(engine, asked).flags), engine, 8)[0].updates_per_round == 8
 
 
-@pytest.mark.parametrize("engine", ["verl", "trl", "prime-rl", "slime"])
+@pytest.mark.parametrize("engine", ["verl", "trl"])
 @pytest.mark.parametrize("label", ["32x8", "256x2"])
 def test_what_is_printed_for_an_engine_is_read_back_as_the_design(engine, label, tmp_path):
     """From the lines of one command to the file of another."""
@@ -303,44 +307,13 @@ def test_what_is_printed_for_an_engine_is_read_back_as_the_design(engine, label,
     start = text.index(f"in {engine}'s words\n")
     lines = text[start:].partition("\n")[2].partition("  note:")[0]
     assert status == 0 and all(len(line) <= 100 for line in text.splitlines())
-    path = tmp_path / ("rl.toml" if engine == "prime-rl" else "run.sh")
+    path = tmp_path / "run.sh"
     path.write_text(lines)
     status, text = rftlab("import", "--config", path, "--processes", 8)
     shown = dict(re.findall(r"^ (\S.*?)  +(\S+) *$", text, re.MULTILINE))
     batch, rollouts = label.split("x")
     known = (shown["prompts a round (B)"], shown["rollouts a prompt (K)"], shown["updates a round"])
     assert known == (batch, rollouts, "1") and shown["learning rate"] == "1e-06" and f"({engine})" in text
-
-
-def test_slime_s_updates_and_choices_are_told():
-    asked = wanted("32x8")._replace(design=replace(wanted("32x8").design, minibatches=4))
-    known, _ = design_of(dict(engine_flags("slime", asked).flags), "", None)
-    assert (known.updates_per_round, known.advantage, known.loss) == (4, "group_zscore", "clip 0.2")
-    flags = {"rollout_batch_size": 16, "n_samples_per_prompt": 8, "num_steps_per_rollout": 2, "eps_clip_high": "x"}
-    plain, notes = design_of(flags | {"grpo_std_normalization": False, "kl_coef": 0.5}, "", None)
-    assert (plain.prompts, plain.updates_per_round, plain.advantage, plain.kl_coefficient) == (16, 2, "group_mean", 0.5)
-    assert notes == [] and "advantage_estimator is not stated" in plain.assumed[0]
-    wrong, notes = design_of({"rollout_batch_size": 3, "n_samples_per_prompt": 5, "global_batch_size": 4}, "", None)
-    assert wrong.updates_per_round is None and "does not divide 15" in notes[0]
-
-
-SCRIPT = """
-# --rollout-batch-size 999
-ROLLOUT_ARGS=(
-   --num-rollout 3000
-   --rollout-batch-size 16 --n-samples-per-prompt=8
-   --global-batch-size "128"
-   --disable-grpo-std-normalization
-   --lr ${LR}
-)
-"""
-
-
-def test_a_script_of_slime_is_read_and_not_run(tmp_path):
-    (tmp_path / "run.sh").write_text(SCRIPT)
-    known, _ = design_of(read_config(tmp_path / "run.sh"), "", None)
-    assert (known.prompts, known.rollouts, known.updates_per_round, known.advantage) == (16, 8, 1, "group_mean")
-    assert known.learning_rate is None
 
 
 def test_slime_gets_its_flags():

@@ -73,35 +73,9 @@ def test_verl_counts_prompts():
     assert centred.advantage == "group_mean"
 
 
-def test_prime_rl_counts_responses():
-    design, _ = design_of(
-        {"orchestrator": {"batch_size": 128, "group_size": 16}, "trainer": {"optim": {"lr": 3e-6}}}, "", None
-    )
-    assert (design.prompts, design.rollouts, design.updates_per_round, design.learning_rate) == (8, 16, 1, 3e-6)
-    tokens, notes = design_of({"orchestrator": {"token_batch_size": 10**6, "group_size": 8}}, "", None)
-    assert tokens.prompts is None and any("number of tokens" in note for note in notes)
-
-
-def test_tinker_counts_groups():
-    config = {
-        "dataset_builder": {"batch_size": 100, "group_size": 16},
-        "learning_rate": 4e-5,
-        "num_substeps": 2,
-        "loss_fn": "ppo",
-    }
-    design, _ = design_of(config, "", None)
-    assert (design.prompts, design.rollouts, design.updates_per_round, design.advantage, design.loss) == (
-        100,
-        16,
-        2,
-        "group_mean",
-        "ppo",
-    )
-
-
 FILES = {
     "config.json": ('{"num_generations": 4, "per_device_train_batch_size": 8}', "trl"),
-    "rl.toml": ("[orchestrator]\nbatch_size = 64\ngroup_size = 8\n", "prime-rl"),
+    "grpo.toml": ("num_generations = 8\nper_device_train_batch_size = 8\n", "trl"),
     "run.sh": (
         "python -m verl.trainer.main_ppo data.train_batch_size=64 \\\n  actor_rollout_ref.rollout.n=5\n",
         "verl",
@@ -176,10 +150,6 @@ python3 -m recipe.dapo.src.main_dapo \\
 ACCELERATE = """accelerate launch --num_processes=8 grpo.py --per_device_train_batch_size 4 \\
   --gradient_accumulation_steps 8 --num_generations 16 --learning_rate $RATE
 """
-OPENRLHF = """python3 -m openrlhf.cli.train_ppo_ray --advantage_estimator group_norm --pretrain some/model \\
-   --micro_train_batch_size 8 --train_batch_size 128 --micro_rollout_batch_size 16 --rollout_batch_size 128 \\
-   --n_samples_per_prompt 8 --max_epochs 2 --generate_max_len 1024 --temperature 0.6 --actor_learning_rate 5e-7
-"""
 
 
 def told(tmp_path, name: str, text: str):
@@ -211,15 +181,6 @@ def test_an_expression_is_no_number_and_no_default_takes_its_place(value, tmp_pa
     assert (design.prompts, design.rollouts) == (None, 8) and any("cannot" in n or "no number" in n for n in notes)
     design, _ = told(tmp_path, "grpo.py", f"GRPOConfig(num_generations={value}, num_processes=1)\n")
     assert (design.prompts, design.rollouts) == (None, None)
-
-
-def test_openrlhf_counts_prompts_and_an_update_responses(tmp_path):
-    design, _ = told(tmp_path, "ppo.sh", OPENRLHF)
-    assert (design.prompts, design.rollouts, design.updates_per_round) == (128, 8, 16)
-    assert (design.advantage, design.learning_rate, design.model) == ("group_zscore", 5e-7, "some/model")
-    assert tool_of_config(read_config(tmp_path / "ppo.sh")) == "openrlhf"
-    design, notes = told(tmp_path, "ppo.sh", OPENRLHF.replace("--train_batch_size 128", "--train_batch_size 100"))
-    assert design.updates_per_round is None and "does not divide 1024" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -260,11 +221,6 @@ def nested(config: dict) -> dict:
             place = place.setdefault(part, {})
         place[path.rpartition(".")[2]] = value
     return tables
-
-
-def test_prime_rls_oldest_name_of_the_group_size(tmp_path):
-    design, _ = told(tmp_path, "rl.toml", "[orchestrator]\nbatch_size = 128\nrollouts_per_prompt = 16\n")
-    assert (design.prompts, design.rollouts) == (8, 16)
 
 
 def test_omegaconfs_references_are_followed(tmp_path):

@@ -343,33 +343,6 @@ def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
     )
 
 
-def test_prime_rl_and_tinker_count_as_they_do(tmp_path):
-    tinker = [
-        {"step": s, "env/all/reward/total": 0.1 * s, "optim/lr": 1e-5}
-        | ({"test/env/all/correct": 0.2} if s == 2 else {})
-        for s in range(3)
-    ]
-    (run,) = read_logs([written(tmp_path, "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in tinker))])
-    assert (
-        said([run])[1, "train", "reward_mean"] == 0.0
-        and said([run])[2, "test", "pass_at_1"] == 0.2
-        and run.tool == "tinker"
-    )
-    prime = [
-        {
-            "step": s,
-            "train/agg/effective/agent/reward/mean": 0.1,
-            "train/agg/all/agent/solved_some": 0.75,
-            "progress/rollouts": 64,
-        }
-        for s in (1, 2)
-    ]
-    prime.append({"step": 3, "eval/gsm8k/effective/agent/pass@1": 0.5, "eval/gsm8k/effective/agent/pass@8": 0.9})
-    (run,) = read_logs([written(tmp_path, "prime.jsonl", "".join(json.dumps(record) + "\n" for record in prime))])
-    assert said([run])[2, "test", "pass_at_1"] == 0.5 and said([run])[2, "test", "pass_at_8"] == 0.9
-    assert said([run])[1, "train", "zero_signal_fraction"] == 0.25 and run.tool == "prime-rl"
-
-
 def test_verls_file_logger_is_json_lines(tmp_path):
     lines = [
         json.dumps(

@@ -165,7 +165,7 @@ def test_a_name_below_a_part_that_is_no_run_is_one_of_a_model_or_data_set(path, 
         settings: dict = {last: value} if not dotted else {path: value}
         for part in above[::-1] if not dotted else ():
             settings = {part: settings}
-        return {"group_size": 8, "batch_size": 64} | settings
+        return {"num_generations": 8, "generation_batch_size": 64} | settings
 
     for dotted in (False, True):
         marks = {assembled(config(value, dotted)).repeats for value in ("a", "b")}
@@ -173,10 +173,10 @@ def test_a_name_below_a_part_that_is_no_run_is_one_of_a_model_or_data_set(path, 
 
 
 def assembled(config: dict):
-    """A run of prime-rl with a configuration."""
-    run = RawRun("r", "JSON lines", tool="prime-rl", config=config)
+    """A run of TRL with a configuration."""
+    run = RawRun("r", "JSON lines", tool="trl", config=config)
     for step, value in enumerate(VALUES, 1):
-        run.add("reward/mean", step, value, step)
+        run.add("reward", step, value, step)
     return assemble(run, (), KnownDesign())
 
 

@@ -29,44 +29,21 @@ def verl(s, q, k, right):
     return {"input": f"{s} {q}", "output": "x", "gts": "1", "score": float(right), "step": s + 1}
 
 
-def prime(s, q, k, right):
-    return {
-        "example_id": 7 * s + q,
-        "prompt": [{"role": "user", "content": "?"}],
-        "completion": "x",
-        "reward": float(right),
-    }
-
-
-def tinker(s, q, k, right):
-    parts = {"schema_version": 1, "split": "train", "iteration": s, "group_idx": q, "traj_idx": k, "steps": [{}]}
-    return parts | {"total_reward": float(right), "final_reward": 0.0}
-
-
-LAYOUTS = {
-    "verl": (verl, "{one}.jsonl"),
-    "prime-rl": (prime, "rollouts/step_{one}/train_rollouts.jsonl"),
-    "tinker": (tinker, "iteration_{zero:06d}/train_rollout_summaries.jsonl"),
-}
-
-
-def written(folder, tool, found, change=lambda row: row):
+def written(folder, found, change=lambda row: row):
     """The folder that a trainer leaves behind."""
-    row, place = LAYOUTS[tool]
+    folder.mkdir(parents=True)
     for s, prompts in enumerate(found):
-        path = folder / place.format(one=s + 1, zero=s)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        rows = (change(row(s, q, k, right)) for q, group in enumerate(prompts) for k, right in enumerate(group))
+        path = folder / f"{s + 1}.jsonl"
+        rows = (change(verl(s, q, k, right)) for q, group in enumerate(prompts) for k, right in enumerate(group))
         path.write_text("".join(json.dumps(one) + "\n" for one in rows))
     return folder
 
 
-@pytest.mark.parametrize("tool", LAYOUTS)
-def test_a_folder_of_responses_is_a_run(tool, tmp_path):
+def test_a_folder_of_responses_is_a_run(tmp_path):
     found = responses()
-    (run,) = read_logs([written(tmp_path / "run", tool, found)])
+    (run,) = read_logs([written(tmp_path / "run", found)])
     numbers = said([run])
-    assert (run.tool, run.design.prompts, run.design.rollouts, run.rounds) == (tool, PROMPTS, K, STEPS)
+    assert (run.tool, run.design.prompts, run.design.rollouts, run.rounds) == ("verl", PROMPTS, K, STEPS)
     for s, groups in enumerate(found):
         silent = np.mean(groups.min(axis=1) == groups.max(axis=1))
         assert numbers[s + 1, "train", "pass_at_1"] == pytest.approx(groups.mean())
@@ -78,7 +55,7 @@ def test_a_folder_of_responses_is_a_run(tool, tmp_path):
 
 def test_outcomes_are_kept_and_give_the_pass_rates_of_rounds(tmp_path):
     found = responses()
-    runs = read_logs([written(tmp_path / "run", "verl", found)])
+    runs = read_logs([written(tmp_path / "run", found)])
     write_collection(tmp_path / "r", "mine", runs)
     assert read_collection(tmp_path / "r", "mine")[0].outcomes == runs[0].outcomes
     measured, told = of_imported(tmp_path / "r", "mine", (2, 3))
@@ -101,15 +78,6 @@ def test_a_run_without_such_rows_says_what_is_needed(tmp_path):
         UserError, match="no right responses by question; allowed: runs from logs with a row a response"
     ):
         of_imported(tmp_path / "r", "t")
-
-
-def test_metrics_and_responses_of_tinker_are_one_run(tmp_path):
-    folder = written(tmp_path / "run", "tinker", responses())
-    records = [{"step": s, "env/all/reward/total": 0.5, "optim/lr": 1e-5} for s in range(STEPS)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-    (run,) = read_logs([folder])
-    assert run.format == "JSON lines" and set(run.outcomes[0].rounds) == set(range(1, STEPS + 1))
-    assert len(run.sources) == 1 + STEPS
 
 
 def completions(folder, found, **more):
@@ -167,18 +135,16 @@ def test_a_table_that_is_cut_is_one_line(tmp_path):
 
 
 def test_rewards_that_are_not_0_or_1_are_means_without_counts(tmp_path):
-    (run,) = read_logs(
-        [written(tmp_path / "run", "verl", responses(), lambda row: row | {"score": row["score"] - 0.5})]
-    )
+    (run,) = read_logs([written(tmp_path / "run", responses(), lambda row: row | {"score": row["score"] - 0.5})])
     assert run.outcomes == () and (1, "train", "pass_at_1") not in said([run])
     assert any("not 0 or 1" in note for note in run.notes)
-    graded = written(tmp_path / "two", "verl", responses(), lambda row: row | {"score": 0.3, "acc": row["score"] > 0})
+    graded = written(tmp_path / "two", responses(), lambda row: row | {"score": 0.3, "acc": row["score"] > 0})
     (run,) = read_logs([graded])
     assert run.outcomes and said([run])[1, "train", "reward_mean"] == pytest.approx(0.3)
 
 
 def test_lost_and_repeated_lines_are_noted(tmp_path):
-    folder = written(tmp_path / "run", "verl", responses())
+    folder = written(tmp_path / "run", responses())
     lines = (folder / "3.jsonl").read_text().splitlines(keepends=True)
     (folder / "3.jsonl").write_text("".join(lines[1:]))
     (folder / "4.jsonl").write_text((folder / "4.jsonl").read_text()[:-20])
@@ -191,5 +157,5 @@ def test_lost_and_repeated_lines_are_noted(tmp_path):
 
 
 def test_validation_of_verl_is_of_the_test_split(tmp_path):
-    (run,) = read_logs([written(tmp_path / "validation", "verl", responses())])
+    (run,) = read_logs([written(tmp_path / "validation", responses())])
     assert {one.split for one in run.outcomes} == {"test"} and (3, "test", "pass_at_1") in said([run])

@@ -163,37 +163,18 @@ def test_the_reason_names_the_variable(tmp_path):
     assert notes == ["actor_rollout_ref.rollout.n is ${ROLLOUT_N}, which the script sets more than once"]
 
 
-SLIME = """GRPO_ARGS=(
-   --advantage-estimator grpo
-   --use-kl-loss
-   --kl-loss-coef 0.00
-   --eps-clip 0.2
-)
-ROLLOUT_ARGS=(
-   --rollout-batch-size {b}
-   --n-samples-per-prompt 8
-   --global-batch-size 256
-)
-ray job submit --address="http://127.0.0.1:8265" -- python3 train.py ${{GRPO_ARGS[@]}} ${{ROLLOUT_ARGS[@]}} --lr 1e-6
-"""
 TRL = "accelerate launch --num_processes 2 grpo.py --per_device_train_batch_size {b} --num_generations 8 \\\n"
 TRL += "  --gradient_accumulation_steps 4 --learning_rate={lr}\n"
-OPENRLHF = "deepspeed --module openrlhf.cli.train_ppo_ray --rollout_batch_size {b} --n_samples_per_prompt 8 \\\n"
-OPENRLHF += "  --train_batch_size 128 --max_epochs 1\n"
 
 
-@pytest.mark.parametrize("script", [SLIME, TRL, OPENRLHF], ids=["slime", "TRL", "OpenRLHF"])
-def test_other_trainers_scripts(script, tmp_path):
-    plain = script.format(b=32, lr="1e-6")
-    design, notes = told(tmp_path, plain)
-    assert (design.prompts, design.rollouts) == ((16, 8) if script is TRL else (32, 8)) and not notes
-    design, _ = told(tmp_path, "B=32\n" + script.format(b="$B", lr="1e-6"))
-    assert design.prompts == (16 if script is TRL else 32)
+def test_a_script_of_trl(tmp_path):
+    for before, size in (("", 32), ("B=32\n", "$B")):
+        design, notes = told(tmp_path, before + TRL.format(b=size, lr="1e-6"))
+        assert (design.prompts, design.rollouts) == (16, 8) and not notes
     for text in ("", "B=32\nB=64\n", "B=$1\n", "B=$((4*8))\n", "if x; then B=32; fi\n"):
-        design, notes = told(tmp_path, text + script.format(b="${B}", lr="1e-6"))
+        design, notes = told(tmp_path, text + TRL.format(b="${B}", lr="1e-6"))
         assert design.prompts is None and design.rollouts == 8 and any("batch_size is ${B}, " in note for note in notes)
-    design, notes = told(tmp_path, script.format(b="32", lr="$LR"))
-    assert design.learning_rate is None if script is not SLIME else design.learning_rate == 1e-6
+    assert told(tmp_path, TRL.format(b="32", lr="$LR"))[0].learning_rate is None
 
 
 def test_a_script_that_starts_two_things_of_one_library(tmp_path):

@@ -13,7 +13,7 @@ from rftlab.shared.plumbing.errors import check, check_count, check_finite
 class Import:
     """Read training logs of other tools and keep them.
 
-    Logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of your own.
+    Logs of verl, TRL, W&B, Trackio, TensorBoard or tables of your own.
 
         rftlab import run.log                                # recognised by its content
         rftlab import exports/*.csv --name sweep             # several runs, one collection
@@ -32,8 +32,7 @@ class Import:
     """Columns that are not recognised: step=NAME run=NAME pass_at_1=NAME reward=NAME, any metric of ours;
     train.pass_at_1=NAME for the train split."""
     config: Path | None = None
-    """The run's configuration, where the log holds none: verl, TRL, prime-rl or tinker-cookbook; alone it is only
-    explained."""
+    """The run's configuration, where the log holds none: verl's or TRL's; alone it is only explained."""
     reader: str | None = None
     """FILE.py:FUNCTION of your own, which gets a path and returns rftlab.studies.readers.RawRun; that file is run."""
     repeats: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ def of_imported(root: Path, name: str, rounds: tuple[int, int] | None = None) ->
     check(
         bool(found),
         f"imported runs {name!r} have no right responses by question; allowed: runs from logs with a row a response "
-        "(verl's rollout_data_dir, rollouts of prime-rl or tinker-cookbook)",
+        "(verl's rollout_data_dir, TRL's completions)",
     )
     split = "train" if any(one.split == "train" for one in found) else "test"
     own = [one for one in found if one.split == split]

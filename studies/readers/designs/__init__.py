@@ -4,17 +4,13 @@ rest."""
 from dataclasses import replace
 
 from rftlab.shared.plumbing.errors import plain
-from rftlab.studies.readers.designs import openrlhf, ours, prime_rl, slime, tinker, trl, verl
+from rftlab.studies.readers.designs import ours, trl, verl
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.run import KnownDesign
 
 _READERS = {
     "verl": verl,
-    "openrlhf": openrlhf,
-    "slime": slime,
     "trl": trl,
-    "prime-rl": prime_rl,
-    "tinker": tinker,
     "rftlab": ours,
 }
 
@@ -29,10 +25,7 @@ def design_of(config: dict, tool: str, processes: int | None) -> tuple[KnownDesi
     configuration holds."""
     found = tool_of_config(config) or tool
     if found not in _READERS:
-        return KnownDesign(), [
-            "the configuration is of no trainer that is known: verl, OpenRLHF, slime, TRL, prime-rl, tinker-cookbook, "
-            "rftlab"
-        ]
+        return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, rftlab"]
     reader = Reader(config)
     design = _READERS[found].known_of(reader, processes)
     return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 from rftlab.shared.plumbing.errors import plain
@@ -95,14 +94,6 @@ def word(value: Any) -> str | None:
 def truth(value: Any) -> bool | None:
     """True or False, also as texts."""
     return value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower())
-
-
-def undashed(config: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by the names that a program's own object has: --lr is lr, --eps-clip is eps_clip."""
-    found = copy(config)
-    found.clear()
-    found.update({str(name).lstrip("-").replace("-", "_"): value for name, value in config.items()})
-    return found
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""JSON lines, a record a line (prime-rl's and tinker-cookbook's metrics.jsonl, loops of one's own); nested records
+"""JSON lines, a record a line (verl's file logger, loops of one's own); nested records
 get names with slashes.
 
 A record that says of what kind it is ({"type": "eval", ..}) gives its metrics that prefix.

@@ -1,13 +1,9 @@
 """JSON lines with a response a line, of which several share a prompt: verl's `rollout_data_dir` and
-`validation_data_dir` (a file a step), prime-rl's `rollouts/step_N/*_rollouts.jsonl` and since 2026
-`rollouts/step_N/train/all/traces.jsonl`, tinker-cookbook's `iteration_N/*_rollout_summaries.jsonl`, loops of one's own;
-and TRL's tables of completions.
+`validation_data_dir` (a file a step), loops of one's own; and TRL's tables of completions.
 
 A file, or a folder of them, is one run: mean rewards of each step, B and K as they are, the share of groups whose
-rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Sources:
-verl/trainer/ppo/ray_trainer.py (`_dump_generations`), prime_rl/orchestrator (`save_rollouts`),
-prime_rl/monitors/file.py (559b447),
-tinker_cookbook/rl/rollout_logging.py.
+rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Source:
+verl/trainer/ppo/ray_trainer.py (`_dump_generations`).
 """
 
 import json
@@ -20,31 +16,25 @@ from typing import NamedTuple
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import FILE, kind_of, object_of
-from rftlab.studies.readers.formats import completion_tables, episodes
+from rftlab.studies.readers.formats import completion_tables
 from rftlab.studies.readers.formats.tables import STEPS
-from rftlab.studies.readers.run import GroupOutcomes, RawRun, Tool
+from rftlab.studies.readers.run import GroupOutcomes, RawRun
 from rftlab.studies.readers.text import Head, encoding_note, finite, head_of, lines_of, opened_text, whole
 
 FORMAT = "rollouts"
-GROUPS = ("group_idx", "group_id", "example_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
+GROUPS = ("group_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
 """Names of what responses to one prompt share, the first that is there."""
 RIGHT = ("acc", "correct", "is_correct", "accuracy")
-REWARDS = ("total_reward", "score", "reward")
-RESPONSES = ("output", "completion", "response", "traj_idx", "rollout_idx", "sample_idx")
+REWARDS = ("score", "reward")
+RESPONSES = ("output", "completion", "response", "sample_idx")
 """Names of what each response has of its own."""
-_STEP = re.compile(r"(?:^|.*(?:step|iteration|rollout|round|completions)_?)0*(\d{1,9})", re.IGNORECASE)
+_STEP = re.compile(r"(?:^|.*(?:step|rollout|round|completions)_?)0*(\d{1,9})", re.IGNORECASE)
 _PLACES = (
     "*.jsonl",
     "step_*/*.jsonl",
-    "iteration_*/*.jsonl",
-    "rollouts/step_*/*.jsonl",
     "completions_*.parquet",
     "completions/completions_*.parquet",
-    "step_*/*/all/traces.jsonl",
-    "rollouts/step_*/*/all/traces.jsonl",
 )
-SUBSETS = ("all", "effective")
-"""Folders of prime-rl below those of step and split. Of the two the first has every episode."""
 MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
 Reading = tuple[str, int]
 """Split and step."""
@@ -64,7 +54,7 @@ def recognise(head: Head) -> bool:
     if head.raw.startswith(completion_tables.START):
         return completion_tables.is_table(head.path)
     found = _record(next((line for line in head.lines if line.strip()), ""))
-    return found is not None and (_is_response(found) or episodes.is_episode(found))
+    return found is not None and _is_response(found)
 
 
 def _is_response(record: dict) -> bool:
@@ -211,10 +201,7 @@ def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | 
     with opened_text(path, head.encoding) as stream:
         for place, line, end in lines_of(stream):
             record = _record(line) if line.strip() else None
-            if record is not None and episodes.is_episode(record):
-                run.tool = run.tool or "prime-rl"
-                yield from ((place, response, end) for response in episodes.responses(record))
-            elif line.strip():
+            if line.strip():
                 yield place, record, end
 
 
@@ -226,20 +213,11 @@ def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | No
     step = beside if stated is None else stated
     if name is None or (right is None and reward is None) or step is None:
         return None
-    run.tool = run.tool or _tool(record)
+    run.tool = run.tool or ("verl" if {"input", "output", "score"} <= set(record) else "")
     if isinstance(record.get("split"), str):
         split = "test" if record["split"].partition("/")[0] in ("eval", "test", "val", "validation") else "train"
     group = blake2b(json.dumps(record[name], sort_keys=True).encode(), digest_size=8).digest()
     return _Row(split, step, group, float(reward if reward is not None else right or 0.0), right)
-
-
-def _tool(record: dict) -> Tool:
-    """Whose records these are; "" where that cannot be told."""
-    if "traj_idx" in record and "iteration" in record:
-        return "tinker"
-    if "example_id" in record:
-        return "prime-rl"
-    return "verl" if {"input", "output", "score"} <= set(record) else ""
 
 
 def _first(record: dict, names: tuple[str, ...]) -> float | None:
@@ -248,21 +226,14 @@ def _first(record: dict, names: tuple[str, ...]) -> float | None:
 
 def _split_of(path: Path) -> str:
     """By the names of the file and its folder: evaluations say so."""
-    text = f"{_folder(path).name} {path.stem}".lower()
+    text = f"{path.parent.name} {path.stem}".lower()
     return "test" if re.search(r"(?<![a-z])(eval[a-z]*|val|valid|validation|test)(?![a-z])", text) else "train"
 
 
 def _step_beside(path: Path) -> int | None:
     """The step in the name of a file or of its folder; None where there is none."""
-    folder = _folder(path.resolve())
-    above = folder.parent.name if folder != path.resolve().parent else ""
-    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(folder.name) or _STEP.fullmatch(above)
+    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
     return int(found[1]) if found else None
-
-
-def _folder(path: Path) -> Path:
-    """The folder that says what a file is of: its own, or the one above where that is a subset."""
-    return path.parent.parent if path.parent.name in SUBSETS else path.parent
 
 
 def _record(line: str) -> dict | None:

@@ -35,6 +35,8 @@ FORMAT = "TRL console"
 LONGEST_PRINTED = 120
 """Lines over which a dictionary may be broken."""
 _OPEN = re.compile(r"\{'[\w/@. -]{1,200}':")
+_LABEL = re.compile(r"(?<![a-z])(?:step|rollout|eval)s?[ _]?\d{1,9}[^{]{0,40}: ?$", re.IGNORECASE)
+"""What stands before the dictionaries of other trainers, of which Hugging Face's print none."""
 _ITEM = re.compile(
     r"\s*'(?P<name>[^'\n]{1,300})':\s*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\s,'\"{}\[\]]{1,60})|\[[^\]\n]*\])\s*(?P<end>[,}])"
 )
@@ -70,9 +72,10 @@ def recognise(head: Head) -> bool:
 
 
 def values_in(line: str) -> dict[str, float] | None:
-    """The numbers of the dictionary that a line holds; None where it holds none, or one that is cut."""
+    """The numbers of the dictionary that a line holds; None where it holds none, one that is cut, or another
+    trainer's, with its step before it."""
     opened = _OPEN.search(line)
-    if opened is None:
+    if opened is None or _LABEL.search(line[max(0, opened.start() - 80) : opened.start()]):
         return None
     at = opened.start() + 1
     found: dict[str, float] = {}
