@@ -16,6 +16,8 @@ MAX_LOGIT = 1e20
 MAX_ARMS = 16
 """Columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
 MAX_PARTS = MAX_ARMS - 1
+DAMAGE_PARTS = 4
+"""Numbers that the damage of a policy is the mean square of."""
 """Parts of correctness: these and sharpening have the noise of one block."""
 
 
@@ -84,6 +86,9 @@ class Linear:
     """How much learnt numbers, the same for all contexts, raise the logits of correct arms, per unit of them."""
     correctness_parts: int = 4
     """Numbers that correctness is learnt in, each with gradient noise of its own."""
+    damage: float = 0.0
+    """How much the format's logit falls with the mean square of four learnt numbers, the same for all contexts, whose
+    gradients are noise alone. Steps that are too large or too many then destroy the policy."""
     familiarity: float = 0.0
     """Bonus of correct arms in the base policy's logits of training contexts, which the model has seen."""
     style_tokens: float = 0.0
@@ -104,7 +109,8 @@ class Linear:
     def __post_init__(self):
         for name in ("n_train", "n_test", "n_features", "n_answers", "n_styles", "answer_tokens"):
             check_count(f"environment.{name}", getattr(self, name))
-        check_count("environment.correctness_parts", self.correctness_parts, 1, MAX_PARTS)
+        parts = MAX_PARTS - DAMAGE_PARTS * (self.damage > 0)
+        check_count("environment.correctness_parts", self.correctness_parts, 1, parts)
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
         check(self.n_arms <= MAX_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MAX_ARMS}")
         rates = ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise", "partial_credit")
@@ -115,7 +121,16 @@ class Linear:
             self.margin == 0 or self.n_answers > 1,
             f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more",
         )
-        scales = ("kappa", "nuisance", "interference", "forgetting", "format_scale", "sharpening", "correctness")
+        scales = (
+            "kappa",
+            "nuisance",
+            "interference",
+            "forgetting",
+            "format_scale",
+            "sharpening",
+            "correctness",
+            "damage",
+        )
         for name in (*scales, "reward_noise"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
         check(

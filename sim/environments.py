@@ -18,6 +18,7 @@ _EXTRAS = (
     "sharpening",
     "correctness",
     "correctness_parts",
+    "damage",
     "partial_credit",
     "reward_noise",
 )

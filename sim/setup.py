@@ -11,7 +11,7 @@ from rftlab.shared.config.custom import is_own
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.replay import empty_windows
 from rftlab.shared.sampling import MAX
-from rftlab.sim.config import check_nuisance, general_options
+from rftlab.sim.config import DAMAGE_PARTS, check_nuisance, general_options
 from rftlab.sim.lanes.random import key_of
 from rftlab.sim.lanes.simd import LANES, aligned_zeros
 from rftlab.sim.policy.products import BLOCK
@@ -46,6 +46,8 @@ def plan_of(run, world: World) -> RunNumbers:
         forgetting=world.forgetting / world.n_arms,
         sharpening=float(world.sharpening),
         correctness=world.correctness / math.sqrt(world.correctness_parts),
+        damage=world.damage / DAMAGE_PARTS,
+        n_damaged=DAMAGE_PARTS if world.damage > 0 else 0,
         n_common=world.n_common,
         rollouts=design.rollouts,
         support=design.support_rollouts,

@@ -41,6 +41,10 @@ class RunNumbers(NamedTuple):
     """Factor of a learnt number in that of the base policy's logits."""
     correctness: float
     """Factor of each learnt number in the bonus of correct arms."""
+    damage: float
+    """How much the square of a number that only noise moves lowers the format's logit."""
+    n_damaged: int
+    """Such numbers: the last ones of those in common."""
     n_common: int
     """How many of these numbers there are."""
     rollouts: int

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rftlab.sim.config import DAMAGE_PARTS
 from rftlab.sim.lanes.simd import LANES, aligned_zeros
 
 
@@ -66,11 +67,14 @@ class World(NamedTuple):
     """How much learnt numbers raise correct arms."""
     correctness_parts: int = 1
     """How many of these there are."""
+    damage: float = 0.0
+    """How much the mean square of numbers that only noise moves lowers the format's logit."""
 
     @property
     def n_common(self) -> int:
         """Parameters that all contexts have in common, besides the matrix and the format's."""
-        return (self.sharpening > 0) + self.correctness_parts * (self.correctness > 0)
+        learnt = (self.sharpening > 0) + self.correctness_parts * (self.correctness > 0)
+        return learnt + DAMAGE_PARTS * (self.damage > 0)
 
     @property
     def n_parameters(self) -> int:

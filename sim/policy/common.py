@@ -1,12 +1,16 @@
 """What all contexts have in common besides the matrix W: a policy that gets sharper, and one that gets more correct.
 
     z(x, a) = (1 + c_b th_b) z0(x, a) + 1[a correct] (c_s / sqrt M) sum_m th_m + x W
+    h(x) = h0(x) + c th_f - (d / 4) sum_m v_m^2
 
 A pre-trained model knows more than it says: most of what training changes at first is not what a single question
 teaches, but something that holds for all of them. It trusts its best guess more (sharpening, c_b), and it uses what it
-can do (correctness, c_s): M numbers, as many as there are templates or operations to get right. The parameters lie
-behind W and before that of the format; where c_b or c_s is 0, theirs do not exist. The base policy of a KL penalty and
-the format know nothing of them. docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
+can do (correctness, c_s): M numbers, as many as there are templates or operations to get right. And four
+numbers v_m do no good at all (damage, d): only noise moves them, so that they walk at random with every step, and their
+mean square lowers the logit h of the format. Rates that are too high, or many updates on a batch, break a policy in
+this way, sooner with one seed than with another; the term has no derivative. The parameters lie behind W, in this
+order, and before that of the format, th_f; where c_b, c_s or d is 0, theirs do not exist. The base policy of a KL
+penalty knows nothing of them. docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
 """
 
 from typing import NamedTuple
@@ -34,6 +38,8 @@ class BasePolicy(NamedTuple):
     """Derivative of `scale` in th_b, what is forgotten held fixed."""
     lift: float
     """Bonus of correct arms."""
+    damage: float
+    """What the logit of the format has lost."""
 
 
 @kernel
@@ -46,9 +52,12 @@ def base_of(plan, theta):
         scale = kept * max(sharpness, _MIN)
         slope = kept * plan.sharpening if sharpness > _MIN else 0.0
         at += 1
-    for m in range(at, stop):
+    damage, damaged = 0.0, stop - plan.n_damaged
+    for m in range(at, damaged):
         lift += np.float64(theta[m])
-    return BasePolicy(kept, scale, slope, plan.correctness * lift)
+    for m in range(damaged, stop):
+        damage += np.float64(theta[m]) ** 2
+    return BasePolicy(kept, scale, slope, plan.correctness * lift, plan.damage * damage)
 
 
 @for_linear

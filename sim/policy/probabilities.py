@@ -15,21 +15,22 @@ from rftlab.sim.policy.versions import for_linear
 
 
 @kernel
-def find_probabilities(contexts, plan, theta, batch, base_scale, work):
-    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_scale: that of the
-    format, as `forgetting.base_logit_scale` says."""
+def find_probabilities(contexts, plan, theta, batch, base, work):
+    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base: as
+    `rftlab.sim.policy.common.base_of` says."""
     for r in range(batch.shape[0]):
         work.lse[r], work.norm[r] = softmax(plan, work.logits, r, work.probs)
     add_logs(work.norm, batch.shape[0], work.lse)
-    find_formats(contexts, plan, theta, batch, base_scale, work)
+    find_formats(contexts, plan, theta, batch, base, work)
 
 
 @kernel
-def find_formats(contexts, plan, theta, batch, base_scale, work):
-    """Log-probability of each format, and the probability of a well-formed response, of the contexts of a batch."""
+def find_formats(contexts, plan, theta, batch, base, work):
+    """Log-probability of each format, and the probability of a well-formed response, of the contexts of a batch. base:
+    as `rftlab.sim.policy.common.base_of` says."""
     for r in range(batch.shape[0]):
         work.formed[r] = contexts.base_format[batch[r]]
-    squash(work.formed, batch.shape[0], base_scale, plan.format_scale * theta[-1], work.format_logp)
+    squash(work.formed, batch.shape[0], base.kept, plan.format_scale * theta[-1] - base.damage, work.format_logp)
 
 
 @for_linear

@@ -63,12 +63,14 @@ def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisa
     of_base, of_correct, squares = score_products(contexts, plan, row, context, noise.spread, nuisance, scores)
     spread = math.sqrt(noise.variance + plan.interference**2 * squares)
     start, stop = grad.shape[0] - 1 - plan.n_common, grad.shape[0] - 1
-    first = start
+    first, damaged = start, stop - plan.n_damaged
     if plan.sharpening > 0.0:
         grad[start] += slope * of_base + spread * common_noise[row, 0]
         first += 1
-    for m in range(first, stop):
+    for m in range(first, damaged):
         grad[m] += plan.correctness * of_correct + spread * common_noise[row, m - start]
+    for m in range(damaged, stop):
+        grad[m] += spread * common_noise[row, m - start]
 
 
 @inner
@@ -114,7 +116,7 @@ def common_squares(contexts, plan, view, row, context, chance, distance, right_d
     """
     sharp, right_sharp = _squared_sums(contexts, plan, view, row, context, False)
     better, right_better = _squared_sums(contexts, plan, view, row, context, True)
-    parts = plan.n_common - 1 if plan.sharpening > 0.0 else plan.n_common
+    parts = plan.n_common - plan.n_damaged - (1 if plan.sharpening > 0.0 else 0)
     steep, raised = view.common[0] ** 2, parts * plan.correctness**2
     fixed = plan.n_common * plan.nuisance**2 * (1.0 - plan.surprise)
     with_distance = plan.n_common * (plan.nuisance**2 * plan.surprise + plan.interference**2)

@@ -18,7 +18,7 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
         find_logits(contexts, plan, theta, batch, base, work)
-        find_formats(contexts, plan, theta, batch, base.kept, work)
+        find_formats(contexts, plan, theta, batch, base, work)
         if sampled:
             uniforms(plan.key, round_index, batch, np.int64(1), EVALUATION, work.uniform)
         for row in range(batch.shape[0]):

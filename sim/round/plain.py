@@ -54,7 +54,7 @@ def policy_forward(contexts, plan, theta, batch, work):
     """
     base = base_of(plan, theta)
     find_logits(contexts, plan, theta, batch, base, work)
-    find_probabilities(contexts, plan, theta, batch, base.kept, work)
+    find_probabilities(contexts, plan, theta, batch, base, work)
     return base
 
 

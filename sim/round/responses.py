@@ -44,7 +44,7 @@ def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, no
         for r in range(batch.shape[0]):
             for a in range(plan.n_arms):
                 view.logits[r, a] += choices.noise * noise[r, a]
-    find_probabilities(contexts, plan, theta, batch, base.kept, view)
+    find_probabilities(contexts, plan, theta, batch, base, view)
     remember_base(base, view)
 
 

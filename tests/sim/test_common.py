@@ -23,18 +23,22 @@ from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, run_of
 from tests.support.worlds.small_worlds import places_of, same, spelt_world, styled
 
 COMMON = {"sharpening": 0.8, "correctness": 0.6, "correctness_parts": 3}
+DAMAGED = COMMON | {"damage": 300.0}
+WEAR = COMMON | {"damage": 0.5}
 OTHERS = {"surprise": 0.7, "interference": 0.4, "forgetting": 0.5}
 PROBLEMS = {
     "sharpening": replace(SMALL, sharpening=0.8),
     "correctness": replace(SMALL, correctness=0.6, correctness_parts=2),
     "both, familiar": replace(SMALL, **COMMON, familiarity=0.7),
-    "everything": replace(SMALL, answer_tokens=2, **COMMON, **OTHERS),
+    "damage": replace(SMALL, damage=300.0),
+    "everything": replace(SMALL, answer_tokens=2, **DAMAGED, **OTHERS),
 }
 TABULAR = {
     "sharpening": spelt_world(9, 1, 5, sharpening=0.8),
     "correctness": spelt_world(9, 1, 5, correctness=0.6, correctness_parts=2),
     "both": spelt_world(9, 1, 5, **COMMON),
-    "everything": spelt_world(9, 2, 3, **COMMON, **OTHERS),
+    "damage": spelt_world(9, 1, 5, damage=300.0),
+    "everything": spelt_world(9, 2, 3, **DAMAGED, **OTHERS),
 }
 
 # --- the slow twin ---
@@ -114,16 +118,26 @@ WRONG = {
     "no sharpening": {"sharpness": lambda self, common: 1.0},
     "an exponential": {"sharpness": lambda self, common: np.exp(self.world.sharpening * common[0])},
     "the mean of the parts": {"lift": lambda self, common: NaiveRun.lift(self, common) / np.sqrt(3)},
-    "the first part": {"lift": lambda self, common: NaiveRun.lift(self, common * (np.arange(4) < 2))},
+    "the first part": {"lift": lambda self, common: NaiveRun.lift(self, common * (np.arange(8) < 2))},
     "one right arm": {"right_arms": first_right},
     "forgetting has no part in the slope": {
         "directions": lambda self, context: (
-            NaiveRun.directions(self, context) / np.r_[self.remembered(np.ones(1)), 1, 1, 1][:, None]
+            NaiveRun.directions(self, context) / np.r_[self.remembered(np.ones(1)), np.ones(7)][:, None]
         )
     },
-    "one noise for all parts": drawn(lambda noise, r: noise(r)[[0, 1, 1, 1]]),
+    "one noise for all parts": drawn(lambda noise, r: noise(r)[[0, 1, 1, 1, 4, 5, 6, 7]]),
+    "one noise for all damage": drawn(lambda noise, r: noise(r)[[0, 1, 2, 3, 4, 4, 4, 4]]),
+    "no damage": {"harm": lambda self, common: 0.0},
+    "the sum of squares": {"harm": lambda self, common: 4 * NaiveRun.harm(self, common)},
+    "the square of the mean": {"harm": lambda self, common: 300 * common[-4:].mean() ** 2},
+    "damage raises correct arms": {"lift": lambda self, common: NaiveRun.lift(self, np.r_[common, 0, 0, 0, 0])},
+    "damage is learnt": {
+        "directions": lambda self, context: np.vstack(
+            [NaiveRun.directions(self, context)[:4], np.outer(self.common[4:], self.right_arms(context))]
+        )
+    },
     "the same noise in every round": drawn(lambda noise, r: noise(0)),
-    "that of the nuisance": {"common_noise": lambda self, r, context: self.nuisance(r, context)[:4]},
+    "that of the nuisance": {"common_noise": lambda self, r, context: np.resize(self.nuisance(r, context), 8)},
     "no noise": drawn(lambda noise, r: 0 * noise(r)),
     "no leaking": noisy(lambda self, r, context, s, v: (s, v - self.world.interference**2 * (s**2).sum())),
     "scores with their nuisance": noisy(lambda self, r, context, s, v: (s + np.sqrt(v) * self.nuisance(r, context), v)),
@@ -145,8 +159,8 @@ def test_it_does_not_follow_a_wrong_twin(name):
 # --- the general round ---
 
 GENERAL = {
-    "style tokens": styled(spelt_world(15, 2, 4, **COMMON, interference=0.4, forgetting=0.3), 5.0, 0.6, 0.3),
-    "Gaussian nuisance": spelt_world(15, 2, 4, **COMMON, **OTHERS),
+    "style tokens": styled(spelt_world(15, 2, 4, **WEAR, interference=0.4, forgetting=0.3), 5.0, 0.6, 0.3),
+    "Gaussian nuisance": spelt_world(15, 2, 4, **WEAR, **OTHERS),
 }
 GENERAL_RUNS = {name: RUNS[name] for name in ("sampler", "many tries", "entropy", "optimal", "truncate")} | {
     "all": styled_run(OTHER_SAMPLER, entropy=0.2, sampling=Sampling(tries=3), advantage=Advantage("optimal"))
@@ -170,6 +184,12 @@ def styled_by_all(self, context, w=None, theta_f=None, noise=0.0, common=None):
 
 
 WRONG_GENERAL = {
+    "no damage": ("sampler", "Gaussian nuisance", {"harm": lambda self, common: 0.0}),
+    "the sampler is as damaged as the trainer": (
+        "sampler",
+        "Gaussian nuisance",
+        {"harm": lambda self, common: NaiveRun.harm(self, self.common)},
+    ),
     "the sampler is as sharp as the trainer": (
         "sampler",
         "Gaussian nuisance",
@@ -250,9 +270,16 @@ def test_a_policy_that_got_less_sharp_keeps_the_order_of_its_arms():
     plan = plan_of(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["both"])
     theta = np.zeros(9 * 5 + 5)
     theta[-5:] = [0.5, 1.0, 2.0, -0.5, 7.0]
-    assert _base(plan, theta) == pytest.approx((1.0, 1.4, 0.8, 0.6 / np.sqrt(3) * 2.5))
+    assert _base(plan, theta) == pytest.approx((1.0, 1.4, 0.8, 0.6 / np.sqrt(3) * 2.5, 0.0))
     theta[-5] = -2.0
     assert _base(plan, theta)[:3] == (1.0, 1e-6, 0.0)
+
+
+def test_damage_is_the_mean_square_of_four_numbers():
+    plan = plan_of(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["damage"])
+    theta = np.zeros(9 * 5 + 5)
+    theta[-5:] = [0.1, -0.2, 0.3, 0.0, 7.0]
+    assert _base(plan, theta) == pytest.approx((1.0, 1.0, 0.0, 0.0, 300 * (0.01 + 0.04 + 0.09) / 4))
 
 
 def test_without_noise_and_with_sgd_the_number_of_parts_does_not_matter():
@@ -269,7 +296,8 @@ def test_where_they_are_off_no_parameter_is_there_and_nothing_changes():
     world, other = build(SMALL), build(replace(SMALL, correctness_parts=9))
     assert world.n_common == other.n_common == 0 and world.n_parameters == 32 * 16 + 1
     assert same(*(simulate(run_of(DESIGNS["updates"]), each).curve for each in (world, other)))
-    assert (build(PROBLEMS["sharpening"]).n_common, build(PROBLEMS["both, familiar"]).n_common) == (1, 4)
+    numbers = [build(PROBLEMS[name]).n_common for name in ("sharpening", "both, familiar", "damage", "everything")]
+    assert numbers == [1, 4, 4, 8]
 
 
 def test_what_is_familiar_is_training_contexts_alone():
@@ -293,3 +321,20 @@ def test_sharpening_makes_a_policy_surer_and_correctness_more_correct():
         curve = simulate(run, build(run.environment)).curve
         ends[name] = curve.test_pass_at_1[-1] - curve.test_pass_at_1[0]
     assert abs(ends["neither"]) < 0.02 < 0.04 < ends["sharpening"] < ends["correctness"]
+
+
+def test_damage_breaks_runs_at_high_rates_alone_and_sooner_with_some_seeds():
+    """Noise moves the four numbers by about the rate at each update, so their squares grow with rate^2 x updates."""
+    environment = Linear(n_train=500, n_test=200, base_format=0.0)
+    design = Design(16, 4, rounds=120, eval_every=120)
+
+    def ends(damage, times):
+        optimizer, world = Optimizer(learning_rate=3e-3 * times), replace(environment, damage=damage)
+        runs = [Simulation(world, design, optimizer, seed=seed) for seed in range(4)]
+        return np.array([simulate(run, build(world)).curve.test_pass_at_1[-1] for run in runs])
+
+    damage = 2e-3 / 3e-3**2
+    assert ends(0.0, 16).min() > 0.2
+    safe, edge = ends(damage, 1), ends(damage, 16)
+    assert safe.min() > 0.5 and np.ptp(safe) < 0.02
+    assert edge.min() < 0.01 and edge.max() > 0.2

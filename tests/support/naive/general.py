@@ -115,7 +115,8 @@ class NaiveGeneral(NaiveRun):
         w, theta_f = (self.w, self.theta_f) if w is None else (w, theta_f)
         moved = self.x[context] @ w + noise
         z = self.base(context, w, common) + moved
-        f = sigmoid(self.remembered(self.h0[context], w) + self.world.format_scale * theta_f)
+        harm = self.harm(self.common if common is None else common)
+        f = sigmoid(self.remembered(self.h0[context], w) + self.world.format_scale * theta_f - harm)
         return Policy(moved, self.softmax(z[None])[0], f)
 
     def style_logit(self, policy, response):

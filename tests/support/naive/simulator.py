@@ -29,7 +29,9 @@ class NaiveRun:
         self.h0 = contexts.base_format.astype(np.float64)
         self.w = np.zeros((self.x.shape[1], world.n_arms))
         self.theta_f, self.t = 0.0, 0
-        self.common = np.zeros((world.sharpening > 0) + world.correctness_parts * (world.correctness > 0))
+        self.common = np.zeros(
+            (world.sharpening > 0) + world.correctness_parts * (world.correctness > 0) + 4 * (world.damage > 0)
+        )
         self.moments = [np.zeros(self.w.size + self.common.size + 1) for _ in range(2)]
         self.windows = empty_windows(len(self.z0), self.design.replay_window) if self.design.replay_window else None
 
@@ -41,7 +43,8 @@ class NaiveRun:
 
     def policy(self, batch):
         z, h = np.stack([self.base(context) for context in batch]), self.remembered(self.h0[batch])
-        return self.softmax(z + self.x[batch] @ self.w), sigmoid(h + self.world.format_scale * self.theta_f)
+        h += self.world.format_scale * self.theta_f - self.harm(self.common)
+        return self.softmax(z + self.x[batch] @ self.w), sigmoid(h)
 
     def draw(self, stream, round_index, context, n):
         out = np.zeros((2, n + 2 * LANES), dtype=np.float32)
@@ -110,8 +113,12 @@ class NaiveRun:
 
     def lift(self, common):
         """Bonus of correct arms."""
-        parts = common[1:] if self.world.sharpening > 0 else common
+        parts = common[int(self.world.sharpening > 0) : len(common) - 4 * (self.world.damage > 0)]
         return self.world.correctness / np.sqrt(self.world.correctness_parts) * parts.sum()
+
+    def harm(self, common):
+        """What the logit of the format has lost."""
+        return self.world.damage * (common[-4:] ** 2).mean() if self.world.damage > 0 else 0.0
 
     def base(self, context, w=None, common=None):
         """What has become of the base policy's logits (A,) at parameters w and common, now by default."""
@@ -125,6 +132,7 @@ class NaiveRun:
         parts, right = self.world.correctness_parts, self.right_arms(context)
         found = [] if self.world.sharpening == 0 else [sharp if self.sharpness(self.common) > 1e-6 else 0 * sharp]
         found += [] if self.world.correctness == 0 else [self.world.correctness / np.sqrt(parts) * right] * parts
+        found += [] if self.world.damage == 0 else [0 * sharp] * 4
         return np.array(found).reshape(-1, self.world.n_arms)
 
     def common_noise(self, round_index, context):
