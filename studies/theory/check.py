@@ -6,6 +6,7 @@ estimators (or wrong formulas), and every claim must FAIL on at least one of the
 nothing.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ ONE_SIDED = 3.0902
 """Standard normal quantile of 99.9%."""
 
 
+def five_digits(value: float) -> str:
+    """A number with five significant digits, two where it is nothing but rounding."""
+    return f"{value:.5g}" if abs(value) > 1e-12 or value == 0 else f"{value:.1e}"
+
+
 class MeasuredValue(NamedTuple):
     """One number of the theory beside the number measured."""
 
@@ -40,6 +46,25 @@ class MeasuredValue(NamedTuple):
     verdict: str
     is_bound: bool = False
     """The theory only says that the number is above `expected`."""
+
+    @property
+    def expected_text(self) -> str:
+        """What the theory says, in print."""
+        return ("> " if self.is_bound else "") + five_digits(self.expected)
+
+    @property
+    def measured_text(self) -> str:
+        """The measured number, in print."""
+        return five_digits(self.measured)
+
+    @property
+    def interval_text(self) -> str:
+        """The interval of the measured number, in print; empty where it is exact."""
+        low, high = self.low, self.high
+        if low == high:
+            return ""
+        digits = min(8, max(4, math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))) + 1))
+        return f"[{low:.{digits}g}, {high:.{digits}g}]"
 
 
 Claims = Iterator[MeasuredValue]

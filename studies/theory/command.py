@@ -1,6 +1,5 @@
 """The theory command: runs checks, or their mutants, and prints what was expected beside what was measured."""
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -92,31 +91,12 @@ def grouped(results: list[Result]) -> dict[str, list[Result]]:
         title: [result for check in checks for result in results if result.check.id == check.id]
         for title, checks in GROUPS.items()
     }
-    return {title: found for title, found in groups.items() if found}
+    return {title: members for title, members in groups.items() if members}
 
 
 def headline(result: Result) -> MeasuredValue | None:
     """The comparison that decides: the first with the verdict of all."""
     return next((c for c in result.named if c.verdict == result.verdict), None)
-
-
-def number(value: float) -> str:
-    """A number with five significant digits, two where it is nothing but rounding."""
-    return f"{value:.5g}" if abs(value) > 1e-12 or value == 0 else f"{value:.1e}"
-
-
-def expected_text(comparison: MeasuredValue) -> str:
-    """What the theory says, in print."""
-    return ("> " if comparison.is_bound else "") + number(comparison.expected)
-
-
-def interval_text(comparison: MeasuredValue) -> str:
-    """The interval of the measured number, in print; empty where it is exact."""
-    low, high = comparison.low, comparison.high
-    if low == high:
-        return ""
-    digits = min(8, max(4, math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))) + 1))
-    return f"[{low:.{digits}g}, {high:.{digits}g}]"
 
 
 def count_line(results: list[Result]) -> str:
@@ -132,36 +112,23 @@ def _table(*columns: str) -> Table:
     return Table(*columns, align="left", box=SIMPLE, padding=(0, 2, 0, 0), pad_edge=False)
 
 
-def _head(result: Result, colours: dict[str, str], text: str) -> Text:
-    return Text.assemble(
-        (f"{result.check.id:<4}", "bold"),
-        (f"{result.verdict}  ", colours[result.verdict]),
-        text,
-        (f"  {result.seconds:.2f} s", "dim"),
-    )
-
-
 def _show_check(console: Console, result: Result, whole: bool) -> None:
     """A check: verdict, statement and formula, then its comparisons (all of them, or the one that decides)."""
     check, shown = result.check, result.comparisons if whole else [c for c in [headline(result)] if c]
-    lines = [_head(result, COLOURS, check.statement), Text(check.formula, style="cyan")]
+    verdict, seconds = (f"{result.verdict}  ", COLOURS[result.verdict]), (f"  {result.seconds:.2f} s", "dim")
+    console.print(Text.assemble((f"{check.id:<4}", "bold"), verdict, check.statement, seconds))
+    lines = [Text(check.formula, style="cyan")]
     if check.corrects:
         lines.append(Text(f"corrects the literature: {check.corrects}", style="magenta"))
     if whole:
         mutants = "; ".join(mutant.text for mutant in check.mutants)
         lines.append(Text(f"{check.source}; {check.kind}, {check.tier}; mutants: {mutants}", style="dim"))
-    console.print(lines[0])
-    for line in lines[1:]:
+    for line in lines:
         console.print(Padding(line, (0, 0, 0, 4)))
     table = _table("compared", "expected", "measured", "95% interval", "verdict")
     for c in shown:
-        table.add(
-            c.name,
-            expected_text(c),
-            number(c.measured),
-            Text(interval_text(c), style="dim"),
-            Text(c.verdict, style=COLOURS[c.verdict]),
-        )
+        coloured = Text(c.verdict, style=COLOURS[c.verdict])
+        table.add(c.name, c.expected_text, c.measured_text, Text(c.interval_text, style="dim"), coloured)
     if len(shown) < len(result.comparisons):
         table.add(Text(f"and {len(result.comparisons) - len(shown)} more", style="dim"))
     console.print(Padding(table, (0, 0, 0, 4)))
@@ -172,33 +139,10 @@ def _mutant_table(results: list[Result]) -> Table:
     table = _table("id", "mutant", "given away by", "expected", "measured", "verdict")
     for result in results:
         c = headline(result)
-        numbers = (Text(c.name), expected_text(c), number(c.measured)) if c else ("", "", "")
+        numbers = (Text(c.name), c.expected_text, c.measured_text) if c else ("", "", "")
         text = Text(result.check.mutants[result.mutant - 1].text)
         table.add(result.check.id, text, *numbers, Text(result.verdict, style=CAUGHT[result.verdict]))
     return table
-
-
-def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool) -> list[Result]:
-    """Run checks under a bar with the time left, which vanishes at the end."""
-    with Bar(console, quiet) as bar:
-        task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
-
-        def tell(check: Check, done: bool) -> None:
-            bar.update(
-                task,
-                description=f"{'mutants of ' if mutants else ''}{check.id}",
-                advance=(SLOW if check.tier == "slow" else 1) * done,
-            )
-
-        return run_all(checks, mutants, tell)
-
-
-def _left(results: list[Result]) -> list[str]:
-    """Claims that none of their check's mutants breaks, each after the check's id."""
-    runs: dict[str, list[list[MeasuredValue]]] = {}
-    for result in results:
-        runs.setdefault(result.check.id, []).append(result.comparisons)
-    return [f"{name}: {claim}" for name, found in runs.items() for claim in untouched(found)]
 
 
 def theory(
@@ -206,20 +150,31 @@ def theory(
 ) -> int:
     """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not break a claim that
     it must break, or a claim is broken by no mutant. Named checks show every comparison."""
-    results = _run_shown(console, selected(ids, tier), mutants, quiet)
-    for title, found in grouped(results).items():
+    checks = selected(ids, tier)
+    with Bar(console, quiet) as bar:
+        task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
+
+        def tell(check: Check, done: bool) -> None:
+            name = f"{'mutants of ' if mutants else ''}{check.id}"
+            bar.update(task, description=name, advance=(SLOW if check.tier == "slow" else 1) * done)
+
+        results = run_all(checks, mutants, tell)
+    for title, members in grouped(results).items():
         console.print(Text(title, style="bold underline"))
         if mutants:
-            console.print(_mutant_table(found))
+            console.print(_mutant_table(members))
         else:
-            for result in found:
+            for result in members:
                 _show_check(console, result, whole=bool(ids))
     if mutants:
         missed = [result.check.id for result in results if result.verdict != FAIL]
         line = f"{len(results)} mutants: {len(results) - len(missed)} FAIL as they must" + (
             f", not so {', '.join(missed)}" if missed else ""
         )
-        left = _left(results)
+        runs: dict[str, list[list[MeasuredValue]]] = {}
+        for result in results:
+            runs.setdefault(result.check.id, []).append(result.comparisons)
+        left = [f"{name}: {claim}" for name, of_check in runs.items() for claim in untouched(of_check)]
         line += f"; claims that no mutant breaks: {', '.join(left) or 'none'}"
         missed += left
     else:

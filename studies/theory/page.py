@@ -8,16 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
 from rftlab.studies.report.chart import Drawn
-from rftlab.studies.report.report import draw
+from rftlab.studies.report.report import draw, template
 from rftlab.studies.theory import figures
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
-from rftlab.studies.theory.command import Result, expected_text, grouped, interval_text, number
+from rftlab.studies.theory.command import Result, grouped
 
 SYMBOLS = {PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?"}
 FEW = 5
@@ -46,11 +44,10 @@ NOTATION = {
 
 
 class Figure(NamedTuple):
-    """A figure of the section: its name, the table behind it, how it is drawn, and what the reader should see in it."""
+    """A figure of the section: its name, how it is drawn, and what the reader should see in it."""
 
     name: str
-    table: Callable[[], pd.DataFrame]
-    draw: Callable[[pd.DataFrame], Drawn]
+    draw: Callable[[], Drawn]
     title: str
     caption: str
 
@@ -58,65 +55,64 @@ class Figure(NamedTuple):
 FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-weights",
-        figures.curves_w,
         figures.weights,
         "GRPO favours very easy and very hard contexts (T3, T4, D3).",
-        "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh "
-        "all contexts alike, "
-        "large groups favour the extremes.",
+        "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh all "
+        "contexts alike, large groups favour the extremes.",
     ),
     Figure(
         "theory-variance",
-        figures.curves_variance,
         figures.variance,
         "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
-        "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts "
-        "as named. "
-        "Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is "
-        "its least variance. "
-        "ν² is the squared norm of the score in directions that no reward depends on: it moves the optimum to "
-        "larger groups.",
+        "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts as "
+        "named. Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is its "
+        "least variance. ν² is the squared norm of the score in directions that no reward depends on: it moves the "
+        "optimum to larger groups.",
     ),
     Figure(
         "theory-plateau",
-        figures.curves_plateau,
         figures.plateau,
         "How long a plateau lasts (T19, T20).",
-        "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups "
-        "p₀^(−1/2), the natural gradient ln(1/p₀). "
-        "With K = 8 GRPO is faster by a constant factor only.",
+        "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups p₀^(−1/2), "
+        "the natural gradient ln(1/p₀). With K = 8 GRPO is faster by a constant factor only.",
     ),
     Figure(
         "theory-replay",
-        figures.curves_replay,
         figures.replay,
         "How many past visits a replayed baseline should use (T17, D2).",
-        "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts "
-        "a visit, by drift of the pass rate per visit; "
-        "dots mark the best window.",
+        "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts a "
+        "visit, by drift of the pass rate per visit; dots mark the best window.",
     ),
     Figure(
         "theory-regret",
-        figures.curves_regret,
         figures.regret,
         "A few batches are enough if they grow (T26, T28).",
-        "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat "
-        "is the best possible rate. "
-        "Equal batches, that is a constant batch size, lose as soon as the first one is longer than T needs.",
+        "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the "
+        "best possible rate. Equal batches, that is a constant batch size, lose as soon as the first one is longer than "
+        "T needs.",
     ),
 )
 
 
 def theory_section(results: list[Result], folder: Path | None = None) -> str:
     """HTML of the section, figures inside; with a `folder` they are also written there as svg, png and csv."""
-    context = {
-        "groups": grouped(results),
-        "total": len(results),
-        "counts": Counter(result.verdict for result in results),
-        "corrections": [result for found in grouped(results).values() for result in found if result.check.corrects],
-        "figures": _drawn(folder),
-    }
-    return _template().render(context)
+    groups = grouped(results)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = folder or Path(scratch)
+        drawn = [(figure, draw(place, figure.name, figure.draw())) for figure in FIGURES]
+    return template("theory.html.j2").render(
+        groups=groups,
+        total=len(results),
+        counts=Counter(result.verdict for result in results),
+        corrections=[result for members in groups.values() for result in members if result.check.corrects],
+        figures=drawn,
+        is_saved=folder is not None,
+        symbols=SYMBOLS,
+        few=FEW,
+        notation=NOTATION,
+        mathml=mathml,
+        scripts=scripts,
+    )
 
 
 def mathml(check: Check) -> Markup:
@@ -145,42 +141,3 @@ def scripts(text: str) -> Markup:
         safe = raised
     raised = re.sub(r"\^([−-]?\w+)", r"<sup>\1</sup>", safe)
     return Markup(re.sub(r"(?<![\w_])(\w)_([A-Za-z0-9]+)", r"\1<sub>\2</sub>", raised))
-
-
-def _drawn(folder: Path | None) -> list[dict]:
-    """Every figure as a part of the page, with its texts."""
-    found = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for figure in FIGURES:
-            found.append(
-                {
-                    "inline": draw(folder or Path(scratch), figure.name, figure.draw(figure.table())),
-                    "name": figure.name,
-                    "title": figure.title,
-                    "caption": figure.caption,
-                    "file": folder is not None,
-                }
-            )
-    return found
-
-
-def _template():
-    folder = Path(__file__).parents[1] / "report" / "templates"
-    environment = Environment(
-        autoescape=True,
-        loader=FileSystemLoader(folder),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    capitalise = lambda text: text[:1].upper() + text[1:].rstrip(".")  # noqa: E731
-    environment.filters |= {
-        "mathml": mathml,
-        "scripts": scripts,
-        "number": number,
-        "expected": expected_text,
-        "interval": interval_text,
-        "capitalise": capitalise,
-    }
-    environment.globals |= {"symbols": SYMBOLS, "few": FEW, "notation": NOTATION}
-    return environment.get_template("theory.html.j2")

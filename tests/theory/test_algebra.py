@@ -9,8 +9,7 @@ from scipy.special import beta
 from scipy.stats import binom
 
 from rftlab.shared.config.advantage import Advantage
-from rftlab.studies.theory import algebra
-from rftlab.studies.theory.figures import curves_w
+from rftlab.studies.theory import algebra, figures
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -205,7 +204,7 @@ def test_best_minus_second_best():
 
 
 def test_weight_curves():
-    table = curves_w(points=9)
+    _, table = figures.weights()
     assert list(table.columns) == ["K", "p", "W"] and list(table["K"].unique()) == ["2", "4", "8", "∞"]
     flat, infinite = (table[table["K"] == k].set_index("p")["W"] for k in ("2", "∞"))
     np.testing.assert_allclose(flat, np.sqrt(0.5))

@@ -11,10 +11,8 @@ import rftlab.studies.theory.command as command
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue, estimated, exact, positive
 from rftlab.studies.theory.command import (
-    expected_text,
     grouped,
     headline,
-    interval_text,
     run,
     run_all,
     selected,
@@ -26,8 +24,8 @@ from tests.support.theory import made
 @pytest.fixture
 def groups(monkeypatch):
     """Installs groups of made checks."""
-    return lambda **found: monkeypatch.setattr(
-        command, "GROUPS", {title: tuple(checks) for title, checks in found.items()}
+    return lambda **groups: monkeypatch.setattr(
+        command, "GROUPS", {title: tuple(checks) for title, checks in groups.items()}
     )
 
 
@@ -136,12 +134,12 @@ def test_headline_decides():
 
 
 def test_inequalities_print_as_such():
-    assert expected_text(positive("a > b", 0.3, 0.01)) == "> 0"
-    assert expected_text(positive("a > b", 0.3)) == "> 0"
-    assert expected_text(exact("a = 0", 0.0, 1e-14)) == "0"
-    assert interval_text(exact("a", 1.0, 1.0)) == ""
-    assert interval_text(MeasuredValue("a", 1.0, 1.0, 0.9, 1.1, PASS)) == "[0.9, 1.1]"
-    assert interval_text(MeasuredValue("a", 0.5, 0.5, 0.49998, 0.50003, PASS)) == "[0.49998, 0.50003]"
+    assert positive("a > b", 0.3, 0.01).expected_text == "> 0"
+    assert positive("a > b", 0.3).expected_text == "> 0"
+    assert exact("a = 0", 0.0, 1e-14).expected_text == "0"
+    assert exact("a", 1.0, 1.0).interval_text == ""
+    assert MeasuredValue("a", 1.0, 1.0, 0.9, 1.1, PASS).interval_text == "[0.9, 1.1]"
+    assert MeasuredValue("a", 0.5, 0.5, 0.49998, 0.50003, PASS).interval_text == "[0.49998, 0.50003]"
 
 
 def test_groups_hold_every_check_once():

@@ -10,7 +10,7 @@ from scipy.special import expit, gamma, logit
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import KL
-from rftlab.studies.theory import dynamics, learners, startup
+from rftlab.studies.theory import dynamics, figures, learners, startup
 from rftlab.studies.theory.dynamics import (
     fixed_point,
     forward_kl_point,
@@ -20,7 +20,6 @@ from rftlab.studies.theory.dynamics import (
     spike,
     with_kl,
 )
-from rftlab.studies.theory.figures import curves_plateau
 from rftlab.studies.theory.learners import Learners, arms_speed, expected_gradient, expected_step, two_arms
 from rftlab.studies.theory.models import GRPO, GRPO_POPULATION, MEAN, RAW, RLOO, zscore_factor
 from rftlab.studies.theory.startup import beta_moment, never_solved, rounds_for_first_success
@@ -185,8 +184,8 @@ def test_pushing_a_wrong_arm_down_can_lift_another_wrong_arm():
 
 
 def test_plateau_curves_have_the_exponents():
-    frame = curves_plateau(21)
-    assert list(frame.columns) == ["estimator", "p0", "time"] and len(frame) == 84
+    _, frame = figures.plateau()
+    assert list(frame.columns) == ["estimator", "p0", "time"] and len(frame) == 4 * 61
     slopes = {}
     for name, part in frame.groupby("estimator"):
         low = part[part.p0 < 1e-4]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rftlab.sim.run import batches
-from rftlab.studies.theory import replay, splits
-from rftlab.studies.theory.figures import curves_replay, curves_variance
+from rftlab.studies.theory import figures, replay, splits
 from rftlab.studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
 from rftlab.studies.theory.replay import (
     best_length,
@@ -147,10 +146,10 @@ def test_without_replacement_every_split_gains_nearly_the_same():
 
 
 def test_variance_curves():
-    table = curves_variance(12)
+    _, table = figures.variance()
     assert list(table.columns) == ["case", "K", "variance", "best", "optimum"]
     for _, case in table.groupby("case"):
-        assert list(case["K"]) == list(range(1, 13)) and case["best"].sum() == 1
+        assert list(case["K"]) == list(range(1, 33)) and case["best"].sum() == 1
         least = case.loc[case["K"] > 1].set_index("K")["variance"].idxmin()
         assert abs(least - case["optimum"].iloc[0]) < 1
     uniform = table[table["case"].str.startswith("uniform")].set_index("K")["variance"]
@@ -242,7 +241,7 @@ def test_stale_bias_bound_can_be_broken_by_a_smaller_constant():
 
 
 def test_replay_curves():
-    table = curves_replay(drifts=(0.01, 0.03), longest=40)
+    _, table = figures.replay()
     assert list(table.columns) == ["drift", "window", "mse", "best", "useful"]
     for drift, part in table.groupby("drift"):
         assert part["best"].sum() == 1

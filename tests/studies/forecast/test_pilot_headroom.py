@@ -76,9 +76,7 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path
     place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
     found = read_pilot(tmp_path, PAIR)
     assert repr(found) == repr(oldest(pilot))
-    assert pilot_noise(found.base) == combine_gradients(
-        pilot.base.raw, pilot.base.centred
-    )
+    assert pilot_noise(found.base) == combine_gradients(pilot.base.raw, pilot.base.centred)
     assert pilot_noise(whole.base._replace(midway=None)) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
     later = whole.base.midway.ratios
     assert pilot_noise(whole.base)[::2] == (later.between.value, later.gain.value)
