@@ -43,7 +43,7 @@ class Pilot(Common):
     def execute(self, console: Console) -> int:
         """Measure, or read what was measured, and print it."""
         from rftlab.studies.forecast.pilot.run import pilot, wanted
-        from rftlab.studies.forecast.pilot.show import show
+        from rftlab.studies.forecast.pilot.show import show_pilot
         from rftlab.studies.forecast.pilot.store import file_of
 
         found = pilot(
@@ -54,7 +54,7 @@ class Pilot(Common):
             self.quiet,
             self.engine,
         )
-        show(console, found)
+        show_pilot(console, found)
         if found.base.headroom is not None:
             from rftlab.shared.plumbing.folders import folder_below
             from rftlab.studies.forecast.pilot.figures import headroom_figure

@@ -11,16 +11,15 @@ from scipy.special import beta as beta_function
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.effective_batch import effective_batch
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
 from rftlab.studies.forecast.pilot.store import shipped_base
 from rftlab.studies.forecast.signal.signal import (
     beta_of,
-    counted_share,
     exactly,
-    outcome_of,
+    expected_tries,
     posterior,
     silent_share,
-    tries_of,
 )
 from rftlab.studies.forecast.signal.source import MeasuredRates, fitted, of_pilot, read_rates
 from rftlab.studies.theory.algebra import silent_chance
@@ -75,23 +74,23 @@ def test_the_share_from_counts_alone_has_no_bias(size):
     """Over repeated experiments with a distribution that is no Beta."""
     rng, m, rates = np.random.default_rng(2), 8, np.array([0.0, 0.1, 0.5, 0.97])
     expected = float((rates**size + (1 - rates) ** size).mean())
-    found = [counted_share(rng.binomial(m, np.tile(rates, 50)), m, size) for _ in range(400)]
+    found = [measure_silence(rng.binomial(m, np.tile(rates, 50)), m, size) for _ in range(400)]
     values = np.array([one.value for one in found])
     assert abs(values.mean() - expected) < 4 * values.std() / 20
     plugged = np.mean([(c**size + (1 - c) ** size).mean() for c in rng.binomial(m, np.tile(rates, 50), (400, 200)) / m])
     assert abs(plugged - expected) > 10 * values.std() / 20  # the mutant: rates put into the formula
-    assert counted_share(np.array([1, 2]), m, m + 1) is None
+    assert measure_silence(np.array([1, 2]), m, m + 1) is None
 
 
 def test_its_error_is_that_of_questions_drawn_at_random():
     rng, m = np.random.default_rng(3), 8
-    found = [counted_share(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
+    found = [measure_silence(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
     assert np.std([one.value for one in found]) == pytest.approx(np.mean([one.error for one in found]), rel=0.15)
 
 
 def test_its_error_is_that_of_few_questions_too():
     """By hand: of 4 responses, pairs that agree are 6, 3, 2 and 6 of 6."""
-    estimate = counted_share(np.array([4, 1, 2, 0]), 4, 2)
+    estimate = measure_silence(np.array([4, 1, 2, 0]), 4, 2)
     assert estimate.value == pytest.approx(17 / 24)
     assert estimate.error == pytest.approx(statistics.stdev([1, 1 / 2, 1 / 3, 1]) / 2)
 
@@ -104,15 +103,14 @@ def test_the_tries_are_those_of_a_simulation(batch, silent):
         while have < batch:
             have, count = have + rng.binomial(batch, 1 - silent), count + 1
         tries.append(count)
-    found = tries_of(batch, silent)
-    assert found.expected == pytest.approx(np.mean(tries), abs=5 * np.std(tries) / 77 + 1e-9)
-    enough = np.mean(np.array(tries) <= found.likely)
-    assert enough >= 0.94 and np.mean(np.array(tries) < found.likely) <= 0.96
-    assert found.groups == pytest.approx(batch / (1 - silent)) and found.groups <= batch * found.expected + 1e-9
+    expected, likely = expected_tries(batch, silent)
+    assert expected == pytest.approx(np.mean(tries), abs=5 * np.std(tries) / 77 + 1e-9)
+    assert np.mean(np.array(tries) <= likely) >= 0.94 and np.mean(np.array(tries) < likely) <= 0.96
+    assert batch / (1 - silent) <= batch * expected + 1e-9
 
 
 def test_no_signal_takes_for_ever_and_no_silence_one_try():
-    assert tries_of(8, 1.0).expected == np.inf and tries_of(8, 0.0) == (1.0, 1.0, 8.0)
+    assert expected_tries(8, 1.0) == (np.inf, np.inf) and expected_tries(8, 0.0) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
@@ -122,10 +120,9 @@ def test_the_posterior_of_a_count_is_that_of_simulated_questions(fit, right):
     rates = np.where(rng.random(n) < 0.2, 0.0, rng.beta(1.0, 1.5, n))
     counts = rng.binomial(m, rates)
     mine = rates[counts == right]
-    found = outcome_of(fit(counts, m), counts, m, right, size)
-    assert found.questions == len(mine)
-    assert found.rate == pytest.approx(mine.mean(), abs=0.02)
-    assert found.silent == pytest.approx((mine**size + (1 - mine) ** size).mean(), abs=0.04)
+    after = posterior(fit(counts, m), m, right)
+    assert after.mean == pytest.approx(mine.mean(), abs=0.02)
+    assert silent_share(after, size) == pytest.approx((mine**size + (1 - mine) ** size).mean(), abs=0.04)
 
 
 def test_posteriors_average_to_the_prior():
@@ -255,7 +252,7 @@ def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():
     status, text = rftlab("signal", "--pair", "tiny-mix97", "--batch", 32, "--rollouts", 8, 16)
     assert status == 0
     share = silent_share(fitted(of_pilot(Path("results"), "tiny-mix97")).rates, 8)
-    for part in (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{tries_of(32, share).expected:.2f}", "247 of 512"):
+    for part in (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{expected_tries(32, share)[0]:.2f}", "247 of 512"):
         assert part in text
     assert "B_eff" in text and "r = 0.0672" in text and "beta-binomial a = 0.67" in text
 

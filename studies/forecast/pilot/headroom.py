@@ -21,6 +21,7 @@ import numpy as np
 
 from rftlab.shared.evalstats import pass_at_k
 from rftlab.shared.plumbing.errors import check
+from rftlab.studies.forecast.pilot.noise import jackknife_error
 
 VOTES = (4, 16, 64)
 """Responses of a vote."""
@@ -67,10 +68,6 @@ class Headroom(NamedTuple):
     silent: RateAt | None
     """Of groups of GROUP; None where questions have fewer responses."""
 
-    def vote(self, k: int) -> RateAt | None:
-        """maj@k; None where it was not measured."""
-        return next((rate for rate in self.majority if rate.at == k), None)
-
 
 def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     """Share (n,) of disjoint groups of k responses in which the answer that most give is right; of answers that tie,
@@ -80,7 +77,7 @@ def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     equal answers.
     """
     check(1 <= k <= answers.shape[1], f"k = {k}; allowed: 1 to {answers.shape[1]}, the responses to a question")
-    found = np.zeros(len(answers))
+    shares = np.zeros(len(answers))
     groups = answers.shape[1] // k
     for i, (row, reward) in enumerate(zip(answers, right, strict=True)):
         for g in range(groups):
@@ -88,8 +85,8 @@ def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
             names, first, votes = np.unique(row[part], return_index=True, return_counts=True)
             votes = np.where(names < 0, 0, votes)
             if votes.max() > 0:
-                found[i] += reward[part][first[votes == votes.max()]].mean() / groups
-    return found
+                shares[i] += reward[part][first[votes == votes.max()]].mean() / groups
+    return shares
 
 
 def mean_rate(at: float, values: np.ndarray, responses: int) -> RateAt:
@@ -98,18 +95,18 @@ def mean_rate(at: float, values: np.ndarray, responses: int) -> RateAt:
     return RateAt(float(at), float(values.mean()), error, len(values), responses)
 
 
-def votes_of(answers: np.ndarray, right: np.ndarray, ks: tuple[int, ...] = VOTES) -> tuple[RateAt, ...]:
+def measure_votes(answers: np.ndarray, right: np.ndarray, ks: tuple[int, ...] = VOTES) -> tuple[RateAt, ...]:
     """maj@k for each k that there are responses for, from tables (n, m)."""
     m = answers.shape[1]
     return tuple(mean_rate(k, majority(answers, right, k), m) for k in ks if k <= m)
 
 
-def tries_of(counts: np.ndarray, m: int, ks: tuple[int, ...] = TRIES) -> tuple[RateAt, ...]:
+def measure_tries(counts: np.ndarray, m: int, ks: tuple[int, ...] = TRIES) -> tuple[RateAt, ...]:
     """pass@k for each k <= m, from counts (n,) of right ones among m."""
     return tuple(mean_rate(k, pass_at_k(m, counts, k), m) for k in ks if k <= m)
 
 
-def silent_share(counts: np.ndarray, m: int, k: int = GROUP) -> RateAt | None:
+def measure_silence(counts: np.ndarray, m: int, k: int = GROUP) -> RateAt | None:
     """Share of groups of k whose rewards are all 0 or all 1, unbiased from counts (n,) of m; None where k > m."""
     return mean_rate(k, 2 - pass_at_k(m, counts, k) - pass_at_k(m, m - counts, k), m) if k <= m else None
 
@@ -130,7 +127,7 @@ def within_question(counts: np.ndarray, m: int) -> RewardCorrelation | None:
     sums = own.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):  # one question has all that was right, or wrong: error nan
         left = correlation(sums[:, None] - own, n - 1)
-    return RewardCorrelation(float(correlation(sums, n)), _jackknife(left), n)
+    return RewardCorrelation(float(correlation(sums, n)), float(jackknife_error(left)), n)
 
 
 def within_kind(counts: np.ndarray, m: int, kinds: tuple[str, ...]) -> RewardCorrelation | None:
@@ -155,8 +152,4 @@ def within_kind(counts: np.ndarray, m: int, kinds: tuple[str, ...]) -> RewardCor
             correlation(sizes - one[g], totals - rate * one[g], squares - rate**2 * one[g])
             for g, rate in zip(kind, rates, strict=True)
         ]
-    return RewardCorrelation(correlation(sizes, totals, squares), _jackknife(np.array(left)), len(names))
-
-
-def _jackknife(left: np.ndarray) -> float:
-    return sqrt((len(left) - 1) / len(left) * float(((left - left.mean()) ** 2).sum()))
+    return RewardCorrelation(correlation(sizes, totals, squares), float(jackknife_error(np.array(left))), len(names))

@@ -32,9 +32,9 @@ from rftlab.studies.forecast.pilot.headroom import (
     Headroom,
     RateAt,
     mean_rate,
-    silent_share,
-    tries_of,
-    votes_of,
+    measure_silence,
+    measure_tries,
+    measure_votes,
     within_kind,
     within_question,
 )
@@ -245,17 +245,17 @@ def headroom_of(found: "Probed") -> Headroom:
     train, test, headroom = found.train, found.test, found.headroom
     counts, m = train.strict.sum(axis=1), train.strict.shape[1]
     few, many = test.strict.shape[1], headroom.many.shape[1]
-    tries, votes = tries_of(test.strict.sum(axis=1), few), votes_of(test.answers, test.strict)
+    tries, votes = measure_tries(test.strict.sum(axis=1), few), measure_votes(test.answers, test.strict)
     if many:
-        tries += tries_of(headroom.many.sum(axis=1), many, tuple(k for k in TRIES if k > few))
-        votes += votes_of(headroom.many_answers, headroom.many, tuple(k for k in VOTES if k > few))
+        tries += measure_tries(headroom.many.sum(axis=1), many, tuple(k for k in TRIES if k > few))
+        votes += measure_votes(headroom.many_answers, headroom.many, tuple(k for k in VOTES if k > few))
     return Headroom(
         tuple(mean_rate(at, right.mean(axis=1), right.shape[1]) for at, right in headroom.right.items()),
         votes,
         tries,
         within_question(counts, m),
         within_kind(counts, m, train.kinds),
-        silent_share(counts, m),
+        measure_silence(counts, m),
     )
 
 

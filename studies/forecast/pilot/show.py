@@ -1,6 +1,7 @@
-"""A pilot as tables for the terminal."""
+"""A pilot as tables for the terminal, and in a sentence each what its numbers say."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from rich.console import Console
@@ -8,6 +9,8 @@ from rich.console import Console
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.headroom import GROUP, Headroom, RateAt
+from rftlab.studies.forecast.pilot.noise import ENOUGH, Gradient, GradientRatios
 from rftlab.studies.forecast.pilot.passrates import (
     EDGES,
     BetaBinomial,
@@ -19,15 +22,18 @@ from rftlab.studies.forecast.pilot.passrates import (
     naive_histogram,
     nonparametric,
 )
-from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Gradient, PilotMeasurements, Spent
-from rftlab.studies.forecast.pilot.show_headroom import headroom_table, sentences
+from rftlab.studies.forecast.pilot.pilot import EARLY, QUANTILES, Answers, PilotMeasurements, PilotRun
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 24
 """Characters of the longest bar."""
+VOTE = 16
+"""Responses of the vote that tells what sharpening can gain."""
+SURE = 2.0
+"""Errors by which two numbers must differ to be called different."""
 
 
-def show(console: Console, pilot: PilotMeasurements) -> None:
+def show_pilot(console: Console, pilot: PilotMeasurements) -> None:
     """Print what was measured and what it cost."""
     base = pilot.base
     console.print(_rates(pilot))
@@ -36,10 +42,10 @@ def show(console: Console, pilot: PilotMeasurements) -> None:
         mixture = nonparametric(answers.strict, answers.samples)
         console.print(_histogram(split, answers, fit, mixture))
         say(console, _fits(answers, fit, mixture), "dim")
-    headroom = headroom_table(base, pilot.runs)
-    if headroom is not None:
+    headroom = _headroom(pilot)
+    if headroom.rows:
         console.print(headroom)
-    for line in sentences(base, pilot.runs):
+    for line in _sentences(pilot):
         say(console, line, "dim")
     console.print(_noise(pilot))
     console.print(_lengths(pilot))
@@ -49,32 +55,22 @@ def show(console: Console, pilot: PilotMeasurements) -> None:
     say(console, _evaluations(pilot), "dim")
 
 
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.3f} ± {error:.3f}"
+
+
 def _rates(pilot: PilotMeasurements) -> Table:
-    """Format and answers apart: reward = right answer in the format."""
-    table = Table(
-        "split",
-        "questions",
-        "responses",
-        "right (reward)",
-        "right answer",
-        "format",
-        "right if format",
-        title=f"{pilot.base.pair}, base model: shares of responses",
-    )
+    """Format and answers apart: reward = right answer in the format. Errors: questions drawn at random."""
+    columns = ("split", "questions", "responses", "right (reward)", "right answer", "format", "right if format")
+    table = Table(*columns, title=f"{pilot.base.pair}, base model: shares of responses")
     for split, available in (("train", pilot.base.n_train), ("test", pilot.base.n_test)):
         answers: Answers = getattr(pilot.base, split)
-        shares = (
-            f"{answers.rate(name):.3f} ± {_error(getattr(answers, name), answers.samples):.3f}"
-            for name in ("strict", "flexible", "well_formed")
-        )
+        n, m = len(answers.strict), answers.samples
+        rates = (getattr(answers, name) / m for name in ("strict", "flexible", "well_formed"))
+        shares = (_with_error(float(rate.mean()), float(rate.std(ddof=1)) / math.sqrt(n)) for rate in rates)
         given = answers.strict.sum() / answers.well_formed.sum() if answers.well_formed.any() else math.nan
-        table.add(split, f"{len(answers.strict)} of {available}", str(answers.samples), *shares, f"{given:.3f}")
+        table.add(split, f"{n} of {available}", str(m), *shares, f"{given:.3f}")
     return table
-
-
-def _error(counts: np.ndarray, m: int) -> float:
-    """Standard error of a rate, questions drawn at random."""
-    return float((counts / m).std(ddof=1) / math.sqrt(len(counts)))
 
 
 def _histogram(split: str, answers: Answers, fit: BetaBinomial, mixture: Mixture) -> Table:
@@ -98,42 +94,159 @@ def _bar(share: float, most: float) -> str:
 def _fits(answers: Answers, fit: BetaBinomial, mixture: Mixture) -> str:
     counts, m = answers.strict, answers.samples
     known, tested = moments(counts, m), goodness(fit, counts, m)
-    noise = (
-        f"deviation of pass rates {_root(known.variance):.3f}, {_root(known.naive_variance):.3f} with sampling noise"
-    )
+    spread, naive = (math.sqrt(max(0.0, variance)) for variance in (known.variance, known.naive_variance))
     zero = f", {fit.zero:.2f} of questions at 0" if fit.zero else ""
-    explained = (
+    return (
+        f"deviation of pass rates {spread:.3f}, {naive:.3f} with sampling noise; "
         f"beta-binomial a = {fit.a:.3g}, b = {fit.b:.3g}{zero} (fit: chi-square {tested.statistic:.1f} "
-        f"on {tested.degrees}, p = {tested.p_value:.2f})"
+        f"on {tested.degrees}, p = {tested.p_value:.2f}); "
+        f"log-likelihood {fit.log_likelihood:.1f}, without a form {mixture.log_likelihood:.1f}"
     )
-    return f"{noise}; {explained}; log-likelihood {fit.log_likelihood:.1f}, without a form {mixture.log_likelihood:.1f}"
 
 
-def _root(variance: float) -> float:
-    return math.sqrt(max(0.0, variance))
+def _headroom(pilot: PilotMeasurements) -> Table:
+    """A row for each number of what the base model could already do; without rows where nothing was measured."""
+    base, title = pilot.base, "what it could already do, and how alike questions are"
+    table = Table("measure", "value", "questions", "responses", title=title)
+    for ratios, where in ((base.ratios, ""), (base.midway and base.midway.ratios, ", midway")):
+        if ratios is not None:
+            for name, one in (("r of the effective batch", ratios.between), ("phi of a baseline", ratios.gain)):
+                measure = f"{name}{where} (95%: {one.low:.3f} to {one.high:.3f})"
+                table.add(measure, _with_error(one.value, one.error), str(ratios.questions), str(ratios.responses))
+
+    def add(name: str, rate: RateAt) -> None:
+        table.add(name, _with_error(rate.value, rate.error), str(rate.questions), str(rate.responses))
+
+    headroom = base.headroom
+    if headroom is not None:
+        for rate in headroom.temperatures:
+            add(f"Pass@1 at temperature {rate.at:g}", rate)
+        for rate in headroom.majority:
+            add(f"maj@{rate.at:g}: most of {rate.at:g} votes right", rate)
+        for rate in headroom.tries:
+            if rate.at > 1:
+                add(f"pass@{rate.at:g}: right once in {rate.at:g}", rate)
+        alike = (("one question", headroom.within_question), ("one kind of question", headroom.within_kind))
+        for name, correlation in alike:
+            if correlation is not None:
+                value, error, groups = correlation
+                table.add(f"correlation of rewards, {name}", _with_error(value, error), str(groups), "")
+        if headroom.silent is not None:
+            add(f"silent groups of {headroom.silent.at:g}, base model", headroom.silent)
+    for run in pilot.runs:
+        if run.early_silent is not None:
+            at = run.early_silent.at
+            add(f"silent groups of {at:g}, rounds {EARLY[0]} to {EARLY[1]} of {run.cell}", run.early_silent)
+    return table
+
+
+def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
+    """What each of the numbers says, in a sentence."""
+    base, headroom = pilot.base, pilot.base.headroom
+    measured = base.midway.ratios if base.midway else base.ratios
+    if measured is not None:
+        yield _ratio_sentence(measured)
+    if base.midway:
+        yield (
+            f"midway: after {base.midway.round} rounds of the baseline. The law takes r and phi from there, because "
+            "training soon leaves the base policy."
+        )
+    if headroom is None:
+        yield "Votes and temperatures were not measured: run `rftlab pilot` again for them."
+        return
+    if len(headroom.temperatures) > 1:
+        yield _temperature_sentence(headroom.temperatures)
+    if headroom.majority:
+        yield _vote_sentence(headroom)
+    if headroom.tries:
+        most = headroom.tries[-1]
+        yield (
+            f"pass@{most.at:g}: {most.value:.0%} of questions are right at least once in {most.at:g}; the others give "
+            "no reward to learn from at that many rollouts."
+        )
+    if headroom.within_question is not None:
+        yield (
+            f"Correlation within a question: {max(0.0, headroom.within_question.value):.0%} of the variance of a "
+            "reward lies between questions; at 100% each is always or never right, and no group teaches."
+        )
+    kind = headroom.within_kind
+    if kind is not None and kind.value < SURE * kind.error:
+        yield "Correlation within a kind: none for sure; how a question goes says little about others of its kind."
+    elif kind is not None:
+        yield (
+            f"Correlation within a kind: {kind.value:.0%}; questions of a kind are right together, so what one teaches "
+            "may help the others."
+        )
+    if headroom.silent is not None:
+        yield _silence_sentence(headroom.silent, pilot.runs)
+
+
+def _ratio_sentence(ratios: GradientRatios) -> str:
+    r = ratios.between
+    if r.low <= 0:
+        said = "r is not told from 0: as far as this pilot knows, another rollout is as good as another prompt."
+    else:
+        said = (
+            f"r: up to about K = 1/r = {1 / r.value:.0f} rollouts of a prompt do much against noise; beyond that more "
+            "prompts do."
+        )
+    if not ratios.few:
+        return said
+    return (
+        f"{said} From {ratios.questions} questions x {ratios.responses} responses, fewer than the {ENOUGH[0]} x "
+        f"{ENOUGH[1]} that r needs."
+    )
+
+
+def _temperature_sentence(rates: tuple[RateAt, ...]) -> str:
+    hot, cold = max(rates, key=lambda rate: rate.at), min(rates, key=lambda rate: rate.at)
+    gain, error = cold.value - hot.value, math.hypot(cold.error, hot.error)
+    both = f"{cold.value:.3f} at {cold.at:g}, {hot.value:.3f} at {hot.at:g}"
+    if abs(gain) < SURE * error:
+        return f"Temperature: no sure difference ({both}); sharpening as a whole neither helps nor hurts."
+    if gain > 0:
+        return f"Temperature: colder is better ({both}); sharpening as a whole raises Pass@1."
+    return f"Temperature: colder is worse ({both}); what is likeliest is wrong, and sharpening as a whole does harm."
+
+
+def _vote_sentence(headroom: Headroom) -> str:
+    """The larger of the vote and the coldest temperature: where answers are many, a vote of few misses the likeliest
+    one, and temperature 0 takes likely tokens, not likely answers."""
+    most = headroom.majority[-1]
+    vote = next((rate for rate in headroom.majority if rate.at == VOTE), most)
+    cold = min(headroom.temperatures, key=lambda rate: rate.at, default=vote)
+    also = "" if cold is vote else f", temperature {cold.at:g} {cold.value:.2f}"
+    said = (
+        f"maj@{vote.at:g}: sharpening alone, which makes likely answers likelier, can take Pass@1 up to about "
+        f"{max(vote.value, cold.value):.2f} (a vote of {vote.at:g} has {vote.value:.2f}{also}); what is above must be "
+        "learnt from rare right responses."
+    )
+    if most.value - vote.value > SURE * math.hypot(vote.error, most.error):
+        said += f" The vote is not settled: {most.value:.2f} of {most.at:g} votes."
+    return said
+
+
+def _silence_sentence(silent: RateAt, runs: tuple[PilotRun, ...]) -> str:
+    early = [(run.early_silent, run.cell) for run in runs if run.early_silent is not None]
+    after = [f"{rate.value:.0%} in {cell}" for rate, cell in early if rate.at == GROUP]
+    later = f", after five to ten rounds {', '.join(after)}" if after else ""
+    return (
+        f"Silence: {silent.value:.0%} of groups of {GROUP} of the base model teach nothing{later}; a share that rises "
+        "while rewards rise says that questions polarise."
+    )
 
 
 def _noise(pilot: PilotMeasurements) -> Table:
-    table = Table(
-        "reward",
-        "signal |G|^2",
-        "variance between contexts",
-        "variance within, of a rollout",
-        "noise scale, K = 1",
-        "K = 8",
-        title="gradients of the base model, and half way through the baseline's run",
-    )
+    noise = ("signal |G|^2", "variance between contexts", "variance within, of a rollout")
+    title = "gradients of the base model, and half way through the baseline's run"
+    table = Table("reward", *noise, "noise scale, K = 1", "K = 8", title=title)
     base, midway = pilot.base, pilot.base.midway
     gradients = {"raw": base.raw, "centred": base.centred}
     gradients |= {"raw, midway": midway.raw, "centred, midway": midway.centred} if midway else {}
-    for name, found in gradients.items():
-        pairs = (
-            (found.signal, found.signal_error),
-            (found.between, found.between_error),
-            (found.within, found.within_error),
-        )
-        scales = ("" if name.startswith("centred") else _scale(found, 1), _scale(found, 8))
-        table.add(name, *(f"{_short(value)} ± {_short(error)}" for value, error in pairs), *scales)
+    for name, gradient in gradients.items():
+        parts = zip(gradient[2:5], gradient[5:], strict=True)
+        scales = ("" if name.startswith("centred") else _scale(gradient, 1), _scale(gradient, 8))
+        table.add(name, *(f"{_short(value)} ± {_short(error)}" for value, error in parts), *scales)
     table.layout["caption"] = (
         "noise scale: contexts of a batch, with K rollouts each, whose noise is as large as the signal (1812.06162)"
     )
@@ -144,55 +257,33 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _scale(found: Gradient, rollouts: int) -> str:
+def _scale(gradient: Gradient, rollouts: int) -> str:
     """A noise scale; only a bound where the signal is within two errors of 0."""
-    if found.signal > 2 * found.signal_error:
-        return f"{found.noise_scale(rollouts):,.0f}"
-    return f"> {found.variance(rollouts) / (max(found.signal, 0.0) + 2 * found.signal_error):,.0f}"
+    if gradient.signal > SURE * gradient.signal_error:
+        return f"{gradient.noise_scale(rollouts):,.0f}"
+    return f"> {gradient.variance(rollouts) / (max(gradient.signal, 0.0) + SURE * gradient.signal_error):,.0f}"
 
 
 def _lengths(pilot: PilotMeasurements) -> Table:
-    table = Table(
-        "split",
-        "mean",
-        "deviation",
-        *(f"{q:.0%}" for q in QUANTILES),
-        "right",
-        "wrong",
-        "cut off",
-        title="tokens of a response",
-    )
+    quantiles = (f"{q:.0%}" for q in QUANTILES)
+    numbers = (Column(name, ".1f") for name in ("mean", "deviation", *quantiles, "right", "wrong"))
+    table = Table("split", *numbers, Column("cut off", ".1%"), title="tokens of a response")
     for split in ("train", "test"):
-        found = getattr(pilot.base, split).lengths
-        numbers = (found.mean, found.deviation, *found.quantiles, found.right, found.wrong)
-        table.add(split, *(f"{value:.1f}" for value in numbers), f"{found.cut:.1%}")
+        lengths = getattr(pilot.base, split).lengths
+        right, wrong = (f"{value:.1f}" for value in (lengths.right, lengths.wrong))  # nan is shown
+        table.add(split, lengths.mean, lengths.deviation, *lengths.quantiles, right, wrong, lengths.cut)
     return table
 
 
 def _runs(pilot: PilotMeasurements) -> Table:
-    table = Table(
-        "design",
-        "rounds",
-        "test Pass@1, first",
-        "last",
-        "last, any format",
-        Column("", align="left"),
-        "noise of a Pass@1",
-        title="runs",
-    )
+    rates = (Column(name, ".3f") for name in ("test Pass@1, first", "last", "last, any format"))
+    table = Table("design", "rounds", *rates, Column("", align="left"), "noise of a Pass@1", title="runs")
     for run in pilot.runs:
         strict, trials = run.curve.test_pass_at_1, run.test_questions * run.responses
         noise = math.sqrt(max(strict[-1] * (1 - strict[-1]), 1e-12) / trials)
         rounds = f"{run.curve.round[-1]} of {run.planned_rounds}" + (", diverged" if run.diverged else "")
-        table.add(
-            run.cell,
-            rounds,
-            f"{strict[0]:.3f}",
-            f"{strict[-1]:.3f}",
-            f"{run.curve.test_flexible[-1]:.3f}",
-            spark(strict),
-            f"± {noise:.3f}",
-        )
+        flexible = run.curve.test_flexible[-1]
+        table.add(run.cell, rounds, strict[0], strict[-1], f"{flexible:.3f}", spark(strict), f"± {noise:.3f}")
     return table
 
 
@@ -203,22 +294,12 @@ def spark(values: np.ndarray) -> str:
 
 
 def _costs(pilot: PilotMeasurements) -> Table:
-    table = Table("part", "rollouts", "tokens", "seconds", "of the grid's rollouts", title="cost")
+    numbers = (Column(name, text) for name, text in (("rollouts", ","), ("tokens", ","), ("seconds", ".1f")))
+    table = Table("part", *numbers, Column("of the grid's rollouts", ".2%"), title="cost")
     for part, spent in (pilot.spent | {"all": pilot.total}).items():
-        _cost_row(table, part, spent, pilot.grid_rollouts)
+        share = spent.rollouts / pilot.grid_rollouts if spent.rollouts else None
+        table.add(part, *spent, share, style="bold" if part == "all" else "")
     return table
-
-
-def _cost_row(table: Table, part: str, spent: Spent, grid: int) -> None:
-    share = f"{spent.rollouts / grid:.2%}" if spent.rollouts else ""
-    table.add(
-        part,
-        f"{spent.rollouts:,}",
-        f"{spent.tokens:,}",
-        f"{spent.seconds:.1f}",
-        share,
-        style="bold" if part == "all" else "",
-    )
 
 
 def _evaluations(pilot: PilotMeasurements) -> str:
@@ -226,16 +307,12 @@ def _evaluations(pilot: PilotMeasurements) -> str:
     grid = f"The grid: {len(CELLS)} designs of {pilot.rounds} rounds, one seed, {pilot.grid_rollouts:,} rollouts."
     if not pilot.runs:
         return grid
-    evaluated, each = sum(run.evaluated for run in pilot.runs), _evaluated_by_a_cell(pilot)
+    evaluation, run = start_at(pilot.base.pair, "llm").evaluation, pilot.runs[0]
+    times = pilot.rounds // pilot.eval_every + 1
+    each = times * (run.train_questions + run.test_questions) * (evaluation.samples + evaluation.greedy)
+    evaluated = sum(run.evaluated for run in pilot.runs)
     whole = (pilot.total.rollouts + evaluated) / (pilot.grid_rollouts + len(CELLS) * each)
     return (
         f"{grid} Evaluations are not in it: {evaluated:,} responses here, {len(CELLS) * each:,} in the "
         f"grid; with them the share is {whole:.2%}."
     )
-
-
-def _evaluated_by_a_cell(pilot: PilotMeasurements) -> int:
-    """Responses of the evaluations of one run of the grid."""
-    evaluation, run = start_at(pilot.base.pair, "llm").evaluation, pilot.runs[0]
-    times = pilot.rounds // pilot.eval_every + 1
-    return times * (run.train_questions + run.test_questions) * (evaluation.samples + evaluation.greedy)

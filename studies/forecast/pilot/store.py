@@ -25,8 +25,7 @@ from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import below, folder_below, folders_in, kind_of, remove
 from rftlab.studies.data.runs.seal import read_sealed, sealed
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.pilot.headroom import Headroom, RateAt, RewardCorrelation
-from rftlab.studies.forecast.pilot.noise import RatioEstimate
+from rftlab.studies.forecast.pilot.headroom import RewardCorrelation
 from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
 
 FORMAT = 2
@@ -61,12 +60,12 @@ def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored |
         whole = read_sealed(path, [FORMAT, kind.__name__])
         if config is not None and whole["config"] != config:
             return None
-        found: Stored = checked(decoded(kind, whole["content"]))
-        pair = found.base.pair if isinstance(found, PilotMeasurements) else found.pair
+        content: Stored = checked(decoded(kind, whole["content"]))
+        pair = content.base.pair if isinstance(content, PilotMeasurements) else content.pair
         check(pair == path.parent.name, f"it is of pair {pair!r}")
+        return content
     except (OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError, UserError) as error:
         raise DamagedPilot(f"{path}: {type(error).__name__}: {error}") from None
-    return found
 
 
 def discard(path: Path) -> None:
@@ -79,12 +78,12 @@ def read_pilot(root: Path, pair: str) -> PilotMeasurements:
     """The pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
     again = f"run `rftlab pilot --pair {pair} --results {root}`"
     try:
-        found = read(file_of(root, pair), PilotMeasurements)
+        pilot = read(file_of(root, pair), PilotMeasurements)
     except DamagedPilot as damage:
         raise UserError(f"damaged: {damage}; {again} again") from None
-    if found is None:
+    if pilot is None:
         raise UserError(f"{file_of(root, pair)} is missing; {again} first")
-    return found
+    return pilot
 
 
 def shipped_pairs() -> tuple[str, ...]:
@@ -95,10 +94,8 @@ def shipped_pairs() -> tuple[str, ...]:
 def shipped_base(pair: str) -> Base:
     """The measurements of a pair's base model that come with the package. Raises UserError for a pair without."""
     known = _shipped()
-    check(
-        pair in known,
-        f"pair = {pair!r} has no measurements of its base model in the package; allowed: {', '.join(known)}",
-    )
+    absent = f"pair = {pair!r} has no measurements of its base model in the package"
+    check(pair in known, f"{absent}; allowed: {', '.join(known)}")
     return checked(decoded(Base, known[pair]))
 
 
@@ -142,19 +139,31 @@ def decoded(kind: Any, value: Any) -> Any:
     return np.array(value) if kind is np.ndarray else kind(value)
 
 
-def checked(found: Stored) -> Stored:
+def checked(content: Stored) -> Stored:
     """The same, where it makes sense. Raises UserError where it does not."""
-    base = found.base if isinstance(found, PilotMeasurements) else found
+    base: Base = content.base if isinstance(content, PilotMeasurements) else content
+    runs: tuple[PilotRun, ...] = content.runs if isinstance(content, PilotMeasurements) else ()
     for split in ("train", "test"):
         _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
     for ratios in (base.ratios, base.midway and base.midway.ratios):
-        for name in ("between", "gain"):
-            _check_ratio(name, ratios and getattr(ratios, name))
-    _check_headroom(base.headroom)
-    if isinstance(found, PilotMeasurements):
-        for run in found.runs:
-            _check_run(run)
-    return found
+        for name, one in () if ratios is None else (("between", ratios.between), ("gain", ratios.gain)):
+            fits = one.error >= 0 and one.low <= one.value <= one.high
+            check(fits, f"ratios.{name} = {one.value:g} from {one.low:g} to {one.high:g}, error {one.error:g}")
+    rates = [(f"{run.cell}, early_silent", run.early_silent) for run in runs]
+    if base.headroom is not None:
+        names = ("temperatures", "majority", "tries")
+        rates += [(f"headroom.{name}", rate) for name in names for rate in getattr(base.headroom, name)]
+        rates += [("headroom.silent", base.headroom.silent)]
+        for name in ("within_question", "within_kind"):
+            correlation: RewardCorrelation | None = getattr(base.headroom, name)
+            check(correlation is None or abs(correlation.value) < math.inf, f"headroom.{name} is no number")
+    for name, rate in rates:
+        if rate is not None:
+            fits = 0 <= rate.value <= 1 and rate.at >= 0 and not rate.error < 0 and rate.questions >= 1
+            check(fits, f"{name}: {rate.value:g} at {rate.at:g}, error {rate.error:g}; allowed: shares from 0 to 1")
+    for run in runs:
+        _check_run(run)
+    return content
 
 
 def _check_answers(split: str, answers: Answers, available: int) -> None:
@@ -164,50 +173,18 @@ def _check_answers(split: str, answers: Answers, available: int) -> None:
         counts = getattr(answers, name)
         fits = counts.shape == (n,) and counts.dtype.kind == "i" and counts.min() >= 0 and counts.max() <= m
         check(fits, f"{split}.{name} must be {n} whole numbers from 0 to {m}")
-    check(
-        bool((answers.strict <= answers.well_formed).all()),
-        f"{split}: more right answers in the format than answers in the format",
-    )
-    check(
-        len(answers.lengths.quantiles) == len(QUANTILES),
-        f"{split}: {len(answers.lengths.quantiles)} quantiles of lengths; there must be {len(QUANTILES)}",
-    )
-
-
-def _check_ratio(name: str, found: RatioEstimate | None) -> None:
-    if found is not None:
-        fits = found.error >= 0 and found.low <= found.value <= found.high
-        check(fits, f"ratios.{name} = {found.value:g} from {found.low:g} to {found.high:g}, error {found.error:g}")
-
-
-def _check_headroom(found: Headroom | None) -> None:
-    if found is None:
-        return
-    for name in ("temperatures", "majority", "tries"):
-        for rate in getattr(found, name):
-            _check_rate(f"headroom.{name}", rate)
-    _check_rate("headroom.silent", found.silent)
-    for name in ("within_question", "within_kind"):
-        one: RewardCorrelation | None = getattr(found, name)
-        check(one is None or abs(one.value) < math.inf, f"headroom.{name} is no number")
-
-
-def _check_rate(name: str, found: RateAt | None) -> None:
-    if found is not None:
-        fits = 0 <= found.value <= 1 and found.at >= 0 and not found.error < 0 and found.questions >= 1
-        check(fits, f"{name}: {found.value:g} at {found.at:g}, error {found.error:g}; allowed: shares from 0 to 1")
+    formed = bool((answers.strict <= answers.well_formed).all())
+    check(formed, f"{split}: more right answers in the format than answers in the format")
+    count = len(answers.lengths.quantiles)
+    check(count == len(QUANTILES), f"{split}: {count} quantiles of lengths; there must be {len(QUANTILES)}")
 
 
 def _check_run(run: PilotRun) -> None:
     check(run.cell in CELLS, f"design {run.cell} is none of the grid's")
     rounds = run.curve.round
-    check(
-        rounds[0] == 0 and bool((np.diff(rounds) > 0).all()) and rounds[-1] <= run.planned_rounds,
-        f"{run.cell}: rounds must rise from 0 to {run.planned_rounds}",
-    )
-    _check_rate(f"{run.cell}, early_silent", run.early_silent)
-    lengths = {len(column) for column in run.curve}
-    check(lengths == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
+    rises = rounds[0] == 0 and bool((np.diff(rounds) > 0).all()) and rounds[-1] <= run.planned_rounds
+    check(rises, f"{run.cell}: rounds must rise from 0 to {run.planned_rounds}")
+    check({len(column) for column in run.curve} == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
 
 
 if __name__ == "__main__":

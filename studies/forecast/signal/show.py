@@ -7,9 +7,10 @@ from rich.console import Console
 
 from rftlab.shared.effective_batch import effective_batch
 from rftlab.studies.console.table import Table, put, say
+from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial
 from rftlab.studies.forecast.pilot.pilot import Gradient
-from rftlab.studies.forecast.signal.signal import Rates, counted_share, outcome_of, silent_share, tries_of
+from rftlab.studies.forecast.signal.signal import Rates, expected_tries, posterior, silent_share
 from rftlab.studies.forecast.signal.source import Fitted, MeasuredRates
 
 SHADES = " ░▒▓█"
@@ -37,7 +38,7 @@ def _otherwise(found: Fitted, measured: MeasuredRates | None, k: int) -> tuple[s
     """The share by the other fit and from the counts alone; () where no responses were counted."""
     if found.other is None or measured is None or measured.counts is None:
         return ()
-    alone = counted_share(measured.counts, measured.responses, k)
+    alone = measure_silence(measured.counts, measured.responses, k)
     shown = f"{alone.value:.3f} ± {alone.error:.3f}" if alone else f"only to K = {measured.responses}"
     return f"{silent_share(found.other, k):.3f}", shown
 
@@ -95,12 +96,10 @@ def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, 
     """Tries of dynamic sampling for each K at one B."""
     table = Table("K", "expected", "enough in 95%", "responses trained on", "of those sampled", wrap="never")
     for k in rollouts:
-        tries = tries_of(batch, silent_share(rates, k))
-        if not tries.expected <= MANY_TRIES:
-            table.add(str(k), f"over {MANY_TRIES:,}", "", f"{batch * k:,}", "0%")
-            continue
-        shown = f"{tries.expected:,.2f}"
-        table.add(str(k), shown, f"{tries.likely:,.0f}", f"{batch * k:,}", f"{1 / tries.expected:.0%}")
+        expected, likely = expected_tries(batch, silent_share(rates, k))
+        many = not expected <= MANY_TRIES
+        tries = (f"over {MANY_TRIES:,}", "") if many else (f"{expected:,.2f}", f"{likely:,.0f}")
+        table.add(str(k), *tries, f"{batch * k:,}", "0%" if many else f"{1 / expected:.0%}")
     put(console, f"dynamic sampling, B = {batch}: batches until {batch} groups have signal", table)
 
 
@@ -111,15 +110,14 @@ def show_drops(console: Console, found: Fitted, measured: MeasuredRates, rollout
     if counts is None or other is None:
         return
     table, worth = Table("outcome", "questions", "pass rate", *(f"K = {k}" for k in rollouts), wrap="never"), []
-    fits = (found.rates, other)
     for name, right in (("always wrong", 0), ("always right", m)):
         if not (counts == right).any():
             table.add(name, f"0 of {len(counts)}")
             continue
-        chances = [outcome_of(found.rates, counts, m, right, k) for k in rollouts]
-        share = f"{chances[0].questions} of {len(counts)}"
-        table.add(name, share, f"{chances[0].rate:.3f}", *(f"{one.silent:.2f}" for one in chances))
-        surely = [k for k in rollouts if all(outcome_of(fit, counts, m, right, k).silent >= DROP for fit in fits)]
+        believed, _ = after = [posterior(fit, m, right) for fit in (found.rates, other)]
+        share, chances = f"{(counts == right).sum()} of {len(counts)}", (silent_share(believed, k) for k in rollouts)
+        table.add(name, share, f"{believed.mean:.3f}", *(f"{chance:.2f}" for chance in chances))
+        surely = [k for k in rollouts if min(silent_share(fit, k) for fit in after) >= DROP]
         worth += [f"{name}, for K = {', '.join(map(str, surely))}"] if surely else []
     put(console, f"questions with one outcome in {m} responses: chance that a group of K is silent", table)
     if worth:

@@ -6,11 +6,11 @@ advantages are 0 then. Over questions with p ~ Beta(a, b) that is
     E[p^K + q^K] = (B(a+K, b) + B(a, b+K)) / B(a, b)
 
 From c right of m responses to a question, C(c, K)/C(m, K) + C(m-c, K)/C(m, K) has that expectation for K <= m,
-whatever the distribution (a U-statistic, as in pass@k): no fit is needed there.
+whatever the distribution (a U-statistic, as in pass@k): no fit is needed there
+(studies/forecast/pilot/headroom.py).
 """
 
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binom, nbinom
@@ -64,88 +64,31 @@ def _rising(part: float, whole: float, k: int) -> float:
     return float(np.exp(np.log((part + j) / (whole + j)).sum()))
 
 
-class SignalEstimate(NamedTuple):
-    """A number and its standard error."""
-
-    value: float
-    error: float
-
-
-def counted_share(counts: np.ndarray, m: int, rollouts: int) -> SignalEstimate | None:
-    """The same from counts (n,) of m responses, unbiased and without a fit; None for more rollouts than responses.
-
-    Its error is that of questions drawn at random.
-    """
-    if rollouts > m:
-        return None
-    found = _chosen(counts, m, rollouts) + _chosen(m - counts, m, rollouts)
-    if rollouts == 1:
-        return SignalEstimate(1.0, 0.0)
-    error = found.std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else inf
-    return SignalEstimate(float(found.mean()), float(error))
-
-
-def _chosen(counts: np.ndarray, m: int, k: int) -> np.ndarray:
-    """C(counts, k) / C(m, k)."""
-    share = np.ones(len(counts))
-    for j in range(k):
-        share *= np.maximum(0, counts - j) / (m - j)
-    return share
-
-
-class Tries(NamedTuple):
-    """Batches that dynamic sampling draws until B groups have signal."""
-
-    expected: float
-    likely: float
-    """So many suffice with chance LIKELY."""
-    groups: float
-    """Groups drawn one at a time, expected: B over the share with signal."""
-
-
-def tries_of(batch_size: int, silent: float) -> Tries:
-    """Tries for B groups with signal, in batches of B prompts that are drawn independently. inf where hardly any
-    group has signal.
+def expected_tries(batch_size: int, silent: float) -> tuple[float, float]:
+    """Batches of B prompts, drawn independently, until B groups have signal: their expected number, and the number
+    that suffices with chance LIKELY. inf where hardly any group has signal.
 
     The groups drawn before the B-th with signal are negative binomial; a batch more is drawn while they are not
     all there: E = sum_t P(Binomial(t B, 1 - silent) < B).
     """
     signal = 1 - silent
     if signal < HOPELESS:
-        return Tries(inf, inf, inf)
+        return inf, inf
     if silent <= 0:
-        return Tries(1.0, 1.0, float(batch_size))
+        return 1.0, 1.0
     last = int(nbinom.isf(1e-12, batch_size, signal)) // batch_size + 2
     batches = np.arange(1, last + 1)
     missing = binom.cdf(batch_size - 1, batches * batch_size, signal)
-    likely = batches[np.argmax(missing <= 1 - LIKELY)]
-    return Tries(float(1 + missing.sum()), float(likely), batch_size / signal)
-
-
-class Outcome(NamedTuple):
-    """Questions of which c of m responses were right, and what is likely of them."""
-
-    right: int
-    questions: int
-    rate: float
-    """Expected pass rate, given the count."""
-    silent: float
-    """Chance that a group is silent, given the count."""
-
-
-def outcome_of(rates: Rates, counts: np.ndarray, m: int, right: int, rollouts: int) -> Outcome:
-    """What the distribution says of a question with so many right among m responses, for groups of K."""
-    after = posterior(rates, m, right)
-    return Outcome(right, int((counts == right).sum()), after.mean, silent_share(after, rollouts))
+    return float(1 + missing.sum()), float(batches[np.argmax(missing <= 1 - LIKELY)])
 
 
 def posterior(rates: Rates, m: int, right: int) -> Rates:
     """The distribution of the pass rate of a question after `right` of m (Bayes). Its log-likelihood is that of
     this count."""
     if isinstance(rates, Mixture):
-        found = rates.weights * binomials(m, rates.rates)[right]
-        chance = float(found.sum())
-        return Mixture(rates.rates, found / chance, float(np.log(chance)), 0.0)
+        weights = rates.weights * binomials(m, rates.rates)[right]
+        chance = float(weights.sum())
+        return Mixture(rates.rates, weights / chance, float(np.log(chance)), 0.0)
     chance = zero_inflated(m, rates.a, rates.b, rates.zero)[right]
     at_zero = rates.zero / chance if right == 0 else 0.0
     return BetaBinomial(rates.a + right, rates.b + m - right, float(at_zero), float(np.log(chance)))

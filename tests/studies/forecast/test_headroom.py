@@ -17,9 +17,9 @@ from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import (
     majority,
     mean_rate,
-    silent_share,
-    tries_of,
-    votes_of,
+    measure_silence,
+    measure_tries,
+    measure_votes,
     within_kind,
     within_question,
 )
@@ -99,10 +99,10 @@ def test_a_vote_goes_to_what_most_responses_say():
 
 def test_a_vote_of_one_is_pass_at_1_and_votes_that_cannot_be_are_left_out():
     right = np.random.default_rng(0).integers(0, 2, (9, 8))
-    assert votes_of(1 - right, right, (1,))[0].value == pytest.approx(right.mean())
-    assert [rate.at for rate in votes_of(1 - right, right)] == [4]
-    assert [rate.at for rate in tries_of(right.sum(axis=1), 8)] == [1, 2, 4, 8]
-    assert silent_share(right.sum(axis=1), 8, 9) is None
+    assert measure_votes(1 - right, right, (1,))[0].value == pytest.approx(right.mean())
+    assert [rate.at for rate in measure_votes(1 - right, right)] == [4]
+    assert [rate.at for rate in measure_tries(right.sum(axis=1), 8)] == [1, 2, 4, 8]
+    assert measure_silence(right.sum(axis=1), 8, 9) is None
 
 
 def beta_counts(rng, n, m, a=0.6, b=1.4):
@@ -118,7 +118,7 @@ def test_tries_silence_and_correlation_are_unbiased_and_their_errors_hold(m):
     found = []
     for _ in range(300):
         counts = beta_counts(rng, 80, m)
-        one = (tries_of(counts, m, (4,))[0], silent_share(counts, m), within_question(counts, m))
+        one = (measure_tries(counts, m, (4,))[0], measure_silence(counts, m), within_question(counts, m))
         found.append([(each.value, each.error) for each in one])
     values, errors = np.array(found).transpose(2, 0, 1)
     assert np.abs((values.mean(axis=0) - truth) / values.std(axis=0)).max() < 0.25

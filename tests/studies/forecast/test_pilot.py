@@ -24,7 +24,7 @@ from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts
 from rftlab.studies.forecast.pilot.pilot import Gradient, PilotMeasurements, pilot_from, rollouts_of
 from rftlab.studies.forecast.pilot.run import answers_of, wanted
-from rftlab.studies.forecast.pilot.show import show, spark
+from rftlab.studies.forecast.pilot.show import show_pilot, spark
 from rftlab.studies.forecast.pilot.store import (
     DamagedPilot,
     discard,
@@ -330,7 +330,7 @@ def test_responses_are_counted():
 
 def printed(pilot):
     console = Console(record=True, width=200, file=io.StringIO())
-    show(console, pilot)
+    show_pilot(console, pilot)
     return console.export_text()
 
 

@@ -21,7 +21,7 @@ from rftlab.studies.forecast.pilot.headroom import TRIES, VOTES, Headroom, RateA
 from rftlab.studies.forecast.pilot.noise import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, early_silence, pilot_from
 from rftlab.studies.forecast.pilot.run import wanted
-from rftlab.studies.forecast.pilot.show import show
+from rftlab.studies.forecast.pilot.show import show_pilot
 from rftlab.studies.forecast.pilot.store import DamagedPilot, file_of, read, read_pilot, shipped_base, write
 
 PAIR = "tiny-mod97"
@@ -34,7 +34,7 @@ def pilot():
 
 def printed(pilot):
     console = Console(record=True, width=200, file=io.StringIO())
-    show(console, pilot)
+    show_pilot(console, pilot)
     return console.export_text()
 
 
