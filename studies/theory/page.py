@@ -88,8 +88,8 @@ FIGURES: tuple[Figure, ...] = (
         figures.regret,
         "A few batches are enough if they grow (T26, T28).",
         "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the "
-        "best possible rate. Equal batches, that is a constant batch size, lose as soon as the first one is longer than "
-        "T needs.",
+        "best possible rate. Equal batches, that is a constant batch size, lose as soon as the first one is longer "
+        "than T needs.",
     ),
 )
 
