@@ -16,7 +16,7 @@ from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import Level
 from rftlab.studies.data.results.claims import SAME, STILL
 from rftlab.studies.data.results.endpoints import agreement, finals
-from rftlab.studies.data.results.stats import Interval, interval
+from rftlab.studies.data.results.stats import Estimate, interval
 from rftlab.studies.report.figures import pretty
 
 Trust = Literal["low", "fair", "good"]
@@ -39,12 +39,12 @@ class Advice(NamedTuple):
     """In words; "" where nothing moves the pair."""
     per_round: int
     """Rollouts of a round."""
-    value: Interval
+    value: Estimate
     """Its test Pass@1 after training."""
-    gain: Interval
+    gain: Estimate
     """Of it over the base model, seed by seed."""
     best: str
-    best_value: Interval
+    best_value: Estimate
     tried: int
     equal: str
     """The best split of the most common cost; "" where too few designs share one."""
@@ -91,7 +91,7 @@ def _advice(
     )
 
 
-def _less(table: pd.DataFrame, first: str, second: str) -> Interval:
+def _less(table: pd.DataFrame, first: str, second: str) -> Estimate:
     """First less second, seed by seed."""
     return interval((table[first] - table[second]).dropna().to_numpy())
 

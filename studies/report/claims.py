@@ -133,11 +133,11 @@ def quantities_of(f: ClaimFinding) -> list[dict[str, Any]]:
 
 def found_words(part: Part) -> str:
     """A quantity with its interval in words."""
-    found = part.found
-    if not np.isfinite(found.mean):
+    measured = part.measured
+    if not np.isfinite(measured.value):
         return part.note or "no finished run"
-    bounds = f"[{found.low:+.3f}, {found.high:+.3f}]" if np.isfinite(found.low) else "(one seed: no interval)"
-    return f"{found.mean:+.3f} {bounds}"
+    bounds = f"[{measured.low:+.3f}, {measured.high:+.3f}]" if np.isfinite(measured.low) else "(one seed: no interval)"
+    return f"{measured.value:+.3f} {bounds}"
 
 
 def range_words(low: float, high: float) -> str:
@@ -155,7 +155,7 @@ def findings_table(findings: list[ClaimFinding]) -> pd.DataFrame:
     for f in findings:
         for row in quantities_of(f):
             part, (low, high) = row["part"], row["range"] or (np.nan, np.nan)
-            numbers = {"measured": part.found.mean, "low": part.found.low, "high": part.found.high}
+            numbers = {"measured": part.measured.value, "low": part.measured.low, "high": part.measured.high}
             rows.append(
                 {"claim": f.claim.name, "statement": f.claim.statement, "pair": f.pair, "quantity": part.name}
                 | {name: value if np.isfinite(value) else np.nan for name, value in numbers.items()}

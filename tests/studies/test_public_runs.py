@@ -20,7 +20,7 @@ from rftlab.studies.analysis.public.repeats import UNINTENDED, PairNoise, cell_s
 from rftlab.studies.analysis.public.section import public_section
 from rftlab.studies.analysis.public.show import show
 from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES
-from rftlab.studies.data.results.stats import difference_interval
+from rftlab.studies.data.results.stats import mean
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import runs_folder
@@ -123,8 +123,8 @@ def test_welchs_interval_is_scipys():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.3, 0.1, 10), rng.normal(0, 0.5, 7)
     expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
-    assert difference_interval(a, b) == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
-    assert difference_interval(a, b[:1])[1:] == (-np.inf, np.inf)
+    assert mean(a).less(mean(b)).interval() == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
+    assert mean(a).less(mean(b[:1])).interval()[1:] == (-np.inf, np.inf)
 
 
 def test_noise_of_single_runs_is_that_of_unintended_repeats():
@@ -208,7 +208,7 @@ def test_a_mutant_of_the_shipped_runs_changes_the_verdict(claim):
         mutant = swapped(curves, after, before)
     mutated = find(claim, claim.parts(mutant, noise))
     if real.within.verdict == UNDECIDED:
-        assert mutated.parts[0].found.mean == pytest.approx(-real.parts[0].found.mean)
+        assert mutated.parts[0].measured.value == pytest.approx(-real.parts[0].measured.value)
     else:
         assert (real.within.verdict, mutated.within.verdict) == (HOLDS, FAILS)
 

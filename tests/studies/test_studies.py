@@ -279,7 +279,7 @@ def test_a_cell_without_a_finished_run_is_undecided():
     curves = curves[~((curves["cell"] == "2048x1w8-paper_text") & (curves["round"] > 0))]
     found = found_in(curves)
     assert found["7 ceiling"].within.verdict == found["7 ceiling"].own.verdict == UNDECIDED
-    assert np.isnan(found["7 ceiling"].parts[0].found.mean)
+    assert np.isnan(found["7 ceiling"].parts[0].measured.value)
     assert found["2 advantage"].own.verdict == HOLDS
 
 

@@ -20,19 +20,11 @@ from scipy.stats import rankdata
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.analysis.compare.levels import CurveSet, Finals
 from rftlab.studies.data.results.evalstats import winners_curse
-from rftlab.studies.data.results.stats import CONFIDENCE
+from rftlab.studies.data.results.stats import CONFIDENCE, NONE, Estimate
 
 DRAWS = 4000
 FEWEST = 3
 """Cells that a rank agreement needs."""
-
-
-class Estimate(NamedTuple):
-    """A statistic of the measured means and its 95% interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Agreement(NamedTuple):
@@ -113,7 +105,7 @@ def estimate(value: float, drawn: np.ndarray, low: float, high: float) -> Estima
     takes that off; plain quantiles would put it in twice. The interval holds the measured value.
     """
     if not np.isfinite(value):
-        return Estimate(np.nan, np.nan, np.nan)
+        return NONE
     below, above = np.nanquantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Estimate(
         value, float(np.clip(2 * value - above, low, value)), float(np.clip(2 * value - below, value, high))
@@ -161,8 +153,7 @@ def _agree(first: CurveSet, second: CurveSet, split: str, cells: list[str], draw
         return estimate(float(value[0]), values, low, high)
 
     ranks = [
-        measure(statistic, _passes, -1.0, 1.0) if len(cells) >= FEWEST else Estimate(np.nan, np.nan, np.nan)
-        for statistic in (kendall, spearman)
+        measure(statistic, _passes, -1.0, 1.0) if len(cells) >= FEWEST else NONE for statistic in (kendall, spearman)
     ]
     errors = measure(mean_error, _passes, 0.0, 1.0), measure(mean_error, _gains, 0.0, 1.0)
     return Agreement(first.name, second.name, split, len(cells), *errors, *ranks)

@@ -22,7 +22,6 @@ from rftlab.studies.analysis.compare.agreement import (
     DRAWS,
     Agreement,
     Best,
-    Estimate,
     agree,
     best,
     common_cells,
@@ -45,6 +44,7 @@ from rftlab.studies.analysis.compare.signs import (
 from rftlab.studies.console.table import Column, Table, put, say, write_numbers
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.progress import steps_of

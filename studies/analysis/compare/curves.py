@@ -71,7 +71,7 @@ def at_budget(own: CurveSet, experiment: Experiment, axis: str) -> pd.DataFrame:
                     "tick": tick,
                     "split": split,
                     "budget": budget,
-                    "mean": known.mean,
+                    "mean": known.value,
                     "low": low,
                     "high": high,
                 }

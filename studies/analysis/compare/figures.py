@@ -135,7 +135,7 @@ def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
         for side, own in (("x", first), ("y", second)):
             known = interval(own.finals.test[cell].dropna())
             low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
-            row |= {side: known.mean, f"{side}_low": low, f"{side}_high": high}
+            row |= {side: known.value, f"{side}_low": low, f"{side}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
 

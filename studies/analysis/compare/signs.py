@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.studies.analysis.compare.agreement import Estimate, curse
+from rftlab.studies.analysis.compare.agreement import curse
 from rftlab.studies.analysis.compare.levels import CurveSet, Finals
 from rftlab.studies.data.results.claims import CLAIMS
 from rftlab.studies.data.results.measured import Measured, measured_of
-from rftlab.studies.data.results.stats import CONFIDENCE
+from rftlab.studies.data.results.stats import CONFIDENCE, NONE, Estimate
 from rftlab.studies.data.results.verdicts import Claim, Part
 
 PLUS, MINUS, OPEN, MISSING = "+", "-", "0", ""
@@ -97,17 +97,17 @@ def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
         return _absent("" if part.with_itself else part.name)
     if part.with_itself:
         return _absent("")._replace(cells=part.cells[:1])
-    measured = Estimate(*part.found)  # of whole runs, which are not drawn, the interval over seeds
+    measured = part.measured  # of whole runs, which are not drawn, the interval over seeds
     if np.isfinite(drawn.values).any():
         picked = curse(own, list(part.among)) if part.among and part.values.any() else 0.0
         low, high = np.nanquantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        measured = Estimate(part.found.mean - picked, float(low) - picked, float(high) - picked)
+        measured = Estimate(part.measured.value - picked, float(low) - picked, float(high) - picked)
     spread = own.seeds > 1 or own.responses["test"] > 0
     return Side(part.name, measured, _sign(measured) if spread else OPEN, part.cells)
 
 
 def _absent(name: str) -> Side:
-    return Side(name, Estimate(np.nan, np.nan, np.nan), MISSING, ())
+    return Side(name, NONE, MISSING, ())
 
 
 def _sign(measured: Estimate) -> str:

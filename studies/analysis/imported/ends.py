@@ -9,25 +9,8 @@ from scipy.special import ndtri
 
 from rftlab.studies.analysis.imported.groups import Group, RunGroups
 from rftlab.studies.data.results.claims import SAME, STILL
-from rftlab.studies.data.results.stats import Interval, t_errors
+from rftlab.studies.data.results.stats import Mean, mean
 from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust
-
-
-class MeasuredEnd(NamedTuple):
-    """A mean over runs with its standard error and the degrees of freedom behind it; nan where one run and an unknown
-    number of responses say nothing of it."""
-
-    value: float
-    error: float = np.nan
-    freedom: float = np.nan
-
-    @property
-    def half(self) -> float:
-        """Half of the 95% interval."""
-        return float(t_errors(self.freedom) * self.error) if self.freedom > 0 else np.nan
-
-
-NONE = MeasuredEnd(np.nan)
 
 
 class Ends(NamedTuple):
@@ -35,9 +18,9 @@ class Ends(NamedTuple):
 
     side: str
     group: Group
-    base: MeasuredEnd
-    end: MeasuredEnd
-    gain: MeasuredEnd
+    base: Mean
+    end: Mean
+    gain: Mean
     at_rounds: float
     """Value where every group has trained for as many rounds as the shortest."""
     at_rollouts: float
@@ -62,9 +45,9 @@ class CommonDesign(NamedTuple):
     second: Ends
     unknown: tuple[str, ...]
     """Facts that one of the two does not tell, so that they are taken as equal."""
-    end: MeasuredEnd
+    end: Mean
     """Second less first."""
-    gain: MeasuredEnd
+    gain: Mean
 
 
 def shared_budget(sides: list[RunGroups]) -> tuple[int, int | None]:
@@ -112,38 +95,26 @@ def _ends(side: str, group: Group, rounds: int, rollouts: int | None, seconds: f
     )
 
 
-def _mean(rows: list[pd.Series], exact: bool) -> MeasuredEnd:
+def _mean(rows: list[pd.Series], exact: bool) -> Mean:
     """Of evaluations of several runs; of one run its binomial error."""
     if not rows:
-        return NONE
-    values = np.array([row["value"] for row in rows])
-    value = float(values.mean())
-    if len(values) > 1 and values.std() > 0:
-        return MeasuredEnd(value, float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
-    n = rows[0]["n"]
+        return Mean(np.nan)
+    over_runs, n = mean([row["value"] for row in rows]), rows[0]["n"]
+    if over_runs.error > 0:
+        return over_runs
+    value = over_runs.value
     if exact or not np.isfinite(n) or not 0 <= value <= 1:
-        return MeasuredEnd(value)
-    return MeasuredEnd(value, float(np.sqrt(value * (1 - value) / n)), np.inf)
+        return Mean(value)
+    return Mean(value, float(np.sqrt(value * (1 - value) / n)), np.inf)
 
 
-def _gain(gains: list[float], base: MeasuredEnd, end: MeasuredEnd) -> MeasuredEnd:
+def _gain(gains: list[float], base: Mean, end: Mean) -> Mean:
     """Within runs where there are several, else of two evaluations."""
     if not gains:
-        return NONE
+        return Mean(np.nan)
     if len(gains) > 1:
-        return MeasuredEnd(float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(len(gains))), len(gains) - 1)
-    return less(base._replace(value=end.value - gains[0]), end)
-
-
-def less(first: MeasuredEnd, second: MeasuredEnd) -> MeasuredEnd:
-    """Second less first, with Welch's degrees of freedom; no error where one has none."""
-    value = second.value - first.value
-    squares = np.array([first.error**2, second.error**2])
-    if not np.isfinite(squares).all() or squares.sum() == 0:
-        return MeasuredEnd(value)
-    parts = np.where(np.isinf([first.freedom, second.freedom]), 0.0, squares**2 / [first.freedom, second.freedom])
-    freedom = squares.sum() ** 2 / parts.sum() if parts.sum() > 0 else np.inf
-    return MeasuredEnd(value, float(np.sqrt(squares.sum())), float(freedom))
+        return mean(gains)
+    return end.less(base._replace(value=end.value - gains[0]))
 
 
 def _at(runs: list[pd.DataFrame], place: float, axis: str = "round") -> float:
@@ -167,7 +138,7 @@ def common(first: list[Ends], second: list[Ends]) -> list[CommonDesign]:
         for b in second:
             unknown = _alike(a.group, b.group)
             if unknown is not None:
-                found.append(CommonDesign(a, b, unknown, less(a.end, b.end), less(a.gain, b.gain)))
+                found.append(CommonDesign(a, b, unknown, b.end.less(a.end), b.gain.less(a.gain)))
     return found
 
 
@@ -219,29 +190,24 @@ def advice_on(ends: list[Ends]) -> list[Advice]:
 
 def _advice(side: str, place: str, own: list[Ends]) -> Advice:
     best = max(own, key=lambda one: one.end.value)
-    close = [one for one in own if one is best or _interval(less(one.end, best.end)).high <= SAME]
+    close = [one for one in own if one is best or best.end.less(one.end).interval().high <= SAME]
     chosen = min(close, key=lambda one: (one.group.per_round or np.inf, -one.end.value))
-    moved = _interval(best.gain).high >= STILL or not np.isfinite(best.gain.value)
+    moved = best.gain.interval().high >= STILL or not np.isfinite(best.gain.value)
     return Advice(
         place,
         place,
         side,
         chosen.group.label if moved else "",
         chosen.group.per_round or 0,
-        _interval(chosen.end),
-        _interval(chosen.gain),
+        chosen.end.interval(),
+        chosen.gain.interval(),
         best.group.label,
-        _interval(best.end),
+        best.end.interval(),
         len(own),
         "",
         0,
         *_trust(own),
     )
-
-
-def _interval(measured: MeasuredEnd) -> Interval:
-    half = measured.half if np.isfinite(measured.half) else np.inf
-    return Interval(measured.value, measured.value - half, measured.value + half)
 
 
 def _trust(own: list[Ends]) -> tuple[Trust, tuple[str, ...]]:

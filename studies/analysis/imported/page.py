@@ -22,7 +22,6 @@ from rftlab.studies.analysis.imported import figures
 from rftlab.studies.analysis.imported.ends import (
     CommonDesign,
     Ends,
-    MeasuredEnd,
     advice_on,
     common,
     ends_of,
@@ -35,6 +34,7 @@ from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measure
 from rftlab.studies.analysis.imported.own import own_runs
 from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.console.table import Column, Table, say, write_numbers
+from rftlab.studies.data.results.stats import Mean
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.data.runs.scratch import check_writable
@@ -157,7 +157,7 @@ def left_to_compare(view: CollectionView) -> str:
     return f"Left to compare: curves after as many rounds{spent}{timed}; gains; noise."
 
 
-def measured_text(measured: MeasuredEnd, sign: bool = False) -> str:
+def measured_text(measured: Mean, sign: bool = False) -> str:
     """A number with half of its 95% interval where that is known; empty where there is none."""
     if not np.isfinite(measured.value):
         return ""

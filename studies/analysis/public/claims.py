@@ -15,7 +15,7 @@ from rftlab.studies.analysis.public.axes import at, left_out
 from rftlab.studies.analysis.public.repeats import SIX_HOURS, PairNoise, cell_of, single_interval
 from rftlab.studies.analysis.public.store import scores_of
 from rftlab.studies.data.results.claims import SAME
-from rftlab.studies.data.results.stats import difference_interval, interval
+from rftlab.studies.data.results.stats import interval, mean
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Judgement, Part, verdict_of
 
 ROLLOUTS = 40_000
@@ -37,7 +37,7 @@ def _cells(after: str, before: str, axis: str, x: float, low: float, high: float
         cells = cell_of(rows["run_id"])
         sides = [at(rows[cells == f"pods/gsm8k-{name}"], axis, x) for name in (after, before)]
         note = f"{sides[0].size} and {sides[1].size} runs"
-        return [Part(f"{after} − {before}", difference_interval(*sides), low, high, note=note)]
+        return [Part(f"{after} − {before}", mean(sides[0]).less(mean(sides[1])).interval(), low, high, note=note)]
 
     return parts
 

@@ -12,7 +12,7 @@ from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source, ra
 from rftlab.studies.analysis.public.repeats import PairNoise, Spread, cell_spreads, pair_noise, pair_spreads
 from rftlab.studies.analysis.public.sources import BY_NAME
 from rftlab.studies.analysis.public.store import DATA, Collection, curves, of_source, runs
-from rftlab.studies.data.results.stats import Interval
+from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.data.results.verdicts import ClaimFinding, Part
 
 FACTS = "public_facts.json"
@@ -67,7 +67,7 @@ def to_json(facts: PublicFacts) -> str:
                 "claim": claim,
                 "source": source,
                 "name": part.name,
-                "found": part.found._asdict(),
+                "measured": part.measured._asdict(),
                 "low": part.low,
                 "high": part.high,
                 "repeats": part.note,
@@ -96,7 +96,7 @@ def facts() -> PublicFacts:
     parts: dict[tuple[str, str], list[Part]] = {}
     for row in whole["parts"]:
         low, high = (end if row[name] is None else row[name] for name, end in (("low", -np.inf), ("high", np.inf)))
-        measured = Part(row["name"], Interval(**row["found"]), low, high, note=row["repeats"])
+        measured = Part(row["name"], Estimate(**row["measured"]), low, high, note=row["repeats"])
         parts.setdefault((row["claim"], row["source"]), []).append(measured)
     return PublicFacts(
         PairNoise(**whole["noise"]),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rftlab.studies.analysis.public.store import scores_of
-from rftlab.studies.data.results.stats import Interval, t_errors
+from rftlab.studies.data.results.stats import Estimate, Mean
 
 UNINTENDED = tuple(
     (f"shibuki/offpolicy-broad-{x}", f"shibuki/offpolicy-{x}") for x in ("e2-tb256", "e2-tb128", "e4-tb256")
@@ -77,8 +77,7 @@ def pair_noise(curves: pd.DataFrame) -> PairNoise:
     return PairNoise(float(np.sqrt(np.mean([np.mean(d**2) for d in found.values()]))), len(found))
 
 
-def single_interval(difference: float, noise: PairNoise) -> Interval:
+def single_interval(difference: float, noise: PairNoise) -> Estimate:
     """95% interval of a difference of two single runs; Student's t with one degree of freedom a pair, because a
     pair's evaluations rise and fall together."""
-    half = float(t_errors(noise.pairs)) * noise.scale
-    return Interval(difference, difference - half, difference + half)
+    return Mean(difference, noise.scale, noise.pairs).interval()

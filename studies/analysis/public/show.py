@@ -62,7 +62,7 @@ def _claims(console: Console, found: tuple[ClaimFinding, ...]) -> None:
 
 def words(part: Part) -> str:
     """A part in a line: estimate, interval, what it rests on."""
-    mean, low, high = (signed_text(value) for value in part.found)
+    mean, low, high = (signed_text(value) for value in part.measured)
     return f"{part.name}: {mean} [{low}, {high}], {part.note}"
 
 

@@ -105,9 +105,9 @@ def _stuck(m: Measured) -> list[Part]:
     """It is about a pair unless the baseline surely moves it. Where its mean gain is above STILL and its interval is
     not, whether it is about the pair is open, and so is the verdict."""
     moved, best = interval(m.gain(_RAW, "base")), _best_less(m, m.designs, "base", SLIGHT + ROUNDING)
-    values = np.where(np.asarray(moved.mean > STILL)[..., None], np.nan, best.values)
+    values = np.where(np.asarray(moved.value > STILL)[..., None], np.nan, best.values)
     part = measure(best.name, values, best.low, best.high, best.cells, best.among, np.less_equal(moved.low, STILL))
-    return [part._replace(note=f"the baseline gains {moved.mean:+.3f}" if np.ndim(moved.mean) == 0 else "")]
+    return [part._replace(note=f"the baseline gains {moved.value:+.3f}" if np.ndim(moved.value) == 0 else "")]
 
 
 def _within(name: str, statement: str, after: str, before: str, low: float, high: float) -> Claim:
@@ -174,7 +174,7 @@ def _find(claim: Claim, name: str, measured: Measured, drawn: Measured, paper: M
     if paper is None:
         return ClaimFinding(claim, name, parts, within)
     told = claim.parts(paper)
-    reported = [part for part in told if np.isfinite(part.found.mean) or not part.applies]
+    reported = [part for part in told if np.isfinite(part.measured.value) or not part.applies]
     if not reported:
         return ClaimFinding(claim, name, parts, within)
     held, shuffles = (_held(claim, runs, paper, told) for runs in (measured, drawn))
@@ -186,7 +186,7 @@ def _held(claim: Claim, measured: Measured, paper: Measured, told: list[Part]) -
     measured on the same designs; those that it reports none of, against its range."""
     held = []
     for part, same, one in zip(claim.parts(measured), claim.parts(measured.only(paper.cells)), told, strict=True):
-        d = round(float(one.found.mean), 2)
+        d = round(float(one.measured.value), 2)
         low = max(d - SAME, 0.0) if part.low >= 0 else d - SAME
         reported = np.isfinite(d) and not one.with_itself
         held.append(same._replace(low=low, high=d + SAME, published=d) if reported else part)

@@ -53,12 +53,12 @@ def _row(
         "split": split,
         "cell": cell,
         "tick": tick,
-        "mean": known.mean,
+        "mean": known.value,
         "low": low,
         "high": high,
         "seeds": len(values),
         "published": reported,
-        "difference": known.mean - reported,
+        "difference": known.value - reported,
     }
 
 

@@ -1,11 +1,10 @@
 """How much of a gain is credit that the format was in the way of, and how much is right answers that were not there:
 the same of simulated runs and of language models."""
 
-import numpy as np
 import pandas as pd
 
 from rftlab.studies.console.table import Table
-from rftlab.studies.data.results.stats import interval
+from rftlab.studies.data.results.stats import mean
 
 
 def gains(curves: pd.DataFrame) -> pd.DataFrame:
@@ -36,8 +35,8 @@ def _with_widths(parts: dict[str, pd.Series]) -> dict[str, float]:
     """Means, and the half-width of each; nan with fewer than two seeds."""
     found: dict[str, float] = {}
     for name, values in parts.items():
-        known = interval(values.to_numpy())
-        found |= {name: known.mean, f"{name}_width": known.high - known.mean if np.isfinite(known.high) else np.nan}
+        known = mean(values)
+        found |= {name: known.value, f"{name}_width": known.half}
     return found
 
 

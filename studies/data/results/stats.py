@@ -1,4 +1,4 @@
-"""Intervals over seeds."""
+"""A number with its uncertainty: t intervals of means and of their differences."""
 
 from typing import Any, NamedTuple
 
@@ -8,12 +8,46 @@ from scipy.special import stdtrit
 CONFIDENCE = 0.95
 
 
-class Interval(NamedTuple):
-    """Mean of a sample and its 95% t interval; unbounded with fewer than two values."""
+class Estimate(NamedTuple):
+    """A number, or an array of them, with a 95% interval; unbounded where nothing says how uncertain it is."""
 
-    mean: float
-    low: float
-    high: float
+    value: Any
+    low: Any
+    high: Any
+
+
+NONE = Estimate(np.nan, np.nan, np.nan)
+"""Where there is no number."""
+
+
+class Mean(NamedTuple):
+    """A mean with its standard error and the degrees of freedom behind it (inf where the error is known); nan where
+    nothing tells them."""
+
+    value: Any
+    error: Any = np.nan
+    freedom: Any = np.nan
+
+    def interval(self, confidence: float = CONFIDENCE) -> Estimate:
+        """The two-sided t interval."""
+        known = np.isfinite(self.error) & (np.asarray(self.freedom) > 0)
+        half = np.where(known, t_errors(np.where(known, self.freedom, 1.0), confidence) * self.error, np.inf)
+        ends: Any = (self.value, self.value - half, self.value + half)
+        return Estimate(*(ends if half.ndim else map(float, ends)))
+
+    @property
+    def half(self) -> float:
+        """Half of the interval; nan where there is none."""
+        value, _, high = self.interval()
+        return high - value if np.isfinite(high) else np.nan
+
+    def less(self, other: "Mean") -> "Mean":
+        """The difference to the mean of an independent sample, with the degrees of freedom of Welch: each has a
+        variance of its own."""
+        squares = np.array([self.error, other.error]) ** 2
+        parts = (squares**2 / [self.freedom, other.freedom]).sum()
+        freedom = squares.sum() ** 2 / parts if parts > 0 else min(self.freedom, other.freedom)
+        return Mean(self.value - other.value, float(np.sqrt(squares.sum())), float(freedom))
 
 
 def t_errors(freedom: Any, confidence: float = CONFIDENCE) -> Any:
@@ -22,37 +56,26 @@ def t_errors(freedom: Any, confidence: float = CONFIDENCE) -> Any:
     return stdtrit(freedom, (1 + confidence) / 2)
 
 
-def interval(values: np.ndarray) -> Interval:
-    """t interval of the mean of `values` along their last axis (..., n), nan left out; arrays (...) where there are
-    leading axes. Paired differences go in as one value per seed."""
+def mean(values: Any) -> Mean:
+    """The mean of `values` along their last axis (..., n), nan left out; arrays (...) where there are leading axes.
+    Without an error where there are fewer than two values."""
     values = np.asarray(values, dtype=np.float64)
     there = np.isfinite(values)
     n = there.sum(axis=-1)
-    mean = np.where(n > 0, np.where(there, values, 0.0).sum(axis=-1) / np.maximum(n, 1), np.nan)
-    squares = (np.where(there, values - mean[..., None], 0.0) ** 2).sum(axis=-1)
+    middle = np.where(n > 0, np.where(there, values, 0.0).sum(axis=-1) / np.maximum(n, 1), np.nan)
+    squares = (np.where(there, values - middle[..., None], 0.0) ** 2).sum(axis=-1)
     freedom = np.maximum(n - 1, 1)
-    half = t_errors(freedom) * np.sqrt(squares / freedom / np.maximum(n, 1))
-    low, high = np.where(n > 1, mean - half, -np.inf), np.where(n > 1, mean + half, np.inf)
-    ends: Any = (mean, low, high) if mean.ndim else (float(mean), float(low), float(high))
-    return Interval(*ends)
+    error = np.where(n > 1, np.sqrt(squares / freedom / np.maximum(n, 1)), np.nan)
+    return Mean(middle, error, n - 1) if middle.ndim else Mean(float(middle), float(error), float(n - 1))
 
 
-def difference_interval(after: np.ndarray, before: np.ndarray) -> Interval:
-    """Welch's 95% t interval of a difference of two means, of independent samples (n,) and (m,) with variances of
-    their own; unbounded where one has fewer than two values."""
-    after, before = (np.asarray(values, dtype=np.float64) for values in (after, before))
-    mean = float(after.mean() - before.mean()) if after.size and before.size else np.nan
-    if min(after.size, before.size) < 2:
-        return Interval(mean, -np.inf, np.inf)
-    parts = np.array([values.var(ddof=1) / values.size for values in (after, before)])
-    if parts.sum() == 0:
-        return Interval(mean, mean, mean)
-    freedom = parts.sum() ** 2 / (parts**2 / (np.array([after.size, before.size]) - 1)).sum()
-    half = float(t_errors(freedom) * np.sqrt(parts.sum()))
-    return Interval(mean, mean - half, mean + half)
+def interval(values: Any) -> Estimate:
+    """t interval of the mean of `values` (..., n), as `mean` takes them; unbounded with fewer than two. Paired
+    differences go in as one value per seed."""
+    return mean(values).interval()
 
 
-def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Interval:
+def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Estimate:
     """Mean of the groups' means (groups of n_g >= 2 values), with a t interval from the variance within groups, which
     is taken as common.
 
@@ -61,5 +84,4 @@ def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Interval:
     means, freedom = [float(group.mean()) for group in groups], sum(group.size - 1 for group in groups)
     variance = sum(((group - group.mean()) ** 2).sum() for group in groups) / freedom
     error = np.sqrt(variance * sum(1 / group.size for group in groups)) / len(groups)
-    middle, half = float(np.mean(means)), float(t_errors(freedom, 1 - (1 - CONFIDENCE) / comparisons) * error)
-    return Interval(middle, middle - half, middle + half)
+    return Mean(float(np.mean(means)), error, freedom).interval(1 - (1 - CONFIDENCE) / comparisons)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.studies.data.results.stats import Interval, interval
+from rftlab.studies.data.results.stats import Estimate, interval
 
 HALF = 0.5
 """A verdict that a larger share of shuffled labels reaches too says little."""
@@ -23,7 +23,7 @@ class Part(NamedTuple):
     arrays (shuffles,)."""
 
     name: str
-    found: Interval
+    measured: Estimate
     low: float
     high: float
     cells: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     among: tuple[str, ...] = ()
     """Where one of them is the best of several by these very numbers: of which."""
     values: np.ndarray = np.empty(0)
-    """What `found` was made of, one value per seed or draw (..., rows); nan where a run is missing."""
+    """What `measured` was made of, one value per seed or draw (..., rows); nan where a run is missing."""
     applies: np.ndarray | bool = True
     """Whether the claim is about this pair."""
     note: str = ""
@@ -48,8 +48,8 @@ class Part(NamedTuple):
     def code(self) -> np.ndarray:
         """1 where the interval lies inside the range, -1 where outside, 0 across an end; nan where it does not
         apply."""
-        inside = (self.low - _EDGE <= self.found.low) & (self.found.high <= self.high + _EDGE)
-        outside = (self.found.high < self.low - _EDGE) | (self.found.low > self.high + _EDGE)
+        inside = (self.low - _EDGE <= self.measured.low) & (self.measured.high <= self.high + _EDGE)
+        outside = (self.measured.high < self.low - _EDGE) | (self.measured.low > self.high + _EDGE)
         return np.where(self.applies, np.where(inside, 1.0, np.where(outside, -1.0, 0.0)), np.nan)
 
 
@@ -176,6 +176,6 @@ def _word(code: np.ndarray) -> str:
 def side_of(parts: list[Part]) -> str:
     """On which side of what is claimed the parts lie that fail; "" where none does."""
     failed = [part for part in parts if part.code == -1.0]
-    above = any(part.found.low > part.high for part in failed)
-    below = any(part.found.high < part.low for part in failed)
+    above = any(part.measured.low > part.high for part in failed)
+    below = any(part.measured.high < part.low for part in failed)
     return BOTH if above and below else MORE if above else LESS if below else ""

@@ -107,5 +107,5 @@ def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
 def score_of(values: np.ndarray) -> DesignScore:
     """Mean and 95% interval (Student's t) of repeats (n,)."""
     mean, low, high = interval(values)
-    ends = (max(0.0, low), min(1.0, high)) if len(values) > 1 else (nan, nan)
+    ends: tuple[float, float] = (max(0.0, low), min(1.0, high)) if len(values) > 1 else (nan, nan)
     return DesignScore(mean, *ends, len(values))

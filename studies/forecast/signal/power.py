@@ -19,7 +19,7 @@ from scipy import stats
 
 from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.data.results.evalstats import power, seeds_needed
-from rftlab.studies.data.results.stats import t_errors
+from rftlab.studies.data.results.stats import mean
 
 CHANCE, LEVEL = 0.8, 0.05
 """Chance to find a difference that is there; chance to find one that is not."""
@@ -116,26 +116,14 @@ def compared(a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None = N
         return Difference(
             value, value - width, value + width, float(2 * stats.norm.sf(abs(value) / error)), sigma, *counted
         )
-    if len(a) < 2 or len(b) < 2:
+    measured = mean(b - a) if paired else mean(b).less(mean(a))
+    if not measured.error >= ROUNDING:
         return Difference(value, -inf, inf, nan, nan, *counted)
-    error, freedom, pooled = _spread(a, b, paired)
-    if error < ROUNDING:
-        return Difference(value, -inf, inf, nan, nan, *counted)
-    width = float(t_errors(freedom, 1 - LEVEL)) * error
-    p_value = 2 * stats.t.sf(abs(value) / error, freedom)
-    return Difference(value, value - width, value + width, float(p_value), pooled, *counted)
-
-
-def _spread(a: np.ndarray, b: np.ndarray, paired: bool) -> tuple[float, float, float]:
-    """Standard error of the difference, its degrees of freedom (Welch), and the pooled deviation."""
-    if paired:
-        sigma = float((b - a).std(ddof=1))
-        return sigma / sqrt(len(a)), len(a) - 1, sigma
-    parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
-    degrees = np.array([len(a) - 1, len(b) - 1])
-    freedom = float(parts.sum() ** 2 / (parts**2 / degrees).sum()) if parts.any() else float(degrees.sum())
-    pooled = sqrt((degrees @ [a.var(ddof=1), b.var(ddof=1)]) / degrees.sum())
-    return sqrt(parts.sum()), freedom, pooled
+    _, low, high = measured.interval(1 - LEVEL)
+    p_value = float(2 * stats.t.sf(abs(value) / measured.error, measured.freedom))
+    degrees = [len(a) - 1, len(b) - 1]
+    pooled = np.average([a.var(ddof=1), b.var(ddof=1)], weights=degrees)
+    return Difference(value, low, high, p_value, float((b - a).std(ddof=1) if paired else sqrt(pooled)), *counted)
 
 
 def _permuted(a: np.ndarray, b: np.ndarray, paired: bool) -> tuple[float, float]:

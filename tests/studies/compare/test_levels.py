@@ -11,7 +11,7 @@ import pytest
 from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.compare.free import known_of
-from rftlab.studies.analysis.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
+from rftlab.studies.analysis.imported.ends import common, ends_of, roughness, shared_budget
 from rftlab.studies.analysis.imported.groups import common_measure, groups_of, side_of
 from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
@@ -122,17 +122,6 @@ def test_common_designs_agree_as_far_as_both_tell(results):
     (found,) = common(a, b)
     assert found.first.group.label == found.second.group.label == "8x4" and found.unknown == ("advantage",)
     assert found.end.value == pytest.approx(0.63 - 0.58) and common(a, far) == []
-
-
-def test_a_difference_has_welchs_interval():
-    from scipy import stats
-
-    a, b = np.array([0.1, 0.2, 0.4]), np.array([0.5, 0.55, 0.7, 0.9])
-    sides = [MeasuredEnd(x.mean(), x.std(ddof=1) / np.sqrt(len(x)), len(x) - 1) for x in (a, b)]
-    truth = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
-    found = less(*sides)
-    assert (found.value - found.half, found.value + found.half) == pytest.approx((truth.low, truth.high))
-    assert np.isnan(less(sides[0], MeasuredEnd(0.5)).half)
 
 
 def test_noise_is_found_on_a_curve_that_rises_steeply():

@@ -138,7 +138,7 @@ def test_files_hold_the_numbers_they_were_given(written):
     expected = endpoints[endpoints["experiment"] == "tradeoff"].reset_index(drop=True)
     pd.testing.assert_frame_equal(drawn, expected, check_exact=False, atol=1e-6, check_dtype=False)
     findings = pd.read_csv(path.parent / "findings.csv")
-    given = [part.found for f in findings_of(PAIRS, HOSTILE) for part in f.parts]
+    given = [part.measured for f in findings_of(PAIRS, HOSTILE) for part in f.parts]
     assert findings[["measured", "low", "high"]].to_numpy() == pytest.approx(np.array(given), abs=1e-6)
     assert set(findings["published"]) == {0.1}
     for csv in (path.parent / "figures").glob("*.csv"):
@@ -273,7 +273,7 @@ def test_gains_are_split_into_format_and_reasoning(both):
         .pivot(index="seed", columns="round", values="test_pass_at_1")
     )
     known = interval((own[2000] - own[0]).to_numpy())
-    assert (table["gain"][0], table["gain_width"][0]) == pytest.approx((known.mean, known.high - known.mean))
+    assert (table["gain"][0], table["gain_width"][0]) == pytest.approx((known.value, known.high - known.value))
     assert "Format and reasoning" in both[0].read_text()
     assert "Your own batch size, in the browser: <code>make explore</code>" in both[0].read_text()
 
