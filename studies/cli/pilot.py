@@ -44,7 +44,7 @@ class Pilot(Common):
         """Measure, or read what was measured, and print it."""
         from rftlab.studies.forecast.pilot.run import pilot, wanted
         from rftlab.studies.forecast.pilot.show import show_pilot
-        from rftlab.studies.forecast.pilot.store import file_of
+        from rftlab.studies.forecast.pilot.store import pilot_path
 
         found = pilot(
             console,
@@ -63,5 +63,5 @@ class Pilot(Common):
             figure, numbers = headroom_figure(self.pair, found.base.headroom)
             place = save(figure, folder_below(self.results, "pilot", self.pair), "headroom", numbers)
             say(console, f"figure: {place}")
-        say(console, f"pilot: {file_of(self.results, self.pair)}")
+        say(console, f"pilot: {pilot_path(self.results, self.pair)}")
         return 0

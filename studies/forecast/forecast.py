@@ -25,7 +25,7 @@ from rftlab.studies.forecast.others import language_others, whole_pairs
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.passrates import moments
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, pilot_from, rollouts_of
-from rftlab.studies.forecast.pilot.store import file_of, read_pilot, shipped_base, shipped_pairs
+from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
@@ -39,14 +39,14 @@ def pilot_of(root: Path, pair: str) -> PilotMeasurements:
     """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError
     where there is neither."""
     start_at(pair, "llm")
-    if kind_of(file_of(root, pair)):
+    if kind_of(pilot_path(root, pair)):
         return read_pilot(root, pair)
     curves = shipped()
     there = set(curves.loc[(curves["pair"] == pair) & (curves["seed"] == 0), "cell"])
     known = tuple(cell for cell in PILOT_CELLS if cell in there)
     if pair in shipped_pairs() and known:
         return pilot_from(curves, shipped_base(pair), known)
-    raise UserError(f"{file_of(root, pair)} is missing; run `rftlab pilot --pair {pair} --results {root}` first")
+    raise UserError(f"{pilot_path(root, pair)} is missing; run `rftlab pilot --pair {pair} --results {root}` first")
 
 
 def posterior_of(

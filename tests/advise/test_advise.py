@@ -14,11 +14,17 @@ from rftlab.llm.budget.shapes import KNOWN
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
-from rftlab.studies.forecast.advise.evidence import NOTHING, AdviceEvidence, DesignScore, evidence_of, key_of, score_of
-from rftlab.studies.forecast.advise.fleet import SHARDED, fleet_of, least_gpus, link_of, planned_on, sharded
-from rftlab.studies.forecast.advise.models import shape_named, shape_of_size
-from rftlab.studies.forecast.advise.rank import first_runs, option_of, ranked
-from rftlab.studies.forecast.advise.runs import designs_named, run_of
+from rftlab.studies.forecast.advise.evidence import (
+    NOTHING,
+    AdviceEvidence,
+    DesignScore,
+    design_key,
+    gather_evidence,
+    mean_score,
+)
+from rftlab.studies.forecast.advise.fleet import SHARDED, least_gpus, link_speed, parse_fleet, planned_on, sharded
+from rftlab.studies.forecast.advise.models import shape_named, sized_shape
+from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.signal.signal import beta_of, silent_share
 from rftlab.studies.readers.designs import design_of
@@ -28,7 +34,7 @@ from tests.support.logs.planted import piece_of
 from tests.support.machine.here import rftlab
 
 ASSUMED = Assumed(120, 200, 500, 500)
-SEVEN = shape_of_size(7e9)
+SEVEN = sized_shape(7e9)
 QWEN = "Qwen/Qwen2.5-0.5B-Instruct"
 CONFIG = {
     "model_type": "qwen2",
@@ -44,11 +50,11 @@ CONFIG = {
 
 def run(label: str = "32x8"):
     (design,) = designs_named((label,), 500).values()
-    return run_of("m", design, ASSUMED)
+    return advised_run("m", design, ASSUMED)
 
 
 def plan(gpus: str, label: str = "32x8", shape=SEVEN):
-    return planned_on(run(label), shape, fleet_of(gpus), ASSUMED)
+    return planned_on(run(label), shape, parse_fleet(gpus), ASSUMED)
 
 
 # --- models ---
@@ -159,11 +165,11 @@ def test_the_cache_takes_what_is_needed_or_what_is_left():
 
 
 def test_machines_talk_more_slowly_than_gpus_of_one():
-    assert link_of(fleet_of("16xH100")) < link_of(fleet_of("8xH100"))
+    assert link_speed(parse_fleet("16xH100")) < link_speed(parse_fleet("8xH100"))
 
 
 def test_the_least_gpus_fit_and_half_of_them_do_not():
-    fleet, shape = fleet_of("1xA100-40"), shape_named("8B").shape
+    fleet, shape = parse_fleet("1xA100-40"), shape_named("8B").shape
     least = least_gpus(run(), shape, fleet, ASSUMED)
     assert planned_on(run(), shape, replace(fleet, count=least), ASSUMED).fits
     assert not planned_on(run(), shape, replace(fleet, count=least // 2), ASSUMED).fits
@@ -174,7 +180,9 @@ def test_the_least_gpus_fit_and_half_of_them_do_not():
 
 def options_of(labels, evidence=NOTHING, gpus="8xH100"):
     return [
-        option_of(label, design, planned_on(run_of("m", design, ASSUMED), SEVEN, fleet_of(gpus), ASSUMED), evidence)
+        make_option(
+            label, design, planned_on(advised_run("m", design, ASSUMED), SEVEN, parse_fleet(gpus), ASSUMED), evidence
+        )
         for label, design in designs_named(tuple(labels), 500).items()
     ]
 
@@ -183,20 +191,20 @@ LABELS = ("16x16", "64x4", "32x8", "128x8", "256x2", "4x64")
 
 
 def test_without_evidence_the_order_is_that_of_cost():
-    hours = [option.plan.gpu_hours for option in ranked(options_of(LABELS))]
+    hours = [option.plan.gpu_hours for option in rank_options(options_of(LABELS))]
     assert hours == sorted(hours)
 
 
 def test_measured_designs_come_first_and_the_best_of_them_at_the_top():
     options = options_of(LABELS)
-    scores = {key_of(options[i].design): DesignScore(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
-    found = ranked(options_of(LABELS, AdviceEvidence(None, None, scores, ())))
+    scores = {design_key(options[i].design): DesignScore(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
+    found = rank_options(options_of(LABELS, AdviceEvidence(None, None, scores, ())))
     assert [option.label for option in found[:2]] == ["128x8", "16x16"]
 
 
 def test_what_does_not_fit_comes_last():
     options = options_of(("32x8",)) + options_of(("16x16",), gpus="1xA100-40")
-    assert [option.plan.fits for option in ranked(options[::-1])] == [True, False]
+    assert [option.plan.fits for option in rank_options(options[::-1])] == [True, False]
 
 
 def test_groups_with_signal_are_those_of_the_pass_rates():
@@ -210,25 +218,25 @@ def test_groups_with_signal_are_those_of_the_pass_rates():
 
 def test_the_first_runs_without_evidence_are_a_middle_a_contrast_and_a_repeat():
     found = first_runs(options_of(LABELS), 200)
-    first, second, third = (proposal.option for proposal in found)
+    first, second, third = (option for option, _ in found)
     assert first is third and second.label != first.label
     assert second.plan.gpu_hours <= 1.5 * first.plan.gpu_hours
-    assert "seed" in found[2].why
+    assert "seed" in found[2][1]
 
 
 @pytest.mark.parametrize("budget", [1, 7, 14, 21, 200])
 def test_the_first_runs_are_within_the_budget(budget):
     found = first_runs(options_of(LABELS), budget)
-    assert sum(proposal.option.plan.gpu_hours for proposal in found) <= budget
+    assert sum(option.plan.gpu_hours for option, _ in found) <= budget
     assert (len(found) == 0) == (budget == 1) and (len(found) == 3 or budget < 200)
 
 
 def test_after_some_runs_the_best_is_repeated_before_new_ones():
-    key = key_of(designs_named(("64x4",), 500)["64x4"])
+    key = design_key(designs_named(("64x4",), 500)["64x4"])
     found = first_runs(
         options_of(LABELS, AdviceEvidence(None, None, {key: DesignScore(0.4, np.nan, np.nan, 1)}, ())), 200
     )
-    labels = [proposal.option.label for proposal in found]
+    labels = [option.label for option, _ in found]
     assert labels[0] == "64x4" and "64x4" not in labels[1:] and len(set(labels)) == 3
 
 
@@ -236,8 +244,8 @@ def test_after_some_runs_the_best_is_repeated_before_new_ones():
 
 
 def test_a_score_of_one_run_has_no_interval():
-    assert np.isnan(score_of(np.array([0.4])).low)
-    found = score_of(np.array([0.41, 0.43, 0.40]))
+    assert np.isnan(mean_score(np.array([0.4])).low)
+    found = mean_score(np.array([0.41, 0.43, 0.40]))
     assert found.low < 0.41333 < found.high and found.runs == 3
 
 
@@ -248,7 +256,7 @@ def test_imported_runs_are_evidence_for_their_design(tmp_path):
         design = KnownDesign(prompts=prompts, rollouts=8)
         runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, (curve,)))
     write_collection(tmp_path, "mine", runs)
-    found = evidence_of(tmp_path, None, "mine", None)
+    found = gather_evidence(tmp_path, None, "mine", None)
     assert found.scores[32, 8, 0, 0].value == pytest.approx(0.32) and found.scores[32, 8, 0, 0].runs == 2
     assert set(found.scores) == {(32, 8, 0, 0), (64, 8, 0, 0)} and "3 of 4 runs" in found.origins[0]
     status, text = rftlab("advise", "--model", "7e9", "--results", tmp_path, "--imported", "mine")

@@ -21,7 +21,7 @@ from rftlab.studies.forecast.signal.signal import (
     posterior,
     silent_share,
 )
-from rftlab.studies.forecast.signal.source import MeasuredRates, fitted, of_pilot, read_rates
+from rftlab.studies.forecast.signal.source import MeasuredRates, fit_rates, pilot_rates, read_rates
 from rftlab.studies.theory.algebra import silent_chance
 from rftlab.studies.theory.models import beta_rates, reinforce_with
 from tests.support.machine.here import rftlab
@@ -186,7 +186,7 @@ def test_a_table_and_json_say_the_same(tmp_path):
 def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
     (tmp_path / "a.json").write_text("[0.0, 0.5]")
     measured = read_rates(tmp_path / "a.json", None, None)
-    found = fitted(measured)
+    found = fit_rates(measured)
     assert measured.counts is None and "taken as exact" in found.origin
     assert silent_share(found.rates, 2) == pytest.approx((1 + 0.5) / 2)
 
@@ -194,14 +194,14 @@ def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
 def test_a_distribution_that_does_not_fit_is_not_believed():
     rng = np.random.default_rng(7)
     counts = rng.binomial(16, rng.choice([0.25, 0.9], 2000))
-    found = fitted(MeasuredRates(counts, 16, counts / 16))
+    found = fit_rates(MeasuredRates(counts, 16, counts / 16))
     assert "without a form" in found.origin and isinstance(found.other, BetaBinomial)
     counts = rng.binomial(16, rng.beta(0.8, 2.0, 2000))
-    assert isinstance(fitted(MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
+    assert isinstance(fit_rates(MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
 
 
 def test_a_pilot_that_comes_with_rftlab_has_its_gradients(tmp_path):
-    measured = of_pilot(tmp_path, "tiny-mix97")
+    measured = pilot_rates(tmp_path, "tiny-mix97")
     assert measured.gradient == shipped_base("tiny-mix97").centred and len(measured.counts) == 512
 
 
@@ -234,7 +234,7 @@ WRONG = {
 def test_a_wrong_file_is_one_line(name, tmp_path):
     (tmp_path / name).write_text(WRONG[name])
     with pytest.raises(UserError, match="allowed"):
-        fitted(read_rates(tmp_path / name, None, None))
+        fit_rates(read_rates(tmp_path / name, None, None))
     status, text = rftlab("signal", tmp_path / name)
     assert (status, text.count("\n")) == (2, 1) and text.startswith("rftlab: ")
 
@@ -251,7 +251,7 @@ def test_what_is_in_a_file_is_not_obeyed(tmp_path):
 def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():
     status, text = rftlab("signal", "--pair", "tiny-mix97", "--batch", 32, "--rollouts", 8, 16)
     assert status == 0
-    share = silent_share(fitted(of_pilot(Path("results"), "tiny-mix97")).rates, 8)
+    share = silent_share(fit_rates(pilot_rates(Path("results"), "tiny-mix97")).rates, 8)
     for part in (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{expected_tries(32, share)[0]:.2f}", "247 of 512"):
         assert part in text
     assert "B_eff" in text and "r = 0.0672" in text and "beta-binomial a = 0.67" in text

@@ -15,7 +15,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
 from rftlab.studies.forecast.advise.models import REAL, shape_named
-from rftlab.studies.forecast.advise.start import changes_of, start_of
+from rftlab.studies.forecast.advise.start import list_changes, read_start
 from rftlab.studies.readers.designs import design_of
 from rftlab.studies.readers.designs.values import Reader
 from tests.support.machine.here import rftlab
@@ -63,7 +63,7 @@ def test_trl_is_told_the_design_or_it_is_refused(name):
     assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
     assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
     reader = Reader(texts(found.flags))
-    assert as_trl.estimator_of(reader) == in_trl(asked.design.estimator) and not reader.notes
+    assert as_trl.read_trl_estimator(reader) == in_trl(asked.design.estimator) and not reader.notes
     kl = asked.design.estimator.kl
     assert found.flags["beta"] == known.kl_coefficient == (kl.coef if kl.kind != "none" else 0)
     told = [note for note in found.notes if note.startswith(("TRL", "dr_grpo"))]
@@ -82,7 +82,7 @@ def test_verl_is_told_the_design_or_it_is_refused(name):
     assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
     assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
     reader = Reader(texts(found.flags))
-    assert as_verl.estimator_of(reader) == asked.design.estimator and not reader.notes
+    assert as_verl.read_verl_estimator(reader) == asked.design.estimator and not reader.notes
 
 
 def test_what_trls_defaults_would_change_is_set():
@@ -126,7 +126,7 @@ def test_sizes_that_trl_cannot_split_are_refused():
 )
 def test_an_estimator_that_is_unknown_is_refused(config, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        as_trl.estimator_of(Reader({"num_generations": 8, **config}))
+        as_trl.read_trl_estimator(Reader({"num_generations": 8, **config}))
 
 
 GRPO = {"model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct", "per_device_train_batch_size": 8, "num_generations": 8,
@@ -152,12 +152,12 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
         "actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.ppo_mini_batch_size=32 "
         "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.model.path=$MODEL data.gen_batch_size=64\n"
     )
-    start = start_of(path, 8)
+    start = read_start(path, 8)
     assert (start.known.prompts, start.known.rollouts, start.epochs, start.minibatches) == (64, 4, 1, 2)
     assert start.estimator == replace(PRESETS["grpo_verl"], kl=KL("k3", 0.001))
     design = start.changed(Design(32, 8, rounds=100))
     assert (design.minibatches, design.estimator.kl.coef) == (2, 0.001)
-    found = {change.name: change for change in changes_of(start, engine_flags("verl", EngineSettings(
+    found = {change[0]: change for change in list_changes(start, engine_flags("verl", EngineSettings(
         design, "MODEL", 8, 512, 512, 1e-6, 1)))}  # fmt: skip
     assert found["data.train_batch_size"][1:] == ("64", "32") and found["actor_rollout_ref.rollout.n"][1:] == ("4", "8")
     assert "actor_rollout_ref.actor.use_kl_loss" not in found

@@ -6,7 +6,7 @@ from rich.console import Console
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.law import run
 from rftlab.studies.forecast.pilot.pilot import pilot_from
-from rftlab.studies.forecast.pilot.store import file_of, shipped_base, write
+from rftlab.studies.forecast.pilot.store import pilot_path, shipped_base, write
 from tests.support.machine.here import rftlab
 
 BAD = [
@@ -61,7 +61,7 @@ def test_all_scores_and_the_figure(tmp_path, monkeypatch):
 def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
     pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
     noisy = pilot.base.raw._replace(between=4 * pilot.base.raw.between)
-    place = file_of(tmp_path, "tiny-mod97")
+    place = pilot_path(tmp_path, "tiny-mod97")
     write(place, pilot._replace(base=pilot.base._replace(raw=noisy, ratios=None, midway=None)), {})
     status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
     assert (

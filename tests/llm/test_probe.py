@@ -29,7 +29,7 @@ from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.noise import analyse
 from rftlab.studies.forecast.pilot.pilot import Base, pilot_from
 from rftlab.studies.forecast.pilot.run import base_from, headroom_of, pilot, wanted
-from rftlab.studies.forecast.pilot.store import file_of, read_pilot
+from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
 from tests.support.trainer.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
@@ -261,13 +261,13 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
         with patched.context() as inner:
             inner.setattr(pilot_run, "finish_points", lambda *what: pytest.fail("the store is looked at"))
             assert repr(pilot(heard(), mini, tmp_path, 1, quiet=True)) == repr(found)
-        file_of(tmp_path, "mini").write_text("{")
+        pilot_path(tmp_path, "mini").write_text("{")
         console = heard()
         assert repr(pilot(console, mini, tmp_path, 1, quiet=True)) == repr(found)
         assert "damaged, redone" in console.file.getvalue() and "pilot.json" in console.file.getvalue()
 
     for name in ("pilot", "base"):
-        file_of(tmp_path, "mini", name).write_text("{")
+        pilot_path(tmp_path, "mini", name).write_text("{")
     console, sealed = heard(), (store.folder_of(tmp_path, point) / "done.json").stat().st_mtime_ns
     after = pilot(console, mini, tmp_path, 1, quiet=True)
     assert "base.json" in console.file.getvalue() and after.base.raw == found.base.raw
@@ -278,7 +278,7 @@ def test_a_killed_probe_is_named_and_leaves_nothing(mini, tmp_path, monkeypatch)
     monkeypatch.setattr(processes, "_work", killed)
     with pytest.raises(UserError, match="base model ended with status -9; run the same command again"):
         pilot(heard(), mini, tmp_path, 1, quiet=True)
-    assert not file_of(tmp_path, "mini", "base").exists()
+    assert not pilot_path(tmp_path, "mini", "base").exists()
 
 
 def test_what_was_measured_before_a_kill_is_not_measured_again(mini, tmp_path, monkeypatch):
@@ -294,7 +294,7 @@ def test_what_was_measured_before_a_kill_is_not_measured_again(mini, tmp_path, m
         pilot(heard(), mini, tmp_path, 1, quiet=True)
     training, gradients = (f"half way through the baseline's run{what}" for what in (": training", ""))
     assert asked == ["base model", training, gradients]
-    base = pilot_store.read(file_of(tmp_path, "mini", "base"), Base)
+    base = pilot_store.read(pilot_path(tmp_path, "mini", "base"), Base)
     folder = tmp_path / "pilot" / "mini" / "midway"
     assert base.midway is None and (folder / "checkpoints" / "000002").is_dir()
     found = pilot(heard(), mini, tmp_path, 1, quiet=True)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.forecast.signal.source import of_imported
+from rftlab.studies.forecast.signal.source import imported_rates
 from rftlab.studies.readers import read_collection, read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.formats import said
@@ -58,10 +58,10 @@ def test_outcomes_are_kept_and_give_the_pass_rates_of_rounds(tmp_path):
     runs = read_logs([written(tmp_path / "run", found)])
     write_collection(tmp_path / "r", "mine", runs)
     assert read_collection(tmp_path / "r", "mine")[0].outcomes == runs[0].outcomes
-    measured, told = of_imported(tmp_path / "r", "mine", (2, 3))
+    measured, told = imported_rates(tmp_path / "r", "mine", (2, 3))
     assert sorted(measured.counts) == sorted(found[1:3].sum(axis=2).ravel()) and measured.responses == K
     assert told == f"{2 * PROMPTS} groups of {K} responses (train, rounds 2 to 3)"
-    last, _ = of_imported(tmp_path / "r", "mine#run")
+    last, _ = imported_rates(tmp_path / "r", "mine#run")
     assert sorted(last.counts) == sorted(found[6:].sum(axis=2).ravel())
     status, text = rftlab("signal", "--imported", "mine", "--results", tmp_path / "r")
     assert status == 0 and "12 groups of 4 responses" in text and "silent groups" in text
@@ -77,7 +77,7 @@ def test_a_run_without_such_rows_says_what_is_needed(tmp_path):
     with pytest.raises(
         UserError, match="no right responses by question; allowed: runs from logs with a row a response"
     ):
-        of_imported(tmp_path / "r", "t")
+        imported_rates(tmp_path / "r", "t")
 
 
 def completions(folder, found, **more):

@@ -7,7 +7,6 @@ from rich.console import Console
 
 from rftlab.llm.budget.devices import device_of
 from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, UTILISATION, Assumed
-from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import CostPlan, plan_of, smallest_change, where_it_fits
 from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
@@ -15,11 +14,10 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.questions import evaluated_on, questions_of
+from rftlab.studies.data.results.language import PLANNED, memory_table
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.study import Study
-
-_PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
 
 
 def assumed_of(run: LLMRun, flags: PlanFlags) -> Assumed:
@@ -42,7 +40,7 @@ def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:
     """Print the plan of a run; whether it fits."""
     plan = planned(run, flags)
     _head(console, plan)
-    console.print(_memory_table(plan))
+    console.print(memory_table(plan.memory, title="peak memory in GB"))
     _verdict(console, plan)
     console.print(_time_table(plan))
     _notes(console, plan)
@@ -59,7 +57,7 @@ def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> 
         plans = {point.cell: planned(point.llm_run, flags) for point in mine if point.run.seed == 0}
         largest = max(plans.values(), key=lambda plan: plan.memory.peak)
         _head(console, largest)
-        console.print(_memory_table(largest, "the cell that needs most"))
+        console.print(memory_table(largest.memory, title="peak memory in GB, the cell that needs most"))
         _verdict(console, largest)
         left = Counter(point.cell for point in mine if not _finished(root, point))
         console.print(_cells_table(plans, left, study.seeds))
@@ -93,18 +91,6 @@ def _head(console: Console, plan: CostPlan) -> None:
     )
 
 
-def _memory_table(plan: CostPlan, what: str = "") -> Table:
-    memory = plan.memory
-    phases = (Column(_PHASES[name], style="bold" * (name == memory.peak_phase)) for name in memory.phases)
-    table = Table("part", *phases, title=f"peak memory in GB{', ' * bool(what)}{what}")
-    for part in PARTS:
-        values = [parts.get(part, 0.0) for parts in memory.phases.values()]
-        if any(values):
-            table.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
-    table.add("all", *(f"{memory.total(phase) / 1e9:.2f}" for phase in memory.phases))
-    return table
-
-
 def _verdict(console: Console, plan: CostPlan) -> None:
     """Whether it fits; what would make it fit, where it does not."""
     memory, other = plan.memory, not plan.run.compute.gradient_checkpointing
@@ -114,7 +100,7 @@ def _verdict(console: Console, plan: CostPlan) -> None:
     )
     say(console, f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other} {held_other:.2f} GB")
     peak = (
-        f"peak {memory.peak / 1e9:.2f} GB, in the phase {_PHASES[memory.peak_phase]}; the device has "
+        f"peak {memory.peak / 1e9:.2f} GB, in the phase {PLANNED[memory.peak_phase]}; the device has "
         f"{plan.device.memory / 1e9:.1f} GB"
     )
     if plan.fits:
@@ -140,7 +126,7 @@ def _verdict(console: Console, plan: CostPlan) -> None:
 def _time_table(plan: CostPlan) -> Table:
     duration, table = plan.duration, Table("", "tokens", "seconds", title="tokens and time")
     for phase, cost in duration.phases.items():
-        table.add(_PHASES[phase], f"{cost.tokens:,}", f"{cost.seconds:.2f}")
+        table.add(PLANNED[phase], f"{cost.tokens:,}", f"{cost.seconds:.2f}")
     table.add("round", "", f"{duration.round_seconds:.2f}")
     table.add("evaluation", f"{duration.evaluation.tokens:,}", f"{duration.evaluation.seconds:.2f}")
     whole = (

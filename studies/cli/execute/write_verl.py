@@ -6,19 +6,18 @@ from pathlib import Path
 from rich.console import Console
 
 from rftlab.llm.budget.devices import GPUS
-from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.config import Compute, LLMRun
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import assumed_of
 from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.data.paper.questions import questions_of
+from rftlab.studies.data.results.language import memory_table
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import Study
 from rftlab.studies.forecast.advise.fleet import Fleet, FleetPlan, planned_on
 from rftlab.studies.forecast.advise.models import shape_named
-from rftlab.studies.forecast.advise.show import PHASES
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.files import left_out_of, reasons, write_pair
 from rftlab.studies.integrations.verl_study.settings import MAX_TOKENS
@@ -102,9 +101,4 @@ def _show(console: Console, title: str, plans: dict[str, FleetPlan]) -> None:
         table.add(cell, *numbers, f"{plan.gpu_hours:.1f}")
     put(console, title, table)
     cell, largest = max(plans.items(), key=lambda item: item[1].memory.peak)
-    parts = Table("part", *(PHASES[phase] for phase in largest.memory.phases), wrap="never")
-    for part in PARTS:
-        values = [phase.get(part, 0.0) for phase in largest.memory.phases.values()]
-        if any(values):
-            parts.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
-    put(console, f"{cell}, which needs most: GB of each GPU", parts)
+    put(console, f"{cell}, which needs most: GB of each GPU", memory_table(largest.memory, total=False, wrap="never"))

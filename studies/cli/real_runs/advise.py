@@ -85,17 +85,17 @@ class Advise:
     def execute(self, console: Console) -> int:
         """Print the advice; status 1 where no design fits."""
         from rftlab.studies.forecast.advise import show
-        from rftlab.studies.forecast.advise.evidence import evidence_of
-        from rftlab.studies.forecast.advise.fleet import fleet_of
+        from rftlab.studies.forecast.advise.evidence import gather_evidence
+        from rftlab.studies.forecast.advise.fleet import parse_fleet
         from rftlab.studies.forecast.advise.models import shape_named
 
-        fleet, assumed = fleet_of(self.gpus), self._assumed()
+        fleet, assumed = parse_fleet(self.gpus), self._assumed()
         start = self._start(fleet.count)
         name = self.model or (start.known.model if start else None)
         if not name:
             raise UserError(f"{self.config} names no model; allowed: --model with one beside it")
         model = shape_named(name)
-        evidence = evidence_of(self.results, self.pair, self.imported, self.rates)
+        evidence = gather_evidence(self.results, self.pair, self.imported, self.rates)
         options = self._options(fleet, model, assumed, evidence, start)
         show.show_head(console, model, options[0].plan, assumed)
         if start:
@@ -113,31 +113,30 @@ class Advise:
 
     def _start(self, gpus: int):
         """The user's configuration; None where none is named."""
-        from rftlab.studies.forecast.advise.start import start_of
+        from rftlab.studies.forecast.advise.start import read_start
 
-        return start_of(self.config, gpus) if self.config else None
+        return read_start(self.config, gpus) if self.config else None
 
     def _options(self, fleet, model, assumed, evidence, start) -> list:
         """The designs, planned and in their order."""
         from rftlab.studies.forecast.advise.fleet import planned_on
-        from rftlab.studies.forecast.advise.rank import option_of, ranked
-        from rftlab.studies.forecast.advise.runs import designs_named, run_of
+        from rftlab.studies.forecast.advise.options import advised_run, designs_named, make_option, rank_options
 
-        found = []
+        options = []
         for label, named in designs_named(self.designs, self.rounds).items():
             design = start.changed(named) if start else named
-            plan = planned_on(run_of(model.name, design, assumed), model.shape, fleet, assumed)
-            found.append(option_of(label, design, plan, evidence))
-        return ranked(found)
+            plan = planned_on(advised_run(model.name, design, assumed), model.shape, fleet, assumed)
+            options.append(make_option(label, design, plan, evidence))
+        return rank_options(options)
 
     def _propose(self, console: Console, fitting: list, path: str, start) -> None:
         """The first runs, the memory of the first, and how an engine is told it."""
         from rftlab.studies.forecast.advise import show
-        from rftlab.studies.forecast.advise.rank import first_runs
+        from rftlab.studies.forecast.advise.options import first_runs
 
-        found = first_runs(fitting, self._gpu_hours())
-        show.show_first(console, found, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
-        chosen = found[0].option if found else fitting[0]
+        first = first_runs(fitting, self._gpu_hours())
+        show.show_first(console, first, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
+        chosen, _ = first[0] if first else (fitting[0], "")
         show.show_memory(console, chosen)
         told = self._told(chosen, path, start)
         if start:
@@ -168,7 +167,7 @@ class Advise:
     def _assumed(self):
         """Mean lengths and numbers of questions."""
         from rftlab.llm.budget.duration import LENGTHS, Assumed
-        from rftlab.studies.forecast.advise.runs import QUESTIONS
+        from rftlab.studies.forecast.advise.options import QUESTIONS
 
         given = self.prompt_tokens, self.response_tokens
         check(

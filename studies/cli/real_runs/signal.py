@@ -70,10 +70,10 @@ class Signal:
     def execute(self, console: Console) -> int:
         """Print the tables."""
         from rftlab.studies.forecast.signal import show
-        from rftlab.studies.forecast.signal.source import fitted
+        from rftlab.studies.forecast.signal.source import fit_rates
 
         measured, origin = self._measured()
-        found = fitted(measured) if measured else self._assumed()
+        found = fit_rates(measured) if measured else self._assumed()
         if origin:
             show.say(console, origin)
         show.say(console, f"pass rates: {found.origin}")
@@ -94,13 +94,13 @@ class Signal:
 
     def _measured(self):
         """What the file, the pilot or the log measured, None for two numbers; and a line on where it comes from."""
-        from rftlab.studies.forecast.signal.source import of_imported, of_pilot, read_rates
+        from rftlab.studies.forecast.signal.source import imported_rates, pilot_rates, read_rates
 
         if self.imported is not None:
-            return of_imported(self.results, self.imported, self.rounds)
+            return imported_rates(self.results, self.imported, self.rounds)
         if self.file is not None:
             return read_rates(self.file, self.column, self.responses), ""
-        return (of_pilot(self.results, self.pair) if self.pair is not None else None), ""
+        return (pilot_rates(self.results, self.pair) if self.pair is not None else None), ""
 
     def _assumed(self):
         from rftlab.studies.forecast.signal.signal import beta_of

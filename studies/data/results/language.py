@@ -1,9 +1,15 @@
-"""What only a language model has: where the time and memory of a run went."""
+"""What only a language model has: where the time and memory of a run went, or would go."""
+
+from typing import Any
 
 import pandas as pd
 
+from rftlab.llm.budget.footprint import PARTS, MemoryUse
 from rftlab.llm.config import PHASES
-from rftlab.studies.console.table import Table
+from rftlab.studies.console.table import Column, Table
+
+PLANNED = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
+"""Phases of a plan in words."""
 
 
 def has_costs(curves: pd.DataFrame) -> bool:
@@ -35,4 +41,18 @@ def cost_table(curves: pd.DataFrame) -> Table:
             *(f"{row[name]:.1f}" for name in ("ms", *(f"ms_{phase}" for phase in PHASES))),
             f"{row['peak_mb']:.0f}",
         )
+    return table
+
+
+def memory_table(memory: MemoryUse, total: bool = True, **layout: Any) -> Table:
+    """Planned GB by part and phase, the phase with most in bold. total: with a last row of all parts. layout: what
+    `Table` takes."""
+    phases = (Column(PLANNED[name], style="bold" * (name == memory.peak_phase)) for name in memory.phases)
+    table = Table("part", *phases, **layout)
+    for part in PARTS:
+        values = [parts.get(part, 0.0) for parts in memory.phases.values()]
+        if any(values):
+            table.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+    if total:
+        table.add("all", *(f"{memory.total(phase) / 1e9:.2f}" for phase in memory.phases))
     return table

@@ -7,7 +7,6 @@ loss_type dapo, and weights for what vLLM sampled.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from rftlab.shared.config.advantage import Advantage
@@ -61,7 +60,7 @@ def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str
     total = aggregation.kind == "seq_mean_token_sum" and estimator.ratio.level == "token"
     held = 1.0 if aggregation.length is None else aggregation.length
     scaled = spec.scale != "none"
-    found = {
+    differs = {
         f"TRL adds {EPS:g} to the deviation of rewards, the design {spec.eps:g}": scaled and spec.eps != EPS,
         "TRL divides by the deviation of a sample (ddof 1), the design by that of the population": (
             scaled and spec.ddof == 0
@@ -79,7 +78,7 @@ def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str
         ),
         "TRL's mask of responses looks at vLLM's log-probabilities": isinstance(estimator.mask, Drift),
     }
-    return tuple(text for text, holds in found.items() if holds)
+    return tuple(text for text, holds in differs.items() if holds)
 
 
 def _lacks(what: str, allowed: str) -> str:
@@ -156,16 +155,16 @@ def _correction(correction: Correction) -> dict[str, Any]:
     }
 
 
-def estimator_of(config: Reader) -> Estimator:
+def read_trl_estimator(config: Reader) -> Estimator:
     """The estimator of TRL's arguments, with TRL's defaults of those that are not stated. Raises UserError where it is
     unknown or none of ours."""
 
     def option(name: str, kind: str = "real") -> Any:
         if not config.stated(name) and DEFAULTS[name] is None:
             return None
-        found = config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
-        check(found is not None, f"{name} is not known; allowed: a configuration that says it")
-        return found
+        value = config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
+        check(value is not None, f"{name} is not known; allowed: a configuration that says it")
+        return value
 
     scale = {"true": "group", "false": "none"}.get(
         option("scale_rewards", "word").lower(), option("scale_rewards", "word")
@@ -184,7 +183,7 @@ def estimator_of(config: Reader) -> Estimator:
         Aggregation(kind[name], length),  # type: ignore[arg-type]
         Ratio("product", floor=math.log(1e-8)) if name == "vespo" else Ratio(level),
         Drift(threshold) if threshold is not None else Unmasked(),
-        _correction_of(option) if name != "vespo" else Correction(),
+        _read_correction(option) if name != "vespo" else Correction(),
         entropy=option("entropy_coef"),
     )
 
@@ -202,12 +201,11 @@ def _surrogate(name: str, option: Callable[..., Any]) -> Clip | Cispo | Sapo | V
     return Clip(low, low if high is None else high, math.inf if dual is None else dual)
 
 
-def _correction_of(option: Callable[..., Any]) -> Correction:
+def _read_correction(option: Callable[..., Any]) -> Correction:
     if not option("use_vllm", "truth") or not option("vllm_importance_sampling_correction", "truth"):
         return Correction()
     level, _, kind = option("vllm_importance_sampling_mode", "word").partition("_")
     low, high = option("vllm_importance_sampling_clip_min"), option("vllm_importance_sampling_clip_max")
     own = kind in ("truncate", "mask") and level in ("token", "sequence") and high is not None
     check(own, f"vllm_importance_sampling_mode = {level}_{kind}; allowed: token or sequence, truncate or mask, a bound")
-    found = Correction(kind, level, high=high, low=min(Correction().low, high))
-    return replace(found, low=low or 0.0) if kind == "mask" else found
+    return Correction(kind, level, high=high, low=(low or 0.0) if kind == "mask" else min(Correction().low, high))

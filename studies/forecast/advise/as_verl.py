@@ -64,26 +64,26 @@ def verl_settings(design: Design, model: Model, rate: float, temperature: float,
     own = native(design.estimator, design.rollouts) if not design.support_rollouts else None
     reason = refused(run, cluster, native=own is not None)
     check(not reason, reason)
-    found = flat(settings_of(run, "design", cluster)) | (own or {})
-    return {name: value for name, value in found.items() if not name.startswith(_UNTOLD)}
+    settings = flat(settings_of(run, "design", cluster)) | (own or {})
+    return {name: value for name, value in settings.items() if not name.startswith(_UNTOLD)}
 
 
 def flat(nested: dict[str, Any], path: str = "") -> dict[str, Any]:
     """Settings by their dotted names."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in nested.items():
-        found |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
-    return found
+        settings |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
+    return settings
 
 
-def estimator_of(config: Reader) -> Estimator:
+def read_verl_estimator(config: Reader) -> Estimator:
     """The estimator of verl's settings, with verl's defaults of those that are not stated. Raises UserError where it is
     unknown or none of ours."""
 
     def setting(name: str, kind: str = "real") -> Any:
-        found = config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
-        check(found is not None, f"{name} is not known; allowed: a configuration that says it")
-        return found
+        value = config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
+        check(value is not None, f"{name} is not known; allowed: a configuration that says it")
+        return value
 
     advantage, mode = setting("algorithm.adv_estimator", "word"), setting(f"{LOSS}.loss_mode", "word")
     if advantage.startswith(PREFIX) or mode.startswith(PREFIX):

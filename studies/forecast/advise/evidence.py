@@ -12,10 +12,10 @@ from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.folders import kind_of
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.pilot.store import file_of, read_pilot
+from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
 from rftlab.studies.forecast.signal.repeats import final_score, selected
 from rftlab.studies.forecast.signal.signal import Rates
-from rftlab.studies.forecast.signal.source import MeasuredRates, fitted, of_pilot, read_rates
+from rftlab.studies.forecast.signal.source import MeasuredRates, fit_rates, pilot_rates, read_rates
 
 Key = tuple[int, int, int, int]
 """B, K, support rollouts, replay window."""
@@ -46,34 +46,34 @@ class AdviceEvidence(NamedTuple):
 NOTHING = AdviceEvidence(None, None, {}, ())
 
 
-def key_of(design: Design) -> Key:
+def design_key(design: Design) -> Key:
     """What two designs must have in common to count as one."""
     return design.batch_size, design.rollouts, design.support_rollouts, design.replay_window
 
 
-def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> AdviceEvidence:
+def gather_evidence(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> AdviceEvidence:
     """What a pilot, a collection and a file say. Raises UserError where one that is named is not there."""
-    found = NOTHING
-    if pair is not None:
-        found = _of_pilot(root, pair)
+    evidence = NOTHING if pair is None else _pilot_evidence(root, pair)
     if rates is not None:
         measured = read_rates(rates, None, None)
-        known = fitted(measured)
-        origins = (*found.origins, f"pass rates of {rates.name}: {known.origin}")
-        found = found._replace(rates=known.rates, base=_base(measured), origins=origins)
+        known = fit_rates(measured)
+        origins = (*evidence.origins, f"pass rates of {rates.name}: {known.origin}")
+        evidence = evidence._replace(rates=known.rates, base=_base(measured), origins=origins)
     if imported is not None:
-        scores, source = _of_collection(root, imported)
-        found = found._replace(scores=found.scores | scores, origins=(*found.origins, source))
-    return found
+        scores, source = _imported_scores(root, imported)
+        evidence = evidence._replace(scores=evidence.scores | scores, origins=(*evidence.origins, source))
+    return evidence
 
 
-def _of_pilot(root: Path, pair: str) -> AdviceEvidence:
+def _pilot_evidence(root: Path, pair: str) -> AdviceEvidence:
     """A pilot of the results folder with its runs, or the base model's measurements that come with rftlab."""
-    measured = of_pilot(root, pair)
-    known = fitted(measured)
+    measured = pilot_rates(root, pair)
+    known = fit_rates(measured)
     size = f"{len(measured.rates)} training questions, {measured.responses} responses each"
-    runs = read_pilot(root, pair).runs if kind_of(file_of(root, pair)) else ()
-    scores = {key_of(CELLS[run.cell]): DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs}
+    runs = read_pilot(root, pair).runs if kind_of(pilot_path(root, pair)) else ()
+    scores = {
+        design_key(CELLS[run.cell]): DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs
+    }
     more = (f"its {len(runs)} runs, one of each design",) if runs else ()
     return AdviceEvidence(known.rates, _base(measured), scores, (f"pilot of {pair}: {size}; {known.origin}", *more))
 
@@ -85,7 +85,7 @@ def _base(measured: MeasuredRates) -> DesignScore:
     return DesignScore(value, max(0.0, value - error), min(1.0, value + error), 1)
 
 
-def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
+def _imported_scores(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
     """Test Pass@1 of imported runs whose B and K are known."""
     grouped: dict[Key, list[float]] = defaultdict(list)
     runs, task = selected(root, name)
@@ -98,13 +98,13 @@ def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
             f"imported runs {name!r}: of none are B, K and a test Pass@1 known; allowed: runs with all three"
         )
     used = sum(map(len, grouped.values()))
-    return {key: score_of(np.array(values)) for key, values in grouped.items()}, (
+    return {key: mean_score(np.array(values)) for key, values in grouped.items()}, (
         f"runs of {plain(name)}: {used} of {len(runs)} runs with B, K and a test Pass@1;\n"
         "  whatever else differs between them is not looked at"
     )
 
 
-def score_of(values: np.ndarray) -> DesignScore:
+def mean_score(values: np.ndarray) -> DesignScore:
     """Mean and 95% interval (Student's t) of repeats (n,)."""
     mean, low, high = interval(values)
     ends: tuple[float, float] = (max(0.0, low), min(1.0, high)) if len(values) > 1 else (nan, nan)

@@ -48,15 +48,15 @@ class Fleet:
         return f"{self.count}x{self.device.name}"
 
 
-def fleet_of(text: str) -> Fleet:
+def parse_fleet(text: str) -> Fleet:
     """8xH100. Raises UserError for GPUs that are not known."""
-    found = _FLEET.fullmatch(text)
+    named = _FLEET.fullmatch(text)
     known = ", ".join(get_args(GpuName))
-    if found is None or found[2] not in GPUS:
+    if named is None or named[2] not in GPUS:
         raise UserError(f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {known}")
-    count = int(found[1] or 1)
+    count = int(named[1] or 1)
     check(1 <= count <= MAX, f"gpus = {text!r}; allowed: 1 to {MAX} of them")
-    return Fleet(count, GPUS[found[2]])
+    return Fleet(count, GPUS[named[2]])
 
 
 class FleetPlan(NamedTuple):
@@ -143,7 +143,7 @@ def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: 
     training = duration_of(_part(run, count, assumed), shape, device, assumed)
     own = training.phases["update"].tokens
     passes = -(-own // run.compute.micro_tokens)
-    seconds = passes * EXCHANGED * shape.trained * (count - 1) / count / (STREAMING * link_of(fleet))
+    seconds = passes * EXCHANGED * shape.trained * (count - 1) / count / (STREAMING * link_speed(fleet))
     phases = training.phases | {"sample": sampling.phases["sample"]}
     whole = {name: Cost(cost.tokens * (engines if name == "sample" else count), cost.seconds)
              for name, cost in phases.items()}  # fmt: skip
@@ -155,7 +155,7 @@ def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: 
     return Duration(whole, evaluation, design.rounds, design.rounds // design.eval_every + 1, rollouts)
 
 
-def link_of(fleet: Fleet) -> float:
+def link_speed(fleet: Fleet) -> float:
     """Bytes a second from a GPU to the others: NVLink inside a machine, the network where there are several."""
     return LINK[fleet.device.name] if fleet.count <= NODE else NETWORK
 

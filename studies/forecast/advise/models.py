@@ -69,14 +69,14 @@ def shape_named(text: str) -> NamedShape:
     cached = _cached(text)
     if cached is not None:
         return _from_file(text, cached)._replace(path=text)
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    size = _SIZE.fullmatch(text)
+    if size is None:
         raise UserError(f"model = {text!r}; allowed: {ALLOWED}")
-    parameters = float(found[1]) * _UNITS[found[2].lower()]
+    parameters = float(size[1]) * _UNITS[size[2].lower()]
     check(MIN <= parameters <= MAX, f"model = {text!r}: {parameters:.3g} parameters; allowed: {MIN:g} to {MAX:g}")
     near, shape = min(REAL.items(), key=lambda pair: abs(log(pair[1].parameters / parameters)))
     if not 1 / NEAR <= shape.parameters / parameters <= NEAR:
-        near, shape = "", shape_of_size(parameters)
+        near, shape = "", sized_shape(parameters)
     like = f"that of {near}, with {shape.parameters / 1e9:.3g} billion parameters: " if near else ""
     note = (
         f"shape assumed: {like}{shape.layers} layers of {shape.hidden}, {shape.heads} heads, "
@@ -119,7 +119,7 @@ def _from_file(text: str, path: Path) -> NamedShape:
     return NamedShape(text, shape_from(text, config), note, str(path.parent))
 
 
-def shape_of_size(parameters: float) -> Shape:
+def sized_shape(parameters: float) -> Shape:
     """A shape of so many parameters, of the usual proportions: the feed-forward layer is as wide as makes the number
     right, and the heads are as many as bring it nearest to WIDER times the hidden state."""
     heads = (*range(1, 16), *range(16, 513, 8))  # vLLM splits heads over GPUs

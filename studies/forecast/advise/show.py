@@ -7,15 +7,15 @@ from textwrap import wrap
 from rich.console import Console
 
 from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
-from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import SLACK
 from rftlab.studies.console.table import Column, Table, put, say
+from rftlab.studies.data.results.language import PLANNED, memory_table
 from rftlab.studies.forecast.advise.engines import EngineFlags
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.forecast.advise.fleet import FETCHED, FleetPlan
 from rftlab.studies.forecast.advise.models import NamedShape
-from rftlab.studies.forecast.advise.rank import Option, ProposedRun
-from rftlab.studies.forecast.advise.start import Start, changes_of
+from rftlab.studies.forecast.advise.options import Option
+from rftlab.studies.forecast.advise.start import Start, list_changes
 
 WIDTH = 100
 """Columns of a line that is not a table's."""
@@ -29,7 +29,6 @@ COSTS = (
     " exchange not hidden behind computing, over NVLink or, past 8 GPUs, 400 Gbit/s each;",
     " scoring not counted.",
 )
-PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
 
 
 def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Assumed) -> None:
@@ -55,16 +54,16 @@ def show_evidence(console: Console, evidence: AdviceEvidence) -> None:
 def show_options(console: Console, options: list[Option], budget: float) -> None:
     """Designs in their order."""
     signal = any(option.groups is not None for option in options)
+    costs = (Column("GB\na GPU", ".1f"), Column("GPU-\nhours", ".1f"), "runs\npaid")
     measured = Column("Pass@1\nmeasured", wrap="words")  # an interval takes two lines where the terminal is narrow
-    more = ("groups with\nsignal", "for a\nGPU-hour") if signal else ()
-    table = Table("design", "GB\na GPU", "GPU-\nhours", "runs\npaid", measured, *more, wrap="never")
+    more = (Column("groups with\nsignal", ".1f"), Column("for a\nGPU-hour", ",.0f")) if signal else ()
+    table = Table("design", *costs, measured, *more, wrap="never")
     for option in options:
         plan = option.plan
         paid = str(int(budget // plan.gpu_hours)) if plan.fits else "no room"
         score = _shown(option.score) if option.score else "unknown"
-        signals = [f"{option.groups:.1f}", f"{option.rate:,.0f}"] if option.groups is not None else ["", ""]
-        row = [f"{plan.memory.peak / 1e9:.1f}", f"{plan.gpu_hours:.1f}", paid, score]
-        table.add(option.label, *row, *(signals if signal else ()))
+        row = (plan.memory.peak / 1e9, plan.gpu_hours, paid, score, option.groups, option.rate)
+        table.add(option.label, *row[: 6 if signal else 4])
     known = any(option.score for option in options)
     order = "measured ones first, the others by cost" if known else "by cost alone"
     put(console, f"designs, {order}", table)
@@ -79,14 +78,8 @@ def _shown(score: DesignScore) -> str:
 def show_memory(console: Console, option: Option) -> None:
     """Memory of a GPU by phase and part, and seconds of a round."""
     plan = option.plan
-    table = Table("part", *(PHASES[phase] for phase in plan.memory.phases), wrap="never")
-    for part in PARTS:
-        values = [parts.get(part, 0.0) for parts in plan.memory.phases.values()]
-        if any(values):
-            table.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
-    table.add("all", *(f"{plan.memory.total(phase) / 1e9:.2f}" for phase in plan.memory.phases))
-    put(console, f"{option.label}: GB of each of {plan.fleet.name}", table)
-    seconds = ", ".join(f"{PHASES.get(name, name)} {cost.seconds:.1f}" for name, cost in plan.duration.phases.items())
+    put(console, f"{option.label}: GB of each of {plan.fleet.name}", memory_table(plan.memory, wrap="never"))
+    seconds = ", ".join(f"{PLANNED.get(name, name)} {cost.seconds:.1f}" for name, cost in plan.duration.phases.items())
     say(console, f"seconds of a round: {seconds}")
     say(console, f"seconds of an evaluation: {plan.duration.evaluation.seconds:.0f}")
 
@@ -97,20 +90,20 @@ def show_unfit(console: Console, gpus: int | None, name: str) -> None:
     say(console, f"no design fits; the smallest fits on {where}", "red")
 
 
-def show_first(console: Console, found: list[ProposedRun], budget: float, cheapest: Option) -> None:
-    """Runs to make first."""
-    if not found:
+def show_first(console: Console, runs: list[tuple[Option, str]], budget: float, cheapest: Option) -> None:
+    """Runs to make first, each with its reason."""
+    if not runs:
         rounds = int(cheapest.plan.run.design.rounds * budget / cheapest.plan.gpu_hours)
         text = f"the cheapest, {cheapest.label}, takes {cheapest.plan.gpu_hours:.1f} GPU-hours"
         say(console, f"no run that fits can be paid: {text}; {budget:g} pay {rounds} rounds of it (--rounds)", "red")
         return
-    total = sum(proposal.option.plan.gpu_hours for proposal in found)
+    total = sum(option.plan.gpu_hours for option, _ in runs)
     say(console, f"first runs, {total:.1f} of {budget:g} GPU-hours", "italic")
-    for number, proposal in enumerate(found, start=1):
-        plan = proposal.option.plan
+    for number, (option, why) in enumerate(runs, start=1):
+        plan = option.plan
         hours = f"{plan.gpu_hours:.1f} GPU-hours, {plan.duration.seconds / 3600:.1f} hours"
-        say(console, f" {number}. {proposal.option.label} ({hours})")
-        say(console, f"    {proposal.why}")
+        say(console, f" {number}. {option.label} ({hours})")
+        say(console, f"    {why}")
 
 
 def show_engine(console: Console, name: str, label: str, command: EngineFlags) -> None:
@@ -140,10 +133,10 @@ def show_changes(console: Console, name: str, label: str, start: Start, command:
     if command.refused:
         say(console, f"{label} on {name}: {command.refused}", "yellow")
         return
-    changes = changes_of(start, command)
+    changes = list_changes(start, command)
     say(console, f"{label}: what changes in your configuration; all else stays", "italic")
-    for change in changes:
-        say(console, f"  {change.name}: {change.old} -> {change.new}")
+    for name, old, new in changes:
+        say(console, f"  {name}: {old} -> {new}")
     if not changes:
         say(console, "  nothing")
     for note in command.notes:

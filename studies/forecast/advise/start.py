@@ -1,5 +1,6 @@
 """A user's own configuration of TRL or verl as the starting point of advice, and what a design changes of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,11 @@ from rftlab.studies.readers.designs import design_of, tool_of_config
 from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, at
 from rftlab.studies.readers.run import KnownDesign
 
-_WORDS = {"trl": as_trl, "verl": as_verl}
+_WORDS: dict[str, tuple[Any, Callable[[Reader], Estimator]]] = {
+    "trl": (as_trl, as_trl.read_trl_estimator),
+    "verl": (as_verl, as_verl.read_verl_estimator),
+}
+"""By trainer: its defaults, and what reads its estimator."""
 _REPLACED = {
     "trl": ("generation_batch_size",),
     "verl": (f"{as_verl.ACTOR}.ppo_micro_batch_size", "data.gen_batch_size"),
@@ -42,48 +47,36 @@ class Start(NamedTuple):
         return replace(design, estimator=estimator, epochs=self.epochs, minibatches=parts)
 
 
-class SettingChange(NamedTuple):
-    """A setting that a design changes."""
-
-    name: str
-    old: str
-    new: str
-
-
-def start_of(path: Path, processes: int) -> Start:
+def read_start(path: Path, processes: int) -> Start:
     """The starting point in a file. Raises UserError where it is of neither trainer, or its estimator is unknown or
     none of ours. processes: GPUs, where the file does not say how many."""
     config = read_config(path)
     tool = tool_of_config(config)
     check(tool in _WORDS, f"{path} is of {tool or 'no trainer that is known'}; allowed: TRL's or verl's configuration")
+    words, read = _WORDS[tool]
     known, notes = design_of(config, "", processes)
     reader = Reader(config)
-    estimator = _WORDS[tool].estimator_of(reader)
+    estimator = read(reader)
     name = "num_iterations" if tool == "trl" else f"{as_verl.ACTOR}.ppo_epochs"
-    epochs = reader.stated_or("count", name, 1, _WORDS[tool].LIBRARY) or 1
+    epochs = reader.stated_or("count", name, 1, words.LIBRARY) or 1
     updates = known.updates_per_round or epochs
     said = dict.fromkeys((*notes, *reader.notes, *(f"assumed: {text}" for text in (*known.assumed, *reader.assumed))))
     return Start(tool, config, known, tuple(said), estimator, epochs, max(1, updates // epochs))
 
 
-def changes_of(start: Start, told: EngineFlags) -> list[SettingChange]:
-    """What a design changes of a configuration, in the order of its settings. A setting that is not stated has its
-    trainer's default."""
-    words = _WORDS[start.tool]
-    found = []
+def list_changes(start: Start, told: EngineFlags) -> list[tuple[str, str, str]]:
+    """What a design changes of a configuration, in the order of its settings: name, old and new value. A setting that
+    is not stated has its trainer's default."""
+    words, _ = _WORDS[start.tool]
+    changes = []
     for name, new in told.flags.items():
         value = at(start.config, name)
-        stated = value is not None
-        old = value if stated else words.DEFAULTS.get(name)
+        old = words.DEFAULTS.get(name) if value is None else value
         if isinstance(value, Unknown | Fallback) or not _same(old, new):
-            shown = (
-                str(value) if stated else f"not stated, {words.LIBRARY} has {old}" if old is not None else "not stated"
-            )
-            found.append(SettingChange(name, shown, str(new)))
-    for name in _REPLACED[start.tool]:
-        if at(start.config, name) is not None:
-            found.append(SettingChange(name, str(at(start.config, name)), "not stated"))
-    return found
+            default = "" if old is None else f", {words.LIBRARY} has {old}"
+            changes.append((name, f"not stated{default}" if value is None else str(value), str(new)))
+    stated = (name for name in _REPLACED[start.tool] if at(start.config, name) is not None)
+    return changes + [(name, str(at(start.config, name)), "not stated") for name in stated]
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -24,7 +24,7 @@ from rftlab.studies.forecast.law.levels import (
     simulated_pairs,
 )
 from rftlab.studies.forecast.law.score import score
-from rftlab.studies.forecast.pilot.store import file_of, shipped_pairs
+from rftlab.studies.forecast.pilot.store import pilot_path, shipped_pairs
 from rftlab.studies.report.draw import save
 
 
@@ -62,7 +62,7 @@ def _drawn(found: list[RankedPair]) -> list[RankedPair]:
 def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: float) -> None:
     """r, phi, designs, forecasts and the best split of a pair: of a pilot in the results folder, else of one that comes
     with rftlab, else of the simulator. Raises UserError for a pair that nobody measured."""
-    own = kind_of(file_of(results, pair)) is not None if pair in PAIRS else False
+    own = kind_of(pilot_path(results, pair)) is not None if pair in PAIRS else False
     check(
         own or pair in (*shipped_pairs(), *pairs_at("sim")),
         f"pair = {pair!r} has no pilot in {results}; allowed: {', '.join((*shipped_pairs(), *pairs_at('sim')))}, "

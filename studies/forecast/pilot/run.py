@@ -119,7 +119,7 @@ def pilot(
 ) -> PilotMeasurements:
     """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not
     measured again."""
-    place, config = pilot_store.file_of(store.open_store(root), what.pair), what.config()
+    place, config = pilot_store.pilot_path(store.open_store(root), what.pair), what.config()
     found = _stored(console, place, PilotMeasurements, config)
     if found is None:
         if not quiet:
@@ -182,7 +182,7 @@ def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
 
 def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
     """The measurements of the base model, and half way through the baseline's run, from their file or made now."""
-    place, config = pilot_store.file_of(root, what.pair, "base"), what.base_config()
+    place, config = pilot_store.pilot_path(root, what.pair, "base"), what.base_config()
     found = _stored(console, place, Base, config)
     whole = found is not None and (found.midway is not None or not what.midway)
     check(whole or has_llm(), f"a pilot {NEEDS_LLM}")

@@ -39,7 +39,7 @@ class DamagedPilot(Exception):
     """A file that cannot be trusted; the message says why."""
 
 
-def file_of(root: Path, pair: str, name: str = "pilot") -> Path:
+def pilot_path(root: Path, pair: str, name: str = "pilot") -> Path:
     """Where a results folder keeps `pilot` or `base` of a pair."""
     return below(root, "pilot", pair, f"{name}.json")
 
@@ -78,11 +78,11 @@ def read_pilot(root: Path, pair: str) -> PilotMeasurements:
     """The pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
     again = f"run `rftlab pilot --pair {pair} --results {root}`"
     try:
-        pilot = read(file_of(root, pair), PilotMeasurements)
+        pilot = read(pilot_path(root, pair), PilotMeasurements)
     except DamagedPilot as damage:
         raise UserError(f"damaged: {damage}; {again} again") from None
     if pilot is None:
-        raise UserError(f"{file_of(root, pair)} is missing; {again} first")
+        raise UserError(f"{pilot_path(root, pair)} is missing; {again} first")
     return pilot
 
 
@@ -102,7 +102,7 @@ def shipped_base(pair: str) -> Base:
 def ship(root: Path) -> None:
     """Take the measurements in a results folder as those that come with the package; those of other pairs stay.
     Raises DamagedPilot."""
-    bases = [read(file_of(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
+    bases = [read(pilot_path(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
     known = _shipped() | {base.pair: encoded(base) for base in bases if base}
     write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
 

@@ -12,7 +12,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import kind_of, read_json
 from rftlab.studies.forecast.pilot.passrates import beta_binomial, goodness, nonparametric
 from rftlab.studies.forecast.pilot.pilot import Gradient
-from rftlab.studies.forecast.pilot.store import file_of, read_pilot, shipped_base
+from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base
 from rftlab.studies.forecast.signal.repeats import selected
 from rftlab.studies.forecast.signal.signal import Rates, exactly
 from rftlab.studies.readers.text import check_file, encoding_of
@@ -54,7 +54,7 @@ class Fitted(NamedTuple):
     """In words."""
 
 
-def fitted(measured: MeasuredRates) -> Fitted:
+def fit_rates(measured: MeasuredRates) -> Fitted:
     """The distribution behind measured pass rates: beta-binomial where a test of fit does not reject it, otherwise
     without a form; the rates as they are where nobody says from how many responses they come."""
     n = len(measured.rates)
@@ -75,15 +75,15 @@ def fitted(measured: MeasuredRates) -> Fitted:
     return Fitted(beta, free, f"{shown} ({odds})")
 
 
-def of_pilot(root: Path, pair: str) -> MeasuredRates:
+def pilot_rates(root: Path, pair: str) -> MeasuredRates:
     """What a pilot measured on training questions: that of a results folder, else what comes with rftlab. Raises
     UserError where there is neither."""
-    base = read_pilot(root, pair).base if kind_of(file_of(root, pair)) else shipped_base(pair)
+    base = read_pilot(root, pair).base if kind_of(pilot_path(root, pair)) else shipped_base(pair)
     counts, m = base.train.strict, base.train.samples
     return MeasuredRates(counts, m, counts / m, base.centred)
 
 
-def of_imported(root: Path, name: str, rounds: tuple[int, int] | None = None) -> tuple[MeasuredRates, str]:
+def imported_rates(root: Path, name: str, rounds: tuple[int, int] | None = None) -> tuple[MeasuredRates, str]:
     """Right responses of the groups of imported runs, NAME or NAME#RUN, in rounds first to last, of training where
     there are any; and in words what was taken. rounds: None takes the last quarter of those that are there. Raises
     UserError where a log had no row a response."""

@@ -28,7 +28,7 @@ from rftlab.studies.forecast.pilot.show import show_pilot, spark
 from rftlab.studies.forecast.pilot.store import (
     DamagedPilot,
     discard,
-    file_of,
+    pilot_path,
     read,
     read_pilot,
     ship,
@@ -177,7 +177,7 @@ def test_a_noise_scale_is_noise_over_signal():
 
 
 def test_a_file_comes_back(pilot, tmp_path):
-    place = file_of(tmp_path, PAIR)
+    place = pilot_path(tmp_path, PAIR)
     assert read(place, PilotMeasurements) is None
     write(place, pilot, {"a": 1})
     found = read(place, PilotMeasurements, {"a": 1})
@@ -195,7 +195,7 @@ def test_a_file_comes_back(pilot, tmp_path):
     ],
 )
 def test_a_damaged_file_is_named(pilot, tmp_path, damage):
-    place = file_of(tmp_path, PAIR)
+    place = pilot_path(tmp_path, PAIR)
     write(place, pilot, {})
     place.write_text(damage(place.read_text()))
     with pytest.raises(DamagedPilot, match=r"pilot\.json"):
@@ -240,9 +240,9 @@ def test_measurements_are_shipped(pilot, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "pilots.json")
     assert shipped_pairs() == ()
     for pair in (PAIR, "other"):
-        write(file_of(tmp_path, pair, "base"), pilot.base._replace(pair=pair), {})
+        write(pilot_path(tmp_path, pair, "base"), pilot.base._replace(pair=pair), {})
         ship(tmp_path)
-    file_of(tmp_path, PAIR, "base").unlink()
+    pilot_path(tmp_path, PAIR, "base").unlink()
     ship(tmp_path)
     assert shipped_pairs() == ("other", PAIR) and repr(shipped_base(PAIR)) == repr(pilot.base)
 
@@ -354,7 +354,7 @@ def test_what_was_measured_is_printed(pilot):
     "kind", ["folder", "pipe", "link", "dangling link", "another pair", "base for pilot", "other types"]
 )
 def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
-    place, other = file_of(tmp_path, PAIR), file_of(tmp_path, "tiny-mix97")
+    place, other = pilot_path(tmp_path, PAIR), pilot_path(tmp_path, "tiny-mix97")
     write(other, pilot, {})
     (place.parent).mkdir()
     makers = {
@@ -381,5 +381,5 @@ def test_a_folder_of_pilots_that_is_a_link_is_refused(pilot, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "pilot").symlink_to(tmp_path / "outside")
     with pytest.raises(UserError, match=f"^{tmp_path / 'pilot'} is a symbolic link"):
-        write(file_of(tmp_path, PAIR), pilot, {})
+        write(pilot_path(tmp_path, PAIR), pilot, {})
     assert list((tmp_path / "outside").iterdir()) == []

@@ -22,7 +22,7 @@ from rftlab.studies.forecast.pilot.noise import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, early_silence, pilot_from
 from rftlab.studies.forecast.pilot.run import wanted
 from rftlab.studies.forecast.pilot.show import show_pilot
-from rftlab.studies.forecast.pilot.store import DamagedPilot, file_of, read, read_pilot, shipped_base, write
+from rftlab.studies.forecast.pilot.store import DamagedPilot, pilot_path, read, read_pilot, shipped_base, write
 
 PAIR = "tiny-mod97"
 
@@ -65,7 +65,7 @@ def oldest(pilot):
 
 
 def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path):
-    place, whole = file_of(tmp_path, PAIR), newest(pilot)
+    place, whole = pilot_path(tmp_path, PAIR), newest(pilot)
     write(place, whole, {})
     assert repr(read_pilot(tmp_path, PAIR)) == repr(whole)
     content = store.encoded(whole)
@@ -120,7 +120,7 @@ def test_silence_of_early_rounds_is_the_curve_s_where_it_is_evaluated_then():
     ],
 )
 def test_new_parts_that_make_no_sense_are_damage(pilot, tmp_path, said, damage):
-    whole, place = newest(pilot), file_of(tmp_path, PAIR)
+    whole, place = newest(pilot), pilot_path(tmp_path, PAIR)
     ((name, value),) = damage.items()
     base = whole.base._replace(headroom=HEADROOM._replace(**damage)) if name in Headroom._fields else whole.base
     base = base._replace(ratios=RATIOS._replace(**damage)) if name == "between" else base

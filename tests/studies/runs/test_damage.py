@@ -191,11 +191,13 @@ def whole(tmp_path_factory):
         for level in STUDIES:
             reproduce.reproduce(SILENT, STUDIES[level], root, 1, True)
         pilot_store.write(
-            pilot_store.file_of(root, LLM),
+            pilot_store.pilot_path(root, LLM),
             pilot_from(shipped(), pilot_store.shipped_base(LLM), PILOT_CELLS),
             WANTED.config(),
         )
-        pilot_store.write(pilot_store.file_of(root, LLM, "base"), pilot_store.shipped_base(LLM), WANTED.base_config())
+        pilot_store.write(
+            pilot_store.pilot_path(root, LLM, "base"), pilot_store.shipped_base(LLM), WANTED.base_config()
+        )
         calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, pytest.fail)
         calibrated(root, LLM, EVIDENCE, 1, 1, lambda *done: None, pytest.fail)
         expected = {name: command(Console(file=io.StringIO()), root) for name, command in COMMANDS.items()}
