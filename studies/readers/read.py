@@ -8,7 +8,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import sha256_of
 from rftlab.shared.plumbing.folders import FILE, kind_of, real
 from rftlab.studies.readers.assemble import assemble
-from rftlab.studies.readers.config_file import read_config
+from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.formats import (
     FORMATS,
     own_run,

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers.config_file import read_config
 from rftlab.studies.readers.designs import design_of, tool_of_config
+from rftlab.studies.readers.designs.config_file import read_config
 
 TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_generations": 8}
 

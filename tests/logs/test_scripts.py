@@ -5,8 +5,8 @@ import time
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers.config_file import read_config
 from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs.config_file import read_config
 
 VERL = (
     "python3 -m verl.trainer.main_ppo data.train_batch_size=64 actor_rollout_ref.rollout.n={n} "
@@ -139,12 +139,13 @@ UNKNOWN = {
     "python -m verl.trainer.main_ppo data.train_batch_size=64 $A",
     "an array that may grow": "A=(data.train_batch_size=64)\n[ $X ] && A+=(actor_rollout_ref.rollout.n=8)\n"
     'python -m verl.trainer.main_ppo data.train_batch_size=64 "${A[@]}"',
+    "an argument that may state it again": 'if x; then A="actor_rollout_ref.rollout.n=8"; fi\n'
+    + VERL.format(n="16 $A"),
     "arguments from elsewhere": "python -m verl.trainer.main_ppo data.train_batch_size=64 $EXTRA",
     "arguments of a file": "python -m verl.trainer.main_ppo data.train_batch_size=64 $(cat args)",
     "another configuration": "python -m verl.trainer.main_ppo --config-name mine data.train_batch_size=64",
     "windows": "set N=16\r\n" + VERL.format(n="%N%"),
     "make": "N ?= 16\nrun:\n\t" + VERL.format(n="$(N)"),
-    "a here-document": "bash <<EOF\n" + VERL.format(n="$N") + "\nEOF",
 }
 
 
@@ -183,14 +184,10 @@ def test_a_script_that_starts_two_things_of_one_library(tmp_path):
     assert (design.prompts, design.learning_rate) == (16, 1e-6)
 
 
-def test_a_configuration_that_a_script_writes(tmp_path):
-    text = "N=16\ncat > c.yaml <<{0}\nnum_generations: {1}\nper_device_train_batch_size: 32\nEOF\n"
-    text += "trl grpo --config c.yaml"
-    assert told(tmp_path, text.format("EOF", "16"))[0].rollouts == 16
-    assert told(tmp_path, text.format("EOF", "$N"))[0].rollouts == 16
-    for quoted, value in (("'EOF'", "$N"), ("EOF", "$M")):
-        design, notes = told(tmp_path, text.format(quoted, value))
-        assert design.rollouts is None and any("num_generations is " in note for note in notes)
+def test_here_documents_hold_no_settings(tmp_path):
+    for text in ("bash <<EOF\n" + VERL.format(n="16"), "cat > c.yaml <<'EOF'\nnum_generations: 16"):
+        with pytest.raises(UserError, match="holds no configuration"):
+            told(tmp_path, text + "\nEOF\ntrl grpo --config c.yaml")
 
 
 PYTHON = "import os\n{before}\nargs = GRPOConfig(per_device_train_batch_size=8, num_generations={n})\n"
@@ -260,6 +257,12 @@ HOSTILE = {
     "chain.sh": "".join(f"A{i}=${{A{i}:-$A{i - 1}}}\n" for i in range(1, 10_000)) + VERL.format(n="$A9999"),
     "maybe.sh": "".join(f"A{i}=$A{i - 1}\nA{i}='--x $A{i - 1}'\n" for i in range(1, 7_000)) + VERL.format(n="8 $A6999"),
     "flags.sh": "python x.py " + "--a " * 60_000,
+    "doubts.sh": "".join(f"(A{i}=1)\n" for i in range(25_000)),
+    "again.sh": "if x; then A='"
+    + "--a " * 30_000
+    + "'; fi\npython x.py "
+    + "".join(f"--a{i} " for i in range(14_000))
+    + "$A",
     "dots.sh": "data." + "a." * 120_000 + "=1",
     "minus.py": "x = " + "-" * 250_000 + "1",
     "brackets.py": "x = " + "[" * 250_000,

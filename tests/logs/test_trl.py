@@ -6,8 +6,8 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.config_file import read_config
 from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs.config_file import read_config
 
 CONSOLE = "console.txt"
 """What it printed, beside its folder."""

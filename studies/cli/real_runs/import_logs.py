@@ -90,8 +90,8 @@ class Import:
     def _explain(self, console: Console, file: Path) -> None:
         """What a configuration says, in our terms."""
         from rftlab.studies.console.table import say
-        from rftlab.studies.readers.config_file import read_config
         from rftlab.studies.readers.designs import design_of, tool_of_config
+        from rftlab.studies.readers.designs.config_file import read_config
         from rftlab.studies.readers.run import merged
         from rftlab.studies.readers.show import show_design
 

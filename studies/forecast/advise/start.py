@@ -10,8 +10,8 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.engines import EngineFlags
-from rftlab.studies.readers.config_file import read_config
 from rftlab.studies.readers.designs import design_of, tool_of_config
+from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, at
 from rftlab.studies.readers.run import KnownDesign
 

@@ -5,22 +5,28 @@ training_args.bin is a pickle. It is walked with a reader that knows no class an
 so it cannot run anything.
 """
 
-import io
 import json
-import pickle
-import zipfile
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import FILE, kind_of, numbered, object_of, read_json
+from rftlab.studies.readers.designs.config_file import frozen_values
+from rftlab.studies.readers.designs.values import word
 from rftlab.studies.readers.formats.json_lines import flat
-from rftlab.studies.readers.formats.model_folder import model_facts
 from rftlab.studies.readers.run import KnownDesign, RawRun
 from rftlab.studies.readers.text import Head, whole
 
 FORMAT, FILE_NAME, ARGUMENTS = "trainer_state.json", "trainer_state.json", "training_args.bin"
-LARGEST_ARGUMENTS = 1 << 20
+ADAPTER, CONFIG, CARD = "adapter_config.json", "config.json", "README.md"
+LARGEST = 1 << 20
+"""Bytes of a file of the model that is read."""
+SHAPE = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+_FRONT = re.compile(r"---\r?\n(.{0,20000}?)\n---", re.DOTALL)
+_STATED = {"model_name_or_path": "base_model", "dataset_name": "datasets"}
+"""What the front of a model card calls our facts."""
 _END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss")
 
 
@@ -113,67 +119,50 @@ def arguments_beside(path: Path, notes: list[str]) -> dict | None:
     return None
 
 
-class _Frozen:
-    """What stands for any object of a pickle: it keeps what it is given and does nothing."""
-
-    given: tuple
-
-    def __new__(cls, *given, **named):
-        made = super().__new__(cls)
-        made.given = given
-        return made
-
-    def __init__(self, *given, **named):
-        pass
-
-    def __setstate__(self, state):
-        self.state = state
-
-    def __setitem__(self, key, value):
-        """Items of a dictionary of some kind are let go."""
-
-    def append(self, item):
-        """And so are those of a list."""
-
-    extend = append
+def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
+    """What files say, by the names of TRL's script arguments: model_name_or_path, dataset_name; model_shape where no
+    file names the model. Of several folders the first that states a fact decides. A file that cannot be read says
+    nothing: it belongs to the model, not to the log."""
+    facts: dict[str, Any] = {}
+    shapes: list[dict[str, Any]] = []
+    for folder in folders:
+        adapter, config = (_object(folder / name) for name in (ADAPTER, CONFIG))
+        card = _front_of(folder / CARD)
+        names = (adapter.get("base_model_name_or_path"), card.get("model_name_or_path"), config.get("_name_or_path"))
+        stated = {
+            "model_name_or_path": next((name for name in map(word, names) if name), None),
+            "dataset_name": word(card.get("dataset_name")),
+        }
+        facts = {name: value for name, value in stated.items() if value} | facts
+        shapes += [shape] if (shape := {name: config[name] for name in SHAPE if name in config}) else []
+    if "model_name_or_path" not in facts and shapes:
+        facts["model_shape"] = shapes[0]
+    return facts
 
 
-class _Reader(pickle.Unpickler):
-    """Makes nothing but plain values and `_Frozen`: no name in a pickle is looked up."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """A class that does nothing, whatever is asked for."""
-        return _Frozen
-
-    def persistent_load(self, pid: Any) -> None:
-        """Tensors are left out."""
-        return None
-
-
-def frozen_values(path: Path) -> dict[str, Any]:
-    """The plain values of a pickled object's fields, nothing of it being run. Raises ValueError where there are
-    none."""
-    data = path.read_bytes() if path.stat().st_size <= LARGEST_ARGUMENTS else b""
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty where there is none."""
     try:
-        if data.startswith(b"PK"):
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                info = next(info for info in archive.infolist() if info.filename.endswith("data.pkl"))
-                data = archive.read(info) if info.file_size <= LARGEST_ARGUMENTS else b""
-        found = _Reader(io.BytesIO(data)).load()
-    except Exception as error:  # a damaged pickle may raise anything
-        raise ValueError(f"{type(error).__name__}: {str(error)[:100]}") from None
-    state = getattr(found, "state", found)
-    if not isinstance(state, dict):
-        raise ValueError("it holds no fields")
-    return {str(name): _thawed(value) for name, value in state.items()}
+        value = read_json(path) if kind_of(path) == FILE and path.stat().st_size <= LARGEST else None
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
-def _thawed(value: Any) -> Any:
-    """A plain value; of an enum its text."""
-    if isinstance(value, _Frozen):
-        return value.given[0] if len(value.given) == 1 and isinstance(value.given[0], str) else None
-    if isinstance(value, list | tuple):
-        return [_thawed(part) for part in value]
-    if isinstance(value, dict):
-        return {str(name): _thawed(part) for name, part in value.items()}
-    return value if value is None or isinstance(value, bool | int | float | str) else None
+def _front_of(path: Path) -> dict[str, str]:
+    """Of the lines `key: value` before the text of a model card, those of `_STATED`; several data sets as one text."""
+    try:
+        text = path.read_text("utf-8", "replace") if kind_of(path) == FILE and path.stat().st_size <= LARGEST else ""
+    except OSError:
+        return {}
+    front = _FRONT.match(text)
+    values: dict[str, list[str]] = {}
+    key = ""
+    for line in front[1].splitlines() if front else ():
+        if line.startswith(("- ", "  - ")):
+            values.setdefault(key, []).append(line.strip()[2:])
+        else:
+            key, _, value = line.partition(":")
+            values[key] = [value] if value.strip() else []
+    cleaned = {key: sorted(one.strip().strip("'\"") for one in parts) for key, parts in values.items()}
+    return {name: ", ".join(cleaned[key]) for name, key in _STATED.items() if cleaned.get(key)}

@@ -1,15 +1,17 @@
 """Configurations of trainers in files: YAML, TOML, JSON, training_args.bin, or the script that started the run.
 Nothing in them is run."""
 
+import io
+import pickle
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import read_json
-from rftlab.studies.readers.formats.trl_state import frozen_values
-from rftlab.studies.readers.launch import Settings, shell_settings
-from rftlab.studies.readers.python_file import python_settings
+from rftlab.studies.readers.designs.script import Settings, agreed_settings, python_settings
+from rftlab.studies.readers.designs.shell import Shell
 from rftlab.studies.readers.text import check_file, encoding_of
 
 LARGEST, SCRIPT = 1 << 20, 1 << 18
@@ -51,7 +53,7 @@ def _parsed(path: Path, data: bytes, encoding: str) -> Any:
     if text.lstrip("\ufeff \r\n\t").startswith("{"):
         return read_json(path)
     _check_small("bytes, which is too long for a script", len(data), SCRIPT)
-    return python_settings(text) if path.suffix == ".py" else shell_settings(text)
+    return python_settings(text) if path.suffix == ".py" else agreed_settings(list(Shell(text).launches()))
 
 
 def _yaml(text: str) -> Any:
@@ -91,3 +93,69 @@ def _yaml(text: str) -> Any:
 def _check_small(what: str, number: int, most: int) -> None:
     if number > most:
         raise ValueError(f"it has more than {most} {what}")
+
+
+class _Frozen:
+    """What stands for any object of a pickle: it keeps what it is given and does nothing."""
+
+    given: tuple
+
+    def __new__(cls, *given, **named):
+        made = super().__new__(cls)
+        made.given = given
+        return made
+
+    def __init__(self, *given, **named):
+        pass
+
+    def __setstate__(self, state):
+        self.state = state
+
+    def __setitem__(self, key, value):
+        """Items of a dictionary of some kind are let go."""
+
+    def append(self, item):
+        """And so are those of a list."""
+
+    extend = append
+
+
+class _Reader(pickle.Unpickler):
+    """Makes nothing but plain values and `_Frozen`: no name in a pickle is looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A class that does nothing, whatever is asked for."""
+        return _Frozen
+
+    def persistent_load(self, pid: Any) -> None:
+        """Tensors are left out."""
+        return None
+
+
+def frozen_values(path: Path) -> dict[str, Any]:
+    """The plain values of a pickled object's fields, nothing of it being run. Raises ValueError where there are
+    none."""
+    data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+    try:
+        if data.startswith(b"PK"):
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                info = next(info for info in archive.infolist() if info.filename.endswith("data.pkl"))
+                data = archive.read(info) if info.file_size <= LARGEST else b""
+        found = _Reader(io.BytesIO(data)).load()
+    except Exception as error:  # a damaged pickle may raise anything
+        raise ValueError(f"{type(error).__name__}: {str(error)[:100]}") from None
+    state = getattr(found, "state", found)
+    if not isinstance(state, dict):
+        raise ValueError("it holds no fields")
+    return {str(name): _thawed(value) for name, value in state.items()}
+
+
+def _thawed(value: Any) -> Any:
+    """A plain value; of an enum its text."""
+    if isinstance(value, _Frozen):
+        return value.given[0] if len(value.given) == 1 and isinstance(value.given[0], str) else None
+    if isinstance(value, list | tuple):
+        return [_thawed(part) for part in value]
+    if isinstance(value, dict):
+        return {str(name): _thawed(part) for name, part in value.items()}
+    return value if value is None or isinstance(value, bool | int | float | str) else None

@@ -1,0 +1,165 @@
+"""Settings of a trainer in a script: what the commands of one agree on, and those of a Python file, which are
+keywords of a call such as GRPOConfig(...), or verl's words in texts. The file is parsed, not run.
+
+A name is known where the file assigns it exactly once, at its top level and under no condition, to a constant.
+"""
+
+import ast
+import re
+import warnings
+from collections import Counter
+from typing import Any, NamedTuple
+
+from rftlab.studies.readers.designs.values import Fallback, Unknown
+
+UNSET, TWICE = "which the script does not set", "which the script sets more than once"
+ELSEWHERE = "which the script sets inside of something else"
+COMPUTED = "which cannot be told without running the script"
+_VERL = re.compile(r"(?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100}")
+_GRPO = ("num_generations", "steps_per_generation", "generation_batch_size", "scale_rewards")
+TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "learning_rate",
+       "loss_type", "beta", "epsilon", "epsilon_high", "temperature", "max_completion_length", "model_name_or_path",
+       "num_processes")  # fmt: skip
+"""Arguments by which a command counts as one of TRL's; those of GRPO alone come first."""
+_SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]{0,100})=(.{1,200})")
+_ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+_NONE = object()
+"""No constant."""
+
+
+class Settings(dict):
+    """Settings of a script by their names."""
+
+    hidden = ""
+    """Where further settings may stand that were not read; "" for nowhere."""
+    unless = ""
+    """What a script hands on and may so set, as a clause; "" for nothing."""
+
+
+class Launch(NamedTuple):
+    """The arguments of one command."""
+
+    settings: dict[str, Any]
+    """NAME=VALUE, --NAME VALUE and --NAME=VALUE; flags with underscores."""
+    hidden: list[str]
+    """Arguments in which further settings may stand."""
+
+
+def agreed_settings(launches: list[Launch]) -> Settings:
+    """What all commands that start verl, else TRL, say; a setting on which they do not agree is unknown. Of TRL's
+    commands those of reinforcement learning count, where there are any."""
+    verl = [({n: v for n, v in one.settings.items() if _VERL.fullmatch(n)}, one.hidden) for one in launches]
+    trl = [(one.settings, one.hidden) for one in launches if set(TRL) & set(one.settings)]
+    started = [(values, hidden) for values, hidden in verl if values] or trl
+    own = [pair for pair in started if any(name.startswith("actor_rollout_ref.") or name in _GRPO for name in pair[0])]
+    started, agreed = own or started, Settings()
+    for name in dict.fromkeys(name for values, _ in started for name in values):
+        values = list(dict.fromkeys(values.get(name, "(not stated)") for values, _ in started))
+        differ = f"which differs between {len(started)} commands of the script"
+        agreed[name] = values[0] if len(values) == 1 else Unknown(" or ".join(map(str, values)), differ)
+    handed = [text for _, hidden in started for text in hidden]
+    agreed.hidden = next((text for text in handed if text not in ("$@", "$*")), "")
+    agreed.unless = ", unless an argument of the script says otherwise" if handed else ""
+    return agreed
+
+
+def python_settings(text: str) -> Settings:
+    """Settings of a Python file. Raises ValueError for one that is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+        nodes = list(ast.walk(tree))
+        names = _Names(tree, nodes)
+        settings = agreed_settings([launch for node in nodes if (launch := _launch(node, names))])
+        return settings or agreed_settings([Launch(_in_texts(nodes), [])])
+    except (SyntaxError, MemoryError, RecursionError) as error:
+        raise ValueError(f"it is no Python: {type(error).__name__}") from None
+
+
+class _Names:
+    """Names of a file and what they stand for."""
+
+    def __init__(self, tree: ast.Module, nodes: list[ast.AST]):
+        stored = [node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
+        self.times = Counter(stored + [node.arg for node in nodes if isinstance(node, ast.arg)])
+        self.values: dict[str, ast.expr | None] = {}
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if isinstance(node, ast.Assign | ast.AnnAssign) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+                self.values[targets[0].id] = node.value
+
+    def value(self, node: ast.expr) -> Any:
+        """A constant, a name that stands for one, or a default of the environment; anything else is unknown."""
+        if not isinstance(node, ast.Name):
+            constant = _constant(node)
+            return Unknown(_written(node), COMPUTED) if constant is _NONE else constant
+        name, assigned = node.id, self.values.get(node.id)
+        if self.times[name] != 1:
+            return Unknown(name, TWICE if self.times[name] else UNSET)
+        if assigned is None:
+            return Unknown(name, ELSEWHERE)
+        constant = _constant(assigned)
+        return Unknown(name, COMPUTED) if constant is _NONE else constant
+
+
+def _launch(node: ast.AST, names: _Names) -> Launch | None:
+    """TRL's settings in a call, a dictionary, or an assignment to an attribute; None of another node."""
+    hidden: list[str] = []
+    pairs: list[tuple[str, ast.expr]] = []
+    if isinstance(node, ast.Call):
+        pairs = [(word.arg, word.value) for word in node.keywords if word.arg]
+        hidden = [f"**{_written(word.value)}" for word in node.keywords if word.arg is None]
+    elif isinstance(node, ast.Dict):
+        pairs = [(key.value, value) for key, value in zip(node.keys, node.values, strict=True)
+                 if isinstance(key, ast.Constant) and isinstance(key.value, str)]  # fmt: skip
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute):
+        pairs = [(node.targets[0].attr, node.value)]
+    if not {name for name, _ in pairs} & set(TRL):
+        return None
+    return Launch({name: names.value(value) for name, value in pairs}, hidden)
+
+
+def _in_texts(nodes: list[ast.AST]) -> dict[str, Any]:
+    """NAME=VALUE in the texts of a file; unknown where a text is put together."""
+    settings: dict[str, Any] = {}
+    for node in nodes:
+        text = node.value if isinstance(node, ast.Constant) else ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(
+                f"{{{_written(part.value)}}}" if isinstance(part, ast.FormattedValue) else str(part.value)
+                for part in node.values
+                if isinstance(part, ast.FormattedValue | ast.Constant)
+            )
+        if isinstance(text, str) and (match := _SETTING.fullmatch(text)):
+            settings[match[1]] = Unknown(match[2], COMPUTED) if isinstance(node, ast.JoinedStr) else match[2]
+    return settings
+
+
+def _constant(node: ast.expr) -> Any:
+    """The value of a constant or a negative number; of os.environ.get("N", 16), of os.getenv and of a number made of
+    either the default; else `_NONE`."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = node.operand.value if isinstance(node.operand, ast.Constant) else None
+        return -inner if isinstance(inner, int | float) else _NONE
+    if not isinstance(node, ast.Call):
+        return _NONE
+    if isinstance(node.func, ast.Name) and node.func.id in ("int", "float") and len(node.args) == 1:
+        default = _constant(node.args[0]) if isinstance(node.args[0], ast.Call) else _NONE
+        return default if isinstance(default, Fallback) else _NONE
+    if _written(node.func) in _ENVIRONMENT and len(node.args) == 2:
+        name, default = map(_constant, node.args)
+        if isinstance(name, str) and default is not _NONE:
+            return Fallback(str(default), f"unless {name[:80]} is set in the environment")
+    return _NONE
+
+
+def _written(node: ast.AST) -> str:
+    """An expression as it may be written, cut."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+        return f"{_written(node.value)}.{node.attr}"
+    return ast.unparse(node)[:80]
