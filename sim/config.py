@@ -210,12 +210,20 @@ class Optimizer:
     """Adam: decay of the square."""
     eps: float = 1e-8
     """Adam: added to the root of the square."""
+    bf16_rate: float = 0.0
+    """Adam: the learning rate of the real run with bf16 weights that `learning_rate` stands for, which loses the small
+    steps (sim/round/optimizer.py); 0: fp32 weights, which lose none."""
 
     def __post_init__(self):
         check_choice("optimizer.kind", self.kind, get_args(OptimizerKind))
+        check(
+            self.bf16_rate == 0 or (self.kind == "adam" and self.learning_rate > 0),
+            f"optimizer.bf16_rate = {self.bf16_rate} with optimizer.kind = {self.kind}, learning_rate = "
+            f"{self.learning_rate}; allowed: 0, or adam with a rate above 0",
+        )
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
-        for name in ("learning_rate", "eps"):
+        for name in ("learning_rate", "eps", "bf16_rate"):
             check_finite(f"optimizer.{name}", getattr(self, name), 0)
 
 

@@ -17,6 +17,8 @@ class OptimizerRule(NamedTuple):
     beta1: float
     beta2: float
     eps: float
+    bf16: float
+    """Factor from a step to that part of the range of bf16 weights which it moves; 0: fp32 weights."""
 
 
 class RunNumbers(NamedTuple):

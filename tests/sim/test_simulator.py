@@ -23,6 +23,7 @@ from rftlab.sim.policy.common import base_of
 from rftlab.sim.policy.probabilities import find_formats
 from rftlab.sim.policy.spelling import correct_probability
 from rftlab.sim.round.evaluation import pass_at_1
+from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.round.plain import CHUNK, find_logits
 from rftlab.sim.run import Plain, Stopped, batches, simulate
 from rftlab.sim.state import no_totals
@@ -69,6 +70,39 @@ def test_batches_of_several_chunks_follow_their_slow_twin(name):
     run = run_of(replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(SMALL, n_train=600), rounds=4, seed=5)
     world = build(run.environment)
     np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("rate", [1e-7, 3e-6, 1e-4])
+def test_steps_on_bf16_weights_follow_their_slow_twin(rate):
+    run = run_of(DESIGNS["group"])
+    run = replace(run, optimizer=replace(run.optimizer, bf16_rate=rate))
+    world = build(run.environment)
+    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
+
+
+def test_a_bf16_weight_moves_with_the_square_of_small_rates_and_in_proportion_to_large_ones():
+    """Against weights N(0, 0.02^2) that are rounded one by one. Units in the last place are powers of two, so that the
+    steps of an octave are averaged."""
+    rng = np.random.default_rng(0)
+    weights = np.abs(rng.normal(0.0, 0.02, 200_000))
+    unit = 2.0 ** (np.floor(np.log2(weights)) - 7)
+    whole = np.floor(weights / unit) * unit
+    left = []
+    for low in (1e-6, 1e-5, 3e-5, 1e-4, 1e-3):
+        steps = low * 2.0 ** (np.arange(16) / 16)
+        rounded = [(np.round((whole + step) / unit) * unit - whole).mean() / step for step in steps]
+        kept = [_kept(step) for step in steps]
+        left.append(kept[0])
+        assert np.mean(np.divide(rounded, kept)) == pytest.approx(1, abs=0.15)
+    assert left[1] / left[0] == pytest.approx(10, rel=0.1) and left[-1] > 0.99
+
+
+def _kept(step):
+    """The part of a step of this size that a simulated coordinate takes."""
+    rule = optimizer_rule(Optimizer(learning_rate=1.0, beta1=0.0, beta2=0.0, eps=0.0, bf16_rate=step))
+    theta = np.zeros(1)
+    ascend(rule, 1, np.ones(1), np.zeros(1), np.zeros(1), theta)
+    return theta[0]
 
 
 def test_sgd_follows_its_slow_twin():
@@ -337,6 +371,11 @@ BAD = {
     "minibatches": (lambda: Design(batch_size=8, minibatches=3), "minibatches = 3.*divide batch_size = 8"),
     "rate": (lambda: Optimizer(learning_rate=-1.0), "optimizer.learning_rate = -1.0; allowed: 0 or more"),
     "beta": (lambda: Optimizer(beta1=1.0), "optimizer.beta1 = 1.0; allowed: 0 to below 1"),
+    "bf16": (
+        lambda: Optimizer("sgd", bf16_rate=1e-6),
+        "optimizer.bf16_rate = 1e-06 with optimizer.kind = sgd, learning_rate = 0.002; allowed: 0, or adam with a rate "
+        "above 0",
+    ),
     "optimizer": (lambda: Optimizer("adamw"), "optimizer.kind = 'adamw' is unknown; allowed: adam, sgd"),
     "arms": (lambda: Linear(n_answers=9), "= 18; allowed: at most 16"),
     "arms of all tokens": (

@@ -225,10 +225,18 @@ class NaiveRun:
             self.moments[0] = o.beta1 * self.moments[0] + (1 - o.beta1) * grad
             self.moments[1] = o.beta2 * self.moments[1] + (1 - o.beta2) * grad**2
             mean, square = self.moments[0] / (1 - o.beta1**self.t), self.moments[1] / (1 - o.beta2**self.t)
-            move = o.learning_rate * mean / (np.sqrt(square) + o.eps)
+            move = self.stored(o.learning_rate * mean / (np.sqrt(square) + o.eps))
         self.w += move[: self.w.size].reshape(self.w.shape)
         self.common += move[self.w.size : -1]
         self.theta_f += move[-1]
+
+    def stored(self, move):
+        """What is left of a step where weights are stored in bf16."""
+        if self.run.optimizer.bf16_rate == 0:
+            return move
+        y = 2 / np.sqrt(np.pi) * 450 * move * self.run.optimizer.bf16_rate / self.run.optimizer.learning_rate
+        y /= 0.02 * np.sqrt(2)
+        return move * np.abs(y) / np.sqrt(1 + y**2)
 
     def pass_at_1(self):
         """Strict, then flexible: with and without the chance of a well-formed response."""
