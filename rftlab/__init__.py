@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from rftlab.llm.train import train as train
     from rftlab.shared.cards import CARDS as CARDS
     from rftlab.shared.cards import preset as preset
-    from rftlab.shared.cards.own import advantage as advantage
-    from rftlab.shared.cards.own import surrogate as surrogate
+    from rftlab.shared.cards.custom import advantage as advantage
+    from rftlab.shared.cards.custom import surrogate as surrogate
     from rftlab.shared.config.advantage import Advantage as Advantage
     from rftlab.shared.config.aggregation import Aggregation as Aggregation
     from rftlab.shared.config.correction import Correction as Correction
@@ -110,7 +110,7 @@ _HOMES = {
     "rftlab.sim.run": ("simulate",),
     "rftlab.studies.integrations": ("losses",),
     "rftlab.shared.cards": ("CARDS", "preset"),
-    "rftlab.shared.cards.own": ("advantage", "surrogate"),
+    "rftlab.shared.cards.custom": ("advantage", "surrogate"),
     "rftlab.studies.estimators.check.estimator": ("check_estimator",),
     "rftlab.studies.analysis.imported.own": ("ResultsFolder",),
     "rftlab.studies.data.paper.pairs": ("PAIRS", "start_at"),

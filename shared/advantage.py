@@ -25,9 +25,7 @@ from rftlab.shared.config.advantage import (
     Advantage,
     advantage_rule,
 )
-from rftlab.shared.config.custom import is_own
-from rftlab.shared.custom.call import call_advantage
-from rftlab.shared.custom.functions import begin, check_own
+from rftlab.shared.custom.functions import call_advantage, raising
 from rftlab.shared.plumbing.errors import UserError, check, check_labels
 from rftlab.shared.plumbing.jit import inner, jit, kernel
 from rftlab.shared.plumbing.pool import Pool, deviation, mean_and_std, mean_of, runner_up
@@ -111,8 +109,8 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
     n = out.shape[0]
     if rule.singleton != RAW and rule.singleton != ZERO and rule.singleton != ERROR:
         raise UserError("advantage.singleton has a name that no kernel computes")
-    if rule.own != 0:
-        call_advantage(rule.own, rewards, group, pool, pool_starts, out)
+    if rule.custom != 0:
+        call_advantage(rule.custom, rewards, group, pool, pool_starts, out)
     elif rule.given:
         for i in range(n):
             out[i] = rewards[i] - given[i]
@@ -272,11 +270,8 @@ def advantages(
     check_given(spec, baseline)
     given = rewards if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
     check(given.shape == rewards.shape, f"baseline {given.shape} must have one entry per response {rewards.shape}")
-    out, own = np.empty(rewards.shape[0]), is_own(spec)
-    if own:  # what is called gets addresses
-        rewards, group = np.ascontiguousarray(rewards, np.float64), np.ascontiguousarray(group, np.int64)
-        begin()
-    advantages_into(advantage_rule(spec), rewards, starts, group, pool.rewards, pool.starts, given, out)
-    if own:
-        check_own()
+    out = np.empty(rewards.shape[0])
+    rewards, group = np.ascontiguousarray(rewards, np.float64), np.ascontiguousarray(group, np.int64)
+    with raising():
+        advantages_into(advantage_rule(spec), rewards, starts, group, pool.rewards, pool.starts, given, out)
     return out

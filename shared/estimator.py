@@ -1,24 +1,23 @@
 """An estimator: a value for each of the independent choices of how rewards become weights on tokens."""
 
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rftlab.shared.config.advantage import Advantage, AdvantageRule, advantage_rule
 from rftlab.shared.config.aggregation import Aggregation, AggregationRule, aggregation_rule
 from rftlab.shared.config.checked import config
 from rftlab.shared.config.correction import Correction, CorrectionRule, correction_rule
 from rftlab.shared.config.kl import KL, KLRule, kl_rule
-from rftlab.shared.config.mask import ClipCov, KLCov, Mask, MaskRule, Unmasked, mask_rule
+from rftlab.shared.config.mask import ClipCov, KLCov, Mask, Unmasked, mask_rule
 from rftlab.shared.config.ratio import Ratio, RatioRule, ratio_rule
 from rftlab.shared.config.shaping import Length, ShapingRule, shaping_rule
 from rftlab.shared.config.surrogate import (
     Cispo,
     Clip,
+    CustomSurrogate,
     GeometricMean,
-    OwnSurrogate,
     Sapo,
     Surrogate,
-    SurrogateRule,
     Vespo,
     surrogate_rule,
 )
@@ -61,7 +60,7 @@ class Estimator:
         if isinstance(self.mask, KLCov):
             check(self.kl.kind != "none" and self.kl.place == "loss", "mask KLCov needs a KL penalty in the loss")
         if isinstance(self.mask, ClipCov):
-            by_token = self.ratio.level == "token" and not isinstance(self.surrogate, GeometricMean | OwnSurrogate)
+            by_token = self.ratio.level == "token" and not isinstance(self.surrogate, GeometricMean | CustomSurrogate)
             check(
                 by_token,
                 "mask ClipCov asks whether a token is clipped; allowed with ratio.level token and a surrogate "
@@ -85,9 +84,9 @@ class Rule(NamedTuple):
     """An `Estimator` as plain numbers, for compiled kernels: closed dispatch on integer codes."""
 
     advantage: AdvantageRule
-    surrogate: SurrogateRule
+    surrogate: Any
     ratio: RatioRule
-    mask: MaskRule
+    mask: Any
     kl: KLRule
     aggregation: AggregationRule
     correction: CorrectionRule

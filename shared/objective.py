@@ -5,13 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.config.custom import is_own
 from rftlab.shared.config.kl import K3, NONE
 from rftlab.shared.config.mask import CLIP_COV, UNMASKED
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
-from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
-from rftlab.shared.custom.call import call_surrogate
-from rftlab.shared.custom.functions import begin, check_own
+from rftlab.shared.config.surrogate import CLIP, CUSTOM, GEOMETRIC_MEAN
+from rftlab.shared.custom.functions import call_surrogate, raising
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.exponential import exp
 from rftlab.shared.kl import anchor_ratio, check_kl, kl_penalty, kl_penalty_at
@@ -115,10 +113,10 @@ def token_objective_into(rule, batch, logp, weight):
 
 
 @inner
-def own_objective_into(rule, batch, logp, weight):
+def custom_objective_into(rule, batch, logp, weight):
     """`token_objective_into` for a function of the user's, which gets all tokens at once."""
     values, slopes, kl_total, objective = np.empty(logp.shape[0]), np.empty(logp.shape[0]), 0.0, 0.0
-    call_surrogate(rule.surrogate.own, batch.advantage, logp, batch.old_logp, values, slopes)
+    call_surrogate(rule.surrogate.custom, batch.advantage, logp, batch.old_logp, values, slopes)
     for t in range(logp.shape[0]):
         kl, kl_slope = penalty_of(rule, logp[t] - batch.old_logp[t], logp[t], batch.ref_logp[t])
         objective += batch.share[t] * values[t] - batch.kl_share[t] * kl
@@ -243,8 +241,8 @@ def sequence_objective_into(rule, batch, logp, weight):
 @jit
 def objective_and_weights_into(rule, batch, logp, weight):
     """Fill weight (T,) with dJ/dlogp at logp (T,); return J, clipped tokens, dual-clipped tokens, sum of KL values."""
-    if rule.surrogate.kind == OWN:
-        return own_objective_into(rule, batch, logp, weight)
+    if rule.surrogate.kind == CUSTOM:
+        return custom_objective_into(rule, batch, logp, weight)
     if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted:
         return clip_objective_into(rule, batch, logp, weight)
     if rule.ratio.level == TOKEN and rule.surrogate.kind != GEOMETRIC_MEAN:
@@ -281,11 +279,7 @@ def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.nd
 def objective_and_weights(estimator: Estimator, batch: Batch, logp: np.ndarray) -> ObjectiveAndWeights:
     """J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
     logp = _current(batch, logp)
-    weight, own = np.empty_like(logp), is_own(estimator.surrogate)
-    if own:  # what is called gets addresses
-        batch = Batch(*map(np.ascontiguousarray, batch))
-        begin()
-    objective, clipped, dual_clipped, kl = objective_and_weights_into(rule_of(estimator), batch, logp, weight)
-    if own:
-        check_own()
+    weight, batch = np.empty_like(logp), Batch(*map(np.ascontiguousarray, batch))
+    with raising():
+        objective, clipped, dual_clipped, kl = objective_and_weights_into(rule_of(estimator), batch, logp, weight)
     return ObjectiveAndWeights(objective, weight, clipped, dual_clipped, kl)

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.config.custom import is_own
+from rftlab.shared.config.advantage import CustomAdvantage
+from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.correction import corrections
 from rftlab.shared.curve import Curve, curve_of
-from rftlab.shared.custom.functions import begin, check_own
-from rftlab.shared.custom.pace import Pace
+from rftlab.shared.custom.functions import is_compiled, raising
+from rftlab.shared.custom.registry import configured
+from rftlab.shared.custom.slow import Pace
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.plumbing.callbacks import never, noop
 from rftlab.sim.config import Sampler, Simulation
@@ -73,9 +75,11 @@ class Plain:
         )
         updates, parts = design.epochs * design.minibatches, design.estimator
         corrections(parts.correction, np.arange(2), np.zeros(1), np.zeros(1))  # all 1 here; refuses an unknown kind
-        self.own_calls = is_own(parts.advantage) + updates * is_own(parts.surrogate)
+        custom = configured(parts.advantage) if isinstance(parts.advantage, CustomAdvantage) else None
+        self.custom_calls = (custom is not None) + updates * isinstance(parts.surrogate, CustomSurrogate)
         """Calls of functions of the user's in a round."""
-        self.pace = Pace(parts.advantage)
+        one_by_one = custom is not None and not custom.batched and not is_compiled(custom.function)
+        self.pace = Pace(custom.name if custom is not None and one_by_one else None)
         self.piece = max(1, PIECE // (ROUND + int(responses * (1 + world.style.tokens))))
 
     def spent(self, rounds: int) -> tuple[int, int]:
@@ -91,11 +95,8 @@ class Plain:
             if stopped():
                 raise Stopped
             size = min(self.piece, rounds - start)
-            begin()
-            with self.pace.measured():
+            with self.pace.measured(), raising(self.custom_calls, first + start):
                 finished = self.advance(first + start, size, totals)
-            if self.own_calls:
-                check_own(self.own_calls, first + start)
             if finished < size:
                 return start + finished
         return rounds

@@ -7,7 +7,7 @@ import numpy as np
 
 from rftlab.shared.aggregation import shares
 from rftlab.shared.averages import empty_averages
-from rftlab.shared.config.custom import is_own
+from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.replay import empty_windows
 from rftlab.shared.sampling import MAX
@@ -33,7 +33,7 @@ def plan_of(run, world: World) -> RunNumbers:
     design = run.design
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
     uneven = design.batch_size * design.rollouts % (design.estimator.aggregation.micro_batch or 1) > 0
-    at_once = at_once or uneven or is_own(design.estimator.surrogate)
+    at_once = at_once or uneven or isinstance(design.estimator.surrogate, CustomSurrogate)
     return RunNumbers(
         key=key_of(run.seed),
         optimizer=optimizer_rule(run.optimizer),

@@ -4,6 +4,7 @@ files that draw."""
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -191,6 +192,27 @@ def inside() -> list[Path]:
 def dotted(path: Path) -> str:
     """The dotted name of a file."""
     return path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Modules of a graph of imports that reach each other; [] where none do."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_modules_of_shared_import_each_other():
+    """Inside functions neither."""
+    paths = {f"{WHOLE}.{dotted(path)}".removesuffix(".__init__"): path for path in sorted(ROOT.glob("shared/**/*.py"))}
+    graph = {}
+    for name, path in paths.items():
+        names = {one for node in ast.walk(ast.parse(path.read_text())) for one in names_in(node)}
+        graph[name] = (names | {one.rpartition(".")[0] for one in names}) & paths.keys() - {name}
+    assert len(graph) > 50 and circle(graph) == []
+    graph["rftlab.shared.custom.registry"].add("rftlab.shared.estimator")
+    assert len(circle(graph)) > 2
 
 
 def test_rooms_import_downward():

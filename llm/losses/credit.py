@@ -20,7 +20,7 @@ from rftlab.llm.losses.inputs import (
     labels_of,
     sets_of,
 )
-from rftlab.llm.losses.layout import Layout, wide
+from rftlab.llm.losses.layout import Layout, on_cpu, packed_on_cpu, wide
 from rftlab.shared import credit
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config.advantage import Advantage
@@ -28,15 +28,6 @@ from rftlab.shared.config.kl import NONE
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.pool import pool_of
-
-
-def on_cpu(columns: list[torch.Tensor]) -> list[np.ndarray]:
-    """Columns of responses as arrays of float64 or int64; one copy brings all that lie on a device."""
-    away = [part.contiguous().view(torch.uint8) for part in columns if part.device.type != "cpu"]
-    sizes = [part.shape[0] for part in away]
-    brought = iter(torch.cat(away).cpu().split(sizes) if away else ())
-    here = (part if part.device.type == "cpu" else next(brought).clone().view(part.dtype) for part in columns)
-    return [part.to(torch.float64 if part.is_floating_point() else torch.int64).numpy() for part in here]
 
 
 def shaped(
@@ -95,16 +86,11 @@ def token_advantages(
     """Advantages in the shape of the tokens, on their device, by `rftlab.shared.credit` on the CPU: of rewards (R,) on
     the last tokens that count, and of rewards and baselines at tokens. Hidden tokens have 0."""
     parts = [part for part in (token_rewards, baseline) if part is not None]
-    columns = [layout.shown, *(part.expand(layout.shown.shape) for part in parts)]
-    lengths_R, rewards_R, *brought = on_cpu([layout.lengths, rewards, *(part.flatten() for part in columns)])
-    shown = brought.pop(0).astype(bool)
-    starts = np.concatenate([[0], np.cumsum(lengths_R)])
-    packed = [values[shown] for values in brought]
-    baseline_T = None if baseline is None else packed.pop()
-    rewards_T = credit.token_rewards_of(rewards_R, starts, packed[0] if packed else None)
-    out = np.zeros(shown.size)
-    out[shown] = credit.token_advantages(spec, rewards_T, starts, baseline_T)
-    return torch.from_numpy(out.reshape(layout.shown.shape)).to(layout.shown.device, wide(layout.shown.device))
+    place, columns, (rewards_R,) = packed_on_cpu(layout, parts, [rewards])
+    baseline_T = None if baseline is None else columns.pop()
+    rewards_T = credit.token_rewards_of(rewards_R, place.starts, columns[0] if columns else None)
+    out_T = credit.token_advantages(spec, rewards_T, place.starts, baseline_T)
+    return place.tensor(out_T, wide(layout.shown.device))
 
 
 def tells_tokens_apart(spec: Advantage, token_rewards: object) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from rftlab.llm.losses.layout import Layout, wide
-from rftlab.shared.config.custom import is_own
+from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 
@@ -104,7 +104,7 @@ def check_rewards(estimator: Estimator, given: Given) -> None:
         ("rewards", True, "one for each response, or advantages"),
         (
             "group",
-            spec.of_group or spec.credit != "reward" or is_own(spec),
+            spec.of_group or spec.credit != "reward" or isinstance(spec, CustomAdvantage),
             "a label for each response: those of one prompt share it",
         ),
         ("baseline", spec.given, f"its baseline {spec.baseline} comes from elsewhere"),

@@ -7,6 +7,7 @@ broadcasts it. What lies in hidden places (padding, a prompt, a tool's answer) i
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from rftlab.shared.plumbing.errors import check
@@ -77,6 +78,44 @@ class Packed(Layout):
     def rows(self, values: torch.Tensor) -> torch.Tensor:
         """Sums (R,) over the tokens of each response."""
         return values.new_zeros(self.n_rows).index_add(0, self.row, self.clean(values))
+
+
+def on_cpu(columns: list[torch.Tensor]) -> list[np.ndarray]:
+    """Columns of responses as arrays of float64 or int64; one copy brings all that lie on a device."""
+    away = [part.contiguous().view(torch.uint8) for part in columns if part.device.type != "cpu"]
+    sizes = [part.shape[0] for part in away]
+    brought = iter(torch.cat(away).cpu().split(sizes) if away else ())
+    here = (part if part.device.type == "cpu" else next(brought).clone().view(part.dtype) for part in columns)
+    return [part.to(torch.float64 if part.is_floating_point() else torch.int64).numpy() for part in here]
+
+
+@dataclass(frozen=True)
+class PackedPlace:
+    """Where the tokens that count lie in a tensor, for numbers that are packed on the CPU."""
+
+    shown: np.ndarray
+    """bool, flat: tokens that count."""
+    starts: np.ndarray
+    """(R+1,) where each response begins among them."""
+    layout: Layout
+
+    def tensor(self, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+        """Packed numbers in the shape of the tokens, on their device; 0 where hidden."""
+        out, shown = np.zeros(self.shown.size), self.layout.shown
+        out[self.shown] = values
+        return torch.from_numpy(out.reshape(shown.shape)).to(shown.device, dtype)
+
+
+def packed_on_cpu(
+    layout: Layout, tokens: list[torch.Tensor], rows: list[torch.Tensor]
+) -> tuple[PackedPlace, list[np.ndarray], list[np.ndarray]]:
+    """What broadcasts to the tokens, as packed arrays of those that count, and columns of responses (R,): in one copy
+    from a device. Kernels of `shared` take them."""
+    flat = [part.expand(layout.shown.shape).flatten() for part in (layout.shown, *tokens)]
+    lengths, *brought = on_cpu([layout.lengths, *flat, *rows])
+    shown = brought[0].astype(bool)
+    place = PackedPlace(shown, np.concatenate([[0], np.cumsum(lengths)]), layout)
+    return place, [values[shown] for values in brought[1 : len(flat)]], brought[len(flat) :]
 
 
 def layout_of(

@@ -19,8 +19,7 @@ from rftlab.llm.losses.inputs import (
     tensor_of,
 )
 from rftlab.llm.losses.layout import Layout, check_starts, layout_of, wide
-from rftlab.llm.losses.masks import masked
-from rftlab.llm.losses.prepare import Count, freeze
+from rftlab.llm.losses.prepare import Count, freeze, masked
 from rftlab.llm.losses.weights import Flag, TensorWeights, weights_of
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.plumbing.errors import check

@@ -1,17 +1,21 @@
-"""Freeze: what does not change while the policy moves; `rftlab.shared.prepare` for tensors."""
+"""Freeze: what does not change while the policy moves, and which tokens take part in an update; `rftlab.shared.prepare`
+and `rftlab.shared.mask` for tensors."""
 
 import math
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 
 from rftlab.llm.losses.formulas import formulas
-from rftlab.llm.losses.layout import Layout
+from rftlab.llm.losses.layout import Layout, packed_on_cpu
 from rftlab.shared.config.aggregation import MICRO_BATCH_TOKEN_MEAN, Aggregation, aggregation_rule
 from rftlab.shared.config.correction import GEOMETRIC, TOKEN, Correction, correction_rule
-from rftlab.shared.config.mask import KLCov
-from rftlab.shared.estimator import Estimator
+from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, UNMASKED, KLCov
+from rftlab.shared.estimator import Estimator, Rule
+from rftlab.shared.mask import mask_into
 from rftlab.shared.plumbing.errors import check
+from rftlab.shared.prepare import Batch
 
 Count: TypeAlias = int | float | torch.Tensor | None
 
@@ -93,3 +97,23 @@ def freeze(
     share = plain if correction is None else plain * correction
     kl_share = (kl.coef if kl.place == "loss" else 0.0) * (share if isinstance(estimator.mask, KLCov) else plain)
     return FrozenBatch(advantage.to(old_logp.dtype), share, kl_share, plain, old_logp, reference)
+
+
+def masked(
+    rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, keys: torch.Tensor | None
+) -> FrozenBatch:
+    """The batch without the tokens that the estimator's mask drops at `logp`. keys: random numbers of tokens, for
+    ClipCov. A mask that looks at one token alone is computed where the tokens are, others on the CPU."""
+    if rule.mask.kind == UNMASKED:
+        return batch
+    if rule.mask.kind == DIVERGENCE:
+        dropped = formulas(logp.dtype).diverged(rule.mask, batch.advantage, logp, batch.old_logp)
+        return batch._replace(share=torch.where(dropped, 0.0, batch.share))
+    if keys is None:
+        keys = torch.rand_like(logp) if rule.mask.kind == CLIP_COV else logp
+    columns = [logp, keys, batch.advantage, batch.share, batch.kl_share, batch.old_logp]
+    place, (logp_T, keys_T, advantage, share, kl_share, old_logp), _ = packed_on_cpu(layout, columns, [])
+    row = np.repeat(np.arange(layout.n_rows), np.diff(place.starts))
+    mask_into(rule, Batch(advantage, share, kl_share, old_logp, old_logp, row), logp_T, keys_T, share, kl_share)
+    shares = (place.tensor(values, logp.dtype) for values in (share, kl_share))
+    return batch._replace(**dict(zip(("share", "kl_share"), shares, strict=True)))

@@ -11,7 +11,7 @@ from rftlab.llm.losses.layout import Layout
 from rftlab.llm.losses.prepare import FrozenBatch
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
-from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
+from rftlab.shared.config.surrogate import CLIP, CUSTOM, GEOMETRIC_MEAN
 from rftlab.shared.custom.functions import surrogate_at
 from rftlab.shared.estimator import Rule
 
@@ -48,10 +48,10 @@ def _penalised(rule: Rule, layout: Layout, batch: FrozenBatch, logp, objective, 
     return objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * slope, kl
 
 
-def _own(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> list[torch.Tensor]:
+def _custom(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> list[torch.Tensor]:
     """Value and derivative of each token by a function of the user's, which works on the CPU."""
     tokens = (part.expand(logp.shape)[layout.shown] for part in (batch.advantage, logp, batch.old_logp))
-    found = surrogate_at(rule.surrogate.own, *(part.to("cpu", torch.float64).numpy() for part in tokens))
+    found = surrogate_at(rule.surrogate.custom, *(part.to("cpu", torch.float64).numpy() for part in tokens))
     out = [torch.zeros_like(logp) for _ in found]
     for place, values in zip(out, found, strict=True):
         place[layout.shown] = torch.from_numpy(values).to(logp)
@@ -61,8 +61,8 @@ def _own(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> 
 def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
     """Every token stands for itself."""
     f, log_ratio = formulas(logp.dtype), logp - batch.old_logp
-    if rule.surrogate.kind == OWN:
-        (value, slope), clipped, dual = _own(rule, layout, batch, logp), False, False
+    if rule.surrogate.kind == CUSTOM:
+        (value, slope), clipped, dual = _custom(rule, layout, batch, logp), False, False
     else:
         value, slope, clipped, dual = f.surrogate(rule.surrogate, rule.ratio, batch.advantage, logp, log_ratio)
     objective, weight, kl = _total(layout, batch.share, value), batch.share * slope, 0.0

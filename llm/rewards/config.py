@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 @config
 class NamedReward:
-    """A reward by its name, the checksum of its source (shared/plumbing/source.py), and its part in the sum."""
+    """A reward by its name, the checksum of its source (shared/custom/identity.py), and its part in the sum."""
 
     name: str
     sha256: str

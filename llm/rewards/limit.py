@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from rftlab.shared.custom import watch
+from rftlab.shared.custom import slow
 
 AGAIN = 0.5
 """Seconds after which a function that went on is interrupted once more."""
@@ -26,7 +26,7 @@ class OutOfTime(BaseException):
 
 def within(seconds: float, call: Callable[[], Any], name: str = "a function") -> Any:
     """What a call returns. Raises OutOfTime where it takes longer, and what it raises. Of one that keeps catching
-    OutOfTime nobody gets back: `rftlab.shared.custom.watch` is told of it, by its name."""
+    OutOfTime nobody gets back: `rftlab.shared.custom.slow` is told of it, by its name."""
     began = time.monotonic()
     in_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
     found = _interrupted(seconds, call, name) if in_main else _left_behind(seconds, call)
@@ -43,7 +43,7 @@ def _interrupted(seconds: float, call: Callable[[], Any], name: str) -> Any:
         nonlocal rings
         rings += 1
         if rings == STUBBORN:
-            watch.hung(f"{name}: no answer after {seconds:g} s, and it catches every interrupt")
+            slow.hung(f"{name}: no answer after {seconds:g} s, and it catches every interrupt")
         if armed:
             raise OutOfTime
 

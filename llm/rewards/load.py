@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rftlab.llm.rewards.config import NamedReward, check_names
+from rftlab.shared.custom.identity import source_sha256
 from rftlab.shared.plumbing.errors import UserError, blaming, check
-from rftlab.shared.plumbing.source import source_sha256
 
 Function = Callable[..., Any]
 Given = Function | Sequence[Function] | Mapping[str, Function]

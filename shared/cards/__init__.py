@@ -2,17 +2,20 @@
 
 import hashlib
 from dataclasses import replace
+from typing import Any
 
 from rftlab.shared.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
 from rftlab.shared.cards.card import Card, knobs_of
-from rftlab.shared.config.custom import is_own
+from rftlab.shared.config.advantage import CustomAdvantage
+from rftlab.shared.config.surrogate import CustomSurrogate
+from rftlab.shared.custom.plugins import load_known
+from rftlab.shared.custom.registry import current_identity
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check, check_choice
-from rftlab.shared.plumbing.plugins import load_known
 
 FAMILIES = (paper, baselines, groups, ratios, masks, corrections, libraries, absent)
 SHIPPED: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
-"""The cards that come with the package; `CARDS` has those of functions of the user's besides (own.py)."""
+"""The cards that come with the package; `CARDS` has those of functions of the user's besides (custom.py)."""
 CARDS = dict(SHIPPED)
 PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.values() if card.estimator is not None}
 
@@ -25,23 +28,37 @@ def preset(name: str) -> Estimator:
     check_choice("estimator", name, tuple(CARDS))
     check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
     if name not in SHIPPED:  # with what its functions are now
-        from rftlab.shared.custom.functions import sealed  # here, because cards are read without a compiler
-
-        PRESETS[name] = sealed(PRESETS[name])
+        PRESETS[name] = _identified(PRESETS[name])
         CARDS[name] = replace(CARDS[name], estimator=PRESETS[name])
     return PRESETS[name]
+
+
+def custom_part(estimator: Estimator) -> CustomAdvantage | CustomSurrogate | None:
+    """The part of an estimator that is a custom function; None where none is."""
+    parts = (estimator.advantage, estimator.surrogate)
+    return next((part for part in parts if isinstance(part, CustomAdvantage | CustomSurrogate)), None)
+
+
+def _identified(estimator: Estimator) -> Estimator:
+    """The estimator with the identities that its functions have now."""
+    for part in (estimator.advantage, estimator.surrogate):
+        if isinstance(part, CustomAdvantage | CustomSurrogate):
+            changed: dict[str, Any] = {part.kind: replace(part, source=current_identity(part))}
+            estimator = replace(estimator, **changed)
+    return estimator
 
 
 def name_of(estimator: Estimator) -> str:
     """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs
     from its default."""
-    if (is_own(estimator.advantage) or is_own(estimator.surrogate)) and estimator not in PRESETS.values():
+    if custom_part(estimator) is not None and estimator not in PRESETS.values():
         load_known()  # a process of its own has not read the files yet
         for name in PRESETS.keys() - SHIPPED.keys():
             preset(name)
-    own = next((name for name, known in PRESETS.items() if known == estimator), None)
+    known_name = next((name for name, known in PRESETS.items() if known == estimator), None)
     changed = [
         (knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value)
         for knob in knobs_of(estimator, Estimator(), "")
     ]
-    return own or f"{estimator.advantage.baseline}_custom_{hashlib.sha256(repr(changed).encode()).hexdigest()[:8]}"
+    hashed = hashlib.sha256(repr(changed).encode()).hexdigest()[:8]
+    return known_name or f"{estimator.advantage.baseline}_custom_{hashed}"

@@ -1,8 +1,9 @@
 """From rewards to advantages: what is credited, minus a baseline, divided by a scale, perhaps whitened."""
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
+from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_of
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
@@ -145,6 +146,37 @@ class Advantage:
         return self.baseline == "batch_mean" or self.scale in ("batch_std", "nonzero") or self.whiten != "none"
 
 
+@config
+class CustomAdvantage(Advantage):
+    """Advantages of a group as a function of the user's finds them; `scale` and `whiten` may follow, where they look
+    at the whole batch."""
+
+    kind: ClassVar[str] = "advantage"
+    baseline: Any = "none"
+    """The function's own affair: none."""
+    name: str = ""
+    """Name under which the function was registered."""
+    source: str = ""
+    """Its identity: what ran with one function is never taken for what another one does."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("advantage.baseline (a function of your own)", self.baseline, ("none",))
+        check_choice("advantage.credit (a function of your own)", self.credit, ("reward",))
+        check_choice("advantage.scale (a function of your own)", self.scale, ("none", "batch_std", "nonzero"))
+        check(self.gamma == 1, "advantage.gamma; allowed: 1 with a function of your own")
+
+    @property
+    def of_tokens(self) -> bool:
+        """Rewards at tokens add up to those of responses."""
+        return False
+
+    @property
+    def of_batch(self) -> bool:
+        """A whole round is handed to the function at once."""
+        return True
+
+
 class AdvantageRule(NamedTuple):
     """An `Advantage` for kernels."""
 
@@ -158,17 +190,8 @@ class AdvantageRule(NamedTuple):
     ddof: int
     eps: float
     singleton: int
-    own: int
-    """Address of a function of the user's; 0 where there is none."""
-
-
-def own_address(spec: Any) -> int:
-    """Address of the function that a part of an estimator is; 0 where it is none."""
-    if not hasattr(spec, "source"):
-        return 0
-    from rftlab.shared.custom.functions import function_of  # here, because configurations are read without a compiler
-
-    return function_of(spec).address
+    custom: int
+    """Address of a custom function; 0 where there is none."""
 
 
 def advantage_rule(spec: Advantage) -> AdvantageRule:
@@ -184,5 +207,5 @@ def advantage_rule(spec: Advantage) -> AdvantageRule:
         ddof=spec.ddof,
         eps=float(spec.eps),
         singleton=code_of(SingletonRule, spec.singleton),
-        own=own_address(spec),
+        custom=configured(spec).address if isinstance(spec, CustomAdvantage) else 0,
     )

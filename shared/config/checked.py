@@ -1,5 +1,7 @@
 """Configurations whose fields hold what they are declared to hold."""
 
+import sys
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
@@ -29,6 +31,15 @@ def config(kind: type[Kind]) -> type[Kind]:
 
     kind.__post_init__ = checked  # type: ignore[attr-defined]
     return dataclass(frozen=True)(kind)
+
+
+def rule_of_numbers(name: str, choices: Any, *codes: str) -> Any:
+    """A named tuple for kernels, for a union of configurations: `kind`, whole numbers under the names `codes`, and the
+    real numbers of every configuration under their names; all are 0 where they are not given."""
+    reals = dict.fromkeys(field.name for choice in get_args(choices) for field in fields(choice) if field.type is float)
+    caller = sys._getframe(1).f_globals["__name__"]  # numba's cache finds the type there
+    made: Any = namedtuple
+    return made(name, ("kind", *codes, *reals), defaults=(0,) * (1 + len(codes)) + (0.0,) * len(reals), module=caller)
 
 
 def _nothing(self: Any) -> None:

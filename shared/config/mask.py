@@ -6,9 +6,9 @@ token or a response alone, so a micro-batch can be masked by itself; ClipCov and
 optimiser batch.
 """
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
-from rftlab.shared.config.checked import config
+from rftlab.shared.config.checked import config, rule_of_numbers
 from rftlab.shared.plumbing.errors import check, check_choice, code_of
 
 Measure = Literal["tv", "kl"]
@@ -91,21 +91,12 @@ TV = code_of(Measure, "tv")
 OF_KL = code_of(Measure, "kl")
 
 
-class MaskRule(NamedTuple):
-    """A mask for kernels: its kind, and the fields of every kind by their names, 0 where this one has none of that
-    name."""
-
-    kind: int
-    measure: int = 0
-    low: float = 0.0
-    high: float = 0.0
-    threshold: float = 0.0
-    fraction: float = 0.0
+MaskRule = rule_of_numbers("MaskRule", Mask, "measure")
+"""A mask for kernels: its kind, and the fields of every kind by their names, 0 where this one has none of that name."""
 
 
-def mask_rule(spec: Mask) -> MaskRule:
+def mask_rule(spec: Mask) -> Any:
     """The numbers that kernels take."""
-    numbers: dict[str, Any] = {
-        name: code_of(Measure, value) if name == "measure" else float(value) for name, value in vars(spec).items()
-    }
-    return MaskRule(code_of(Mask, type(spec)), **numbers)
+    codes = {"measure": code_of(Measure, spec.measure)} if isinstance(spec, Divergence) else {}
+    numbers = {name: float(value) for name, value in vars(spec).items() if name not in codes}
+    return MaskRule(code_of(Mask, type(spec)), **codes, **numbers)

@@ -6,10 +6,10 @@ logp alone.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
-from rftlab.shared.config.advantage import own_address
-from rftlab.shared.config.checked import config
+from rftlab.shared.config.checked import config, rule_of_numbers
+from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.errors import check, check_finite, code_of
 
 
@@ -111,16 +111,17 @@ class Vespo:
 
 
 @config
-class OwnSurrogate:
+class CustomSurrogate:
     """j and its derivative as a function of the user's finds them from a token's advantage, logp and old_logp."""
 
+    kind: ClassVar[str] = "surrogate"
     name: str = ""
     """Name under which the function was registered."""
     source: str = ""
-    """Hash of its source."""
+    """Its identity."""
 
 
-Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | OwnSurrogate
+Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | CustomSurrogate
 REINFORCE = code_of(Surrogate, Reinforce)
 CLIP = code_of(Surrogate, Clip)
 CISPO = code_of(Surrogate, Cispo)
@@ -128,7 +129,7 @@ SAPO = code_of(Surrogate, Sapo)
 DRO = code_of(Surrogate, Dro)
 GEOMETRIC_MEAN = code_of(Surrogate, GeometricMean)
 VESPO = code_of(Surrogate, Vespo)
-OWN = code_of(Surrogate, OwnSurrogate)
+CUSTOM = code_of(Surrogate, CustomSurrogate)
 
 
 def _check_range(spec) -> None:
@@ -136,28 +137,13 @@ def _check_range(spec) -> None:
     check(spec.high >= 0, f"surrogate.high = {spec.high!r}; allowed: 0 or more")
 
 
-class SurrogateRule(NamedTuple):
-    """A surrogate for kernels: its kind, and the numbers of every kind by their names, 0 where this one has none of
-    that name."""
-
-    kind: int
-    low: float = 0.0
-    high: float = 0.0
-    dual: float = 0.0
-    tau_positive: float = 0.0
-    tau_negative: float = 0.0
-    beta: float = 0.0
-    k_positive: float = 0.0
-    lam_positive: float = 0.0
-    k_negative: float = 0.0
-    lam_negative: float = 0.0
-    own: int = 0
-    """Address of a function of the user's."""
+SurrogateRule = rule_of_numbers("SurrogateRule", Surrogate, "custom")
+"""A surrogate for kernels: its kind, the address of a custom function, and the numbers of every kind by their names, 0
+where this one has none of that name."""
 
 
-def surrogate_rule(spec: Surrogate) -> SurrogateRule:
+def surrogate_rule(spec: Surrogate) -> Any:
     """The numbers that kernels take."""
-    if isinstance(spec, OwnSurrogate):
-        return SurrogateRule(OWN, own=own_address(spec))
-    numbers: dict[str, Any] = {name: float(value) for name, value in vars(spec).items()}
-    return SurrogateRule(code_of(Surrogate, type(spec)), **numbers)
+    if isinstance(spec, CustomSurrogate):
+        return SurrogateRule(CUSTOM, custom=configured(spec).address)
+    return SurrogateRule(code_of(Surrogate, type(spec)), **{name: float(value) for name, value in vars(spec).items()})

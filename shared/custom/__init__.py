@@ -1,2 +1,6 @@
-"""A function of the user's in the place of an advantage or a surrogate: what it is registered as (functions), how
-compiled code calls it (call), and how it is handed the groups of a batch (groups)."""
+"""Functions of the user's in the place of an advantage, a surrogate or a reward.
+
+plugins reads the files that have them, identity says when one is the same function, registry has them by their names,
+functions and groups are how compiled code calls one, and slow says where one takes long. The configuration of
+estimators stands on top of this room.
+"""

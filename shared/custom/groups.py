@@ -1,4 +1,5 @@
-"""The groups of a batch, handed to a Python function of the user's one by one, or together where it takes them so.
+"""The groups of a batch, handed to a function of the user's: one by one, together where it takes them so, or from a
+compiled loop where numba compiled it.
 
 What lies in the batch belongs to compiled code and is soon written over, so functions get copies that they cannot write
 to. Whether the numbers that came back are finite is asked once for the whole batch.
@@ -7,9 +8,10 @@ to. Whether the numbers that came back are finite is asked once for the whole ba
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
-from rftlab.shared.plumbing.errors import UserError, blaming, check, said_by
+from rftlab.shared.plumbing.errors import UserError, blaming, check
 
 KEPT = 2**15
 """Groups whose advantages are kept."""
@@ -26,7 +28,7 @@ class Spans(NamedTuple):
     pool_last: list[int]
 
 
-def spans_of(group: np.ndarray, starts: np.ndarray) -> Spans:
+def spans_by_group(group: np.ndarray, starts: np.ndarray) -> Spans:
     """Spans of groups (n,) whose labels go upward; starts (G+1,) of their baseline sets."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1, [group.size]]) if group.size else np.zeros(1, int)
     label = group[edges[:-1]]
@@ -40,26 +42,26 @@ def frozen(values: np.ndarray) -> np.ndarray:
     return copy
 
 
-def refused(found: Any, shape: tuple[int, ...], where: str) -> UserError | None:
-    """What is wrong with what a function returned; None where it is float64 numbers of a shape."""
-    if type(found) is not np.ndarray or found.dtype != FLOAT:
-        kind = found.dtype if type(found) is np.ndarray else type(found).__name__
-        return UserError(f"{where}returned {kind}; allowed: an array of float64")
-    return None if found.shape == shape else UserError(f"{where}returned shape {found.shape}; allowed: {shape}")
-
-
-def checked(found: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
+def checked(returned: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
     """What a function returned, if it is float64 numbers of a shape. Raises UserError."""
-    failure = refused(found, shape, where)
-    if failure is not None:
-        raise failure
-    return found
+    if type(returned) is not np.ndarray or returned.dtype != FLOAT:
+        kind = returned.dtype if type(returned) is np.ndarray else type(returned).__name__
+        raise UserError(f"{where}returned {kind}; allowed: an array of float64")
+    check(returned.shape == shape, f"{where}returned shape {returned.shape}; allowed: {shape}")
+    return returned
 
 
-def check_finite(found: np.ndarray, where: str) -> np.ndarray:
+def check_finite(values: np.ndarray, where: str) -> np.ndarray:
     """The numbers, if they are finite. Raises UserError."""
-    check(bool(np.isfinite(found).all()), f"{where}returned numbers that are not finite")
-    return found
+    check(bool(np.isfinite(values).all()), f"{where}returned numbers that are not finite")
+    return values
+
+
+def answer(function: Callable, arguments: list[np.ndarray], where: str) -> np.ndarray:
+    """What a function returns, in the shape of its first argument. Raises UserError."""
+    with blaming(where):
+        returned = function(*arguments)
+    return checked(returned, arguments[0].shape, where)
 
 
 class OneByOne:
@@ -71,33 +73,23 @@ class OneByOne:
 
     def fill(self, rewards: np.ndarray, pool: np.ndarray, spans: Spans, out: np.ndarray) -> None:
         """Fill out (n,) with the advantages of rewards (n,) against pool (m,). Raises UserError."""
-        said, said_of_pool, known = rewards.tobytes(), pool.tobytes() if self.with_pool else b"", self.known
-        for g, a, b, c, d in zip(*spans, strict=True):
-            key: Any = said[8 * a : 8 * b]
+        bits, pool_bits, known = rewards.tobytes(), pool.tobytes() if self.with_pool else b"", self.known
+        for i, (g, a, b, c, d) in enumerate(zip(*spans, strict=True)):
+            key: Any = bits[8 * a : 8 * b]
             if self.with_pool:
-                key = key, said_of_pool[8 * c : 8 * d]
-            found = known.get(key)
-            if found is None:
-                found = self._ask(rewards[a:b], pool[c:d], g, spans, out)
+                key = key, pool_bits[8 * c : 8 * d]
+            advantages = known.get(key)
+            if advantages is None:
+                arguments = [rewards[a:b], pool[c:d]] if self.with_pool else [rewards[a:b]]
+                try:
+                    advantages = answer(self.function, arguments, f"PLACEgroup {g}: ")
+                except UserError:
+                    _check_groups(out, spans, i)  # the first failure is the one that is told
+                    raise
                 if len(known) < KEPT:
-                    known[key] = found = found.copy()
-            out[a:b] = found
+                    known[key] = advantages = advantages.copy()
+            out[a:b] = advantages
         _check_groups(out, spans, len(spans.label))
-
-    def _ask(self, rewards: np.ndarray, pool: np.ndarray, g: int, spans: Spans, out: np.ndarray) -> np.ndarray:
-        where = f"PLACEgroup {g}: "
-        try:
-            found = self.function(rewards, pool) if self.with_pool else self.function(rewards)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            failure: UserError | None = UserError(where + said_by(error))
-        else:
-            failure = refused(found, rewards.shape, where)
-        if failure is not None:
-            _check_groups(out, spans, spans.label.index(g))  # the first failure is the one that is told
-            raise failure
-        return found
 
 
 class Together:
@@ -116,13 +108,9 @@ class Together:
             arguments = [frozen(rewards[rows])]
             if self.with_pool:
                 arguments.append(frozen(pool[pool_first[members, None] + np.arange(n)]))
-            out[rows] = self._ask(arguments, f"PLACEgroups {spans.label[members[0]]} to {spans.label[members[-1]]}: ")
+            where = f"PLACEgroups {spans.label[members[0]]} to {spans.label[members[-1]]}: "
+            out[rows] = answer(self.function, arguments, where)
         _check_groups(out, spans, len(spans.label))
-
-    def _ask(self, arguments: list[np.ndarray], where: str) -> np.ndarray:
-        with blaming(where):
-            found = self.function(*arguments)
-        return checked(found, arguments[0].shape, where)
 
 
 def _check_groups(out: np.ndarray, spans: Spans, n: int) -> None:
@@ -132,3 +120,46 @@ def _check_groups(out: np.ndarray, spans: Spans, n: int) -> None:
         bad = np.flatnonzero(~np.isfinite(out[:end]))[0]
         g = next(label for label, last in zip(spans.label, spans.last, strict=True) if bad < last)
         check_finite(out[:end], f"PLACEgroup {g}: ")
+
+
+@numba.njit(error_model="numpy", nogil=True)
+def _drive(function, rewards, group, pool, pool_starts, out):
+    """Call a compiled function of (rewards, pool) for each group; returns whether all is well: responses of a group lie
+    together, and each has a finite number."""
+    stop, before = 0, -1
+    while stop < rewards.shape[0]:
+        start, g = stop, group[stop]
+        if g <= before:
+            return False
+        before = g
+        while stop < rewards.shape[0] and group[stop] == g:
+            stop += 1
+        advantages = function(rewards[start:stop], pool[pool_starts[g] : pool_starts[g + 1]])
+        if advantages.shape[0] != stop - start:
+            return False
+        for i in range(stop - start):
+            if not np.isfinite(advantages[i]):
+                return False
+            out[start + i] = advantages[i]
+    return True
+
+
+class FromCompiledLoop:
+    """A function of one group that numba compiled. Compiled code says little of what goes wrong in it, so the caller
+    asks one by one, from Python, about the first batch and about each batch that was not filled."""
+
+    def __init__(self, function: Any, with_pool: bool):
+        self.usable, self.driven = True, function
+        if not with_pool:
+            self.driven = numba.njit(error_model="numpy", nogil=True)(lambda rewards, pool: function(rewards))
+
+    def fill(self, rewards: np.ndarray, group: np.ndarray, pool: np.ndarray, starts: np.ndarray, out) -> bool:
+        """Fill out (n,) with the advantages of rewards (n,) of groups (n,); returns whether that went well."""
+        views = [values.view() for values in (rewards, pool)]
+        for view in views:
+            view.flags.writeable = False
+        try:
+            return self.usable and _drive(self.driven, views[0], group, views[1], starts, out)
+        except Exception:  # it raises from Python too, or is called from there from now on
+            self.usable = False
+            return False

@@ -12,7 +12,7 @@ def main() -> None:
 
 
 def _status() -> int:
-    from rftlab.shared.custom.watch import on_hang
+    from rftlab.shared.custom.slow import on_hang
     from rftlab.studies.cli.commands import run
 
     on_hang(give_up)

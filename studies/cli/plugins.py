@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from rftlab.shared.custom.plugins import name_plugins
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.plugins import name_plugins
 
 FLAG = "--plugins"
 

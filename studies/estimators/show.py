@@ -11,9 +11,8 @@ from rich.text import Text
 from rftlab.shared.cards import CARDS
 from rftlab.shared.cards.card import Card, all_knobs
 from rftlab.shared.cards.libraries import AGG_MODES
-from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import Advantage, CustomAdvantage
 from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.custom import OwnAdvantage
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.sampling import Sampling
@@ -63,7 +62,7 @@ def _numbers(part) -> str:
 
 def advantage_text(a: Advantage) -> str:
     """A as a formula."""
-    if isinstance(a, OwnAdvantage):
+    if isinstance(a, CustomAdvantage):
         text = f"{a.name}(rewards, pool)"
         return text + (f", then scale {a.scale}" if a.scale != "none" else "")
     text = _CREDIT.get(a.credit, a.credit) + _BASELINE.get(a.baseline, f" - {a.baseline}")

@@ -10,7 +10,7 @@ import rftlab as rl
 from rftlab.shared.config.checked import _hints
 
 HOMES = [f"shared.config.{name}" for name in ("advantage", "aggregation", "correction", "kl", "mask", "ratio")]
-HOMES += ["shared.config.sampling", "shared.config.shaping", "shared.config.surrogate", "shared.config.custom"]
+HOMES += ["shared.config.sampling", "shared.config.shaping", "shared.config.surrogate"]
 HOMES += ["shared.design", "shared.estimator", "sim.config", "llm.config", "llm.tasks.config", "llm.rewards.config"]
 HOMES += ["llm.tasks.pools", "llm.probe_config"]
 KINDS = [

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rftlab.shared.plumbing.source import SESSION, source_sha256
+from rftlab.shared.custom.identity import SESSION, source_sha256
 from tests.support.estimators.vectors import ROOT
 
 HEAD = "import numpy as np\n"
@@ -81,7 +81,7 @@ CASES = {
 SHOW = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from rftlab.shared.plumbing.source import source_sha256
+from rftlab.shared.custom.identity import source_sha256
 import mine
 print(source_sha256(mine.f))
 """

@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402 (what needs torch is imported where there is one)
 import rftlab as rl
-from rftlab.llm.losses.credit import on_cpu
+from rftlab.llm.losses.layout import on_cpu
 from rftlab.shared.advantage import advantages
 from rftlab.shared.cards import PRESETS
-from rftlab.shared.config.mask import Unmasked
+from rftlab.shared.config.mask import ClipCov, Drift, KLCov, Unmasked
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.plumbing.pool import pool_of
@@ -283,6 +283,10 @@ def test_bad_input_is_one_line(estimator, changed, message):
         rl.losses.objective(**arguments, estimator=estimator)
 
 
+ACROSS = (Drift, ClipCov, KLCov)
+"""Masks that compare tokens."""
+
+
 def on_a_device(estimator, at):
     """Tokens (8, 5) on a device that holds no numbers: every question about one is an error, and so is a tensor of
     the CPU."""
@@ -298,20 +302,19 @@ def on_a_device(estimator, at):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_gpu_is_asked_once(name, monkeypatch):
     """Its rewards, and what else advantages are found from, come over together; the rest stays where it is. Tokens
-    come where advantages differ from token to token."""
+    come where advantages differ from token to token, and once more for a mask that compares them."""
     estimator, at, copies = PRESETS[name], {"device": "meta"}, []
     tokens, rest = on_a_device(estimator, at)
 
     def brought(columns):
-        allowed = {(8,), (40,)} if estimator.advantage.by_token else {(8,)}
-        assert {tuple(part.shape) for part in columns} <= allowed
-        copies.append([part.device.type for part in columns])
-        if estimator.advantage.by_token:
+        copies.append({tuple(part.shape) for part in columns})
+        if (40,) in copies[-1]:
             lengths, *rest = (np.ones(part.shape) for part in columns)
             return [5 * lengths.astype(int), *rest]
         return [np.arange(8.0) % 2 if part.is_floating_point() else np.zeros(8, int) for part in columns]
 
-    monkeypatch.setattr("rftlab.llm.losses.credit.on_cpu", brought)
+    for module in ("credit", "layout"):
+        monkeypatch.setattr(f"rftlab.llm.losses.{module}.on_cpu", brought)
     rewards, group, mask = torch.rand(8, **at), torch.zeros(8, dtype=torch.int64, **at), tokens[4] > 0
     found = rl.losses.objective(*tokens[:2], rewards, mask, group, **rest, estimator=name)
     found.backward()
@@ -320,7 +323,8 @@ def test_a_gpu_is_asked_once(name, monkeypatch):
     flat = {key: value.flatten() if value.ndim == 2 else value for key, value in rest.items()}
     packed = [part.flatten() for part in tokens[:2]]
     assert rl.losses.objective(*packed, rewards, None, group, starts=starts, **flat, estimator=name).ndim == 0
-    assert len(copies) == 2
+    once = [{(8,), (40,)} if estimator.advantage.by_token else {(8,)}]
+    assert copies == 2 * (once + [{(8,), (40,)}] * isinstance(estimator.mask, ACROSS))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -333,7 +337,7 @@ def test_a_gpu_is_not_asked_where_rewards_lie_on_the_cpu(name):
     rest |= {"baseline": torch.rand(8)} if spec.given and not spec.by_token else {}
     asks = spec.of_lengths or spec.by_token or estimator.length.coef > 0 or estimator.kl.place == "reward"
     arguments = (*tokens[:2], torch.arange(8) % 2, tokens[4] > 0, torch.zeros(8, dtype=torch.int64))
-    if asks:
+    if asks or isinstance(estimator.mask, ACROSS):
         with pytest.raises(NotImplementedError, match="meta tensor"):
             rl.losses.objective(*arguments, **rest, estimator=name)
     else:

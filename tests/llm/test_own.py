@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import rftlab as rl
 from rftlab.llm.config import config_of
 from rftlab.llm.train import train
-from tests.support.estimators.own_cards import shipped_alone  # noqa: F401
+from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 

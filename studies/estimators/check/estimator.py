@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.shared.advantage import advantages
-from rftlab.shared.cards import CARDS, preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.custom import OwnAdvantage
-from rftlab.shared.config.surrogate import OwnSurrogate
-from rftlab.shared.custom.functions import function_of, registered
+from rftlab.shared.cards import CARDS, custom_part, preset
+from rftlab.shared.config.advantage import Advantage, CustomAdvantage
+from rftlab.shared.config.surrogate import CustomSurrogate
+from rftlab.shared.custom.functions import group_advantages
 from rftlab.shared.custom.groups import check_finite, checked
+from rftlab.shared.custom.identity import python_function
+from rftlab.shared.custom.registry import configured, registered
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.pool import Pool
-from rftlab.shared.plumbing.source import python_of
 from rftlab.shared.prepare import prepare
 from rftlab.studies.theory.models import RLOO, along_gradient, moments, one_correct, reinforce_with
 
@@ -77,15 +77,10 @@ def _known(estimator: Any) -> tuple[str, Estimator]:
     if isinstance(estimator, str):
         return estimator, preset(estimator)
     for name, card in CARDS.items():
-        part = None if card.estimator is None else _own_part(card.estimator)
-        if part is not None and python_of(registered(part).function) is python_of(estimator):
+        part = None if card.estimator is None else custom_part(card.estimator)
+        if part is not None and python_function(registered(part).function) is python_function(estimator):
             return name, preset(name)
     raise UserError("check_estimator takes a function under @rl.advantage or @rl.surrogate, a name, or an Estimator")
-
-
-def _own_part(estimator: Estimator) -> OwnAdvantage | OwnSurrogate | None:
-    parts = (estimator.advantage, estimator.surrogate)
-    return next((part for part in parts if isinstance(part, OwnAdvantage | OwnSurrogate)), None)
 
 
 def _given(spec: Advantage, n: int) -> np.ndarray | None:
@@ -124,11 +119,11 @@ def _values(estimator: Estimator) -> list[Checked]:
 def _again(estimator: Estimator) -> list[Checked]:
     """The same numbers for the same rewards."""
     spec = estimator.advantage
-    if not isinstance(spec, OwnAdvantage):
+    if not isinstance(spec, CustomAdvantage):
         return []
-    known = function_of(spec)
+    known = configured(spec)
     for rewards in _groups(spec):
-        if not np.array_equal(known.of_group(rewards), known.of_group(rewards)):
+        if not np.array_equal(group_advantages(known, rewards), group_advantages(known, rewards)):
             return [Checked("again", "FAIL", "a second call with the same rewards gives other advantages")]
     return [Checked("again", "ok", "a second call gives the same")]
 
@@ -136,7 +131,7 @@ def _again(estimator: Estimator) -> list[Checked]:
 def _alone(estimator: Estimator) -> list[Checked]:
     """Where groups go together, each has the advantages that it has alone."""
     spec = estimator.advantage
-    if not isinstance(spec, OwnAdvantage) or not function_of(spec).batched:
+    if not isinstance(spec, CustomAdvantage) or not configured(spec).batched:
         return []
     groups = _groups(spec)
     edges = np.cumsum([0, *(rewards.size for rewards in groups)])
@@ -201,7 +196,7 @@ def _surrogate(estimator: Estimator) -> list[Checked]:
     lines = [
         Checked("derivative", "ok" if far == 0 else "fact", said + ("" if far == 0 else ": something is held fixed"))
     ]
-    if isinstance(estimator.surrogate, OwnSurrogate) and far == 200:
+    if isinstance(estimator.surrogate, CustomSurrogate) and far == 200:
         lines = [Checked("derivative", "FAIL", "differs from the value's on every token")]
     _, start = _weights(estimator, advantage, old, old)
     gap = np.abs(start - advantage).max()
@@ -212,7 +207,7 @@ def _surrogate(estimator: Estimator) -> list[Checked]:
 def _moments(estimator: Estimator) -> list[Checked]:
     """Bias and variance of a group's gradient, by enumeration of every group of 4 of a softmax with 3 arms."""
     spec = estimator.advantage
-    if spec.given or (spec.of_batch and not isinstance(spec, OwnAdvantage)):
+    if spec.given or (spec.of_batch and not isinstance(spec, CustomAdvantage)):
         return []
     lines, factors = [], []
     for p in PASS_RATES:

@@ -22,9 +22,9 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Reinforce
+from rftlab.shared.custom.identity import source_sha256
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.source import source_sha256
 from rftlab.studies.cli.train import parse_train
 from tests.support.trainer import own_rewards as mine
 from tests.support.trainer.tiny_runs import Killed, one_cache, run_of, same  # noqa: F401
@@ -326,7 +326,7 @@ def test_a_reward_that_catches_every_interrupt_is_given_up(monkeypatch):
 
     monkeypatch.setattr("rftlab.llm.rewards.limit.AGAIN", 0.01)
     monkeypatch.setattr("rftlab.llm.rewards.limit.STUBBORN", 3)
-    monkeypatch.setattr("rftlab.shared.custom.watch._do", lambda line: [said.append(line), heard.set()])
+    monkeypatch.setattr("rftlab.shared.custom.slow._do", lambda line: [said.append(line), heard.set()])
     with pytest.raises(OutOfTime):
         within(0.05, stubborn, "reward stubborn")
     assert said == ["reward stubborn: no answer after 0.05 s, and it catches every interrupt"]

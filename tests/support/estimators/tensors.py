@@ -12,11 +12,11 @@ from rftlab.llm.losses.credit import token_advantages as credit_tokens
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.inputs import Given
 from rftlab.llm.losses.layout import Layout, layout_of
-from rftlab.llm.losses.masks import masked
 from rftlab.llm.losses.prepare import (
     FrozenBatch,
     corrections_of,
     freeze,
+    masked,
     shares_of,
 )
 from rftlab.llm.losses.weights import weights_of

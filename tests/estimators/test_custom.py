@@ -19,16 +19,16 @@ import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.cards import CARDS, SHIPPED
 from rftlab.shared.cards.card import Card
-from rftlab.shared.config.custom import OwnAdvantage
-from rftlab.shared.custom import watch
-from rftlab.shared.custom.functions import function_of
-from rftlab.shared.plumbing.plugins import load
+from rftlab.shared.config.advantage import CustomAdvantage
+from rftlab.shared.custom import slow
+from rftlab.shared.custom.identity import source_sha256
+from rftlab.shared.custom.plugins import load
+from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.pool import pool_of
-from rftlab.shared.plumbing.source import source_sha256
 from rftlab.sim.environments import build
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.estimators.show import show
-from tests.support.estimators.own_cards import shipped_alone  # noqa: F401
+from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 from tests.support.estimators.vectors import ROOT
 
 GROUP = np.array([0, 0, 1, 1, 1, 2])
@@ -352,9 +352,9 @@ def test_a_function_may_use_another_estimator():
 
 def test_a_slow_run_says_by_how_much_and_what_to_do(monkeypatch, capfd):
     """Once for each function, and not of those that are fast already."""
-    monkeypatch.setattr("rftlab.shared.custom.pace.ENOUGH", 0.0)
-    monkeypatch.setattr("rftlab.shared.custom.pace.TIMES", 1.0)
-    monkeypatch.setattr("rftlab.shared.custom.pace._said", set())
+    monkeypatch.setattr("rftlab.shared.custom.slow.ENOUGH", 0.0)
+    monkeypatch.setattr("rftlab.shared.custom.slow.TIMES", 1.0)
+    monkeypatch.setattr("rftlab.shared.custom.slow._told", set())
     rl.advantage("each")(middle)
     rl.advantage("stacked", batched=True)(middle)
     rl.advantage("compiled")(numba.njit(centred))
@@ -366,8 +366,8 @@ def test_a_slow_run_says_by_how_much_and_what_to_do(monkeypatch, capfd):
 
 
 def test_a_run_that_is_not_slow_says_nothing(monkeypatch, capfd):
-    monkeypatch.setattr("rftlab.shared.custom.pace.ENOUGH", 0.0)
-    monkeypatch.setattr("rftlab.shared.custom.pace.TIMES", 1e6)
+    monkeypatch.setattr("rftlab.shared.custom.slow.ENOUGH", 0.0)
+    monkeypatch.setattr("rftlab.shared.custom.slow.TIMES", 1e6)
     rl.advantage("each")(middle)
     curve(rl.preset("each"))
     assert "as long" not in capfd.readouterr().err
@@ -390,8 +390,8 @@ def stuck(rewards):
 
 def test_a_function_that_does_not_come_back_is_named_once(monkeypatch):
     said = []
-    monkeypatch.setattr("rftlab.shared.custom.watch.PATIENCE", 0.1)
-    monkeypatch.setattr("rftlab.shared.custom.watch._do", lambda line: [said.append(line), HEARD.set()])
+    monkeypatch.setattr("rftlab.shared.custom.slow.PATIENCE", 0.1)
+    monkeypatch.setattr("rftlab.shared.custom.slow._do", lambda line: [said.append(line), HEARD.set()])
     for name, function in (("quick", centred), ("stuck", stuck)):
         rl.advantage(name)(function)
         prepared(rl.preset(name))
@@ -399,9 +399,9 @@ def test_a_function_that_does_not_come_back_is_named_once(monkeypatch):
 
 
 def test_a_function_may_call_another():
-    watch.enter("outer")
-    watch.enter("inner")
-    inner, outer = watch.leave(), watch.leave()
+    slow.enter("outer")
+    slow.enter("inner")
+    inner, outer = slow.leave(), slow.leave()
     assert 0 <= inner <= outer
 
 
@@ -411,9 +411,9 @@ def test_the_command_line_ends_where_a_function_does_not_come_back(tmp_path):
         """
 import time
 import rftlab as rl
-from rftlab.shared.custom import watch
+from rftlab.shared.custom import slow
 
-watch.PATIENCE = 0.5
+slow.PATIENCE = 0.5
 
 @rl.advantage("stuck")
 def stuck(rewards):
@@ -536,7 +536,7 @@ def test_it_has_a_card_and_a_label():
     console = Console(file=StringIO(), width=200)
     show(console, "mine")
     assert "A = mine(rewards, pool)" in console.file.getvalue() and isinstance(CARDS["mine"], Card)
-    assert function_of(rl.preset("mine").advantage).function is centred
+    assert configured(rl.preset("mine").advantage).function is centred
 
 
 @pytest.mark.parametrize(
@@ -660,7 +660,7 @@ def test_a_process_of_its_own_gives_the_same_name(tmp_path):
     """A run of a language model is named in one process and trained in another, which reads the files when it must."""
     (tmp_path / "mine.py").write_text(FILE)
     first = (
-        "import pickle, pathlib, rftlab as rl; from rftlab.shared.plumbing.plugins import name_plugins; "
+        "import pickle, pathlib, rftlab as rl; from rftlab.shared.custom.plugins import name_plugins; "
         "name_plugins([pathlib.Path('mine.py')]); from rftlab.shared.cards import name_of; e = rl.preset('filed'); "
         "pathlib.Path('e').write_bytes(pickle.dumps(e)); print(name_of(e))"
     )
@@ -703,7 +703,7 @@ def test_a_file_that_goes_wrong_is_one_line(program, tmp_path):
 )
 def test_what_a_function_leaves_no_room_for_is_refused(choices, message):
     with pytest.raises(rl.UserError, match=message):
-        prepared(rl.Estimator(OwnAdvantage(**choices)))
+        prepared(rl.Estimator(CustomAdvantage(**choices)))
 
 
 def test_a_scale_over_the_batch_may_follow():

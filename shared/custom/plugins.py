@@ -59,12 +59,12 @@ def _full(path: Path) -> Path:
 
 def _line_in(error: BaseException, path: str) -> int:
     """The last line of a file that an error went through; 0 where there is none."""
-    found, part = 0, error.__traceback__
+    line, part = 0, error.__traceback__
     while part is not None:
         if part.tb_frame.f_code.co_filename == path:
-            found = part.tb_lineno
+            line = part.tb_lineno
         part = part.tb_next
-    return found
+    return line
 
 
 def name_plugins(paths: list[Path]) -> None:

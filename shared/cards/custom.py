@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
 from rftlab.shared.cards.card import Card
-from rftlab.shared.config.custom import OwnAdvantage
-from rftlab.shared.config.surrogate import OwnSurrogate
+from rftlab.shared.config.advantage import CustomAdvantage
+from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.custom.functions import is_compiled, positional, register
+from rftlab.shared.custom.identity import python_function
+from rftlab.shared.custom.plugins import is_loading
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check, check_choice
-from rftlab.shared.plumbing.plugins import is_loading
-from rftlab.shared.plumbing.source import python_of
 
 Function = TypeVar("Function", bound=Callable)
 FAMILY = "Your own"
@@ -46,7 +46,7 @@ def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Funct
         _check_choices(name, choices, "advantage")
         check(not (batched and is_compiled(function)), f"{name}: batched; allowed: where numba did not compile it")
         register("advantage", name, function, batched)
-        _add(name, function, Estimator(OwnAdvantage(name=name), **choices))
+        _add(name, function, Estimator(CustomAdvantage(name=name), **choices))
         return function
 
     return taken
@@ -65,7 +65,7 @@ def surrogate(name: str, **choices) -> Callable[[Function], Function]:
         _check_function(name, function, (3,), "advantage, logp, old_logp")
         _check_choices(name, choices, "surrogate")
         register("surrogate", name, function)
-        _add(name, function, Estimator(surrogate=OwnSurrogate(name), **choices))
+        _add(name, function, Estimator(surrogate=CustomSurrogate(name), **choices))
         return function
 
     return taken
@@ -88,7 +88,7 @@ def _check_function(name: str, function: Callable, counts: tuple[int, ...], said
 def _needed(function: Callable) -> int:
     """How many arguments a function must be given by place; -1 where that is not all, or not known."""
     try:
-        parameters = inspect.signature(python_of(function)).parameters.values()
+        parameters = inspect.signature(python_function(function)).parameters.values()
     except (ValueError, TypeError):
         return -1
     needed = [one for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
@@ -102,7 +102,7 @@ def _check_choices(name: str, choices: dict[str, Any], mine: str) -> None:
 
 
 def _add(name: str, function: Callable, estimator: Estimator) -> None:
-    python = python_of(getattr(function, "func", function))  # func: of a partial
+    python = python_function(getattr(function, "func", function))  # func: of a partial
     about = (inspect.getdoc(python) or "").strip()
     first, _, rest = about.partition("\n")
     PRESETS[name] = estimator

@@ -1,4 +1,4 @@
-"""Functions of one's own beside the compiled estimator, in the simulator: `python -m benchmarks.own`.
+"""Functions of one's own beside the compiled estimator, in the simulator: `python -m benchmarks.custom`.
 
 CPU time of a round, by turns in one process; the table has medians over the turns, and ratios to the compiled
 `group_mean` of the same cell. Every turn is another seed, and its functions begin without what they found before;

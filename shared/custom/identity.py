@@ -50,7 +50,7 @@ _INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "p
 _INSTALLED += [_ROOT / name for name in ("shared", "sim", "llm", "studies", "rftlab")]
 
 
-def python_of(function: Any) -> Any:
+def python_function(function: Any) -> Any:
     """The Python function of what may be compiled by numba."""
     return getattr(function, "py_func", function)
 
@@ -156,7 +156,7 @@ class _Walk:
         yield from self.parts((function.__defaults__, function.__kwdefaults__, function.__dict__))
         for cell in function.__closure__ or ():
             yield from self.parts(cell)
-        for name in sorted(_names_of(function.__code__) & names.keys() - _SKIPPED):
+        for name in sorted(_names_looked_up(function.__code__) & names.keys() - _SKIPPED):
             yield name
             yield from self.parts(names[name])
         yield from self._text(Path(function.__code__.co_filename), names.get("__package__"))
@@ -166,7 +166,7 @@ class _Walk:
     def _module(self, module: ModuleType) -> Iterator[str]:
         """A module by its name; one of the user's by its text, and all that lies in it now."""
         path = getattr(module, "__file__", None)
-        if module.__name__ in sys.builtin_module_names or (path and _installed(path)) or not _own_module(module):
+        if module.__name__ in sys.builtin_module_names or (path and _installed(path)) or not _is_users_module(module):
             yield f"{module.__name__} {_version(module.__name__)}"
             return
         yield f"module {module.__name__}"
@@ -205,20 +205,20 @@ class _Walk:
         try:
             name = importlib.util.resolve_name(name, package)
             module = sys.modules.get(name)
-            found: str | None = getattr(
+            path: str | None = getattr(
                 module or importlib.util.find_spec(name), "__file__" if module else "origin", None
             )
         except (ImportError, ValueError, AttributeError):
             return
-        if not found or found in ("built-in", "frozen") or _installed(found):
+        if not path or path in ("built-in", "frozen") or _installed(path):
             return
-        if not found.endswith(".py"):
+        if not path.endswith(".py"):
             yield self.lost(f"the compiled module {name}")
-        yield from self._text(Path(found), name if Path(found).stem == "__init__" else name.rpartition(".")[0])
+        yield from self._text(Path(path), name if Path(path).stem == "__init__" else name.rpartition(".")[0])
 
     def _class(self, value: type) -> Iterator[str]:
         """A class of the user's by all that lies in it, and the classes that it is made from."""
-        if not _own(value):
+        if not _is_users(value):
             yield _named(value)
             return
         yield f"class {value.__qualname__}"
@@ -244,7 +244,7 @@ class _Walk:
         if hasattr(value, "__wrapped__"):
             yield from self.parts(value.__wrapped__)
             return
-        if _own(kind):
+        if _is_users(kind):
             yield from self.parts(object.__getstate__(value))
         try:
             reduced = copyreg.dispatch_table[kind](value) if kind in copyreg.dispatch_table else value.__reduce_ex__(4)
@@ -267,9 +267,9 @@ def _content(cell: CellType) -> Any:
         return None  # a name that is not set yet
 
 
-def _names_of(code: CodeType) -> set[str]:
+def _names_looked_up(code: CodeType) -> set[str]:
     """Names that a code and those inside it look up."""
-    return set(code.co_names).union(*(_names_of(part) for part in code.co_consts if isinstance(part, CodeType)))
+    return set(code.co_names).union(*(_names_looked_up(part) for part in code.co_consts if isinstance(part, CodeType)))
 
 
 def _imported_by(code: CodeType) -> list[str]:
@@ -289,11 +289,11 @@ def _installed(path: str) -> bool:
     )
 
 
-def _own_module(module: ModuleType) -> bool:
+def _is_users_module(module: ModuleType) -> bool:
     return module.__name__ == "__main__" or bool(getattr(module, "__file__", None) or hasattr(module, "__path__"))
 
 
-def _own(kind: type) -> bool:
+def _is_users(kind: type) -> bool:
     """Whether a class is the user's."""
     module = sys.modules.get(kind.__module__)
     if kind.__module__ in ("builtins", *sys.builtin_module_names):
