@@ -93,6 +93,11 @@ class Design:
         return changed_table(f"Design: B = {self.batch_size}, K = {self.rollouts}", self)
 
     @property
+    def round_rollouts(self) -> int:
+        """Rollouts that a round samples, those of support among them."""
+        return self.batch_size * (self.rollouts + self.support_rollouts)
+
+    @property
     def smallest_set(self) -> int:
         """Rewards in the smallest baseline set that a round may meet."""
         return (

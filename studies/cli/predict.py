@@ -96,7 +96,6 @@ class Predict(_ForecastingImported):
         from rftlab.shared.plumbing.folders import folder_below
         from rftlab.studies.data.paper.pairs import usual_pairs
         from rftlab.studies.data.runs.store import open_store
-        from rftlab.studies.forecast.figures import grid_figure
         from rftlab.studies.forecast.forecast import (
             check_budget,
             checks,
@@ -107,7 +106,7 @@ class Predict(_ForecastingImported):
             posterior_of,
         )
         from rftlab.studies.forecast.free import TRUST
-        from rftlab.studies.forecast.page import write_page
+        from rftlab.studies.forecast.page import grid_figure, write_page
         from rftlab.studies.forecast.show import show_grid, show_posterior
         from rftlab.studies.report.draw import save
         from rftlab.studies.report.figures import pretty

@@ -95,7 +95,7 @@ def end_of(shown: ShownCurve, axis: Axis) -> float:
         return float("nan")
     a_round: dict[Axis, float | None] = {
         "rounds": 1.0,
-        "rollouts": design.batch_size * (design.rollouts + design.support_rollouts),
+        "rollouts": design.round_rollouts,
         "seconds": shown.seconds,
     }
     return design.rounds * float(a_round[axis] or "nan")

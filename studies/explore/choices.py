@@ -87,7 +87,7 @@ def simulation_of(choices: Choices) -> Simulation:
     rounds = values.get("design.rounds", origin.design.rounds)
     run = _changed(origin, values | {"design.eval_every": _interval(int(rounds), 1)})
     design = run.design
-    responses = design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries
+    responses = design.round_rollouts * design.sampling.tries
     updates = design.epochs * design.minibatches
     check(responses <= MAX_ROLLOUTS, f"{responses:,} rollouts a round; allowed here: at most {MAX_ROLLOUTS:,}")
     check(updates <= MAX_UPDATES, f"{updates} updates a round; allowed here: at most {MAX_UPDATES}")

@@ -56,7 +56,7 @@ def _spent(choices: Choices, run: Simulation, axis: Axis, seconds: Callable[[Cho
     if axis == "rounds":
         return 1.0
     if axis == "rollouts":
-        return design.batch_size * (design.rollouts + design.support_rollouts)
+        return design.round_rollouts
     return seconds(choices) or float("nan")
 
 

@@ -78,7 +78,7 @@ def _shipped() -> "pd.DataFrame":
 
 def _point(rounds: int, design: Design, train: float, test: float) -> Curve:
     """A curve of one evaluation."""
-    spent = rounds * design.batch_size * (design.rollouts + design.support_rollouts)
+    spent = rounds * design.round_rollouts
     values: dict[str, float] = dict.fromkeys(Curve._fields, float("nan"))
     values |= {"seed": 0, "round": rounds, "rollouts": spent, "train_pass_at_1": train, "test_pass_at_1": test}
     return Curve(**{name: np.array([value]) for name, value in values.items()})
@@ -157,7 +157,7 @@ def _logged(rows: "pd.DataFrame", design: Design) -> Curve:
     """The curve of an imported run, of which the test Pass@1 is known."""
     rounds, one = rows["round"].to_numpy(), _point(0, design, float("nan"), float("nan"))
     whole = {name: np.repeat(values, len(rounds)) for name, values in one._asdict().items()}
-    spent = rounds * design.batch_size * (design.rollouts + design.support_rollouts)
+    spent = rounds * design.round_rollouts
     return Curve(**whole | {"round": rounds, "rollouts": spent, "test_pass_at_1": rows["value"].to_numpy()})
 
 

@@ -77,7 +77,7 @@ def _evidence(root: Path, name: str) -> "Evidence":
 
 def _best(root: Path, name: str) -> Simulation | None:
     """The parameter set with the largest weight; None where the calibration is not finished."""
-    from rftlab.studies.forecast.posterior import calibrated, identity
+    from rftlab.studies.forecast.calibrate import calibrated, identity
 
     evidence = _evidence(root, name)
     path = below(root, "calibrate", name, f"{identity(evidence, SEED)}.bin")

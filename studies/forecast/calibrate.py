@@ -3,20 +3,30 @@
 Population Monte Carlo (Cappé et al. 2004) with an annealed likelihood: the first generation is drawn from the prior,
 each later one around the particles that fit, and all of them are weighted against the mixture of all proposals (Cornuet
 et al. 2012, 0907.1254). Every particle has a world and a training seed of its own, so what they do to a curve is part
-of the posterior. Equal evidence and seed give equal particles, whatever the number of threads.
+of the posterior. Equal evidence and seed give equal particles, whatever the number of threads. So a calibration that
+was interrupted goes on, and one that is finished is read, from the log-likelihoods of its particles:
+
+    results/calibrate/<pair>/<hash>.bin     log_likelihood (n,) as little-endian float64, for the evidence and the seed
+                                            of which the name is a hash; before them 32 bytes, a checksum of the name
+                                            and of them
 """
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import qmc
 
+from rftlab import sim
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import reported, write_file
+from rftlab.shared.plumbing.folders import below, kind_of, read_file, remove
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
@@ -210,3 +220,54 @@ def _weights(found: Particles, proposals: list[Proposal]) -> tuple[np.ndarray, f
 def _resample(weights: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
     """Systematic resampling: indices (n,)."""
     return np.searchsorted(np.cumsum(weights), (np.arange(n) + rng.random()) / n).clip(max=len(weights) - 1)
+
+
+def calibrated(
+    root: Path,
+    pair: str,
+    evidence: Evidence,
+    seed: int,
+    threads: int,
+    progress: Progress,
+    remark: Callable[[str], None],
+) -> Posterior:
+    """The posterior, with what a results folder has of it; a damaged file is named and made again."""
+    path = below(root, "calibrate", pair, f"{identity(evidence, seed)}.bin")
+    return calibrate(evidence, seed, threads, _read(path, remark), lambda values: _write(path, values), progress)
+
+
+def identity(evidence: Evidence, seed: int) -> str:
+    """Hash of everything that the particles depend on."""
+    runs = [
+        (asdict(run.design), run.rounds.tolist(), run.values.tolist(), run.errors.tolist())
+        + (() if run.silent is None else tuple(column.tolist() for column in run.silent))
+        for run in evidence.runs
+    ]
+    facts: tuple[Any, ...] = (sim.VERSION, seed, asdict(evidence.facts), runs)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _read(path: Path, remark: Callable[[str], None]) -> np.ndarray:
+    if not kind_of(path):
+        return NOTHING
+    try:
+        data = read_file(path)
+        found = np.frombuffer(data[32:], "<f8")
+        if data[:32] != _sum(path, data[32:]) or np.isnan(found).any():
+            raise ValueError("it was changed, or is of another calibration or version of rftlab")
+    except (OSError, ValueError) as damage:
+        remark(f"damaged, redone: {path}: {damage}")
+        with reported(path):
+            remove(path)
+        return NOTHING
+    return found
+
+
+def _write(path: Path, found: np.ndarray) -> None:
+    data = found.astype("<f8").tobytes()
+    with reported(path):
+        write_file(path, _sum(path, data) + data)
+
+
+def _sum(path: Path, data: bytes) -> bytes:
+    return hashlib.sha256(path.stem.encode() + data).digest()

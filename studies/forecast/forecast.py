@@ -16,20 +16,18 @@ from rftlab.studies.data.paper.pairs import linear_of, start_at
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs.finish import threads_of
 from rftlab.studies.data.runs.progress import steps_of
-from rftlab.studies.forecast.calibrate import Posterior
+from rftlab.studies.forecast.calibrate import Posterior, calibrated
 from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
 from rftlab.studies.forecast.evidence import TYPICAL, Evidence, evidence_of
+from rftlab.studies.forecast.forecasters import CellForecast, bare, forecast_columns, quick_forecasts
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.others import language_others, whole_pairs
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.passrates import moments
-from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, pilot_from, rollouts_of
+from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
-from rftlab.studies.forecast.plain import CellForecast, bare
-from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
-from rftlab.studies.forecast.quick import columns_of, quick_forecasts
 
 CLOSE = 0.02
 """A design that is this near to the best one is as good."""
@@ -155,7 +153,7 @@ class Grid(NamedTuple):
 
 def check_budget(pilot: PilotMeasurements, budget: int | None) -> None:
     """Raise UserError for a budget that no design keeps; cheap, so that it can come before a calibration."""
-    least = pilot.rounds * min(map(rollouts_of, CELLS.values()))
+    least = pilot.rounds * min(cell.round_rollouts for cell in CELLS.values())
     check(
         budget is None or budget >= least,
         f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in "
@@ -190,7 +188,7 @@ def grid_from(
 ) -> Grid:
     """The forecast of all cells. simulated: the simulator's, of `designs_of`; None without one."""
     designs = designs_of(pilot)
-    spent = np.array([design.rounds * rollouts_of(design) for design in designs])
+    spent = np.array([design.rounds * design.round_rollouts for design in designs])
     check_budget(pilot, budget)
     within = spent <= (budget if budget is not None else spent.max())
     forecasts = quick_forecasts(evidence, designs)
@@ -212,7 +210,7 @@ def grid_from(
             "in_budget": within,
             "outside": far,
         }
-        | columns_of(shown)
+        | forecast_columns(shown)
     )
     chosen = best_of(table)
     still_to_run = 0.0 if chosen in ("", *measured) else float(table.loc[table["cell"] == chosen, "share"].iloc[0])

@@ -16,18 +16,16 @@ from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
-from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import fits, fitted
+from rftlab.studies.forecast.forecasters import bare, forecast_columns, forecasts_at
 from rftlab.studies.forecast.imported import (
     Imported,
     check_calibration,
     imported_evidence,
     rates_of,
 )
-from rftlab.studies.forecast.page import write_page
-from rftlab.studies.forecast.plain import bare, per_round
+from rftlab.studies.forecast.page import grid_figure, write_page
 from rftlab.studies.forecast.predict import Forecast, predict
-from rftlab.studies.forecast.quick import columns_of, forecasts_at
 from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, beside_of, say_outside, show_posterior, whose
 from rftlab.studies.report.draw import save
 
@@ -92,7 +90,7 @@ def predict_imported(
         check_calibration(found)
         named = [one.label for one in asked if one.learning_rate is not None]
         check(not named, f"designs {', '.join(named)}: the simulator forecasts at the runs' learning rate; add --quick")
-    least = min(per_round(design) * design.rounds for design in designs)
+    least = min(design.round_rollouts * design.rounds for design in designs)
     check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more with these designs")
     simulated, notes = None, [TRUST]
     if quick:
@@ -124,7 +122,7 @@ def _table(
     table = pd.DataFrame(
         {
             "cell": [one.label for one in asked],
-            "rollouts": [per_round(design) * design.rounds for design in designs],
+            "rollouts": [design.round_rollouts * design.rounds for design in designs],
             "forecast": forecast.values,
             "low": forecast.low,
             "high": forecast.high,
@@ -133,7 +131,7 @@ def _table(
         }
     )
     nothing = bare(np.full(len(designs), np.nan))
-    table = table.assign(**columns_of({"simulator": simulated.forecast if simulated else nothing} | forecasts))
+    table = table.assign(**forecast_columns({"simulator": simulated.forecast if simulated else nothing} | forecasts))
     table["in_budget"] = table["rollouts"] <= (budget if budget is not None else table["rollouts"].max())
     return FreeForecast(table, best_of(table), source, simulated.misfit if simulated else np.nan)
 

@@ -1,4 +1,5 @@
-"""What is known of other pairs: language models whose whole grids come with rftlab, published numbers."""
+"""What is known of pairs that come with rftlab: language models whose whole grids are there, and the numbers that the
+paper publishes, rounded to 0.01."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,12 +8,17 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import SPLITS
-from rftlab.studies.data.paper.pairs import PAIRS, pair
+from rftlab.studies.data.paper.experiments import BASELINE
+from rftlab.studies.data.paper.pairs import PAIRS, linear_of, pair, start_at
 from rftlab.studies.data.paper.published import published
-from rftlab.studies.forecast.evidence import OtherPair
+from rftlab.studies.forecast.evidence import Evidence, Observed, OtherPair
+from rftlab.studies.forecast.knobs import LONG, Facts, informed
 from rftlab.studies.forecast.law.noise import pilot_noise
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
+
+ROUNDING = 0.01 / np.sqrt(12)
+"""Standard deviation of what rounding does to a published number."""
 
 
 def whole_pairs(curves: pd.DataFrame) -> list[str]:
@@ -67,8 +73,30 @@ def paper_pairs() -> list[str]:
 
 
 def _published(name: str) -> OtherPair:
-    one, found = pair(name), [paper_ends(name, split) for split in SPLITS]
+    one, columns = pair(name), [paper_ends(name, split) for split in SPLITS]
     base = [published(one.model, one.dataset, split, None) for split in SPLITS]
-    ends = np.stack([column.reindex(found[1].index).to_numpy(dtype=float) for column in found], axis=1)
-    designs = tuple(CELLS[cell] for cell in found[1].index)
+    cells = columns[SPLITS.index("test")].index
+    ends = np.stack([column.reindex(cells).to_numpy(dtype=float) for column in columns], axis=1)
+    designs = tuple(CELLS[cell] for cell in cells)
     return OtherPair(np.array([np.nan if value is None else value for value in base]), designs, ends)
+
+
+def paper_evidence(name: str) -> Evidence:
+    """The base model and experiment 1 of a pair; the prior is that of the other pairs with the same data set, whose
+    presets were fitted to their own cells."""
+    known, run = pair(name), start_at(name, "sim")
+    others = [
+        other.sim
+        for key, other in PAIRS.items()
+        if other.sim is not None and other.dataset == known.dataset and key != name
+    ]
+    values = np.array(
+        [[published(known.model, known.dataset, split, design) for split in SPLITS] for design in (None, BASELINE)]
+    )
+    environment = linear_of(run)
+    questions = np.array([environment.n_train, environment.n_test])
+    inner = np.clip(values, 0.01, 0.99)
+    errors = np.sqrt(inner * (1 - inner) / questions + ROUNDING**2)
+    design = replace(BASELINE, rounds=run.design.rounds, eval_every=run.design.rounds)
+    facts = Facts(informed(LONG, others), environment.n_train, environment.n_test)
+    return Evidence(facts, (Observed(design, np.array([0, run.design.rounds]), values, errors),))

@@ -1,4 +1,4 @@
-"""The page of a forecast: one self-contained HTML file with the parts of the report."""
+"""The page of a forecast, one self-contained HTML file with the parts of the report, and its figure."""
 
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,40 @@ from markupsafe import Markup
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.data.runs.about import commit, versions
-from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.show import NOTHING
+from rftlab.studies.report.chart import (
+    PALETTE,
+    Chart,
+    Drawn,
+    LegendKey,
+    Panel,
+    PlotSeries,
+    diamonds,
+    dots,
+    error_bars,
+    names,
+    rates,
+)
 from rftlab.studies.report.report import template
 from rftlab.studies.report.svg import svg_of
 
 PAGE = "forecast.html"
 OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best", "in_budget", "outside")
 """Columns that the page shows in a way of its own; all others are forecasts beside it."""
+
+
+def grid_figure(table: pd.DataFrame, title: str) -> Drawn:
+    """Forecasts of all cells, best on top, with 80% intervals; what the pilot measured as diamonds, the rollouts of
+    a run beside the name."""
+    numbers = table.sort_values("forecast", ignore_index=True)
+    places = np.arange(len(numbers))
+    forecast = PlotSeries(numbers["forecast"], places, dots(PALETTE[0]), "forecast, 80%")
+    measured = PlotSeries(numbers["measured"], places, diamonds(PALETTE[3]), "measured")
+    shown = (error_bars(forecast, numbers["low"], numbers["high"], along=0), measured)
+    texts = [f"{short(row.cell)}   {row.rollouts / 1000:,.0f}k" for row in numbers.itertuples()]
+    panel = Panel(title, rates("test Pass@1 after training"), names("", texts), shown)
+    keys = tuple(LegendKey(one.name, one.style) for one in shown)
+    return Chart((panel,), (7.2, 0.24 * len(numbers) + 1.4), keys=keys), numbers
 
 
 def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, notes: list[str]) -> Path:

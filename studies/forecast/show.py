@@ -11,8 +11,8 @@ from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
 from rftlab.studies.forecast.evidence import noise_text
 from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
+from rftlab.studies.forecast.forecasters import QUICK
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
-from rftlab.studies.forecast.quick import QUICK
 
 FOUND, VAGUE = 0.5, 0.85
 """Of a knob's prior spread: below the first it was found, above the second nothing was learnt."""

@@ -71,15 +71,15 @@ def _advice(
     means = table[known].mean()
     best = str(means.idxmax())
     close = [cell for cell in known if cell == best or _less(table, best, cell).high <= SAME]
-    chosen = min(close, key=lambda cell: (per_round(designs[cell]), -means[cell]))
-    cost, many = Counter(per_round(designs[cell]) for cell in known).most_common(1)[0]
-    equal = max((cell for cell in known if per_round(designs[cell]) == cost), key=means.get)
+    chosen = min(close, key=lambda cell: (designs[cell].round_rollouts, -means[cell]))
+    cost, many = Counter(designs[cell].round_rollouts for cell in known).most_common(1)[0]
+    equal = max((cell for cell in known if designs[cell].round_rollouts == cost), key=means.get)
     return Advice(
         name,
         pretty(name),
         level,
         in_words(designs[chosen]) if _less(table, best, "base").high >= STILL else "",
-        per_round(designs[chosen]),
+        designs[chosen].round_rollouts,
         interval(table[chosen].dropna().to_numpy()),
         _less(table, chosen, "base"),
         in_words(designs[best]),
@@ -94,11 +94,6 @@ def _advice(
 def _less(table: pd.DataFrame, first: str, second: str) -> Estimate:
     """First less second, seed by seed."""
     return interval((table[first] - table[second]).dropna().to_numpy())
-
-
-def per_round(design: Design) -> int:
-    """Rollouts that a round samples."""
-    return design.batch_size * (design.rollouts + design.support_rollouts)
 
 
 def in_words(design: Design) -> str:

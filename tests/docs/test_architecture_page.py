@@ -14,7 +14,7 @@ from rftlab.studies.analysis.public import claims as public_claims
 from rftlab.studies.cli.commands import DEV, GROUPS
 from rftlab.studies.console.table import Table
 from rftlab.studies.data.results import claims
-from rftlab.studies.forecast.quick import QUICK
+from rftlab.studies.forecast.forecasters import QUICK
 from rftlab.studies.readers.formats import FORMATS
 from rftlab.studies.report.chart import Chart
 from tests.support.docs.pages import ROOT

@@ -14,7 +14,7 @@ from rftlab.studies.explore import starts
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.copy_as import command_of, python_of, text_as
 from rftlab.studies.explore.real import real_runs, sources_in
-from rftlab.studies.forecast.posterior import calibrated
+from rftlab.studies.forecast.calibrate import calibrated
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.readers.store import write_collection
 from tests.explore.hostile import HOSTILE

@@ -94,7 +94,7 @@ def _ended(own: CurveSet, cell: str, split: str) -> Group:
 def _group(own: CurveSet, cell: str, curves: pd.DataFrame, drawn: bool) -> Group:
     design, name = _CELLS[cell], own.origin.place
     exact = drawn and not own.responses["test"]
-    spent = design.batch_size * (design.rollouts + design.support_rollouts)
+    spent = design.round_rollouts
     runs = tuple(dict.fromkeys(curves["run"]))
     return Group(short(cell), known_of(design, name), task_of(name), runs, curves, spent, drawn, exact)
 

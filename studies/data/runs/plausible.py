@@ -42,7 +42,7 @@ def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Cu
     )
     _check(bool((curve.seed == point.run.seed).all()), f"curve.parquet is not of seed {point.run.seed}")
     _check_rounds(curve.round, design, diverged_at)
-    least = design.batch_size * (design.rollouts + design.support_rollouts)
+    least = design.round_rollouts
     most = (least + design.batch_size) * design.sampling.tries  # a greedy baseline has one more for each context
     spent = (curve.rollouts >= curve.round * least) & (curve.rollouts <= curve.round * most)
     _check(bool(spent.all()), "curve.parquet: rollouts are not those of the design")

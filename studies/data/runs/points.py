@@ -79,7 +79,7 @@ def _simulated_config(pair: str, run: Simulation) -> dict:
 
 def _simulated_cost(run: Simulation) -> float:
     design = run.design
-    pulls = design.batch_size * (design.rollouts + design.support_rollouts)
+    pulls = design.round_rollouts
     updates = design.epochs * design.minibatches
     style = 0.25e-6 * pulls * getattr(run.environment, "style_tokens", 0) * design.sampling.tries**0.5
     return (
@@ -93,7 +93,7 @@ def _llm_cost(run: LLMRun) -> float:
     design = run.design
     trained, sampled = (
         design.batch_size * design.rollouts,
-        design.batch_size * (design.rollouts + design.support_rollouts),
+        design.round_rollouts,
     )
     return (
         design.rounds * (0.02 + 0.1e-3 * sampled * design.sampling.tries**0.5 + 0.25e-3 * trained * design.epochs)

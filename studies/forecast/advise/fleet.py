@@ -124,7 +124,7 @@ def _cache(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int
     phases = [phase for phase in memory.phases if "cache" in memory.phases[phase]]
     room = (1 - SLACK) * fleet.device.memory - max(memory.total(phase) for phase in phases) + MIN_CACHE * 1e9
     token = 2.0 * run.compute.number_bytes * shape.layers * shape.keys
-    rows = run.design.batch_size * (run.design.rollouts + run.design.support_rollouts)
+    rows = run.design.round_rollouts
     need = rows / fleet.count * (assumed.prompt + assumed.response) * token
     return max(MIN_CACHE * 1e9, min(room, need))
 
@@ -150,7 +150,7 @@ def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: 
     if count > 1:
         whole["exchange"] = Cost(0, seconds)
     design = run.design
-    rollouts = design.batch_size * (design.rollouts + design.support_rollouts)
+    rollouts = design.round_rollouts
     evaluation = Cost(sampling.evaluation.tokens * engines, sampling.evaluation.seconds)
     return Duration(whole, evaluation, design.rounds, design.rounds // design.eval_every + 1, rollouts)
 

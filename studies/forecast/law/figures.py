@@ -37,7 +37,7 @@ def points_of(found: RankedPair) -> pd.DataFrame:
         rounds = [design.rounds for design in found.designs]
         rows = pd.DataFrame({"design": range(len(rounds)), "round": rounds, "value": found.ends})
     designs = [found.designs[i] for i in rows["design"]]
-    spent = [one.batch_size * (one.rollouts + one.support_rollouts) for one in designs]
+    spent = [one.round_rollouts for one in designs]
     each = [time_per_round(one, found.noise[0]) for one in designs]
     return pd.DataFrame(
         {

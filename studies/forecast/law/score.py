@@ -55,7 +55,7 @@ def score(found: RankedPair) -> LawScore:
     """All of it for a pair."""
     best = max(found.noise, key=lambda noise: np.nan_to_num(rank(taus(found.designs, noise), found.ends), nan=-2))
     base = found.base_noise
-    spent = np.array([one.rounds * one.batch_size * (one.rollouts + one.support_rollouts) for one in found.designs])
+    spent = np.array([one.rounds * one.round_rollouts for one in found.designs])
     prompts = np.array([design.rounds * design.batch_size for design in found.designs])
     held_out, error, covered = forecast_errors(found)
     return LawScore(

@@ -164,17 +164,12 @@ class PilotMeasurements(NamedTuple):
     @property
     def grid_rollouts(self) -> int:
         """Rollouts of the grid's 25 runs, one seed, evaluations not counted."""
-        return self.rounds * sum(rollouts_of(cell) for cell in CELLS.values())
+        return self.rounds * sum(cell.round_rollouts for cell in CELLS.values())
 
     @property
     def fraction(self) -> float:
         """Rollouts of the pilot over those of the grid."""
         return self.total.rollouts / self.grid_rollouts
-
-
-def rollouts_of(design: Design) -> int:
-    """Rollouts of a round."""
-    return design.batch_size * (design.rollouts + design.support_rollouts)
 
 
 def pilot_from(

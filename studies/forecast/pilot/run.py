@@ -50,7 +50,6 @@ from rftlab.studies.forecast.pilot.pilot import (
     PilotRun,
     Spent,
     pilot_from,
-    rollouts_of,
 )
 from rftlab.studies.forecast.pilot.processes import in_a_process, work_probe, work_probe_trained, work_train
 
@@ -153,9 +152,9 @@ def price_of(what: Wanted) -> str:
     sizes, runs = start.task.sizes, what.points()
     base = what.probe.rollouts(start.temperature, sizes.train, sizes.test)
     parts = ", ".join(f"{name} {count:,}" for name, count in base.items())
-    trained = sum(rollouts_of(point.run.design) * point.run.design.rounds for point in runs)
+    trained = sum(point.run.design.round_rollouts * point.run.design.rounds for point in runs)
     design = what.midway_run().design
-    later = base["train"] + rollouts_of(design) * design.rounds if what.midway else 0
+    later = base["train"] + design.round_rollouts * design.rounds if what.midway else 0
     return (
         f"At most {sum(base.values()) + later + trained:,} rollouts: {sum(base.values()):,} of the base model "
         f"({parts}), "

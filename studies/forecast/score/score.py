@@ -21,18 +21,23 @@ from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import linear_of, start_at
-from rftlab.studies.forecast.calibrate import Progress
+from rftlab.studies.forecast.calibrate import Progress, calibrated
 from rftlab.studies.forecast.combine import halfway, outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, evidence_of
-from rftlab.studies.forecast.others import finals, language_others, paper_ends, paper_others, paper_pairs, whole_pairs
-from rftlab.studies.forecast.paper import paper_evidence
+from rftlab.studies.forecast.forecasters import QUICK, RAW, bare, forecast_columns, forecasts_at
+from rftlab.studies.forecast.others import (
+    finals,
+    language_others,
+    paper_ends,
+    paper_evidence,
+    paper_others,
+    paper_pairs,
+    whole_pairs,
+)
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.pilot import pilot_from
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
-from rftlab.studies.forecast.plain import RAW, bare
-from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, forecast_from, simulated_ends
-from rftlab.studies.forecast.quick import QUICK, columns_of, forecasts_at
 
 RESAMPLES = 4000
 SOURCES = ("forecast", "simulator", "halfway", *QUICK)
@@ -157,7 +162,7 @@ def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
     forecasts = ours | {"halfway": halfway(simulated, forecasts["law"])} | forecasts
     table = pd.DataFrame({"pair": case.pair, "split": part, "cell": list(case.cells), "source": chosen.source})
     table["outside"] = far
-    table = table.assign(truth=truth.mean().to_numpy(), **columns_of(forecasts))
+    table = table.assign(truth=truth.mean().to_numpy(), **forecast_columns(forecasts))
     for name in INTERVALS:
         low, high = forecasts[name].low, forecasts[name].high
         inside = ((truth >= low) & (truth <= high)).where(truth.notna()).astype(float).mean().to_numpy()

@@ -8,7 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.studies.console.table import Table, number, say
-from rftlab.studies.forecast.plain import LEVEL
+from rftlab.studies.forecast.forecasters import LEVEL
 from rftlab.studies.forecast.score.score import SOURCES, rank_agreement
 
 

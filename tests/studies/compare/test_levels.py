@@ -16,8 +16,8 @@ from rftlab.studies.analysis.imported.groups import common_measure, groups_of, s
 from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.forecast.asked import designs_from
+from rftlab.studies.forecast.forecasters import sigmoid
 from rftlab.studies.forecast.imported import imported_evidence
-from rftlab.studies.forecast.plain import sigmoid
 from rftlab.studies.forecast.score.real_cases import imported_cases
 from rftlab.studies.forecast.score.score import score
 from rftlab.studies.readers import read_logs

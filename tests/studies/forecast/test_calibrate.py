@@ -14,7 +14,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.pairs import PAIRS
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import calibrate as module
-from rftlab.studies.forecast.calibrate import calibrate, log_likelihood, simulation_of
+from rftlab.studies.forecast.calibrate import _sum, calibrate, calibrated, identity, log_likelihood, simulation_of
 from rftlab.studies.forecast.evidence import (
     DISCREPANCY,
     SEED_NOISE,
@@ -36,15 +36,14 @@ from rftlab.studies.forecast.knobs import (
     paced,
     world_of,
 )
-from rftlab.studies.forecast.paper import paper_evidence
+from rftlab.studies.forecast.others import paper_evidence
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.pilot import pilot_from
 from rftlab.studies.forecast.pilot.store import shipped_base
-from rftlab.studies.forecast.posterior import _sum, calibrated, identity
 from tests.support.worlds.planted import CENTRE, FACTS, TINY, planted
 
 
-def curve_of(rounds, train, test) -> Curve:
+def other_curve(rounds, train, test) -> Curve:
     n = len(rounds)
     other = {name: np.zeros(n) for name in Curve._fields}
     return Curve(
@@ -109,15 +108,15 @@ def test_points_of_a_run_share_what_the_simulator_leaves_out():
     counts as 0."""
     design = replace(CELLS[PILOT_CELLS[0]], rounds=60, eval_every=10)
     rounds = np.arange(0, 70, 10)
-    observed = observe(design, curve_of(rounds, np.full(7, 0.5), np.full(7, 0.5)), (500, 500))
+    observed = observe(design, other_curve(rounds, np.full(7, 0.5), np.full(7, 0.5)), (500, 500))
     assert observed.rounds.tolist() == [10, 20, 30, 40, 50, 60] and observed.design.eval_every == 10
     signs = np.array([1, -1, 1, -1, 1, -1, 1])
     same, changing = (
-        observed.log_likelihood(curve_of(rounds, 0.5 + 2 * DISCREPANCY * s, 0.5 + 2 * DISCREPANCY * s), 4.0)
+        observed.log_likelihood(other_curve(rounds, 0.5 + 2 * DISCREPANCY * s, 0.5 + 2 * DISCREPANCY * s), 4.0)
         for s in (np.ones(7), signs)
     )
     assert same > changing
-    np.testing.assert_allclose(observed.residual(curve_of(rounds[:4], np.full(4, 0.5), np.full(4, 0.5)))[3:], 0.5)
+    np.testing.assert_allclose(observed.residual(other_curve(rounds[:4], np.full(4, 0.5), np.full(4, 0.5)))[3:], 0.5)
 
 
 @pytest.mark.parametrize("strict, formed", [(0.08, 0.99), (0.07, 0.45), (0.3, 0.6), (0.9, 0.95)])
@@ -240,7 +239,7 @@ def calibrations(tmp_path_factory):
 
 
 def silent_curve(rounds, shares):
-    return curve_of(rounds, np.full(len(rounds), 0.5), np.full(len(rounds), 0.5))._replace(
+    return other_curve(rounds, np.full(len(rounds), 0.5), np.full(len(rounds), 0.5))._replace(
         zero_signal_fraction=np.array([np.nan, *shares])
     )
 

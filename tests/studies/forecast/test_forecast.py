@@ -13,18 +13,17 @@ from rftlab.studies.cli.main import main
 from rftlab.studies.cli.predict import SCORED
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import forecast as forecasting
-from rftlab.studies.forecast import plain
+from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
 from rftlab.studies.forecast.combine import MISFIT, halfway, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
-from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
+from rftlab.studies.forecast.forecasters import QUICK, RAW, bare, law, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.others import finals
+from rftlab.studies.forecast.page import grid_figure
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.plain import RAW, bare
 from rftlab.studies.forecast.predict import covariance, ends_of, misfit, predict
-from rftlab.studies.forecast.quick import QUICK, law, quick_forecasts
 from rftlab.studies.forecast.score.figures import score_figure
 from rftlab.studies.forecast.score.real_cases import public_cases
 from rftlab.studies.forecast.score.run import CASES
@@ -116,7 +115,7 @@ def test_still_takes_the_nearest_run_and_averages_equally_near_ones():
         FACTS, (observed("32x1-minimalist", 0.2), observed("32x8-paper_text", 0.5), observed("256x1-paper_text", 0.7))
     )
     cells = tuple(CELLS[name] for name in ("32x2w8-paper_text", "1x256-paper_text", "2048x1w8-paper_text"))
-    np.testing.assert_allclose(plain.still(evidence, cells).values, [0.2, 0.6, 0.6])
+    np.testing.assert_allclose(forecasters.still(evidence, cells).values, [0.2, 0.6, 0.6])
 
 
 def test_gain_adds_what_others_gained():
@@ -125,12 +124,12 @@ def test_gain_adds_what_others_gained():
     tests = np.array([[0.5, 0.6, 0.9], [0.3, 0.2, 1.0]])
     others = tuple(OtherPair(np.zeros(2), designs, np.stack([1 - ends, ends], axis=1)) for ends in tests)
     evidence = Evidence(FACTS, (observed(RAW, 0.4),), others=others)
-    np.testing.assert_allclose(plain.gain(evidence, cells).values, [0.4, 0.95])
-    np.testing.assert_allclose(plain.gain(evidence, cells, "train").values, [0.4, 0.0])
-    assert plain.gain(evidence._replace(runs=(observed(RAW, 0.9),)), cells).values[1] == 1.0
+    np.testing.assert_allclose(forecasters.gain(evidence, cells).values, [0.4, 0.95])
+    np.testing.assert_allclose(forecasters.gain(evidence, cells, "train").values, [0.4, 0.0])
+    assert forecasters.gain(evidence._replace(runs=(observed(RAW, 0.9),)), cells).values[1] == 1.0
     for nothing in (evidence._replace(others=()), evidence._replace(runs=(observed("32x8-paper_text", 0.9),))):
-        assert np.isnan(plain.gain(nothing, cells).values).all()
-    assert np.isnan(plain.gain(evidence, (CELLS["32x64-paper_text"],)).values).all()
+        assert np.isnan(forecasters.gain(nothing, cells).values).all()
+    assert np.isnan(forecasters.gain(evidence, (CELLS["32x64-paper_text"],)).values).all()
 
 
 def test_the_saturating_curve_is_found_where_it_is_planted():
@@ -142,16 +141,16 @@ def test_the_saturating_curve_is_found_where_it_is_planted():
     at = np.arange(100, 700, 100)
     runs = []
     for cell in ("32x1-minimalist", "32x8-paper_text"):
-        values = truth(at * plain.per_round(CELLS[cell]))
+        values = truth(at * CELLS[cell].round_rollouts)
         runs.append(
             Observed(replace(CELLS[cell], rounds=600), at, np.stack([values, values], axis=1), np.full((6, 2), 0.01))
         )
     cells = tuple(replace(CELLS[name], rounds=600) for name in ("64x8-paper_text", "32x4w8-paper_text"))
     np.testing.assert_allclose(
-        plain.sigmoid(Evidence(FACTS, tuple(runs)), cells).values, truth(600 * np.array([512, 128])), atol=1e-3
+        forecasters.sigmoid(Evidence(FACTS, tuple(runs)), cells).values, truth(600 * np.array([512, 128])), atol=1e-3
     )
     few = Evidence(FACTS, (runs[0]._replace(rounds=at[:2], values=runs[0].values[:2]),))
-    assert np.isnan(plain.sigmoid(few, cells).values).all()
+    assert np.isnan(forecasters.sigmoid(few, cells).values).all()
 
 
 def test_the_law_s_forecast_goes_by_tau_and_by_what_other_pairs_did():

@@ -6,8 +6,8 @@ import pytest
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.studies.forecast.evidence import Evidence, Observed
+from rftlab.studies.forecast.forecasters import QUICK, forecasts_at, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Facts
-from rftlab.studies.forecast.quick import QUICK, forecasts_at, quick_forecasts
 
 FACTS = Facts(SHORT, 2048, 64, 0.1, 0.5)
 ROUNDS = np.array([50, 100, 200, 400])

@@ -15,7 +15,6 @@ from rftlab.shared.design import Design
 from rftlab.sim.config import Linear
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
-from rftlab.studies.forecast.plain import per_round
 from rftlab.studies.forecast.score.real_cases import cases_of
 from rftlab.studies.forecast.score.score import SOURCES, Case, rank_agreement, score, summary
 from rftlab.studies.forecast.score.show import show_scores
@@ -47,7 +46,7 @@ def test_where_align_is_too_little_kappa_is_raised_and_where_that_is_too_little_
 
 
 def test_rollouts_of_a_round_count_support():
-    assert per_round(Design(8, 3, support_rollouts=2)) == 40
+    assert Design(8, 3, support_rollouts=2).round_rollouts == 40
 
 
 # --- scores ---

@@ -22,7 +22,7 @@ from rftlab.studies.forecast.others import whole_pairs
 from rftlab.studies.forecast.pilot import store
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts
-from rftlab.studies.forecast.pilot.pilot import Gradient, PilotMeasurements, pilot_from, rollouts_of
+from rftlab.studies.forecast.pilot.pilot import Gradient, PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.run import answers_of, wanted
 from rftlab.studies.forecast.pilot.show import show_pilot, spark
 from rftlab.studies.forecast.pilot.store import (
@@ -49,8 +49,8 @@ def pilot():
 
 
 def test_the_usual_designs_are_a_twentieth_of_the_grid():
-    assert len(CELLS) == 25 and sum(rollouts_of(cell) for cell in CELLS.values()) == 12_288
-    assert sum(rollouts_of(CELLS[cell]) for cell in PILOT_CELLS) == 576
+    assert len(CELLS) == 25 and sum(cell.round_rollouts for cell in CELLS.values()) == 12_288
+    assert sum(CELLS[cell].round_rollouts for cell in PILOT_CELLS) == 576
     assert (
         CELLS["256x1-paper_text"] == EXPERIMENTS["tradeoff"].cells[-2]
         and CELLS["32x1-minimalist"] == EXPERIMENTS["baseline"].cells[0]
@@ -75,7 +75,7 @@ def test_shipped_runs_make_a_pilot(pilot):
             and not run.diverged
         )
         assert (run.train_questions, run.test_questions, run.responses, run.evaluated) == (500, 500, 1, 13 * 1000 * 2)
-        assert run.spent.rollouts == usual.rounds * rollouts_of(run.design) == own["rollouts"].max()
+        assert run.spent.rollouts == usual.rounds * run.design.round_rollouts == own["rollouts"].max()
     midway = 32 * 300 + 16 * 512
     assert (
         pilot.total.rollouts

@@ -7,7 +7,7 @@ import pytest
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.results.endpoints import endpoint_table
 from rftlab.studies.data.results.verdicts import BOTH, LESS, MORE, measure, side_of
-from rftlab.studies.report.choose import advice_of, in_words, per_round
+from rftlab.studies.report.choose import advice_of, in_words
 
 ROLLOUTS = EXPERIMENTS["rollouts"]
 DESIGNS = {label(cell): cell for cell in ROLLOUTS.cells}
@@ -80,7 +80,7 @@ def test_trust_has_reasons(table, level, trust, reason):
 def test_designs_in_words():
     replay, supported = EXPERIMENTS["ceiling"].cells[0], EXPERIMENTS["advantage"].cells[1]
     assert in_words(replay) == "batch 256, 1 rollout, replay window 8"
-    assert in_words(supported) == "batch 32, 1 rollout, 7 more for the baseline" and per_round(supported) == 256
+    assert in_words(supported) == "batch 32, 1 rollout, 7 more for the baseline" and supported.round_rollouts == 256
     assert in_words(BASELINE) == "batch 32, 1 rollout, raw reward"
 
 

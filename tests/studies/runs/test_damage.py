@@ -25,12 +25,12 @@ from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs import runner, store
 from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.study import Study, read_study
+from rftlab.studies.forecast.calibrate import calibrated
 from rftlab.studies.forecast.forecast import pilot_of
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 from rftlab.studies.forecast.pilot.pilot import pilot_from
-from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.report import report
 from tests.support.damage import KINDS, content, hurt, no_hang, old_files, places
 from tests.support.worlds.planted import planted
