@@ -1,4 +1,4 @@
-"""The section of the report on public runs of pre-trained models: noise, claims, figures, sources."""
+"""The section of the report on public runs of pre-trained models: noise, credit, claims, figures, sources."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from rftlab.studies.analysis.public import figures
+from rftlab.studies.analysis.public.credit import credit_figure, credit_lines, reported_scores
 from rftlab.studies.analysis.public.facts import findings
 from rftlab.studies.analysis.public.pictures import PICTURES
 from rftlab.studies.analysis.public.show import FLOOR, noise_lines, signed_text
@@ -20,11 +21,14 @@ def public_section(folder: Path) -> Markup:
     pictures = [
         {"uri": _uri("png", picture.read()), "alt": picture.alt, "caption": picture.caption} for picture in PICTURES
     ]
+    credit = draw(folder, "public-credit", credit_figure())
     page = template("public.html.j2").render(
         noise=noise_lines(),
         findings=findings(),
         sources=SOURCES,
         pods=pods,
+        credit=credit,
+        credit_lines=credit_lines(reported_scores()),
         pictures=pictures,
         floor=FLOOR,
         points=f"{sum(source.points for source in SOURCES):,}",

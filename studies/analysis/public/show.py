@@ -1,9 +1,10 @@
-"""The public runs on the terminal: sources, noise, and claims with verdicts."""
+"""The public runs on the terminal: sources, noise, credit, and claims with verdicts."""
 
 import numpy as np
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import check_choice
+from rftlab.studies.analysis.public.credit import show_credit
 from rftlab.studies.analysis.public.facts import facts, findings, spreads
 from rftlab.studies.analysis.public.repeats import single_interval
 from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES, Source
@@ -32,6 +33,8 @@ def _all(console: Console) -> None:
     say(console, "* numbers not shipped: pictures and statistics alone.\n")
     for line in noise_lines():
         say(console, line)
+    say(console, "")
+    show_credit(console)
     say(console, "")
     _claims(console, findings())
 

@@ -1,0 +1,172 @@
+"""Credit: how much of what public runs gain had been reported of the model before.
+
+Short runs on GSM8K and MATH end near a score that was published before them: an instruct model near the score that its
+makers report, a base model near the one that the makers report for its instruct sibling. Up to that score the gain is
+credit that the harness had not given (answer format, prompt, temperature). Only what is above it can have been learned.
+
+`reported_scores.csv` has a row for each model, task and source of a run, all scores as fractions. Where a source has
+several runs, the end is that of its reference configuration or else the median; the note says which. `base_in_harness`
+is the untrained model's score where the run was scored, empty where it is not known. `parameters` are billions, as in
+the model's name. MATH-500 counts as MATH.
+"""
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from scipy.special import expit, logit
+
+from rftlab.studies.analysis.public.store import DATA
+from rftlab.studies.console.table import Column, Table, put, say
+from rftlab.studies.data.paper.published import endpoints
+from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.report.chart import (
+    PALETTE,
+    Chart,
+    Drawn,
+    LegendKey,
+    MarkStyle,
+    Outline,
+    Panel,
+    PlotAxis,
+    PlotSeries,
+    bars,
+    diamonds,
+    dots,
+    names,
+)
+
+KINDS = {"instruct": "instruct models", "base": "base models"}
+RIVALS = {
+    "no change": "the base's score in the harness",
+    "mean gain": "that plus the other families' mean gain",
+    "size": "logit linear in log parameters, from other families",
+}
+TASKS = {"gsm8k": "GSM8K", "math": "MATH"}
+DRAWS = 2000
+
+
+def reported_scores() -> pd.DataFrame:
+    """Return the table with two columns more: the model's family (its name up to the first hyphen), and `credited`,
+    whether the harness of the run gives the base its reported score, so that there is no credit left to gain."""
+    with (DATA / "reported_scores.csv").open("rb") as file:
+        rows = pd.read_csv(file)
+    family = rows["model"].str.partition("-")[0].str.lower()
+    return rows.assign(family=family, credited=rows["base_in_harness"] == rows["reported"])
+
+
+def end_errors(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the absolute errors of forecasts of the end: `reported` and each of RIVALS, a column each; nan where the
+    base is not known. Rivals are fitted to the other families; size has an intercept for each task."""
+    forecasts = pd.DataFrame({"reported": rows["reported"], "no change": rows["base_in_harness"]})
+    features = pd.get_dummies(rows["task"], dtype=float).assign(size=np.log(rows["parameters"])).to_numpy()
+    ends, gains = logit(rows["end"].to_numpy()), rows["end"] - rows["base_in_harness"]
+    for family in rows["family"].unique():
+        own = (rows["family"] == family).to_numpy()
+        slopes = np.linalg.lstsq(features[~own], ends[~own])[0]
+        forecasts.loc[own, "mean gain"] = rows["base_in_harness"] + gains[~own].mean()
+        forecasts.loc[own, "size"] = expit(features[own] @ slopes)
+    return forecasts.sub(rows["end"], axis=0).abs()
+
+
+def lead(errors: pd.DataFrame, families: pd.Series, rival: str) -> Estimate:
+    """Return the mean error of a rival less that of the reported score, over the rows that have both, with a 95%
+    interval from resampling families."""
+    sums = (errors[rival] - errors["reported"]).groupby(families).agg(["sum", "count"]).to_numpy()
+    drawn = sums[np.random.default_rng(0).integers(len(sums), size=(DRAWS, len(sums)))].sum(axis=1)
+    low, high = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
+    return Estimate(float(sums[:, 0].sum() / sums[:, 1].sum()), float(low), float(high))
+
+
+def above_reported(rows: pd.DataFrame) -> Estimate:
+    """Return the mean of end less reported score, with its 10% and 90% quantiles in place of an interval: what a
+    forecast of a new model adds to the score that is reported for it."""
+    above = rows["end"] - rows["reported"]
+    return Estimate(float(above.mean()), *map(float, np.quantile(above, [0.1, 0.9])))
+
+
+def share_between_pairs() -> float:
+    """Return the share of the variance of the paper's test gains that lies between its pairs of model and data set. The
+    rest lies between the designs of a pair."""
+    scores = pd.DataFrame(endpoints()).query("split == 'test'").assign(pair=lambda e: e["model"] + e["dataset"])
+    base = scores[scores["advantage"] == "none"].set_index("pair")["pass_at_1"]
+    trained = scores[scores["advantage"] != "none"]
+    gains = trained["pass_at_1"] - trained["pair"].map(base)
+    return float(gains.groupby(trained["pair"]).transform("mean").var(ddof=0) / gains.var(ddof=0))
+
+
+def credit_table(rows: pd.DataFrame) -> Table:
+    """Return the mean distances of forecasts to the end of runs: of each kind of model, and how much closer the
+    reported score is. rows: as `reported_scores` returns them, of models that were not credited."""
+    errors = end_errors(rows)
+    known = errors["no change"].notna()
+    table = Table("forecast of the end", *(Column(kind, ".3f") for kind in KINDS.values()), "reported is closer by")
+
+    def add(name: str, column: str, closer: str = "") -> None:
+        table.add(name, *(errors.loc[known & (rows["kind"] == kind), column].mean() for kind in KINDS), closer)
+
+    add("reported score", "reported")
+    for rival, what in RIVALS.items():
+        ahead = lead(errors[known], rows.loc[known, "family"], rival)
+        add(what, rival, f"{ahead.value:.3f} [{ahead.low:.3f}, {ahead.high:.3f}]")
+    return table
+
+
+def credit_lines(rows: pd.DataFrame) -> list[str]:
+    """Return in sentences what the table rests on, how far ends lie from reported scores, and the paper's shares.
+    rows: as `reported_scores` returns them."""
+    fresh, credited, share = rows[~rows["credited"]], above_reported(rows[rows["credited"]]), share_between_pairs()
+    known = fresh[fresh["base_in_harness"].notna()]
+    return [
+        f"{len(known)} runs with a known base, of {known['family'].nunique()} families; intervals resample families. "
+        "The reported score of a base model is that of its instruct sibling.",
+        *(
+            f"{name[0].upper()}{name[1:]} end {above.value:+.2f} from the reported score on average, 80% of {len(own)} "
+            f"runs between {above.low:+.2f} and {above.high:+.2f}."
+            for kind, name in KINDS.items()
+            for own in [fresh[fresh["kind"] == kind]]
+            for above in [above_reported(own)]
+        ),
+        f"Where the harness gave the base its reported score, {rows['credited'].sum()} runs end {credited.value:+.2f} "
+        f"above it, 80% between {credited.low:+.2f} and {credited.high:+.2f}.",
+        f"Of the variance of the paper's test gains {share:.0%} lies between its pairs of model and data set, "
+        f"{1 - share:.0%} between the designs of a pair.",
+    ]
+
+
+def show_credit(console: Console) -> None:
+    """Print the table and the sentences."""
+    rows = reported_scores()
+    put(
+        console,
+        "Distance between the end of a run and what could be said before it",
+        credit_table(rows[~rows["credited"]]),
+    )
+    for line in credit_lines(rows):
+        say(console, line)
+
+
+def credit_figure() -> Drawn:
+    """Return a figure with a line for each run with a known base: its score in the harness, the reported score, and the
+    end. The band between the first two is the credit."""
+    numbers = reported_scores().dropna(subset="base_in_harness")
+    numbers = numbers.assign(credit=numbers["reported"] - numbers["base_in_harness"]).sort_values("credit")
+    panels = []
+    for kind, title in KINDS.items():
+        own = numbers[numbers["kind"] == kind].reset_index(drop=True)
+        places = np.arange(len(own), dtype=float)
+        band = MarkStyle(PALETTE[1], width=5.0, alpha=0.35)
+        series = [
+            PlotSeries(own["base_in_harness"], places, bars(), "base in the harness"),
+            PlotSeries(own["reported"], places, diamonds(), "reported"),
+            PlotSeries(own["end"], places, dots(PALETTE[0]), "end of the run"),
+        ]
+        shapes = [
+            Outline(np.array([[row.base_in_harness, place], [row.reported, place]]), band)
+            for place, row in zip(places, own.itertuples(), strict=True)
+        ]
+        labels = [f"{model}, {TASKS[task]}" for model, task in zip(own["model"], own["task"], strict=True)]
+        panels.append(
+            Panel(title, PlotAxis("Pass@1", low=-0.02, high=1.0), names("", labels), tuple(series), tuple(shapes))
+        )
+    keys = [LegendKey(one.name, one.style) for one in series]
+    return Chart(tuple(panels), (10, 5.4), 2, (*keys, LegendKey("credit", band))), numbers

@@ -1,0 +1,132 @@
+"""Credit: each statistic by hand on a small table, and a source for every number that is shipped."""
+
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from rftlab.studies.analysis.public import credit
+from rftlab.studies.data.paper.published import endpoints
+from tests.support.estimators.vectors import ROOT
+
+
+def small_table():
+    """Three families; a is 0.1 off its reported scores, b and c are 0.05 off."""
+    return pd.DataFrame(
+        {
+            "model": ["a-1", "a-2", "b-1", "c-1", "b-2"],
+            "family": ["a", "a", "b", "c", "b"],
+            "parameters": [1.0, 2.0, 1.0, 4.0, 2.0],
+            "kind": ["instruct", "instruct", "instruct", "base", "base"],
+            "task": ["gsm8k"] * 5,
+            "base_in_harness": [0.0, 0.2, 0.1, 0.3, np.nan],
+            "end": [0.4, 0.5, 0.5, 0.7, 0.6],
+            "reported": [0.5, 0.6, 0.45, 0.75, 0.65],
+            "credited": False,
+        }
+    )
+
+
+def test_errors_of_each_forecast_by_hand():
+    errors = credit.end_errors(small_table())
+    assert errors["reported"].tolist() == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.05])
+    assert errors["no change"].tolist() == pytest.approx([0.4, 0.3, 0.4, 0.4, np.nan], nan_ok=True)
+    # mean gain of the other families: a from 0.4 and 0.4, b from 0.4, 0.3 and 0.4, c from 0.4, 0.3 and 0.4
+    own = [0.0, 0.1, 0.1 + 1.1 / 3 - 0.5, 0.3 + 1.1 / 3 - 0.7, np.nan]
+    assert errors["mean gain"].tolist() == pytest.approx(np.abs(own), nan_ok=True)
+
+
+def test_size_is_the_line_through_the_logits_of_the_other_families():
+    rows = small_table()
+    others = rows[rows["family"] != "c"]
+    slope, start = np.polyfit(np.log(others["parameters"]), np.log(others["end"] / (1 - others["end"])), 1)
+    forecast = 1 / (1 + np.exp(-(start + slope * np.log(4.0))))
+    assert credit.end_errors(rows)["size"][3] == pytest.approx(abs(forecast - 0.7))
+
+
+def test_tasks_have_intercepts_of_their_own():
+    rows = small_table().assign(task=["gsm8k", "gsm8k", "gsm8k", "math", "math"])
+    logit = {"gsm8k": 0.5, "math": -1.0}
+    ends = rows["task"].map(logit) + 0.8 * np.log(rows["parameters"])
+    errors = credit.end_errors(rows.assign(end=1 / (1 + np.exp(-ends))))
+    assert errors.loc[3, "size"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_lead_resamples_whole_families():
+    rows = small_table()[:4]
+    errors = credit.end_errors(rows)
+    lead = credit.lead(errors, rows["family"], "no change")
+    assert lead.value == pytest.approx(np.mean([0.3, 0.2, 0.35, 0.35]))
+    # a family drawn three times is the least and the most that can be; a 1 in 27 draw is beyond 2.5%
+    assert (lead.low, lead.high) == pytest.approx((0.25, 0.35))
+    assert credit.lead(errors, pd.Series("one", rows.index), "no change")[1:] == pytest.approx((lead.value, lead.value))
+
+
+def test_what_a_forecast_adds_are_the_mean_and_two_quantiles():
+    above = credit.above_reported(small_table())
+    ordered = sorted([-0.1, -0.1, 0.05, -0.05, -0.05])
+    low, high = ordered[0] + 0.4 * (ordered[1] - ordered[0]), ordered[3] + 0.6 * (ordered[4] - ordered[3])
+    assert above == pytest.approx((-0.05, low, high))
+
+
+def test_the_share_between_pairs_is_that_of_a_balanced_analysis_of_variance():
+    scores = [e for e in endpoints() if e.split == "test"]
+    base = {(e.model, e.dataset): e.pass_at_1 for e in scores if e.advantage == "none"}
+    gains = {pair: [] for pair in base}
+    for e in scores:
+        if e.advantage != "none":
+            gains[e.model, e.dataset].append(e.pass_at_1 - base[e.model, e.dataset])
+    table = np.array(list(gains.values()))
+    within = ((table - table.mean(axis=1, keepdims=True)) ** 2).sum() / ((table - table.mean()) ** 2).sum()
+    assert table.shape == (6, 8) and credit.share_between_pairs() == pytest.approx(1 - within)
+    assert credit.share_between_pairs() == pytest.approx(0.96, abs=0.005)
+
+
+def test_every_run_that_is_shipped_has_its_sources_and_scores():
+    rows = credit.reported_scores()
+    assert len(rows) >= 26 and not rows.duplicated(["model", "task", "end_source"]).any()
+    for column in ("end_source", "reported_source"):
+        assert rows[column].str.contains(r"arXiv \d{4}\.\d{5}|model card|README|\w/\w").all()
+    assert set(rows["kind"]) == set(credit.KINDS) and set(rows["task"]) <= set(credit.TASKS)
+    assert rows[["end", "reported"]].gt(0).all(axis=None) and rows[["end", "reported"]].lt(1).all(axis=None)
+    assert rows["base_in_harness"].dropna().between(0, 1).all() and rows["parameters"].gt(0).all()
+    instruct = rows["kind"] == "instruct"
+    assert (rows["model"] == rows["reported_model"]).tolist() == instruct.tolist()
+    assert rows[["model", "reported"]].groupby(rows["reported_model"] + rows["task"])["reported"].nunique().eq(1).all()
+
+
+def test_the_paper_s_rows_are_its_endpoints():
+    published = {(e.model, e.dataset, e.advantage, e.rollouts): e.pass_at_1 for e in endpoints() if e.split == "test"
+                 and e.batch_size in (0, 32) and not e.support_rollouts}  # fmt: skip
+    own = credit.reported_scores().query("end_source.str.contains('2601.22532')")
+    assert len(own) == 6
+    for row in own.itertuples():
+        assert row.base_in_harness == published[row.model, row.task, "none", 0]
+        assert row.end == published[row.model, row.task, "reward", 1]
+
+
+def test_the_table_averages_the_runs_with_a_known_base():
+    table = credit.credit_table(small_table())
+    assert [row.values[1:3] for row in table.rows[:2]] == [
+        pytest.approx((0.25 / 3, 0.05)),
+        pytest.approx((1.1 / 3, 0.4)),
+    ]
+
+
+def test_the_page_prints_what_the_command_does():
+    text = StringIO()
+    credit.show_credit(Console(file=text, width=100))
+    shown = "\n".join(f"    {line}".rstrip() for line in text.getvalue().splitlines())
+    assert shown.rstrip() in (ROOT / "docs" / "public.md").read_text()
+
+
+def test_the_figure_has_a_line_for_each_run_with_a_known_base():
+    chart, numbers = credit.credit_figure()
+    assert len(numbers) == credit.reported_scores()["base_in_harness"].notna().sum()
+    assert sum(len(panel.shapes) for panel in chart.panels) == len(numbers)
+    base, reported, end = (np.concatenate([panel.series[i].x for panel in chart.panels]) for i in range(3))
+    assert sorted(zip(base, reported, end, strict=True)) == sorted(
+        numbers[["base_in_harness", "reported", "end"]].itertuples(index=False, name=None)
+    )
