@@ -56,8 +56,8 @@ def reported_scores() -> pd.DataFrame:
 
 def end_errors(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the absolute errors of forecasts of the end: `reported` and each of RIVALS, a column each; nan where the
-    base is not known. Rivals are fitted to the other families. Size is a line of the end's logit in log parameters, with
-    an intercept for each task."""
+    base is not known. Rivals are fitted to the other families. Size is a line of the end's logit in log parameters,
+    with an intercept for each task."""
     forecasts = pd.DataFrame({"reported": rows["reported"], "no change": rows["base_in_harness"]})
     features = pd.get_dummies(rows["task"], dtype=float).assign(size=np.log(rows["parameters"])).to_numpy()
     ends, gains = logit(rows["end"].to_numpy()), rows["end"] - rows["base_in_harness"]
