@@ -122,6 +122,13 @@ def test_the_page_prints_what_the_command_does():
     assert shown.rstrip() in (ROOT / "docs" / "public.md").read_text()
 
 
+def test_without_qwen_the_reported_score_is_further_off_as_the_page_says():
+    rows = credit.reported_scores().query("not credited")
+    errors = credit.end_errors(rows)[rows["family"] != "qwen2.5"]
+    said = f"{errors['reported'].mean():.3f} off ({len(errors)} runs, no change {errors['no change'].mean():.3f} in the"
+    assert f"{said} {errors['no change'].count()}" in " ".join((ROOT / "docs" / "public.md").read_text().split())
+
+
 def test_the_figure_has_a_line_for_each_run_with_a_known_base():
     chart, numbers = credit.credit_figure()
     assert len(numbers) == credit.reported_scores()["base_in_harness"].notna().sum()
