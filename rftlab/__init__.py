@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from rftlab.studies.data.paper.pairs import PAIRS as PAIRS
     from rftlab.studies.data.paper.pairs import start_at as start_at
     from rftlab.studies.data.runs.sweep import sweep as sweep
-    from rftlab.studies.estimators.check.estimator import check_estimator as check_estimator
+    from rftlab.studies.estimators.check import check_estimator as check_estimator
     from rftlab.studies.integrations import losses as losses
 
 _HOMES = {
@@ -111,7 +111,7 @@ _HOMES = {
     "rftlab.studies.integrations": ("losses",),
     "rftlab.shared.cards": ("CARDS", "preset"),
     "rftlab.shared.cards.custom": ("advantage", "surrogate"),
-    "rftlab.studies.estimators.check.estimator": ("check_estimator",),
+    "rftlab.studies.estimators.check": ("check_estimator",),
     "rftlab.studies.analysis.imported.own": ("ResultsFolder",),
     "rftlab.studies.data.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.data.runs.sweep": ("sweep",),

@@ -57,7 +57,7 @@ class CompareEstimators(Common):
         check(several, f"names = {' '.join(self.names) or 'none'}; allowed: two or more estimators, each once")
         for name in self.names:
             preset(name)
-        from rftlab.studies.estimators.check.compare import compare_estimators
+        from rftlab.studies.estimators.compare import compare_estimators
 
         compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet, self.engine)
         return 0

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rftlab.shared.cards import CARDS
-from rftlab.shared.cards.card import Card, all_knobs
+from rftlab.shared.cards.card import Card, EstimatorKnob, all_knobs
 from rftlab.shared.cards.libraries import AGG_MODES
 from rftlab.shared.config.advantage import Advantage, CustomAdvantage
 from rftlab.shared.config.aggregation import Aggregation
@@ -85,27 +85,22 @@ def aggregation_text(g: Aggregation) -> str:
     return g.kind + size + (f" / {g.length:g}" if g.length else "") + extras
 
 
+def _outside_knobs(card: Card) -> list[EstimatorKnob]:
+    """What a card changes that is no field of its estimator."""
+    return [knob for knob in all_knobs(card) if not knob.path.startswith("estimator")]
+
+
 def surrogate_text(card: Card) -> str:
     """Surrogate, ratio, mask, penalties and what is sampled, in a few words."""
-    estimator = card.estimator
-    if estimator is None:
+    e = card.estimator
+    if e is None:
         return ""
-    parts = [_numbers(estimator.surrogate)]
-    parts += [f"{estimator.ratio.level} ratio"] if estimator.ratio.level != "token" else []
-    parts += [_numbers(estimator.mask)] if type(estimator.mask).__name__ != "Unmasked" else []
-    parts += (
-        [f"{estimator.kl.kind} {estimator.kl.coef:g} in the {estimator.kl.place}"]
-        if estimator.kl.kind != "none"
-        else []
-    )
-    parts += (
-        [f"{estimator.correction.kind} by {estimator.correction.level}"] if estimator.correction.kind != "none" else []
-    )
-    parts += [
-        f"{knob.path.split('.')[-1].replace('_', ' ')} {knob.value}"
-        for knob in all_knobs(card)
-        if not knob.path.startswith("estimator")
-    ]
+    parts = [_numbers(e.surrogate)]
+    parts += [f"{e.ratio.level} ratio"] * (e.ratio.level != "token")
+    parts += [_numbers(e.mask)] * (type(e.mask).__name__ != "Unmasked")
+    parts += [f"{e.kl.kind} {e.kl.coef:g} in the {e.kl.place}"] * (e.kl.kind != "none")
+    parts += [f"{e.correction.kind} by {e.correction.level}"] * (e.correction.kind != "none")
+    parts += [f"{knob.path.split('.')[-1].replace('_', ' ')} {knob.value}" for knob in _outside_knobs(card)]
     return "; ".join(parts)
 
 
@@ -117,20 +112,13 @@ def _kl_text(kl: KL) -> str:
     if kl.kind == "none":
         return "none"
     said = [f"coefficient {kl.coef:g}", f"in the {kl.place}"]
-    said += [
-        word
-        for word, holds in (
-            ("straight through", kl.straight_through),
-            ("times the ratio", kl.weighted),
-            ("not bounded", not kl.bounded),
-        )
-        if holds
-    ]
+    said += ["straight through"] * kl.straight_through + ["times the ratio"] * kl.weighted
+    said += ["not bounded"] * (not kl.bounded)
     anchor = "ref_logp" if kl.anchor == "base" else "old_logp"
     return f"{kl.kind} = {_KL.get(kl.kind, kl.kind)}, d = logp - {anchor}; {', '.join(said)}"
 
 
-def rows_of(estimator: Estimator) -> list[tuple[str, str]]:
+def estimator_rows(estimator: Estimator) -> list[tuple[str, str]]:
     """The lines of a card that follow from the estimator's fields."""
     a, s, kl, g = estimator.advantage, estimator.surrogate, estimator.kl, estimator.aggregation
     rows = [("advantage", "A = " + advantage_text(a) + (f", k = {a.k}" if a.credit == "pass_at_k" else ""))]
@@ -159,42 +147,28 @@ def rows_of(estimator: Estimator) -> list[tuple[str, str]]:
     return rows
 
 
-def command_of(card: Card) -> str:
+def run_command(card: Card) -> str:
     """The command that runs a card in the simulator."""
-    flags = [
-        f"--{knob.path.replace('_', '-')} {knob.value}"
-        for knob in all_knobs(card)
-        if not knob.path.startswith("estimator")
-    ]
-    return " ".join(
-        [
-            "rftlab run cell",
-            f"--preset {card.name}",
-            *([f"--rollouts {card.rollouts}"] if card.rollouts > 1 else []),
-            *flags,
-        ]
-    )
+    words = ["rftlab run cell", f"--preset {card.name}"] + [f"--rollouts {card.rollouts}"] * (card.rollouts > 1)
+    return " ".join(words + [f"--{knob.path.replace('_', '-')} {knob.value}" for knob in _outside_knobs(card)])
 
 
-def _story_of(card: Card) -> list[tuple[str, str]]:
+def _story(card: Card) -> list[tuple[str, str]]:
     """Every line of a card; those without text are left out."""
-    knobs = "\n".join(f"{knob.path} {knob.value} (default {knob.default})" for knob in all_knobs(card))
+    e, knobs = card.estimator, "\n".join(f"{k.path} {k.value} (default {k.default})" for k in all_knobs(card))
     rows = [
         ("formula", card.formula),
-        *(rows_of(card.estimator) if card.estimator else [("estimator", "none: this method cannot exist here")]),
-    ]
-    rows += [("sampling", _values(card.sampling) if card.sampling != Sampling() else "")]
-    rows += [("replay window", f"{card.replay_window} rewards per context" if card.replay_window else "")]
-    rows += [("bias, variance", card.bias), ("checks", f"rftlab theory {' '.join(card.checks)}" if card.checks else "")]
-    rows += [
+        *(estimator_rows(e) if e else [("estimator", "none: this method cannot exist here")]),
+        ("sampling", _values(card.sampling) if card.sampling != Sampling() else ""),
+        ("replay window", f"{card.replay_window} rewards per context" if card.replay_window else ""),
+        ("bias, variance", card.bias),
+        ("checks", f"rftlab theory {' '.join(card.checks)}" if card.checks else ""),
         ("convention of", card.mirrors),
         ("alias", f"{card.alias}, wherever a response has one advantage" if card.alias else ""),
-    ]
-    rows += [
         ("source", card.source),
         ("note", card.note),
         ("knobs", knobs),
-        ("run", command_of(card) if card.estimator else ""),
+        ("run", run_command(card) if e else ""),
     ]
     return [(label, text) for label, text in rows if text]
 
@@ -202,7 +176,7 @@ def _story_of(card: Card) -> list[tuple[str, str]]:
 def _show_one(console: Console, card: Card) -> None:
     columns = (Column("", style="bold"), Column("", align="left"))
     table = Table(*columns, title=f"{card.name}: {card.title}", show_header=False, padding=(0, 2, 0, 2))
-    for label, text in _story_of(card):
+    for label, text in _story(card):
         table.add(label, text)
     console.print(table)
 
@@ -218,7 +192,7 @@ def _show_all(console: Console) -> None:
     console.print(_cards_table(columns, show_header=True))
     for family in dict.fromkeys(card.family for card in CARDS.values()):
         table = _cards_table(columns, show_header=False)
-        for cells in (_cells_of(card) for card in CARDS.values() if card.family == family):
+        for cells in (_cells(card) for card in CARDS.values() if card.family == family):
             table.add(*(cells[column] for column in columns))
         console.print("", Text(family, style="bold italic"), sep="\n")
         console.print(table)
@@ -232,7 +206,7 @@ def _show_all(console: Console) -> None:
     console.print(f"One card: rftlab estimators NAME{'; ' * bool(wider)}{wider}{': wider terminals' * bool(wider)}")
 
 
-def _cells_of(card: Card) -> dict[str, str]:
+def _cells(card: Card) -> dict[str, str]:
     """What a row of all cards may say of one."""
     e = card.estimator
     return {

@@ -34,7 +34,7 @@ from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.pool import pool_of
 from rftlab.shared.prepare import prepare
-from rftlab.studies.estimators.show import advantage_text, command_of, show
+from rftlab.studies.estimators.show import advantage_text, run_command, show
 from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -320,10 +320,10 @@ def test_no_word_of_all_cards_is_broken_in_80_columns():
 
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
-def test_the_command_of_a_card_is_one_that_exists(name):
+def test_the_run_command_a_card_is_one_that_exists(name):
     from rftlab.studies.cli.commands import parse
 
-    design, card = parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
+    design, card = parse(run_command(CARDS[name]).split()[1:]).design, CARDS[name]
     assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (
         card.estimator,
         card.sampling,

@@ -12,7 +12,7 @@ from rftlab.shared.cards import CARDS
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.run import League, parse_run
 from rftlab.studies.data.results.stats import interval, pooled_interval
-from rftlab.studies.estimators.league.league import entrants, findings, points_of, scores, table, verdict
+from rftlab.studies.estimators.league.league import entrants, findings, league_points, scores, table, verdict
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.estimators.league.run import run_league
 
@@ -66,7 +66,7 @@ def test_budgets_are_equal():
 
 
 def test_pairs_have_seeds_of_their_own():
-    points = points_of(replace(SMALL, pairs=("qwen-gsm8k", "olmo-math"), seeds=3))
+    points = league_points(replace(SMALL, pairs=("qwen-gsm8k", "olmo-math"), seeds=3))
     seeds = {name: {point.run.seed for point in points if point.pair == name} for name in ("qwen-gsm8k", "olmo-math")}
     assert seeds == {"qwen-gsm8k": {0, 1, 2}, "olmo-math": {3, 4, 5}}
     assert len(points) == len(set(points))
@@ -145,9 +145,9 @@ def test_pooled_intervals():
     one = np.array([0.1, 0.2, 0.4])
     assert pooled_interval([one], 1) == pytest.approx(interval(one))
     narrow, wide = pooled_interval([one, one + 5], 1), pooled_interval([one, one + 5], 50)
-    assert narrow.mean == wide.mean == pytest.approx(one.mean() + 2.5) and wide.high > narrow.high > narrow.mean
+    assert narrow.value == wide.value == pytest.approx(one.mean() + 2.5) and wide.high > narrow.high > narrow.value
     rng = np.random.default_rng(1)
-    covered = [abs(pooled_interval([rng.normal(m, 1, 4) for m in (0, 3)], 10).mean - 1.5) for _ in range(10)]
+    covered = [abs(pooled_interval([rng.normal(m, 1, 4) for m in (0, 3)], 10).value - 1.5) for _ in range(10)]
     assert max(covered) < 3
 
 

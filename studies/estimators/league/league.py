@@ -67,7 +67,7 @@ def _designs(card: Card, estimator: Estimator, rules: Rules) -> dict[str, Design
     }
 
 
-def seeds_of(rules: Rules, place: int) -> range:
+def pair_seeds(rules: Rules, place: int) -> range:
     """Seeds of the pair at that place."""
     return range(place * rules.seeds, (place + 1) * rules.seeds)
 
@@ -79,17 +79,16 @@ def _style(rules: Rules) -> dict[str, Any]:
     return style | {"surprise": 0.0} if rules.style_tokens else style
 
 
-def points_of(rules: Rules, names: Sequence[str] | None = None) -> list[Point]:
+def league_points(rules: Rules, names: Sequence[str] | None = None) -> list[Point]:
     """Every run of the league, or of some entrants, once, although entrants may share it."""
     points, chosen = [], entrants(rules, names)
     for place, name in enumerate(rules.pairs):
         known = start_at(name, "sim")
         environment = replace(linear_of(known), **_style(rules))
-        for seed in seeds_of(rules, place):
+        for seed in pair_seeds(rules, place):
             for design in dict.fromkeys(design for entrant in chosen for design in entrant.designs.values()):
-                points.append(
-                    Point(name, Simulation(environment, design, known.optimizer, Sampler(noise=rules.noise), seed=seed))
-                )
+                sampler = Sampler(noise=rules.noise)
+                points.append(Point(name, Simulation(environment, design, known.optimizer, sampler, seed=seed)))
     return points
 
 
@@ -101,17 +100,10 @@ def scores(rules: Rules, curves: pd.DataFrame, names: Sequence[str] | None = Non
     for entrant in entrants(rules, names):
         for name, design in entrant.designs.items():
             for place, of in enumerate(rules.pairs):
-                for seed in seeds_of(rules, place):
+                for seed in pair_seeds(rules, place):
                     run = runs[of, label(design), seed]
-                    rows.append(
-                        (
-                            entrant.card.name,
-                            name,
-                            of,
-                            seed,
-                            _value(run, rules.rounds, budget if name == "rollouts" else None),
-                        )
-                    )
+                    value = _value(run, rules.rounds, budget if name == "rollouts" else None)
+                    rows.append((entrant.card.name, name, of, seed, value))
     return pd.DataFrame(rows, columns=["entrant", "budget", "pair", "seed", "value"])
 
 
@@ -132,12 +124,8 @@ def table(scored: pd.DataFrame) -> pd.DataFrame:
     for budget in BUDGETS:
         wide = scored[scored["budget"] == budget].pivot(index=["pair", "seed"], columns="entrant", values="value")
         for name in wide.columns:
-            row = {
-                "budget": budget,
-                "entrant": name,
-                "family": CARDS[name].family,
-                "value": wide[name].mean(skipna=False),
-            }
+            value = wide[name].mean(skipna=False)
+            row = {"budget": budget, "entrant": name, "family": CARDS[name].family, "value": value}
             for reference in REFERENCES:
                 row |= _difference(wide, name, reference)
             rows.append(row | {"diverged": int(wide[name].isna().sum())})
@@ -148,18 +136,11 @@ def table(scored: pd.DataFrame) -> pd.DataFrame:
 
 def _difference(wide: pd.DataFrame, name: str, reference: str) -> dict[str, float]:
     keys = [f"vs_{reference}{suffix}" for suffix in ("", "_low", "_high")]
-    if name == reference:
-        return dict.fromkeys(keys, np.nan)
     differences = wide[name] - wide[reference]
-    if differences.isna().any():
+    if name == reference or differences.isna().any():
         return dict.fromkeys(keys, np.nan)
-    return dict(
-        zip(
-            keys,
-            pooled_interval([part.to_numpy() for _, part in differences.groupby("pair")], len(wide.columns) - 1),
-            strict=True,
-        )
-    )
+    groups = [part.to_numpy() for _, part in differences.groupby("pair")]
+    return dict(zip(keys, pooled_interval(groups, len(wide.columns) - 1), strict=True))
 
 
 def verdict(row, reference: str) -> str:

@@ -13,7 +13,7 @@ from rftlab.studies.data.runs.finish import finish_points, threads_of
 from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
-from rftlab.studies.estimators.league.league import REFERENCES, findings, points_of, scores, table, verdict
+from rftlab.studies.estimators.league.league import REFERENCES, findings, league_points, scores, table, verdict
 from rftlab.studies.estimators.league.rules import Rules
 
 FOLDER = "league"
@@ -26,7 +26,7 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     from rftlab.studies.estimators.league.figure import league
     from rftlab.studies.report.draw import save
 
-    points, folder = points_of(rules), folder_below(open_store(root), FOLDER)
+    points, folder = league_points(rules), folder_below(open_store(root), FOLDER)
     finish_points(console, root, points, threads_of(threads), quiet, engine)
     results = collect(root, points)
     scored = scores(rules, results.curves)

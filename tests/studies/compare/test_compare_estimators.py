@@ -11,7 +11,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import run
 from rftlab.studies.cli.compare_estimators import CompareEstimators
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.estimators.check.compare import compared
+from rftlab.studies.estimators.compare import compared
 from rftlab.studies.forecast.signal.power import smallest_difference
 
 

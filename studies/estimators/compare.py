@@ -16,7 +16,7 @@ from rftlab.studies.data.runs.finish import finish_points, threads_of
 from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
-from rftlab.studies.estimators.league.league import BUDGETS, points_of, scores
+from rftlab.studies.estimators.league.league import BUDGETS, league_points, scores
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.forecast.signal.power import smallest_difference
 
@@ -71,7 +71,7 @@ def compare_estimators(
     engine: Engine = "local",
 ) -> list[Compared]:
     """Finish the runs in the store `root`, print a table for each budget and write both to root/compare-estimators."""
-    points, folder = points_of(rules, names), folder_below(open_store(root), FOLDER)
+    points, folder = league_points(rules, names), folder_below(open_store(root), FOLDER)
     finish_points(console, root, points, threads_of(threads), quiet, engine)
     results = collect(root, points)
     rows = compared(scores(rules, results.curves, names), names)
@@ -90,14 +90,14 @@ def _show(console: Console, rules: Rules, rows: list[Compared]) -> None:
     columns = ("estimator", "test Pass@1", f"minus {rows[0].name}", "95% interval", "says", "would find")
     table = Table(*columns, title=f"{title}, {rules.seeds} seeds", align="left", box=HEAVY_HEAD)
     for row in rows:
-        found = np.isfinite(row.difference)
+        known = np.isfinite(row.difference)
         cells = (
             row.name,
             f"{row.value:.3f}" if np.isfinite(row.value) else f"{row.diverged} diverged",
-            f"{row.difference:+.3f}" if found else "",
-            f"{row.low:+.3f} to {row.high:+.3f}" if found else "",
-            _verdict(row) if found else "",
-            f"{row.smallest:.3f}" if found else "",
+            f"{row.difference:+.3f}" if known else "",
+            f"{row.low:+.3f} to {row.high:+.3f}" if known else "",
+            _verdict(row) if known else "",
+            f"{row.smallest:.3f}" if known else "",
         )
         table.add(*cells)
     console.print(table)

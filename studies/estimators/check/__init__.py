@@ -1,1 +1,0 @@
-"""Is an estimator of the user's what it should be: facts and failures, measured."""
