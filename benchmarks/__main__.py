@@ -18,7 +18,6 @@ from dataclasses import replace
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import cell as peer_cell
 from rftlab.shared.cards import preset
@@ -29,6 +28,7 @@ from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
 from rftlab.sim.run import order_of, simulate
+from rftlab.studies.console.table import Table
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.points import Point
@@ -72,7 +72,7 @@ def _seconds(work) -> float:
 def peer_world(world) -> dict:
     """Our world in the peers' words."""
     arms = np.arange(world.n_arms, dtype=np.uint32)
-    found = {"format_scale": world.format_scale, "nuisance": world.nuisance}
+    known = {"format_scale": world.format_scale, "nuisance": world.nuisance}
     for name, part in (("train", world.train), ("test", world.test)):
         correct = ((part.correct[:, None] >> arms) & 1).astype(np.float32)
         arrays = {
@@ -81,11 +81,11 @@ def peer_world(world) -> dict:
             "h0": part.base_format,
             "correct": correct,
         }
-        found |= {f"{key}_{name}": np.ascontiguousarray(value, dtype=np.float32) for key, value in arrays.items()}
-    return found
+        known |= {f"{key}_{name}": np.ascontiguousarray(value, dtype=np.float32) for key, value in arrays.items()}
+    return known
 
 
-def rounds_of(design) -> int:
+def timed_rounds(design) -> int:
     """Rounds timed: about equal work in every cell, in whole evaluations."""
     pulls = design.batch_size * (design.rollouts + design.support_rollouts)
     return max(2, min(10, 20000 // max(pulls, design.batch_size * 4))) * EVAL_EVERY
@@ -93,19 +93,18 @@ def rounds_of(design) -> int:
 
 def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
     """Median seconds per round of every contender on one design, taken in turn."""
-    known, rounds = start(), rounds_of(design)
+    known, rounds = start(), timed_rounds(design)
     run = Simulation(known.environment, replace(design, rounds=rounds, eval_every=EVAL_EVERY), known.optimizer)
     advantage = "reward" if design.estimator.advantage.baseline == "none" else "grpo"
     same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
-    found = {name: [] for name in ("ours", *peers)}
+    seconds = {name: [] for name in ("ours", *peers)}
     for seed in range(repeats):
         order_of.cache_clear()  # the peers draw their orders too
-        found["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
+        seconds["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
         for name, module in peers.items():
-            found[name].append(
-                module.run(theirs, same, rounds, [seed], known.optimizer.learning_rate)["seconds"] / rounds
-            )
-    return {name: statistics.median(values) for name, values in found.items()}
+            taken = module.run(theirs, same, rounds, [seed], known.optimizer.learning_rate)["seconds"]
+            seconds[name].append(taken / rounds)
+    return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
@@ -113,12 +112,8 @@ def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
     known, peak = start(), peak_flops()
     world = build(known.environment)
     theirs, sums, worst = peer_world(world), dict.fromkeys(("ours", *peers), 0.0), {}
-    table = Table(
-        title=f"microseconds per round, {PAIR}, one core; matrix products at peak {peak / 1e9:.0f} GFLOP/s",
-        title_justify="left",
-    )
-    for column in ("cell", "ours", "of peak", *peers, *(f"{name}/ours" for name in peers)):
-        table.add_column(column, justify="right")
+    title = f"microseconds per round, {PAIR}, one core; matrix products at peak {peak / 1e9:.0f} GFLOP/s"
+    table = Table("cell", "ours", "of peak", *peers, *(f"{name}/ours" for name in peers), title=title)
     for design in designs:
         times = cell_times(design, world, theirs, peers, repeats)
         d, arms = known.environment.n_features, world.n_arms
@@ -133,13 +128,13 @@ def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
             *(f"{1e6 * times[name]:.0f}" for name in peers),
             *(f"{r:.1f}x" for r in ratios.values()),
         ]
-        table.add_row(label(design), *cells)
+        table.add(label(design), *cells)
     console.print(table)
     for name in peers:
         ratio = sums[name] / sums["ours"]
         times = f"ours {sums['ours']:.1f} s, {name} {sums[name]:.1f} s"
         console.print(
-            f"grid of {table.row_count} cells x {ROUNDS} rounds: {times}: {ratio:.2f}x; worst cell {worst[name]:.2f}x"
+            f"grid of {len(designs)} cells x {ROUNDS} rounds: {times}: {ratio:.2f}x; worst cell {worst[name]:.2f}x"
         )
 
 

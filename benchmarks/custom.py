@@ -13,12 +13,12 @@ from dataclasses import replace
 import numba
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import rftlab as rl
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
+from rftlab.studies.console.table import Table
 
 CELLS = {"64x8": (64, 8), "32x8": (32, 8), "32x64": (32, 64)}
 PENALTY = rl.KL("k1", coef=0.01, place="reward")
@@ -85,16 +85,15 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=[*CELLS])
     options = parser.parse_args()
     start = rl.start_at("qwen-gsm8k", "sim")
-    world, table = build(start.environment), Table("cell", "reward", "compiled, us a round", title=TARGET.name)
-    for told in [*estimators()][1:]:
-        table.add_column(told, justify="right")
+    columns = ("cell", "reward", "compiled, us a round", *[*estimators()][1:])
+    world, table = build(start.environment), Table(*columns, title=TARGET.name)
     for cell in options.cells:
         for reward, kl in (("0/1", rl.KL()), ("with a KL penalty", PENALTY)):
             design = rl.Design(*CELLS[cell], rounds=options.rounds, eval_every=options.rounds)
-            found = [turn(replace(start, design=design, seed=seed), world, kl) for seed in range(options.turns + 1)][1:]
-            usual = {told: statistics.median(times[told] for times in found) for told in found[0]}
+            turns = [turn(replace(start, design=design, seed=seed), world, kl) for seed in range(options.turns + 1)][1:]
+            usual = {told: statistics.median(times[told] for times in turns) for told in turns[0]}
             ratios = [f"{usual[told] / usual['compiled']:.1f}" for told in [*usual][1:]]
-            table.add_row(cell, reward, f"{usual['compiled']:.0f}", *ratios)
+            table.add(cell, reward, f"{usual['compiled']:.0f}", *ratios)
     Console(width=120).print(table)
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.llm.case import Case, Measured, argument
 from benchmarks.llm.tiny_folder import write_tiny
 from rftlab.llm.models.smollm2 import smollm2_folder
+from rftlab.studies.console.table import Table
 
 CONTENDERS = {
     "ours": ("benchmarks.llm.ours",),
@@ -38,15 +38,15 @@ CONTENDERS = {
 def cases(tiny: str, arguments: argparse.Namespace) -> list[Case]:
     """What is measured."""
     common = (arguments.threads, arguments.device, arguments.precision)
-    found = [
+    several = [
         Case("tiny, 4 x 4", "mix97", tiny, 4, 4, 64, False, 1e-4, 40, *common),
         Case("tiny, 32 x 8", "mix97", tiny, 32, 8, 64, False, 3e-4, 60, *common),
     ]
     if arguments.smollm2:
         prompts, rollouts = arguments.prompts, arguments.rollouts
         name = f"SmolLM2-135M, {prompts} x {rollouts}, 64 tokens each"
-        found.append(Case(name, "words", str(smollm2_folder()), prompts, rollouts, 64, True, 1e-6, 2, *common))
-    return found
+        several.append(Case(name, "words", str(smollm2_folder()), prompts, rollouts, 64, True, 1e-6, 2, *common))
+    return several
 
 
 def measure(case: Case, command: tuple[str, ...]) -> Measured:
@@ -65,36 +65,21 @@ def quarter(rewards: list[float], last: bool) -> float:
     return statistics.fmean(rewards[-size:] if last else rewards[:size])
 
 
-def show(console: Console, case: Case, found: dict[str, Measured]) -> None:
+def show(console: Console, case: Case, rounds: dict[str, Measured]) -> None:
     """The table of a case."""
-    ours, width = found["ours"], f"{case.threads} thread{'s' if case.threads > 1 else ''}"
-    table = Table(
-        title=(
-            f"{case.name}: {case.prompts} prompts x {case.rollouts}, {case.rounds} rounds at rate "
-            f"{case.rate:g}, {width}"
-        ),
-        title_justify="left",
+    ours, width = rounds["ours"], f"{case.threads} thread{'s' if case.threads > 1 else ''}"
+    title = (
+        f"{case.name}: {case.prompts} prompts x {case.rollouts}, {case.rounds} rounds at rate {case.rate:g}, {width}"
     )
-    for column in (
-        "trainer",
-        "s a round",
-        "/ ours",
-        "CPU s",
-        "/ ours",
-        "peak MB",
-        "/ ours",
-        "tokens",
-        "reward, first quarter",
-        "last quarter",
-    ):
-        table.add_column(column, justify="right")
-    for name, one in found.items():
+    ratios = ("s a round", "/ ours", "CPU s", "/ ours", "peak MB", "/ ours")
+    table = Table("trainer", *ratios, "tokens", "reward, first quarter", "last quarter", title=title)
+    for name, one in rounds.items():
         cells = []
         for kind in ("seconds", "processor"):
             mine, theirs = (statistics.median(getattr(measured, kind)) for measured in (ours, one))
             cells += [f"{theirs:.3f}", f"{theirs / mine:.2f}"]
         cells += [f"{one.megabytes:.0f}", f"{one.megabytes / ours.megabytes:.2f}", f"{one.length:.1f}"]
-        table.add_row(name, *cells, *(f"{quarter(one.rewards, last):.3f}" for last in (False, True)))
+        table.add(name, *cells, *(f"{quarter(one.rewards, last):.3f}" for last in (False, True)))
     console.print(table)
 
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from rftlab.llm.budget.devices import Device, device_of
 from rftlab.llm.budget.duration import UTILISATION, Assumed, duration_of
@@ -32,6 +31,7 @@ from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.train import parse_train
+from rftlab.studies.console.table import Table
 
 
 class DeviceMeter(Meter):
@@ -111,21 +111,18 @@ def show(console: Console, plan: CostPlan, found: Measured, rounds: int) -> None
         f"{rounds} rounds; prompts of {found.prompt:.0f} and responses of {found.response:.0f} tokens",
         soft_wrap=True,
     )
-    table = Table(box=None)
-    for name in ("phase", "s", "planned s", "peak GB", "planned GB", "in use GB"):
-        table.add_column(name, justify="left" if name == "phase" else "right")
+    table = Table("phase", "s", "planned s", "peak GB", "planned GB", "in use GB")
     for name, seconds in meter.seconds.items():
         if name == "evaluate":
             continue
         time_planned = f"{phases[name].seconds:.2f}" if name in phases else ""
         memory_planned = f"{plan.memory.total(name) / 1e9:.2f}" if name in plan.memory.phases else ""
         in_use = f"{meter.in_use[name] / 1e3:.2f}" if meter.in_use[name] else ""
-        table.add_row(
-            name, f"{seconds / rounds:.2f}", time_planned, f"{meter.peak[name] / 1e3:.2f}", memory_planned, in_use
-        )
+        measured = f"{meter.peak[name] / 1e3:.2f}"
+        table.add(name, f"{seconds / rounds:.2f}", time_planned, measured, memory_planned, in_use)
     rest = found.seconds - sum(meter.seconds.values()) / rounds
-    table.add_row("rest", f"{rest:.2f}")
-    table.add_row("round", f"{found.seconds:.2f}", f"{plan.duration.round_seconds:.2f}")
+    table.add("rest", f"{rest:.2f}")
+    table.add("round", f"{found.seconds:.2f}", f"{plan.duration.round_seconds:.2f}")
     console.print(table)
     console.print(
         "rest: weights to the engine, its sleep and waking, bookkeeping; in use: of the GPU, by whomever, when "
