@@ -37,7 +37,7 @@ CONFINED = {
     "slime": ("studies/integrations/slime.py",),
     "tinker": ("studies/integrations/tinker.py",),
     "tensorboard": ("studies/readers/formats/tensorboard.py",),
-    "wandb": ("studies/readers/formats/wandb_offline.py",),
+    "wandb": ("studies/readers/formats/wandb.py",),
     "nicegui": ("studies/explore/page/",),
     "fastapi": ("studies/explore/page/server.py",),
     "uvicorn": ("studies/explore/page/server.py",),

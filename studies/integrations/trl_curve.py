@@ -9,7 +9,7 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below, kind_of
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.readers.assemble import assemble
-from rftlab.studies.readers.formats.trl_state import run_of
+from rftlab.studies.readers.formats.trl_state import run_from_history
 from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import PLACE, check_name, write_collection
 
@@ -34,6 +34,6 @@ class KeepCurve(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Keep the run."""
         if state.is_world_process_zero:
-            raw = run_of(self.name, state.log_history, state.logging_steps)
+            raw = run_from_history(self.name, state.log_history, state.logging_steps)
             raw.config = vars(args)
             write_collection(self.results, self.name, [assemble(raw, (), KnownDesign(), args.world_size)])

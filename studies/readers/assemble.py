@@ -1,41 +1,32 @@
 """From what a format read to a run in our terms: names, rounds, rates as fractions, and what the log itself tells
 of the design."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rftlab.shared.plumbing.errors import check, plain
-from rftlab.studies.readers.designs import design_of, tool_of_config
-from rftlab.studies.readers.designs.records import from_records
+from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs.values import count
 from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, named, of_test
-from rftlab.studies.readers.rounds import Counting, tool_of
+from rftlab.studies.readers.repeats import repeats_mark
 from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merged
-from rftlab.studies.readers.steps import Points, cleaned
+from rftlab.studies.readers.steps import Counting, Points, cleaned, tool_of_metrics
 
 _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
 """Last parts of names that may count right answers."""
 _TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
 """And of those that say of how many."""
-_APART = (
-    *("run_name", "exp_name", "experiment_name", "project", "project_name", "entity", "run_id"),
-    *("output_dir", "logging_dir", "log_dir", "log_path", "save_dir", "save_path", "default_local_dir", "ckpt_path"),
-    *("rollout_data_dir", "validation_data_dir", "resume_from_path", "wandb_name", "wandb_run_name", "wandb_run_id"),
-    *("wandb_project", "wandb_group", "hub_model_id", "save", "load"),
-)
-"""Settings that say how a run is called and where it writes; they and seeds are no part of what repeats share."""
-_NAMES = ("name", "id", "group")
-"""And so do these at the top of a configuration or below one of `_OF_RUNS`. Elsewhere they name a model, a data set, an
-environment, an optimiser, which repeats share."""
-_OF_RUNS = (
-    *("", "config", "cfg", "args", "params", "hparams", "run", "experiment", "exp", "trainer", "project", "job"),
-    *("wandb", "trackio", "swanlab", "mlflow", "tensorboard", "comet", "neptune", "tracker", "tracking", "monitor"),
-    *("log", "logger", "logging"),
-)
 _BOUNDS = ("critic/score/min", "critic/score/max")
+
+
+_COLUMNS = {
+    "prompts": ("num_questions", "num_prompts", "prompts_per_batch", "prompts_per_round", "groups_per_batch"),
+    "rollouts": ("group_size", "num_generations", "rollouts_per_prompt", "responses_per_prompt"),
+    "updates_per_round": ("optimizer_updates_per_rollout_batch", "updates_per_round", "updates_per_batch"),
+}
+_RATES = ("learning_rate", "lr", "actor/lr")
 
 
 class _Part(NamedTuple):
@@ -57,14 +48,14 @@ def assemble(
     if raw.pieces:
         design = merged(given, raw.design)
         own = plain(raw.name), raw.format, raw.tool, sources
-        return ImportedRun(*own, design, raw.pieces, tuple(raw.notes), repeats=_repeats(raw, design))
+        return ImportedRun(*own, design, raw.pieces, tuple(raw.notes), repeats=repeats_mark(raw, design))
     points, repairs = cleaned(
         raw, {source for source in raw.series if (name := named(source)) and name.split == "test"}
     )
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
-    raw.tool = raw.tool or tool_of(points)
+    raw.tool = raw.tool or tool_of_metrics(points)
     design, more = design_of(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
-    design = merged(given, merged(merged(design, raw.design), from_records(points, raw.tool)))
+    design = merged(given, merged(merged(design, raw.design), _from_records(points, raw.tool)))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
     kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
@@ -74,36 +65,7 @@ def assemble(
     outcomes = tuple(_by_rounds(one, counting) for one in raw.outcomes)
     texts = tuple(plain(note) for note in notes)
     said = plain(raw.name), raw.format, raw.tool, sources, design, pieces, texts, outcomes
-    return ImportedRun(*said, _repeats(raw, design))
-
-
-def _repeats(raw: RawRun, design: KnownDesign) -> str:
-    """The mark of runs that repeat each other: a checksum of all that their own configurations say, or their columns
-    where B and K are known, but for seeds and names; "" where neither is there. Names of runs say nothing."""
-    sized = design.prompts is not None and design.rollouts is not None
-    known = raw.config if raw.config and raw.whole and (sized or tool_of_config(raw.config)) else None
-    known = raw.stated if known is None and sized else known
-    if raw.repeats or known is None:
-        return raw.repeats
-    text = json.dumps([raw.tool, _without_seed(known)], sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _without_seed(settings: Any, above: str = "") -> Any:
-    """Settings without those of `_is_apart`, at every depth. above: the name of the part that holds them."""
-    if not isinstance(settings, dict):
-        return settings
-    kept = {}
-    for name, value in settings.items():
-        parent, _, last = str(name).replace("/", ".").lower().rpartition(".")
-        if not _is_apart(last, parent.rpartition(".")[2] or above):
-            kept[str(name)] = _without_seed(value, last)
-    return kept
-
-
-def _is_apart(name: str, above: str) -> bool:
-    """Whether a setting is a seed or says how a run is called. above: the name of the part that holds it."""
-    return "seed" in name or name in _APART or (name in _NAMES and above in _OF_RUNS)
+    return ImportedRun(*said, repeats_mark(raw, design))
 
 
 def _by_rounds(found: GroupOutcomes, counting: Counting) -> GroupOutcomes:
@@ -233,3 +195,32 @@ def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> 
     steps = np.where(np.isin(steps, hidden), -1, steps) if hidden else steps
     name = part.name
     return Piece(name.split, name.task, name.metric, plain(part.source)[:LONGEST_NAME], rounds, values, n, steps)
+
+
+def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
+    """The facts of constant columns, under any prefix (train/group_size); each is said in a sentence."""
+    facts: dict[str, Any] = {}
+    assumed = []
+    for field, names in _COLUMNS.items():
+        found = [(name, part) for name, part in points.items() if name.rsplit("/", 1)[-1] in names]
+        values = {float(value) for _, part in found for value in np.unique(part.values)}
+        fact = count(values.pop()) if len(values) == 1 else None
+        if fact is not None:
+            facts[field] = fact
+            assumed.append(f"{field}: {fact} in every {found[0][0]} of the log")
+    rate = _rate(points)
+    if rate is not None:
+        facts["learning_rate"], said = rate
+        assumed.append(said)
+    return KnownDesign(**facts, assumed=tuple(assumed))
+
+
+def _rate(points: dict[str, Points]) -> tuple[float, str] | None:
+    """The learning rate that was logged; the highest of a schedule."""
+    for name, part in points.items():
+        if name in _RATES or name.removeprefix("train/") in _RATES:
+            highest = float(part.values.max())
+            if highest > 0:
+                kind = "the" if np.all(part.values == part.values[0]) else "the highest"
+                return highest, f"learning_rate: {kind} {name} of the log"
+    return None

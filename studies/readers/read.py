@@ -1,23 +1,17 @@
 """Reading what people have: files and folders of any format to runs in our terms."""
 
+import importlib.util
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, blaming, check
 from rftlab.shared.plumbing.files import sha256_of
 from rftlab.shared.plumbing.folders import FILE, kind_of, real
 from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.designs.config_file import read_config
-from rftlab.studies.readers.formats import (
-    FORMATS,
-    own_run,
-    published,
-    rollout_records,
-    tensorboard,
-    trl_state,
-)
-from rftlab.studies.readers.formats.completion_tables import sampled
+from rftlab.studies.readers.formats import FORMATS, parquet, rollouts, tensorboard, trl_state
 from rftlab.studies.readers.names import METRICS, is_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.readers.text import ALLOWED, head_of, kind_named
@@ -85,31 +79,30 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
     runs = form.read(path, head, columns)
     check(
         any(run.series or run.pieces for run in runs),
-        f"{path} ({form.FORMAT}) holds no numbers with steps; allowed: {ALLOWED}",
+        f"{path} ({form.name}) holds no numbers with steps; allowed: {ALLOWED}",
     )
-    files = {own_run: lambda: own_run.files_of(path.parent), published: lambda: published.files_of(path)}
-    return [run for run in runs if run.series or run.pieces], files.get(form, lambda: [path])()
+    return [run for run in runs if run.series or run.pieces], form.find_files(path)
 
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
     """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B, rollouts,
     TensorBoard's events."""
-    if own_run.files_of(folder):
-        return _read(folder / own_run.CURVE, columns)
-    rows = rollout_records.files_in(folder)
-    if state := trl_state.state_of(folder):
+    if parquet.find_own_files(folder):
+        return _read(folder / parquet.CURVE, columns)
+    rows = rollouts.find_rollouts(folder)
+    if state := trl_state.find_state(folder):
         return _with_outcomes(*_read(state, columns), folder, rows)
     for path in (folder / "metrics.jsonl", *sorted(folder.glob("*.wandb"))):
         if kind_of(path) == FILE:
             return _read(path, columns)
     if rows:
-        rows, notes = sampled(rows)
-        (run,) = rollout_records.read_files(folder, rows)
+        rows, notes = rollouts.sampled(rows)
+        (run,) = rollouts.read_rollout_files(folder, rows)
         run.notes += notes
         return [run], rows
-    events = tensorboard.events_in(folder)
+    events = tensorboard.find_event_files(folder)
     check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
-    runs = [run for run in tensorboard.read_folder(folder, events) if run.series]
+    runs = [run for run in tensorboard.read_event_folder(folder, events) if run.series]
     check(bool(runs), f"{folder} has TensorBoard events, but none with numbers; allowed: events with scalars")
     return runs, events
 
@@ -120,8 +113,8 @@ def _with_outcomes(
     """The metrics of TRL's run with the right responses of its groups, which lie in a folder below, counted by the
     same steps."""
     evaluated = {step for name, own in runs[0].series.items() if name.startswith("eval_") for step in own.steps}
-    rows, notes = sampled(rows, evaluated)
-    (found,) = rollout_records.read_files(folder, rows) if rows else [RawRun("", "")]
+    rows, notes = rollouts.sampled(rows, evaluated)
+    (found,) = rollouts.read_rollout_files(folder, rows) if rows else [RawRun("", "")]
     if found.tool != "trl":
         return runs, files
     runs[0].outcomes, runs[0].notes = found.outcomes, runs[0].notes + notes + found.notes
@@ -196,3 +189,37 @@ def _assembled(
         return assemble(run, sources, given, processes)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def load_reader(named: str) -> Reader:
+    """A user's own importer, the function FILE.py:FUNCTION; naming it is what allows that file to be run. Raises
+    UserError where there is none."""
+    place, _, name = named.rpartition(":")
+    path = Path(place)
+    check(
+        path.suffix == ".py" and path.is_file() and name.isidentifier(),
+        f"reader = {named!r}; allowed: FILE.py:FUNCTION, a function in a file that exists",
+    )
+    spec = importlib.util.spec_from_file_location(f"rftlab_reader_{path.stem}", path)
+    assert spec and spec.loader  # there are for any file named .py
+    module = importlib.util.module_from_spec(spec)
+    with blaming(f"{path} cannot be imported: "):
+        spec.loader.exec_module(module)
+    found: Any = getattr(module, name, None)
+    check(
+        callable(found),
+        f"{path} has no function {name}; allowed: "
+        f"{', '.join(n for n in vars(module) if callable(getattr(module, n)))[:200] or 'none'}",
+    )
+
+    def read(path: Path) -> RawRun | list[RawRun]:
+        with blaming(f"reader {named} on {path}: "):
+            runs = found(path)
+        listed = runs if isinstance(runs, list) else [runs]
+        check(
+            all(isinstance(run, RawRun) for run in listed),
+            f"reader {named} on {path}: it returns {type(runs).__name__}; allowed: a RawRun, or a list of them",
+        )
+        return runs
+
+    return read

@@ -13,7 +13,7 @@ from rftlab.shared.plumbing.folders import FILE, folders_in, kind_of, read_file,
 from rftlab.shared.plumbing.notebook import table
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs.seal import read_sealed
-from rftlab.studies.readers.formats.own_run import CONFIG, CURVE
+from rftlab.studies.readers.formats.parquet import CONFIG, CURVE
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun
 

@@ -109,7 +109,7 @@ class Import:
 
     def _reader(self):
         """The user's own function; None where none is named."""
-        from rftlab.studies.readers.own_reader import load_reader
+        from rftlab.studies.readers.read import load_reader
 
         return load_reader(self.reader) if self.reader else None
 

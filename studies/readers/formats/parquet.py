@@ -1,5 +1,9 @@
-"""Parquet files of others as Arrow tables. A small file may ask for a great deal of memory: rows, cells, bytes and
-what texts come to when each is written out have limits, all told before they are taken."""
+"""Parquet: files of others as Arrow tables and as runs, and a folder of `rftlab train` (curve.parquet and
+metrics.parquet, with config.json for the design).
+
+A small file may ask for a great deal of memory: rows, cells, bytes and what texts come to when each is written out have
+limits, all told before they are taken.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +14,15 @@ from rftlab.shared.plumbing.errors import UserError, check
 
 if TYPE_CHECKING:
     import pyarrow
+import math
 
+from rftlab.shared.plumbing.folders import FILE, kind_of, read_json
+from rftlab.studies.readers.formats.apart import Texts, telling, told_apart
+from rftlab.studies.readers.formats.tables import FORMAT, OF_TRAINERS, step_and_run, trainers_step
+from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.text import Head, whole
+
+START, MAX_ROWS = b"PAR1", 20_000_000
 MAX_CELLS, LARGEST = 200_000_000, 2 << 30
 """Numbers and texts of a table, lists in cells counted one by one; bytes of its pages, and of all texts."""
 
@@ -62,3 +74,106 @@ def _is_text(kind: "pyarrow.DataType") -> bool:
 
 def _check(path: Path, found: int, most: int, what: str) -> None:
     check(found <= most, f"{path} has {found} {what}; allowed: at most {most}")
+
+
+def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
+    """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
+    table = read_table(path, MAX_ROWS)
+    with reading(path):
+        frame = _decimals_as_floats(table).to_pandas()
+    names = [str(name) for name in frame.columns]
+    frame.columns = names
+    check(len(set(names)) == len(names), f"{path} has two columns of one name; allowed: columns of different names")
+    step_name, run_name = step_and_run(names, columns, path)
+    if "step" not in columns:
+        head = frame[[name for name in names if name == step_name or name in OF_TRAINERS]].head(500)
+        step_name = trainers_step([row.dropna().to_dict() for _, row in head.iterrows()], step_name)
+    told, watched = telling(names, run_name if with_runs else None), Texts()
+    groups = frame.groupby(told, sort=False, observed=True, dropna=False) if told else [((), frame)]
+    found = {
+        tuple("" if name != name else str(name) for name in key): _of_frame(group, step_name, told)
+        for key, group in groups
+    }
+    _watch(watched, frame, step_name, told)
+    watched.check(path)
+    return told_apart(found, told, watched, path)
+
+
+def _watch(watched: Texts, frame, step_name: str, told: list[str]) -> None:
+    """Note the texts of every row."""
+    texts = [name for name in frame.columns if frame[name].dtype.kind not in "iufb" and name not in (step_name, *told)]
+    if not texts:
+        return
+    keys = [frame[name].tolist() for name in told]
+    for i, step in enumerate(frame[step_name]):
+        row = {name: value for name in texts if isinstance(value := frame[name].iat[i], str) and value}
+        done = whole(_plain(step))
+        if done is not None and row:
+            watched.add(tuple("" if key[i] != key[i] else str(key[i]) for key in keys), done, row)
+
+
+def _decimals_as_floats(table):
+    """An Arrow table whose decimals, which pandas would keep as objects, are floats."""
+    import pyarrow
+
+    for i, field in enumerate(table.schema):
+        if pyarrow.types.is_decimal(field.type):
+            table = table.set_column(i, field.name, table.column(i).cast(pyarrow.float64()))
+    return table
+
+
+def _of_frame(frame, step_name: str, told: list[str]) -> RawRun:
+    run = RawRun("", FORMAT, place="row")
+    steps = [whole(_plain(value)) for value in frame[step_name]]
+    kinds = {name: frame[name].dtype.kind for name in frame.columns if name not in (step_name, *told)}
+    for name in (name for name, kind in kinds.items() if kind in "iufb"):
+        values = frame[name].to_numpy(dtype=float, na_value=math.nan)
+        for place, (step, value) in enumerate(zip(steps, values, strict=True), start=1):
+            if step is not None and value == value:
+                run.add(name, step, float(value), place)
+    others = ", ".join(name for name, kind in kinds.items() if kind not in "iufb")
+    run.notes += [f"columns that hold no numbers left out: {others[:200]}"] if others else []
+    return run
+
+
+def _plain(value) -> float | None:
+    """A cell as a number; None of texts and of missing ones."""
+    return float(value) if isinstance(value, int | float) or hasattr(value, "dtype") else None
+
+
+OWN, CURVE, METRICS, CONFIG = "rftlab train", "curve.parquet", "metrics.parquet", "config.json"
+_OURS = {"seconds": "train.elapsed_seconds", "reward": "train.reward_mean", "train_pass_at_1": "train.train_pass_at_1"}
+"""train_pass_at_1 is an evaluation on training questions after the round, not the mean reward of its batch, so it
+keeps its name."""
+
+
+def is_own_run(head: Head) -> bool:
+    """Whether it is the curve in such a folder."""
+    return head.path.name == CURVE and kind_of(head.path.parent / CONFIG) == FILE
+
+
+def find_own_files(folder: Path) -> list[Path]:
+    """Its files; [] where the folder is none."""
+    names = (CURVE, METRICS, CONFIG)
+    return (
+        [folder / name for name in names if kind_of(folder / name) == FILE] if kind_of(folder / CURVE) == FILE else []
+    )
+
+
+def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run whose curve this is."""
+    run = RawRun(path.resolve().parent.name, OWN, tool="rftlab", place="row", aliases=dict(_OURS))
+    for name in (CURVE, METRICS):
+        place = path.parent / name
+        if kind_of(place) != FILE:
+            continue
+        (found,) = read_parquet(place, {"step": "round"}, with_runs=False)
+        run.series |= {key: series for key, series in found.series.items() if key not in run.series and key != "seed"}
+    try:
+        config = read_json(path.parent / CONFIG) if kind_of(path.parent / CONFIG) == FILE else None
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path.parent / CONFIG} cannot be read: {error}; allowed: the file that rftlab train wrote"
+        ) from None
+    run.config = config if isinstance(config, dict) else None
+    return [run]

@@ -13,8 +13,7 @@ import numpy as np
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, kind_of
 from rftlab.studies.readers.designs.values import count, real, word
-from rftlab.studies.readers.formats.odd import MISSING
-from rftlab.studies.readers.formats.tables import header_of, rows_of, table_of
+from rftlab.studies.readers.formats.tables import MISSING, header_of, rows_of, table_of
 from rftlab.studies.readers.names import RATES
 from rftlab.studies.readers.run import KnownDesign, Piece, RawRun
 from rftlab.studies.readers.text import Head, head_of, number, whole
@@ -45,18 +44,18 @@ class LongSeries:
         self.steps.append(-1 if step is None else step)
 
 
-def recognise(head: Head) -> bool:
+def is_long_form(head: Head) -> bool:
     """Whether the header names runs, rounds, splits, metrics and values."""
     return set(_NEEDED) <= set(header_of(head))
 
 
-def files_of(path: Path) -> list[Path]:
+def files_beside(path: Path) -> list[Path]:
     """The table and what lies beside it."""
     beside = path.parent / BESIDE
     return [path, *([beside] if kind_of(beside) == FILE and beside.name != path.name else [])]
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a table. Raises UserError for a row that is not in our terms."""
     found, times, notes = _rows(path, head)
     known = _known(path)
@@ -161,7 +160,7 @@ def _piece(key: Key, own: LongSeries, notes: list[str]) -> Piece:
 def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:
     """Of each run of the table beside: design, what its cells state where they state a seed too, the repeats that it is
     one of, and a remark; {} without one."""
-    files = files_of(path)[1:]
+    files = files_beside(path)[1:]
     if not files:
         return {}
     head = head_of(files[0])

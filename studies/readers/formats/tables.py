@@ -12,7 +12,9 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.run import Series
 from rftlab.studies.readers.text import LONGEST, Head, encoding_note, number, opened_text, shown_nulls
 
-SEPARATORS = ",;\t|"
+FORMAT, SEPARATORS = "table", ",;\t|"
+MISSING = ("", "nan", "na", "none", "null")
+"""How a cell says that it has no value."""
 MAX_COLUMNS = 20000
 STEPS = (
     "step",
@@ -285,3 +287,14 @@ def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[
         return named
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in usual if name in lower), None)
+
+
+def step_and_run(names: list[str], columns: dict[str, str], path: Path) -> tuple[str, str | None]:
+    """The columns of steps and of run names."""
+    step, run = chosen(names, columns, "step", STEPS, path), chosen(names, columns, "run", RUNS, path)
+    if step is None:
+        raise UserError(
+            f"{path}: no column counts steps ({', '.join(names[:12])}); allowed: one of "
+            f"{', '.join(STEPS[:6])}, or --columns step=NAME"
+        )
+    return step, run

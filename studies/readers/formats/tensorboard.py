@@ -13,26 +13,26 @@ NEEDED = "needs the package tensorboard (pip install tensorboard)"
 MAX_FILES = 1000
 
 
-def recognise(head: Head) -> bool:
+def is_event_file(head: Head) -> bool:
     """Whether it begins as an event file: a record of a few bytes, which has the version in it."""
     return b"brain.Event:" in head.raw[:100] or MARK in head.path.name
 
 
-def events_in(folder: Path) -> list[Path]:
+def find_event_files(folder: Path) -> list[Path]:
     """Event files of a folder and of folders in it, the oldest first."""
     found = [path for path in sorted(folder.rglob(f"*{MARK}*"))[: MAX_FILES + 1] if kind_of(path) == FILE]
     check(len(found) <= MAX_FILES, f"{folder} has more than {MAX_FILES} event files; allowed: at most {MAX_FILES}")
     return found
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_event_file(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of one event file."""
     run = RawRun("", FORMAT, place="record")
     add_events(run, path)
     return [run]
 
 
-def read_folder(folder: Path, files: list[Path]) -> list[RawRun]:
+def read_event_folder(folder: Path, files: list[Path]) -> list[RawRun]:
     """A run for each folder that holds event files; several files of one folder are parts of one run."""
     runs: dict[Path, RawRun] = {}
     for path in files:

@@ -1,66 +1,49 @@
-"""Tidy tables, CSV or Parquet: a row a step, a column a metric; a column of run names where there are several. Our
-own long form too."""
+"""Tidy tables, CSV or Parquet: a row a step, a column a metric; a column of run names where there are several."""
 
 import csv
-import math
 from pathlib import Path
 
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
-from rftlab.studies.readers.formats.odd import Odd
-from rftlab.studies.readers.formats.parquet import read_table, reading
+from rftlab.studies.readers.formats.parquet import START, read_parquet
 from rftlab.studies.readers.formats.tables import (
+    FORMAT,
     INDEX,
+    MISSING,
     OF_TRAINERS,
-    RUNS,
-    STEPS,
     Columns,
     DelimitedText,
-    chosen,
     header_of,
     long_cells,
     numbers,
     rows_of,
+    step_and_run,
     table_of,
     trainers_step,
 )
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import Head, number, step_of, whole
-
-FORMAT, PARQUET = "table", b"PAR1"
-MAX_ROWS = 20_000_000
+from rftlab.studies.readers.text import LARGEST_STEP, Head, number, step_of
 
 
-def recognise(head: Head) -> bool:
+def is_tidy_table(head: Head) -> bool:
     """Whether it is Parquet, or text with a header of names."""
-    return head.raw.startswith(PARQUET) or len(header_of(head)) > 1
+    return head.raw.startswith(START) or len(header_of(head)) > 1
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_tidy_table(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a table. Raises UserError where no column counts steps."""
-    return read_parquet(path, columns) if head.raw.startswith(PARQUET) else _text(path, head, columns)
-
-
-def _places(names: list[str], columns: dict[str, str], path: Path) -> tuple[str, str | None]:
-    """The columns of steps and of run names."""
-    step, run = chosen(names, columns, "step", STEPS, path), chosen(names, columns, "run", RUNS, path)
-    if step is None:
-        raise UserError(
-            f"{path}: no column counts steps ({', '.join(names[:12])}); allowed: one of "
-            f"{', '.join(STEPS[:6])}, or --columns step=NAME"
-        )
-    return step, run
+    return read_parquet(path, columns) if head.raw.startswith(START) else _text(path, head, columns)
 
 
 def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     table = table_of(head)
-    step_name, run_name = _places(table.header, columns, path)
+    step_name, run_name = step_and_run(table.header, columns, path)
     step_name = _trainers(head, table, step_name, columns)
     told = telling(table.header, run_name)
     at, own = table.header.index(step_name), [table.header.index(name) for name in told]
     wanted = [i for i in range(len(table.header)) if i not in (at, *own) and table.header[i] != INDEX]
     runs: dict[Key, Columns] = {}
-    odd, watched = Odd(step_name), Texts()
+    odd, watched = _Odd(step_name), Texts()
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             step = step_of(cells[at], table.comma)
@@ -102,66 +85,36 @@ def _trainers(head: Head, table: DelimitedText, step: str, columns: dict[str, st
     return found
 
 
-def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
-    """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
-    table = read_table(path, MAX_ROWS)
-    with reading(path):
-        frame = _decimals_as_floats(table).to_pandas()
-    names = [str(name) for name in frame.columns]
-    frame.columns = names
-    check(len(set(names)) == len(names), f"{path} has two columns of one name; allowed: columns of different names")
-    step_name, run_name = _places(names, columns, path)
-    if "step" not in columns:
-        head = frame[[name for name in names if name == step_name or name in OF_TRAINERS]].head(500)
-        step_name = trainers_step([row.dropna().to_dict() for _, row in head.iterrows()], step_name)
-    told, watched = telling(names, run_name if with_runs else None), Texts()
-    groups = frame.groupby(told, sort=False, observed=True, dropna=False) if told else [((), frame)]
-    found = {
-        tuple("" if name != name else str(name) for name in key): _of_frame(group, step_name, told)
-        for key, group in groups
-    }
-    _watch(watched, frame, step_name, told)
-    watched.check(path)
-    return told_apart(found, told, watched, path)
+class _Odd:
+    """Rows without a step, and cells that are no numbers, of a table: the first place of each, and what is there."""
+
+    def __init__(self, step: str):
+        self._step, self._rows, self._stepless = step, 0, 0
+        self._cells: dict[str, str] = {}
+
+    def stepless(self, step: int | None, text: str, place: int) -> bool:
+        """Count a row; whether it has no step. One whose cell is empty is no reason to doubt the others."""
+        self._rows += 1
+        if step is None and text.strip().lower() not in MISSING:
+            self._stepless += 1
+            self._cells.setdefault(
+                "", f"line {place}: {self._step} = {_shown(text)} is no whole number from 0 to {LARGEST_STEP}"
+            )
+        return step is None
+
+    def cell(self, name: str, text: str, place: int) -> None:
+        """A cell with something else than a number."""
+        if name not in self._cells and text.strip():
+            self._cells[name] = f"line {place}: {name} = {_shown(text)} is no number"
+
+    def notes(self, path: Path, numbers: bool) -> list[str]:
+        """What to tell. Raises UserError where half of the rows have no step, or no cell has a number."""
+        said = [f"{text}; such {'cells' if name else 'rows'} are left out" for name, text in self._cells.items()]
+        if self._cells and (2 * self._stepless >= self._rows or not numbers):
+            first = self._cells.get("", next(iter(self._cells.values())))
+            raise UserError(f"{path}: {first}; allowed: such as 12 for steps, and 0.5 or 1e-6 for numbers")
+        return said[:6]
 
 
-def _watch(watched: Texts, frame, step_name: str, told: list[str]) -> None:
-    """Note the texts of every row."""
-    texts = [name for name in frame.columns if frame[name].dtype.kind not in "iufb" and name not in (step_name, *told)]
-    if not texts:
-        return
-    keys = [frame[name].tolist() for name in told]
-    for i, step in enumerate(frame[step_name]):
-        row = {name: value for name in texts if isinstance(value := frame[name].iat[i], str) and value}
-        done = whole(_plain(step))
-        if done is not None and row:
-            watched.add(tuple("" if key[i] != key[i] else str(key[i]) for key in keys), done, row)
-
-
-def _decimals_as_floats(table):
-    """An Arrow table whose decimals, which pandas would keep as objects, are floats."""
-    import pyarrow
-
-    for i, field in enumerate(table.schema):
-        if pyarrow.types.is_decimal(field.type):
-            table = table.set_column(i, field.name, table.column(i).cast(pyarrow.float64()))
-    return table
-
-
-def _of_frame(frame, step_name: str, told: list[str]) -> RawRun:
-    run = RawRun("", FORMAT, place="row")
-    steps = [whole(_plain(value)) for value in frame[step_name]]
-    kinds = {name: frame[name].dtype.kind for name in frame.columns if name not in (step_name, *told)}
-    for name in (name for name, kind in kinds.items() if kind in "iufb"):
-        values = frame[name].to_numpy(dtype=float, na_value=math.nan)
-        for place, (step, value) in enumerate(zip(steps, values, strict=True), start=1):
-            if step is not None and value == value:
-                run.add(name, step, float(value), place)
-    others = ", ".join(name for name, kind in kinds.items() if kind not in "iufb")
-    run.notes += [f"columns that hold no numbers left out: {others[:200]}"] if others else []
-    return run
-
-
-def _plain(value) -> float | None:
-    """A cell as a number; None of texts and of missing ones."""
-    return float(value) if isinstance(value, int | float) or hasattr(value, "dtype") else None
+def _shown(text: str) -> str:
+    return repr(text.strip()[:40])

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import kind_of
-from rftlab.studies.readers.formats import json_lines
+from rftlab.studies.readers.formats.json_records import runs_of
 from rftlab.studies.readers.formats.tables import CALLS
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head
@@ -32,17 +32,17 @@ STEPS, TURN = 400_000_000, 1_000_000
 """Of SQLite's machine, and how many it takes before it asks whether to go on."""
 
 
-def recognise(head: Head) -> bool:
+def is_database(head: Head) -> bool:
     """Whether it is an SQLite database."""
     return head.raw.startswith(MARK)
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_database(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a project. Raises UserError for a database of something else, or a damaged one."""
     notes: list[str] = []
     records = _records(path, notes)
     numbered = list(enumerate(records, start=1))
-    return json_lines.runs_of(path, FORMAT, records[:500], numbered, columns, notes, place="row")
+    return runs_of(path, FORMAT, records[:500], numbered, columns, notes, place="row")
 
 
 def _records(path: Path, notes: list[str]) -> list[dict]:

@@ -65,7 +65,7 @@ class Printed(NamedTuple):
     """Whether it is of an evaluation."""
 
 
-def recognise(head: Head) -> bool:
+def is_trl_console(head: Head) -> bool:
     """Whether the start holds such dictionaries, more of them than lines of verl's."""
     found = sum(bool(set(values_in(line) or ()) & set(_USUAL)) for _, line in _joined(enumerate(head.lines, start=1)))
     return found > 0 and found > verl_console.lines_in(head)
@@ -92,7 +92,7 @@ def values_in(line: str) -> dict[str, float] | None:
     return None
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_trl_console(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a log. Raises UserError where epochs fall and no bar tells the steps."""
     run = RawRun(path.stem, FORMAT, tool="trl")
     run.notes += encoding_note(head.encoding)

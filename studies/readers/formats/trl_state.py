@@ -15,7 +15,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import FILE, kind_of, numbered, object_of, read_json
 from rftlab.studies.readers.designs.config_file import frozen_values
 from rftlab.studies.readers.designs.values import word
-from rftlab.studies.readers.formats.json_lines import flat
+from rftlab.studies.readers.formats.json_records import flat
 from rftlab.studies.readers.run import KnownDesign, RawRun
 from rftlab.studies.readers.text import Head, whole
 
@@ -30,14 +30,14 @@ _STATED = {"model_name_or_path": "base_model", "dataset_name": "datasets"}
 _END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss")
 
 
-def recognise(head: Head) -> bool:
+def is_trainer_state(head: Head) -> bool:
     """Whether it is a JSON object that has a log_history."""
     return head.text.lstrip("\ufeff \r\n\t").startswith("{") and (
         head.path.name == FILE_NAME or '"log_history"' in head.text
     )
 
 
-def state_of(folder: Path) -> Path | None:
+def find_state(folder: Path) -> Path | None:
     """The state of a folder: its own, or that of its last checkpoint; None where it has none."""
     if kind_of(folder / FILE_NAME) == FILE:
         return folder / FILE_NAME
@@ -51,7 +51,7 @@ def state_of(folder: Path) -> Path | None:
     return next((path for path in found if kind_of(path) == FILE), None)
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_trainer_state(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a state."""
     state = _state(path, head)
     history = state.get("log_history")
@@ -59,7 +59,7 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
         raise UserError(
             f"{path} has no log_history that is a list; allowed: trainer_state.json as transformers writes it"
         )
-    run = run_of(path.resolve().parent.name, history, state.get("logging_steps"))
+    run = run_from_history(path.resolve().parent.name, history, state.get("logging_steps"))
     run.config = arguments_beside(path, run.notes)
     facts = model_facts(_own_folders(path))
     run.design = KnownDesign(model=facts.get("model_name_or_path"))
@@ -74,7 +74,7 @@ def _own_folders(path: Path) -> list[Path]:
     return [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
 
 
-def run_of(name: str, history: list, every: Any) -> RawRun:
+def run_from_history(name: str, history: list, every: Any) -> RawRun:
     """A run from the records of a state; every: its logging_steps."""
     run = RawRun(name, FORMAT, tool="trl", place="record")
     without = 0
@@ -127,7 +127,7 @@ def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
     shapes: list[dict[str, Any]] = []
     for folder in folders:
         adapter, config = (_object(folder / name) for name in (ADAPTER, CONFIG))
-        card = _front_of(folder / CARD)
+        card = _card_facts(folder / CARD)
         names = (adapter.get("base_model_name_or_path"), card.get("model_name_or_path"), config.get("_name_or_path"))
         stated = {
             "model_name_or_path": next((name for name in map(word, names) if name), None),
@@ -149,7 +149,7 @@ def _object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _front_of(path: Path) -> dict[str, str]:
+def _card_facts(path: Path) -> dict[str, str]:
     """Of the lines `key: value` before the text of a model card, those of `_STATED`; several data sets as one text."""
     try:
         text = path.read_text("utf-8", "replace") if kind_of(path) == FILE and path.stat().st_size <= LARGEST else ""

@@ -11,12 +11,17 @@ import re
 from pathlib import Path
 
 from rftlab.studies.readers.designs.values import at, word
-from rftlab.studies.readers.formats.verl_lines import CODES, STEP, StepLine, value_of
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, lines_of, once, opened_text
+from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, lines_of, number, once, opened_text
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
+_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
+_STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}(?:\([^)\s]{0,40}\))?:)")
+LONGEST_STEP = 1 << 16
+"""Characters of a step line that may go on."""
+_LONE = re.compile(r"[\d.:e)][\w./@:()+-]*")
+"""What may be the rest of a number, alone in a line."""
 _PREFIX = re.compile(r"\s{0,9}(\([^()]{0,200}pid=\d{1,9}[^()]{0,200}\)) ?")
 _REPEATED = re.compile(r"\s{0,9}\[repeated \d{1,9}x across cluster\].*$")
 _RECOGNISED = re.compile(
@@ -38,17 +43,17 @@ _TRIES = 40
 _OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "response_length/")
 
 
-def recognise(head: Head) -> bool:
+def is_verl_console(head: Head) -> bool:
     """Whether the start of a file looks like it."""
     return lines_in(head) > 0
 
 
 def lines_in(head: Head) -> int:
     """Lines of it that the start of a file holds, and settings of its own."""
-    return sum(1 for _ in _RECOGNISED.finditer(CODES.sub("", head.text)))
+    return sum(1 for _ in _RECOGNISED.finditer(_CODES.sub("", head.text)))
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_verl_console(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a log."""
     log = _Log(path.stem)
     log.run.notes += encoding_note(head.encoding)
@@ -71,7 +76,7 @@ class _Log:
         """The step of the last line of training."""
         self.unread: list[int] = []
         """Places of step lines with parts that are no numbers."""
-        self.open: StepLine | None = None
+        self.open: _StepLine | None = None
         """The step line that was read last, while what follows may go on with it."""
         self.wrapped = self.blocks = 0
         self.together: list[int] = []
@@ -90,11 +95,11 @@ class _Log:
             self._continue(self.block, line)
         if "step:" in line:
             self._give_up()
-            plain = CODES.sub("", line.rstrip("\r\n"))
+            plain = _CODES.sub("", line.rstrip("\r\n"))
             plain = _PREFIX.sub("", plain, count=1)
-            found = STEP.search(plain)
+            found = _STEP.search(plain)
             if found:
-                self.open = StepLine(place, int(found[1]), plain, found.end(), len(line.rstrip("\r\n")), whole)
+                self.open = _StepLine(place, int(found[1]), plain, found.end(), len(line.rstrip("\r\n")), whole)
         elif "validation metrics" in line or (self.last is None and "'actor_rollout_ref'" in line):
             self._open(place, line)
         elif self.last is None and "=" in line:
@@ -132,7 +137,7 @@ class _Log:
             parts = parts[:-1]
         for part in parts:
             name, _, value = part.strip().rpartition(":")
-            found = value_of(value)
+            found = _read_value(value)
             if not text:
                 continue
             if found is None or not name or " " in name or ":" in name:
@@ -172,7 +177,7 @@ class _Log:
 
     def _open(self, place: int, line: str) -> None:
         """Something over several lines begins: the configuration, or validation metrics."""
-        plain = CODES.sub("", line)
+        plain = _CODES.sub("", line)
         prefix = _PREFIX.match(plain)
         text = plain[prefix.end() :] if prefix else plain
         kind = _VALIDATION.search(text)
@@ -183,7 +188,7 @@ class _Log:
 
     def _continue(self, block: "_Block", line: str) -> None:
         """One more line of what began, unless another process wrote it."""
-        plain = CODES.sub("", line)
+        plain = _CODES.sub("", line)
         prefix = _PREFIX.match(plain)
         if (prefix[1] if prefix else "") != block.prefix and (prefix or block.prefix):
             return
@@ -219,7 +224,7 @@ class _Log:
         """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
         last round."""
         for name, value in _SCORE.findall(text):
-            found = value_of(value)
+            found = _read_value(value)
             name = f"val/{name}" if name.startswith("test_score/") else name
             if found is None:
                 continue
@@ -310,3 +315,56 @@ def _closed(text: str) -> dict | None:
         if found is not None:
             return found
     return None
+
+
+class _StepLine:
+    """A step line, and what goes on with it where a terminal broke it at its width."""
+
+    def __init__(self, place: int, step: int, text: str, start: int, width: int, whole: bool):
+        self.place, self.step, self.text, self.start, self.width, self.whole = place, step, text, start, width, whole
+        self.pieces, self.doubtful = 1, False
+
+    def goes_on(self, line: str) -> bool:
+        """Take the next line, if it is the rest of this one."""
+        if " " in line.partition(" - ")[0].strip().removeprefix("- "):
+            return False  # most lines: a prefix or prose, told before anything is searched
+        own = _CODES.sub("", line.rstrip("\r\n"))
+        if not own or len(self.text) > LONGEST_STEP or len(own) > self.width or _STEP.search(own):
+            return False
+        full = len(own) >= self.width - 2
+        gap = " " if (self.text.endswith(" -") and own[0] != " ") or own.startswith("- ") else ""
+        joined = self.text + gap + own
+        if " " not in own and " " not in gap and self.pieces == 1 and _ends(self.text):
+            self.doubtful = _LONE.fullmatch(own) is not None  # whether it is the rest of a number cannot be told
+            return False
+        if not (_parts(own.removeprefix("- ").removesuffix(" -"), full) and (full or _ends(joined))):
+            return False
+        self.text, self.whole, self.pieces = joined, line.endswith("\n"), self.pieces + 1
+        return True
+
+
+def _parts(text: str, full: bool) -> bool:
+    """Whether a text is the end of one part and further ones, the last of which may be cut where it is `full`."""
+    first, *rest = text.split(" - ")
+    names = rest[:-1] if full else rest
+    return not any(" " in part.strip() for part in (first, *rest)) and all(_named(part) for part in names)
+
+
+def _named(part: str) -> bool:
+    """Whether a part has a name such as verl's, and a number."""
+    name, _, value = part.strip().rpartition(":")
+    return "/" in name and _read_value(value) is not None
+
+
+def _ends(text: str) -> bool:
+    """Whether the last part of a step line has a number at its end."""
+    value = text.rpartition(" - ")[2].rpartition(":")[2]
+    return not value.endswith(".") and _read_value(value) is not None
+
+
+def _read_value(text: str) -> float | None:
+    """A number, None of what is none; the usual case first, for speed."""
+    try:
+        return float(text)
+    except ValueError:
+        return number(text)

@@ -1,25 +1,34 @@
-"""JSON lines with a response a line, of which several share a prompt: verl's `rollout_data_dir` and
-`validation_data_dir` (a file a step), loops of one's own; and TRL's tables of completions.
+"""Logs with a row a response, of which several share a prompt: JSON lines as verl's `rollout_data_dir` and
+`validation_data_dir` have them (a file a step) and loops of people's own, and TRL's `log_completions`, a table
+`completions/completions_00010.parquet` a step.
 
 A file, or a folder of them, is one run: mean rewards of each step, B and K as they are, the share of groups whose
-rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Source:
-verl/trainer/ppo/ray_trainer.py (`_dump_generations`).
+rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Sources:
+verl/trainer/ppo/ray_trainer.py (`_dump_generations`); trl/trainer/grpo_trainer.py (`log`), 1.16, whose tables have the
+columns step, prompt, completion, one for each reward function, what those functions logged, and advantage. A table
+holds what was generated last, so between two samplings the same responses are written again, and where TRL evaluates
+those of the evaluation.
 """
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import FILE, kind_of, object_of
-from rftlab.studies.readers.formats import completion_tables
+from rftlab.studies.readers.formats import parquet
 from rftlab.studies.readers.formats.tables import STEPS
+from rftlab.studies.readers.names import named
 from rftlab.studies.readers.run import GroupOutcomes, RawRun
 from rftlab.studies.readers.text import Head, encoding_note, finite, head_of, lines_of, opened_text, whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = "rollouts"
 GROUPS = ("group_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
@@ -49,10 +58,10 @@ class _Row(NamedTuple):
     """None where the row says it of no answer."""
 
 
-def recognise(head: Head) -> bool:
+def is_rollouts(head: Head) -> bool:
     """Whether its first line is a record of a response, or it is a table of them."""
-    if head.raw.startswith(completion_tables.START):
-        return completion_tables.is_table(head.path)
+    if head.raw.startswith(parquet.START):
+        return _is_completions(head.path)
     found = _record(next((line for line in head.lines if line.strip()), ""))
     return found is not None and _is_response(found)
 
@@ -65,12 +74,12 @@ def _is_response(record: dict) -> bool:
     )
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_rollouts(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of one file."""
-    return read_files(path, [path])
+    return read_rollout_files(path, [path])
 
 
-def files_in(folder: Path) -> list[Path]:
+def find_rollouts(folder: Path) -> list[Path]:
     """Files of a folder that hold responses, by step; [] where it has none."""
     found = [path for place in _PLACES for path in sorted(folder.glob(place)) if kind_of(path) == FILE]
     check(len(found) <= MAX_FILES, f"{folder} has {len(found)} files; allowed: at most {MAX_FILES}")
@@ -78,10 +87,10 @@ def files_in(folder: Path) -> list[Path]:
     for path in found:
         if path.stat().st_size > 0:
             kinds.setdefault((len(path.parts), re.sub(r"\d+", "", path.name)), []).append(path)
-    return [path for own in kinds.values() if recognise(head_of(own[0])) for path in own]
+    return [path for own in kinds.values() if is_rollouts(head_of(own[0])) for path in own]
 
 
-def read_files(place: Path, files: list[Path]) -> list[RawRun]:
+def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
     """The run of files that hold responses. Raises UserError where steps cannot be told, or a file is no such."""
     run = RawRun("", FORMAT, place="step")
     tally = _Tally()
@@ -193,10 +202,10 @@ def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
 
 def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | None, bool]]:
     """Line or row, the record, None where it is none, and whether the line has an end."""
-    if head.raw.startswith(completion_tables.START):
+    if head.raw.startswith(parquet.START):
         run.tool = "trl"
-        table = completion_tables.read_table(path)
-        yield from ((place, row, True) for place, row in completion_tables.records(table, run.notes))
+        table = _read_completions(path)
+        yield from ((place, row, True) for place, row in _completion_records(table, run.notes))
         return
     with opened_text(path, head.encoding) as stream:
         for place, line, end in lines_of(stream):
@@ -242,3 +251,71 @@ def _record(line: str) -> dict | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+_OWN = ("step", "prompt", "completion", "advantage")
+_TABLE = re.compile(r"completions_(\d{1,9})\.parquet")
+MAX_ROWS = 1_000_000
+
+
+def _is_completions(path: Path) -> bool:
+    """Whether a Parquet file has TRL's columns."""
+    import pyarrow
+    from pyarrow.parquet import read_schema
+
+    try:
+        return set(_OWN) <= set(read_schema(path).names)
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return False
+
+
+def sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[list[Path], list[str]]:
+    """Of files by step those that hold a batch that was sampled for training, each batch once, and what to note.
+    evaluated: steps whose table an evaluation's has overwritten. Other files are left as they are."""
+    kept: list[Path] = []
+    before: list[str] = []
+    for path in files:
+        found = _TABLE.fullmatch(path.name)
+        if found is None or int(found[1]) in evaluated:
+            kept += [path] * (found is None)
+            continue
+        frame = _read_completions(path)
+        now = [*frame["prompt"], *frame["completion"]]
+        kept += [path] * (now != before)
+        before = now
+    left = len(files) - len(kept)
+    note = f"{left} of {len(files)} tables of completions left out: an evaluation's, or a batch that was there already"
+    return kept, [note] if left else []
+
+
+def _read_completions(path: Path) -> "pd.DataFrame":
+    """A row a response: step, prompt and completion as texts, rewards as numbers. Raises UserError for a file that
+    cannot be read."""
+    table = parquet.read_table(path, MAX_ROWS)
+    with parquet.reading(path):
+        columns = {name: table[name].to_pylist() for name in _OWN[:3]}
+        frame = table.drop_columns(list(_OWN)).to_pandas().select_dtypes("number")
+    frame.insert(0, "step", columns["step"])
+    for name in ("prompt", "completion"):
+        frame[name] = [repr(value) for value in columns[name]]
+    return frame
+
+
+def _completion_records(frame: "pd.DataFrame", notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number of the row and the record of each response: step, prompt, completion, the reward, and accuracy where a
+    reward is named for it. Rewards of several functions are added up, as TRL does with weights of 1; that is noted."""
+    rewards = [name for name in frame.columns if name not in _OWN]
+    right = next((name for name in rewards if _is_accuracy(name)), None)
+    note = f"the reward is the sum of {', '.join(rewards)}, each with weight 1"
+    if len(rewards) > 1 and note not in notes:
+        notes.append(note)
+    for place, row in enumerate(frame.to_dict("records"), start=1):
+        values = [value for name in rewards if math.isfinite(value := float(row[name]))]
+        record = {name: row[name] for name in _OWN[:3]} | ({"reward": sum(values)} if values else {})
+        yield place, record | ({"accuracy": float(row[right])} if right else {})
+
+
+def _is_accuracy(name: str) -> bool:
+    """As a metric of that name is understood."""
+    known = named(f"rewards/{name}/mean")
+    return known is not None and known.metric == "pass_at_1"

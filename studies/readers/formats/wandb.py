@@ -1,22 +1,34 @@
-"""CSV exports of Weights & Biases: wide, a column a run and metric (`run - metric`, with `__MIN` and `__MAX`), and
-long (run_name, metric, step, value)."""
+"""Weights & Biases: CSV exports and offline runs.
 
+An export is wide, a column a run and metric (`run - metric`, with `__MIN` and `__MAX`), or long (run_name, metric,
+step, value). An offline run (run-ID.wandb) has records in the frames of a LevelDB log: 7 bytes of header, then blocks
+of 32 KiB with (crc32, length, type) before each part of a record. Newer wandb has no reader in Python, so the frames
+are opened here; the messages in them need the package wandb.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
+
+from rftlab.studies.readers.formats.json_records import flat
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
-from rftlab.studies.readers.formats.tables import header_of, rows_of, table_of, values_of
+from rftlab.studies.readers.formats.tables import STEPS, header_of, rows_of, table_of, values_of
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import Head, number, step_of
+from rftlab.studies.readers.text import Head, number, step_of, whole
 
-FORMAT = "W&B export"
+EXPORT = "W&B export"
 _BOUNDS = ("__MIN", "__MAX")
 _X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
 _LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
 MAX_RUNS = 2000
 
 
-def recognise(head: Head) -> bool:
+def is_export(head: Head) -> bool:
     """Whether the header is that of either."""
     names = header_of(head)
     return (
@@ -44,7 +56,7 @@ def _long(names: list[str]) -> list[str] | None:
     return None if len(found) < len(_LONG) else [*found, *([run] if run else [])]
 
 
-def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_export(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of an export."""
     table = table_of(head)
     long = _long(table.header)
@@ -70,7 +82,7 @@ def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
             if step is None or value is None or not metric:
                 bad.setdefault("step" if step is None else "value" if value is None else "metric", place)
                 continue
-            run = runs.get(key) or runs.setdefault(key, RawRun("", FORMAT, one_track=False))
+            run = runs.get(key) or runs.setdefault(key, RawRun("", EXPORT, one_track=False))
             run.add(metric, step, value, place)
     found = told_apart(runs, told, Texts(), table.path)
     _noted({run.name: run for run in found}, table, bad)
@@ -79,7 +91,7 @@ def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
 
 def _new(runs: dict[str, RawRun], table, name: str) -> RawRun:
     check(len(runs) < MAX_RUNS, f"{table.path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
-    runs[name] = RawRun(name, FORMAT, one_track=False)
+    runs[name] = RawRun(name, EXPORT, one_track=False)
     return runs[name]
 
 
@@ -140,3 +152,108 @@ def _read_wide(table, head: Head) -> list[RawRun]:
         )
     _noted(runs, table, bad)
     return list(runs.values())
+
+
+OFFLINE, MARK = "W&B offline run", b":W&B"
+NEEDED = "needs the package wandb (pip install wandb)"
+_HEADER, _BLOCK, _PART = 7, 32768, struct.Struct("<IHB")
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_PREFERRED = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", *STEPS)
+
+
+def is_offline_run(head: Head) -> bool:
+    """Whether it has the header of such a file."""
+    return head.raw.startswith(MARK)
+
+
+def read_offline_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run of a file. Raises UserError where wandb is not installed."""
+    try:
+        from wandb.proto.wandb_internal_pb2 import Record
+    except ImportError:
+        raise UserError(f"{path} is an offline run of W&B, and reading it {NEEDED}") from None
+    run = RawRun(path.stem, OFFLINE, place="record")
+    config: dict[str, Any] = {}
+    rows: list[tuple[int, dict]] = []
+    with path.open("rb") as file:
+        for place, data in enumerate(frames(file, run.notes), start=1):
+            record = Record()
+            try:
+                record.ParseFromString(data)
+            except Exception:  # protobuf's DecodeError has no name that all its versions share
+                run.notes.append(f"record {place} cannot be read: left out")
+                continue
+            kind = record.WhichOneof("record_type")
+            if kind == "history":
+                rows.append((place, _items(record.history.item)))
+            elif kind == "run":
+                run.name = record.run.display_name or record.run.run_id or run.name
+                config |= _items(record.run.config.update)
+            elif kind == "config":
+                config |= _items(record.config.update)
+    _add_rows(run, path, rows, columns.get("step"))
+    # transformers logs the model's own configuration too, and names the model there alone
+    run.config = {key: value for key, value in config.items() if key == "_name_or_path" or key[:1] != "_"} or None
+    return [run]
+
+
+def _items(items) -> dict[str, Any]:
+    """Keys and values of W&B's items; the values are JSON."""
+    found = {}
+    for item in items:
+        key = item.key or "/".join(item.nested_key)
+        try:
+            found[key] = json.loads(item.value_json)
+        except (ValueError, RecursionError):
+            continue
+    return found
+
+
+def _add_rows(run: RawRun, path: Path, rows: list[tuple[int, dict]], wanted: str | None) -> None:
+    """Add the rows of the history, by the trainer's own step where most rows have it, else by W&B's."""
+    if not rows:
+        return
+    names = (
+        [wanted] if wanted else [name for name in _PREFERRED if sum(name in row for _, row in rows) > 0.5 * len(rows)]
+    )
+    if not names:
+        raise UserError(
+            f"{path}: no row has {wanted or 'a step'}; allowed: a column that counts steps (--columns step=NAME)"
+        )
+    if names[0] == "_step":
+        run.notes.append(
+            "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
+        )
+    for place, row in rows:
+        values = flat(row)
+        step = whole(values.get(names[0]))
+        for name, value in values.items():
+            if step is not None and name not in _PREFERRED and not name.startswith("_"):
+                run.add(name, step, value, place)
+
+
+def frames(file: BinaryIO, notes: list[str]) -> Iterator[bytes]:
+    """Records of a LevelDB log, put together from their parts; it ends at the first that is damaged, which is
+    noted."""
+    file.seek(_HEADER)
+    place, parts = _HEADER, b""
+    while True:
+        left = _BLOCK - place % _BLOCK
+        if left < _PART.size:
+            file.seek(left, 1)
+            place += left
+            continue
+        header = file.read(_PART.size)
+        if len(header) < _PART.size:
+            break
+        checksum, length, kind = _PART.unpack(header)
+        data = file.read(length)
+        place += _PART.size + length
+        if not kind and not length and not checksum:
+            break
+        if len(data) < length or zlib.crc32(data, zlib.crc32(bytes([kind]))) & 0xFFFFFFFF != checksum:
+            notes.append(f"the file is cut or damaged at byte {place}: what comes before is read")
+            return
+        parts = data if kind in (_WHOLE, _FIRST) else parts + data
+        if kind in (_WHOLE, _LAST):
+            yield parts

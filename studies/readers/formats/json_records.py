@@ -1,0 +1,343 @@
+"""JSON: lines, a record a line, as verl's file logger and loops of people's own write them; and documents.
+
+    [{"step": 1, "reward": 0.2}, ..]                              also as the one list of an object: {"history": [..]}
+    {"step": [1, 2, ..], "reward": [0.2, 0.3, ..]}                and as pandas writes a frame, in any orientation
+    {"checkpoint-100": {"gsm8k": {"acc": [0.61, 0.60, ..]}}, ..}  numbers of one name are repeats, and are averaged
+
+Nested records get names with slashes. A record that says of what kind it is ({"type": "eval", ..}) gives its metrics
+that prefix. Where the names of an object hold steps, as checkpoint-100 or global_step_100 do, what is in it is of an
+evaluation. Other names with numbers (aime24, seed0, pass@8) hold none, and neither does the index of a frame.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.folders import object_of
+from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
+from rftlab.studies.readers.formats.tables import RUNS, STEPS, chosen, trainers_step
+from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.text import (
+    LONGEST,
+    PROGRESS,
+    Head,
+    encoding_note,
+    lines_of,
+    number,
+    once,
+    opened_text,
+    step_in,
+    whole,
+)
+
+LINES = "JSON lines"
+_KINDS = ("type", "kind", "event", "phase", "mode", "split")
+_ENVELOPES = ("data", "metrics")
+"""Keys around the metrics of a record, as in the lines of verl's own file logger: {"step": 1, "data": {..}}."""
+MAX_BAD, LONGEST_TEXT = 50, 200
+DEEPEST = 4
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?: ?%)?")
+
+
+def is_json_lines(head: Head) -> bool:
+    """Whether its first line that is no blank is a JSON object."""
+    first = next((line for line in head.lines if line.strip()), "")
+    found = _record(first)
+    if not isinstance(found, dict):
+        return False
+    return len(head.lines) > 1 or chosen(list(flat(found)), {}, "step", STEPS, head.path) is not None
+
+
+def read_json_lines(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of a file of records."""
+    start = [found for line in head.lines if isinstance(found := _record(line), dict)][:500]
+    notes = encoding_note(head.encoding)
+    return runs_of(path, LINES, start, _lines(path, head, notes), columns, notes)
+
+
+def runs_of(
+    path: Path,
+    form: str,
+    start: list[dict],
+    records: Iterable[tuple[int, dict]],
+    columns: dict[str, str],
+    notes: list[str],
+    place: str = "line",
+) -> list[RawRun]:
+    """The runs of records, each with its place. start: the first of them, by which steps and runs are found; notes: are
+    each run's, also those that are added on the way. Raises UserError where no record has a step."""
+    step_name = columns.get("step") or step_of(start)
+    if step_name is None or not any(step_name in flat(record) for record in start):
+        keys = ", ".join(sorted({key for record in start[:20] for key in record})[:12])
+        raise UserError(
+            f"{path}: no record has {step_name or 'a step'} ({keys}); allowed: one of {', '.join(STEPS[:6])}, "
+            "or --columns step=NAME"
+        )
+    run_name = columns.get("run") or next(
+        (name for name in RUNS if any(_names_run(record.get(name)) for record in start)), None
+    )
+    told = telling(dict.fromkeys(name for record in start for name in _texts(record) | flat(record)), run_name)
+    runs: dict[Key, RawRun] = {}
+    watched, without = Texts(), 0
+    for at, record in records:
+        values, texts = flat(record), _texts(record)
+        step = None if texts.get(step_name, "").endswith("%") else whole(values.get(step_name))
+        if step is None:
+            without += 1
+            continue
+        key = tuple([texts.get(name) or _shown(values.get(name)) for name in told])
+        run = runs.setdefault(key, RawRun("", form, place=place))
+        apart = {name: text for name, text in texts.items() if name not in values and name not in (*told, *_KINDS)}
+        watched.add(key, step, apart)
+        prefix = next((f"{record[kind]}/" for kind in _KINDS if isinstance(record.get(kind), str)), "")
+        for name, value in values.items():
+            if name not in (step_name, *told):
+                run.add(prefix + name, step, value, at)
+    watched.check(path)
+    notes += [f"{without} records without {step_name} left out"] if without else []
+    for run in runs.values():
+        run.notes += notes
+    return told_apart(runs, told, watched, path)
+
+
+def _shown(value: float | None) -> str:
+    """A number that names a run or a seed, as a text."""
+    return "" if value is None else str(int(value)) if value == whole(value) else f"{value:g}"
+
+
+def _texts(record: dict, prefix: str = "", depth: int = 0) -> dict[str, str]:
+    """The texts of a record by name, as `flat` names its numbers."""
+    found: dict[str, str] = {}
+    for key, value in record.items():
+        if isinstance(value, str) and value and len(value) <= LONGEST_TEXT:
+            found[prefix + key] = value
+        elif isinstance(value, dict) and depth < DEEPEST:
+            found |= _texts(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
+    return found
+
+
+def _lines(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
+    """Number of the line and record of each line; those that are no JSON are noted, a few at most."""
+    bad = 0
+    with opened_text(path, head.encoding) as stream:
+        for place, line, end in lines_of(stream):
+            if not line.strip():
+                continue
+            found = _record(line)
+            if isinstance(found, dict):
+                yield place, found
+                continue
+            bad += 1
+            check(
+                bad <= MAX_BAD,
+                f"{path}: line {place} is no JSON object with each name once, as {MAX_BAD} before it; allowed: one "
+                "object a line",
+            )
+            if bad <= 5:
+                said = "has no end" if not end else "is no JSON object with each name once"
+                notes.append(f"line {place} {said}: left out")
+
+
+def _record(line: str) -> Any:
+    try:
+        return json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _names_run(value: Any) -> bool:
+    """Whether it may name a run: a text, or its number."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def step_of(records: list[dict]) -> str | None:
+    """The name of the step that most records have; the first in the list of those."""
+    rows = [{name: value for name, value in flat(record).items() if name in STEPS} for record in records]
+    counts = Counter(name for row in rows for name in row)
+    best = max(counts, key=lambda name: (counts[name], -STEPS.index(name)), default=None)
+    return trainers_step(rows, best) if best else None
+
+
+def _quoted(name: str, text: str) -> dict[str, float]:
+    """A number that is written as a text, as transformers does since 5.0, which writes 0.0 as "0"."""
+    if name == PROGRESS:
+        step = step_in(text)
+        return {"global_step": step} if math.isfinite(step) else {}
+    value = number(text) if len(text) < 40 and (_NUMBER.fullmatch(text) or name in STEPS) else None
+    return {} if value is None else {name: value}
+
+
+def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
+    """The numbers of a record by name; no truth values, of texts those that are numbers, nothing below
+    `DEEPEST` levels, and nan of a name that is there with several values."""
+    found: dict[str, float] = {}
+    for key, value in record.items():
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, float):
+            once(found, prefix + key, value)
+        elif isinstance(value, int):
+            once(found, prefix + key, float(value) if abs(value) < 10**300 else math.inf)
+        elif isinstance(value, str):
+            found |= _quoted(prefix + key, value)
+        elif isinstance(value, dict) and depth < DEEPEST:
+            for name, inner in flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1).items():
+                once(found, name, inner)
+    return found
+
+
+DOCUMENT, LARGEST = "JSON document", 32 << 20
+_DOCUMENTS = (
+    "a list of records with steps, an object of columns one of which is the step, or an object by checkpoint "
+    '({"checkpoint-100": {..}, ..}); JSON lines may be larger'
+)
+_BEGINS = re.compile(r"\ufeff?\s*(\[\s*\{|\{\s*\")")
+_CHECKPOINT = re.compile(
+    r"(?:.{0,200}[^a-z])?(?:checkpoint|ckpt|step|iteration|iter|round|update)[-_ /=:.]{0,3}[0-9]{1,10}", re.IGNORECASE
+)
+_INDEX = re.compile(r"-?[0-9]{1,18}")
+"""Of a frame's row."""
+MAX_REPEATS, MAX_DIGITS = 100_000, 300
+
+
+def is_json_document(head: Head) -> bool:
+    """Whether it begins as an object with names, or as a list of objects."""
+    return _BEGINS.match(head.text) is not None
+
+
+def read_json_document(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of a document. Raises UserError for one that is damaged, or without steps."""
+    notes = encoding_note(head.encoding)
+    records = _records(path, _document(path, head), columns, notes)
+    numbered = list(enumerate(records, start=1))
+    return runs_of(path, DOCUMENT, records[:500], numbered, columns, notes, place="record")
+
+
+def _document(path: Path, head: Head) -> Any:
+    size = path.stat().st_size
+    check(
+        size <= LARGEST,
+        f"{path} has {size} bytes; allowed: a JSON document of at most {LARGEST}, or an object a line, each of at most "
+        f"{LONGEST} characters",
+    )
+    try:
+        text = path.read_bytes().decode(head.encoding, "replace").lstrip("\ufeff")
+        return json.loads(text, object_pairs_hook=object_of, parse_int=_whole)
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply; allowed: {_DOCUMENTS}") from None
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON that can be read: {str(error)[:200]}; allowed: {_DOCUMENTS}") from None
+
+
+def _whole(text: str) -> int | float:
+    """A whole number; one that no step and no metric has is infinite."""
+    return int(text) if len(text) < MAX_DIGITS else math.inf
+
+
+def _records(path: Path, found: Any, columns: dict[str, str], notes: list[str]) -> list[dict]:
+    """The document as records with steps."""
+    step = columns.get("step")
+    if isinstance(found, dict):
+        inside = [value for value in found.values() if _are_records(value, step)]
+        found = inside[0] if len(inside) == 1 else found
+    if isinstance(found, list):
+        return _listed(path, found, notes)
+    rows = _columns(found, step, notes) or _frame(found, step)
+    if rows is not None:
+        return rows
+    own = {name: value for name, value in found.items() if isinstance(value, dict)}
+    many = len(own) * 2 > len(found) and all(map(_CHECKPOINT.fullmatch, own))
+    check(
+        many,
+        f"{path} holds no steps (names: {', '.join(map(ascii, [*found][:4]))}); allowed: {_DOCUMENTS}; neither an "
+        "index nor the number of a test set, a seed or a k is a step",
+    )
+    return _checkpoints(path, own, notes)
+
+
+def _frame(found: dict, step: str | None) -> list[dict] | None:
+    """The rows of a frame as pandas writes one with orient = columns, index, split or tight, the index left out; None
+    of anything else, and of one without a column of steps."""
+    names, data = found.get("columns"), found.get("data")
+    if isinstance(names, list) and isinstance(data, list):
+        whole = [row for row in data if isinstance(row, list) and len(row) == len(names)]
+        rows = [dict(zip(map(str, names), row, strict=True)) for row in whole]
+        return rows if len(rows) == len(data) and _are_records(rows, step) else None
+    if not found or not all(isinstance(value, dict) for value in found.values()):
+        return None
+    if all(map(_INDEX.fullmatch, found)):
+        rows = [*found.values()]
+        return rows if _are_records(rows, step) else None
+    name = step if step in found else next((name for name in STEPS if name in found), None)
+    if name is None or not all(map(_INDEX.fullmatch, found[name])):
+        return None
+    return [{key: value[at] for key, value in found.items() if at in value} for at in found[name]]
+
+
+def _are_records(value: Any, step: str | None) -> bool:
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        return False
+    return step in value[0] if step else step_of(value[:500]) is not None
+
+
+def _listed(path: Path, found: list, notes: list[str]) -> list[dict]:
+    records = [each for each in found if isinstance(each, dict)]
+    check(bool(records), f"{path} is a list without records; allowed: {_DOCUMENTS}")
+    notes += [f"{len(found) - len(records)} parts of the list are no records: left out"] * (len(records) < len(found))
+    return records
+
+
+def _columns(found: dict, step: str | None, notes: list[str]) -> list[dict] | None:
+    """A table by its columns as records; None where it is none, or no column is the step."""
+    own = {name: value for name, value in found.items() if isinstance(value, list)}
+    name = step if step in own else next((name for name in STEPS if name in own), None)
+    if name is None:
+        return None
+    columns = {key: value for key, value in own.items() if len(value) == len(own[name])}
+    others = ", ".join(key for key in own if key not in columns)
+    notes += [f"columns of another length than {name} left out: {others[:200]}"] if others else []
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _checkpoints(path: Path, found: dict[str, dict], notes: list[str]) -> list[dict]:
+    """Evaluations by checkpoint as records, in the order of their steps."""
+    fronts = {name.rstrip("0123456789") for name in found}
+    check(
+        len(fronts) == 1,
+        f"{path} has objects {', '.join(sorted(fronts)[:3])} with numbers; allowed: checkpoints of one run a file",
+    )
+    repeats: set[int] = set()
+    rows = {int(name[len(min(fronts)) :]): _means(value, repeats) for name, value in found.items()}
+    check(len(rows) == len(found), f"{path} has a checkpoint twice; allowed: each once")
+    if repeats:
+        few, many = min(repeats), max(repeats)
+        said = f"{many}" if few == many else f"{few} to {many}"
+        notes.append(f"lists of {said} numbers are repeats of an evaluation, and are averaged")
+    runs = {name: value for name in RUNS if isinstance(value := found[next(iter(found))].get(name), str)}
+    return [{"step": step, **runs, "eval": row} for step, row in sorted(rows.items())]
+
+
+def _means(value: dict, repeats: set[int], depth: int = 0) -> dict:
+    """Numbers, and means of lists of numbers, by name."""
+    kept: dict[str, Any] = {}
+    for name, part in value.items():
+        if isinstance(part, dict) and depth < DEEPEST:
+            kept[name] = _means(part, repeats, depth + 1)
+        elif isinstance(part, list) and 0 < len(part) <= MAX_REPEATS and all(map(_is_number, part)):
+            repeats.add(len(part))
+            kept[name] = sum(map(float, part)) / len(part)
+        elif _is_number(part):
+            kept[name] = part
+    return kept
+
+
+def _is_number(value: Any) -> bool:
+    """Of a size that a float can hold; truth values are none."""
+    return not isinstance(value, bool) and (
+        isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
+    )
