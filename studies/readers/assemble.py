@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.errors import check, plain
-from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.values import count
-from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, named, of_test
+from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, of_test, translate_metric
 from rftlab.studies.readers.repeats import repeats_mark
-from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merged
-from rftlab.studies.readers.steps import Counting, Points, cleaned, tool_of_metrics
+from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merge_designs
+from rftlab.studies.readers.steps import Counting, Points, clean_series, trainer_by_metrics
 
 _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
 """Last parts of names that may count right answers."""
@@ -46,16 +46,16 @@ def assemble(
     Raises UserError where the steps cannot be made sense of.
     """
     if raw.pieces:
-        design = merged(given, raw.design)
+        design = merge_designs(given, raw.design)
         own = plain(raw.name), raw.format, raw.tool, sources
         return ImportedRun(*own, design, raw.pieces, tuple(raw.notes), repeats=repeats_mark(raw, design))
-    points, repairs = cleaned(
-        raw, {source for source in raw.series if (name := named(source)) and name.split == "test"}
+    points, repairs = clean_series(
+        raw, {source for source in raw.series if (name := translate_metric(source)) and name.split == "test"}
     )
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
-    raw.tool = raw.tool or tool_of_metrics(points)
-    design, more = design_of(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
-    design = merged(given, merged(merged(design, raw.design), _from_records(points, raw.tool)))
+    raw.tool = raw.tool or trainer_by_metrics(points)
+    design, more = read_design(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
+    design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points, raw.tool)))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
     kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
@@ -68,10 +68,10 @@ def assemble(
     return ImportedRun(*said, repeats_mark(raw, design))
 
 
-def _by_rounds(found: GroupOutcomes, counting: Counting) -> GroupOutcomes:
+def _by_rounds(outcomes: GroupOutcomes, counting: Counting) -> GroupOutcomes:
     """The same with rounds in the place of steps."""
-    rounds = (counting.test if found.split == "test" else counting.train)(np.asarray(found.rounds))
-    return found._replace(rounds=tuple(map(int, rounds)))
+    rounds = (counting.test if outcomes.split == "test" else counting.train)(np.asarray(outcomes.rounds))
+    return outcomes._replace(rounds=tuple(map(int, rounds)))
 
 
 def _place(piece: Piece) -> tuple:
@@ -82,17 +82,19 @@ def _place(piece: Piece) -> tuple:
 def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list[str]) -> list[_Part]:
     """Every metric with its name: the user's, ours where the table has one and no better source of it is there,
     else its own."""
-    found = {
-        source: _scored(name, points, notes) for source in points if source not in aliases and (name := named(source))
+    names = {
+        source: _scored(name, points, notes)
+        for source in points
+        if source not in aliases and (name := translate_metric(source))
     }
-    found |= {source: _aliased(aliases[source]) for source in points if source in aliases}
+    names |= {source: _aliased(aliases[source]) for source in points if source in aliases}
     taken: dict[tuple[str, str, str], str] = {}
-    for source in sorted(found, key=lambda source: found[source].rank):
-        taken.setdefault(found[source][:3], source)
-    ours, short = set(taken.values()), _short_tasks({name.task for name in found.values()})
+    for source in sorted(names, key=lambda source: names[source].rank):
+        taken.setdefault(names[source][:3], source)
+    ours, short = set(taken.values()), _short_tasks({name.task for name in names.values()})
     parts, counted = [], any(source.rpartition("/")[2].lower() in _TOTALS for source in points)
     for source, part in points.items():
-        name = found[source]._replace(task=short[found[source].task]) if source in ours else _own(source, part)
+        name = names[source]._replace(task=short[names[source].task]) if source in ours else _own(source, part)
         if RATES.fullmatch(name.metric) and name.scale == 1.0:
             name, part = _as_fraction(source, name, part, notes, counted)
         parts.append(_Part(source, name, part))
@@ -149,7 +151,7 @@ def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
 
 def _tests(points: dict[str, Points]) -> Iterator[Points]:
     for source, part in points.items():
-        name = named(source)
+        name = translate_metric(source)
         if name and name.metric == "score" and name.split == "test":
             yield part
 
@@ -202,12 +204,12 @@ def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
     facts: dict[str, Any] = {}
     assumed = []
     for field, names in _COLUMNS.items():
-        found = [(name, part) for name, part in points.items() if name.rsplit("/", 1)[-1] in names]
-        values = {float(value) for _, part in found for value in np.unique(part.values)}
+        columns = [(name, part) for name, part in points.items() if name.rsplit("/", 1)[-1] in names]
+        values = {float(value) for _, part in columns for value in np.unique(part.values)}
         fact = count(values.pop()) if len(values) == 1 else None
         if fact is not None:
             facts[field] = fact
-            assumed.append(f"{field}: {fact} in every {found[0][0]} of the log")
+            assumed.append(f"{field}: {fact} in every {columns[0][0]} of the log")
     rate = _rate(points)
     if rate is not None:
         facts["learning_rate"], said = rate

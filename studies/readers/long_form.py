@@ -20,7 +20,7 @@ SCHEMA = pyarrow.schema([(name, _KINDS.get(name, _TEXT)) for name in COLUMNS])
 """Labels are dictionaries, so that a value costs a few bytes."""
 
 
-def frame_of(run: str, pieces: tuple[Piece, ...]) -> pd.DataFrame:
+def make_frame(run: str, pieces: tuple[Piece, ...]) -> pd.DataFrame:
     """The long form (`COLUMNS`) of a run, a piece after the other."""
     lengths = [len(piece.rounds) for piece in pieces]
 
@@ -41,7 +41,7 @@ def frame_of(run: str, pieces: tuple[Piece, ...]) -> pd.DataFrame:
     return pd.DataFrame(columns, columns=list(COLUMNS), copy=False)
 
 
-def tables_of(run: str, pieces: tuple[Piece, ...], rows: int) -> Iterator[pyarrow.Table]:
+def make_tables(run: str, pieces: tuple[Piece, ...], rows: int) -> Iterator[pyarrow.Table]:
     """The same as tables of about so many rows, of `SCHEMA`."""
     batch: list[Piece] = []
     for piece in pieces:
@@ -72,25 +72,25 @@ def _table(run: str, pieces: list[Piece]) -> pyarrow.Table:
     return pyarrow.table([columns[name] for name in COLUMNS], schema=SCHEMA)
 
 
-def pieces_of(table: pyarrow.Table) -> dict[str, tuple[Piece, ...]]:
-    """The pieces of each run of a table that `tables_of` gave; views, not copies."""
+def split_pieces(table: pyarrow.Table) -> dict[str, tuple[Piece, ...]]:
+    """The pieces of each run of a table that `make_tables` gave; views, not copies."""
     codes = [table[name].unify_dictionaries().combine_chunks() for name in ("run", *LABELS)]
     codes = [part.combine_chunks() if isinstance(part, pyarrow.ChunkedArray) else part for part in codes]
     marks = np.stack([part.indices.to_numpy() for part in codes])
     starts = [0, *(np.flatnonzero((np.diff(marks) != 0).any(axis=0)) + 1).tolist()] if marks.size else []
     rounds, values = table["round"].to_numpy(), table["value"].to_numpy()
     n, steps = table["n"].to_numpy(), table["source_step"].fill_null(-1).to_numpy()
-    found: dict[str, list[Piece]] = {}
+    by_run: dict[str, list[Piece]] = {}
     for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
         run, split, task, metric, source = (
             part.dictionary[int(code)].as_py() for part, code in zip(codes, marks[:, start], strict=True)
         )
         own = slice(start, end)
         known = None if np.isnan(n[own]).all() else n[own]
-        found.setdefault(run, []).append(
+        by_run.setdefault(run, []).append(
             Piece(split, task, metric, source, rounds[own], values[own], known, steps[own])
         )
-    return {run: tuple(pieces) for run, pieces in found.items()}
+    return {run: tuple(pieces) for run, pieces in by_run.items()}
 
 
 def _coded(values: list[str]) -> tuple[list[str], np.ndarray]:

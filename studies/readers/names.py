@@ -112,15 +112,15 @@ class _Rule(NamedTuple):
 
 def _rules(rows, first: int) -> tuple[_Rule, ...]:
     """Compiled rows; alternatives of a pattern without groups rank in their order."""
-    found: list[_Rule] = []
+    rules: list[_Rule] = []
     for pattern, metric, *numbers in rows:
         scale, offset = numbers[0] if numbers else 1.0, numbers[1] if len(numbers) > 1 else 0.0
         simple = pattern.split("|") if "(" not in pattern.replace(r"\(", "") else [pattern]
-        found += [
-            _Rule(re.compile(part, re.IGNORECASE), metric, first + len(found) + i, scale, offset)
+        rules += [
+            _Rule(re.compile(part, re.IGNORECASE), metric, first + len(rules) + i, scale, offset)
             for i, part in enumerate(simple)
         ]
-    return tuple(found)
+    return tuple(rules)
 
 
 _OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
@@ -135,25 +135,25 @@ def is_metric(name: str) -> bool:
     return alone == "reward" or re.sub(r"\d+$", "{k}", alone) in METRICS or alone in METRICS
 
 
-def named(source: str) -> Name | None:
+def translate_metric(source: str) -> Name | None:
     """What a metric is in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,
     as its values say."""
     if len(source) > LONGEST_NAME:
         return None
     for rules, split in ((_OF_TEST, "test"), (_OF_TRAIN, "train")):
-        found = _first(rules, source)
-        if found:
-            return _name(found, split, "")
+        match = _first(rules, source)
+        if match:
+            return _name(match, split, "")
     split, rest, task = _split(source)
-    found = _first(_OF_EITHER, rest)
-    if found is None and split == "test" and rest.count("/") == 1:  # <set>/<metric>, as in test/gsm8k/acc
+    match = _first(_OF_EITHER, rest)
+    if match is None and split == "test" and rest.count("/") == 1:  # <set>/<metric>, as in test/gsm8k/acc
         task, rest = rest.split("/")
-        found = _first(_OF_EITHER, rest)
-    if found is None or (
-        split == "test" and found[0].metric not in SCORES and not found[0].metric.startswith("pass_at_")
+        match = _first(_OF_EITHER, rest)
+    if match is None or (
+        split == "test" and match[0].metric not in SCORES and not match[0].metric.startswith("pass_at_")
     ):
         return None
-    return _name(found, split, task)
+    return _name(match, split, task)
 
 
 def of_test(source: str) -> bool:
@@ -170,8 +170,8 @@ def _first(rules: tuple[_Rule, ...], text: str) -> tuple[_Rule, re.Match] | None
     return None
 
 
-def _name(found: tuple[_Rule, re.Match], split: str, task: str) -> Name:
-    rule, match = found
+def _name(matched: tuple[_Rule, re.Match], split: str, task: str) -> Name:
+    rule, match = matched
     groups = {name: value for name, value in match.groupdict().items() if value}
     k = groups.get("k") or groups.get("k2") or ""
     return Name(split, rule.metric.format(k=k), groups.get("task", task), rule.rank, rule.scale, rule.offset)

@@ -14,7 +14,7 @@ from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.formats import FORMATS, parquet, rollouts, tensorboard, trl_state
 from rftlab.studies.readers.names import METRICS, is_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, RawRun
-from rftlab.studies.readers.text import ALLOWED, head_of, kind_named
+from rftlab.studies.readers.text import ALLOWED, kind_named, read_head
 
 Reader = Callable[[Path], RawRun | list[RawRun]]
 MAX_RUNS = 2000
@@ -42,25 +42,25 @@ def read_logs(
     unknown = [what for what in columns if what not in ("step", "run") and not is_metric(what)]
     allowed = f"step, run, {', '.join(METRICS)}; test. or train. before one"
     check(not unknown, f"columns: {unknown[:1]} is no metric; allowed: {allowed}")
-    found: list[tuple[RawRun, Path, list[Path]]] = []
+    read_runs: list[tuple[RawRun, Path, list[Path]]] = []
     seen: set[tuple[str, ...]] = set()
     checksum = cache(_sum)  # of a file with many runs once
     for path in map(Path, paths):
         runs, files = ([*_listed(reader(path))], [path]) if reader else _read(path, columns)
         sums = tuple(map(checksum, files))
         if sums not in seen:
-            found += [(run, path, files) for run in runs]
+            read_runs += [(run, path, files) for run in runs]
         seen.add(sums)
-    check(len(found) <= MAX_RUNS, f"{len(found)} runs; allowed: at most {MAX_RUNS}")
+    check(len(read_runs) <= MAX_RUNS, f"{len(read_runs)} runs; allowed: at most {MAX_RUNS}")
     given = given or KnownDesign()
     return [
         _assembled(run, path, _named(files, checksum), _aliases(columns), settings, given, processes)
-        for run, path, files in _joined(found)
+        for run, path, files in _joined(read_runs)
     ]
 
 
-def _listed(found: RawRun | list[RawRun]) -> list[RawRun]:
-    return found if isinstance(found, list) else [found]
+def _listed(runs: RawRun | list[RawRun]) -> list[RawRun]:
+    return runs if isinstance(runs, list) else [runs]
 
 
 def _sum(path: Path) -> str:
@@ -71,7 +71,7 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
     """The runs of a file or folder, and the files they came from."""
     if path.is_dir():
         return _read_folder(path, columns)
-    head = head_of(path)
+    head = read_head(path)
     form = next((form for form in FORMATS if form.recognise(head)), None)
     if form is None:
         what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"
@@ -114,10 +114,10 @@ def _with_outcomes(
     same steps."""
     evaluated = {step for name, own in runs[0].series.items() if name.startswith("eval_") for step in own.steps}
     rows, notes = rollouts.sampled(rows, evaluated)
-    (found,) = rollouts.read_rollout_files(folder, rows) if rows else [RawRun("", "")]
-    if found.tool != "trl":
+    (rollout_run,) = rollouts.read_rollout_files(folder, rows) if rows else [RawRun("", "")]
+    if rollout_run.tool != "trl":
         return runs, files
-    runs[0].outcomes, runs[0].notes = found.outcomes, runs[0].notes + notes + found.notes
+    runs[0].outcomes, runs[0].notes = rollout_run.outcomes, runs[0].notes + notes + rollout_run.notes
     return runs, [*files, *rows]
 
 
@@ -126,11 +126,11 @@ def _aliases(columns: dict[str, str]) -> dict[str, str]:
     return {source: what for what, source in columns.items() if what not in ("step", "run")}
 
 
-def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, Path, list[Path]]]:
+def _joined(parts: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, Path, list[Path]]]:
     """Parts of one run that lie in several files of a folder, as exports of one metric each, become one, which is
     noted; other runs get names that differ."""
     runs: dict[str, tuple[RawRun, Path, list[Path]]] = {}
-    for run, path, files in found:
+    for run, path, files in parts:
         named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)
         there = runs.get(run.name)
         if (
@@ -205,16 +205,16 @@ def load_reader(named: str) -> Reader:
     module = importlib.util.module_from_spec(spec)
     with blaming(f"{path} cannot be imported: "):
         spec.loader.exec_module(module)
-    found: Any = getattr(module, name, None)
+    function: Any = getattr(module, name, None)
     check(
-        callable(found),
+        callable(function),
         f"{path} has no function {name}; allowed: "
         f"{', '.join(n for n in vars(module) if callable(getattr(module, n)))[:200] or 'none'}",
     )
 
     def read(path: Path) -> RawRun | list[RawRun]:
         with blaming(f"reader {named} on {path}: "):
-            runs = found(path)
+            runs = function(path)
         listed = runs if isinstance(runs, list) else [runs]
         check(
             all(isinstance(run, RawRun) for run in listed),

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.readers.designs import tool_of_config
+from rftlab.studies.readers.designs import detect_trainer
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, RawRun
 
 _APART = (
@@ -31,7 +31,7 @@ def repeats_mark(raw: RawRun, design: KnownDesign) -> str:
     """The mark of runs that repeat each other: a checksum of all that their own configurations say, or their columns
     where B and K are known, but for seeds and names; "" where neither is there. Names of runs say nothing."""
     sized = design.prompts is not None and design.rollouts is not None
-    known = raw.config if raw.config and raw.whole and (sized or tool_of_config(raw.config)) else None
+    known = raw.config if raw.config and raw.whole and (sized or detect_trainer(raw.config)) else None
     known = raw.stated if known is None and sized else known
     if raw.repeats or known is None:
         return raw.repeats
@@ -56,7 +56,7 @@ def _is_apart(name: str, above: str) -> bool:
     return "seed" in name or name in _APART or (name in _NAMES and above in _OF_RUNS)
 
 
-def joined(runs: list[ImportedRun], patterns: tuple[str, ...]) -> list[ImportedRun]:
+def mark_repeats(runs: list[ImportedRun], patterns: tuple[str, ...]) -> list[ImportedRun]:
     """Runs whose names a pattern meets repeat each other. Raises UserError where it meets fewer than two, one that
     another has met, or two of which designs are known to differ."""
     marks: dict[str, str] = {}
@@ -77,7 +77,7 @@ def joined(runs: list[ImportedRun], patterns: tuple[str, ...]) -> list[ImportedR
     return [replace(run, repeats=marks.get(run.name, run.repeats)) for run in runs]
 
 
-def alone(runs: list[ImportedRun]) -> str:
+def describe_unmarked(runs: list[ImportedRun]) -> str:
     """What to tell of runs of which nothing says whether they repeat each other; "" where there are no two."""
     names = [run.name for run in runs if not run.repeats]
     if len(names) < 2:

@@ -53,7 +53,7 @@ class KnownDesign:
 FACTS = tuple(f.name for f in fields(KnownDesign) if f.name != "assumed")
 
 
-def merged(first: KnownDesign, second: KnownDesign) -> KnownDesign:
+def merge_designs(first: KnownDesign, second: KnownDesign) -> KnownDesign:
     """What `first` knows, and where it knows nothing what `second` does."""
     taken = {
         name: second_value
@@ -149,13 +149,13 @@ class RawRun:
 
     def add(self, name: str, step: int, value: float, place: int) -> None:
         """One more value of a metric."""
-        found = self.series.get(name)
-        if found is None:
+        series = self.series.get(name)
+        if series is None:
             check(len(self.series) < MAX_METRICS, f"more than {MAX_METRICS} metrics; allowed: at most as many")
-            found = self.series[name] = Series()
-        found.steps.append(step)
-        found.values.append(value)
-        found.places.append(place)
+            series = self.series[name] = Series()
+        series.steps.append(step)
+        series.values.append(value)
+        series.places.append(place)
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ class ImportedRun:
     @cached_property
     def curves(self) -> "pd.DataFrame":
         """The values in long form, `COLUMNS`: 26 bytes a value, so that it is made where it is asked for."""
-        from rftlab.studies.readers.long_form import frame_of
+        from rftlab.studies.readers.long_form import make_frame
 
-        return frame_of(self.name, self.pieces)
+        return make_frame(self.name, self.pieces)
 
     @property
     def rounds(self) -> int:
@@ -196,6 +196,6 @@ class ImportedRun:
         facts = {name: getattr(self.design, name) for name in FACTS}
         known = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
         unknown = ", ".join(self.design.unknown).replace("_", " ")
-        found = ", ".join(dict.fromkeys(f"{piece.split} {piece.metric}".strip() for piece in self.pieces))
-        rows = [("rounds", self.rounds), ("values", found), *known, ("could not be told", unknown)]
+        values = ", ".join(dict.fromkeys(f"{piece.split} {piece.metric}".strip() for piece in self.pieces))
+        rows = [("rounds", self.rounds), ("values", values), *known, ("could not be told", unknown)]
         return table(f"{self.name} ({self.format})", rows + [("note", note) for note in self.notes])

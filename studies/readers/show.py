@@ -45,9 +45,9 @@ def _format(run: ImportedRun) -> str:
 
 def _metrics(run: ImportedRun, split: str) -> str:
     """Metrics of a split, with tasks where there are several."""
-    found = sorted({(piece.metric, piece.task) for piece in run.pieces if piece.split == split})
-    tasks = len({task for _, task in found}) > 1
-    return ", ".join(f"{metric} {task}".strip() if tasks else metric for metric, task in found) or "none"
+    metrics = sorted({(piece.metric, piece.task) for piece in run.pieces if piece.split == split})
+    tasks = len({task for _, task in metrics}) > 1
+    return ", ".join(f"{metric} {task}".strip() if tasks else metric for metric, task in metrics) or "none"
 
 
 def _others(run: ImportedRun) -> str:

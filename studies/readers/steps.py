@@ -57,7 +57,7 @@ Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Steps, values and places of a series."""
 
 
-def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]:
+def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]:
     """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large.
 
     tests: metrics of evaluations, which no update repeats. Raises UserError where runs are mixed.
@@ -114,7 +114,7 @@ def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.nda
     highest = np.maximum.accumulate(steps)
     falls = np.flatnonzero(np.diff(steps) < 0) + 1
     first = int(steps[0])
-    found = []
+    restarts = []
     for i in falls:
         at = f"{run.place} {places[i]}"
         restart = Restart(int(places[i]), int(steps[i]), int(highest[i - 1]), int(steps[i]) <= first)
@@ -130,8 +130,8 @@ def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.nda
                 "begins; allowed: one run a file, "
                 "or a column of run names (--columns run=...)"
             )
-        found.append(restart)
-    return found
+        restarts.append(restart)
+    return restarts
 
 
 def _told(run: RawRun, restart: Restart) -> str:
@@ -167,19 +167,19 @@ def _once(
         return Points(steps, values)
     order = np.lexsort((places, steps))
     steps, values = steps[order], values[order]
-    found, first, counts = np.unique(steps, return_index=True, return_counts=True)
-    if len(found) == len(steps):
+    unique, first, counts = np.unique(steps, return_index=True, return_counts=True)
+    if len(unique) == len(steps):
         return Points(steps, values)
     last = values[first + counts - 1]
     if np.array_equal(np.maximum.reduceat(values, first), np.minimum.reduceat(values, first)):
-        return Points(found, last)
-    _check_one_run(name, found, np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first))
+        return Points(unique, last)
+    _check_one_run(name, unique, np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first))
     usual = int(counts[0])
     if by_update and usual > 1 and len(counts) >= FEWEST_STEPS and np.all(counts[:-1] == usual) and counts[-1] <= usual:
         repeated["updates"].append((name, usual))
-        return Points(found, np.add.reduceat(values, first) / counts, counts.astype(float))
-    repeated["repeats"].append((name, int(found[counts > 1][0])))
-    return Points(found, last)
+        return Points(unique, np.add.reduceat(values, first) / counts, counts.astype(float))
+    repeated["repeats"].append((name, int(unique[counts > 1][0])))
+    return Points(unique, last)
 
 
 def _check_one_run(name: str, steps: np.ndarray, differ: np.ndarray) -> None:
@@ -243,7 +243,7 @@ _LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollout
 """Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
 
 
-def tool_of_metrics(names) -> Tool:
+def trainer_by_metrics(names) -> Tool:
     """Whose metrics these are; "" where that cannot be told. Raises UserError for those of prime-rl, of whose
     evaluations the round cannot be told."""
     names = set(names)

@@ -25,7 +25,7 @@ from rftlab.shared.plumbing.folders import folder_below, folders_in, kind_of, re
 from rftlab.studies.data.runs.parquet import arrow_table
 from rftlab.studies.data.runs.seal import read_sealed, sealed
 from rftlab.studies.data.runs.store import check_format, open_store
-from rftlab.studies.readers.long_form import SCHEMA, pieces_of, tables_of
+from rftlab.studies.readers.long_form import SCHEMA, make_tables, split_pieces
 from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, Piece
 
 PLACE, FACTS, CURVES, FORMAT = "imported", "imported.json", "curves.parquet", 1
@@ -64,7 +64,7 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
             folder,
             {
                 CURVES: lambda path: _write_curves(path, runs),
-                FACTS: lambda path: write_file(path, _facts_of(runs, sha256_of(path.parent / CURVES))),
+                FACTS: lambda path: write_file(path, _sealed_facts(runs, sha256_of(path.parent / CURVES))),
             },
         )
     return True
@@ -77,12 +77,12 @@ def _same(folder: Path, runs: list[ImportedRun]) -> bool:
         file.seek(0)
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        return checksum == sha256_of(folder / CURVES) and read_file(folder / FACTS) == _facts_of(runs, checksum)
+        return checksum == sha256_of(folder / CURVES) and read_file(folder / FACTS) == _sealed_facts(runs, checksum)
     except OSError:
         return False
 
 
-def _facts_of(runs: list[ImportedRun], checksum: str) -> bytes:
+def _sealed_facts(runs: list[ImportedRun], checksum: str) -> bytes:
     return sealed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, checksum)
 
 
@@ -103,7 +103,7 @@ def _write_curves(file: Path | BinaryIO, runs: list[ImportedRun]) -> None:
     """Parquet, a run after the other; equal runs give equal bytes. They never lie in memory as a whole."""
     with parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for run in runs:
-            for table in tables_of(run.name, run.pieces, ROWS):
+            for table in make_tables(run.name, run.pieces, ROWS):
                 writer.write_table(table)
 
 
@@ -131,7 +131,7 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
             facts.get("format") == FORMAT and table.column_names == SCHEMA.names,
             f"{folder} is of another version of rftlab; import the logs again",
         )
-        pieces = pieces_of(table)
+        pieces = split_pieces(table)
         return [_run(each, pieces.get(each["name"], ())) for each in facts["runs"]]
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         raise UserError(f"{folder} cannot be trusted: {error}; remove it and import the logs again") from None
@@ -147,6 +147,6 @@ def _run(facts: dict[str, Any], pieces: tuple[Piece, ...]) -> ImportedRun:
     )
 
 
-def _outcomes(found: dict[str, Any]) -> GroupOutcomes:
-    counts = (tuple(map(int, found[name])) for name in ("rounds", "responses", "right", "groups"))
-    return GroupOutcomes(str(found["split"]), *counts)
+def _outcomes(counts_by_name: dict[str, Any]) -> GroupOutcomes:
+    counts = (tuple(map(int, counts_by_name[name])) for name in ("rounds", "responses", "right", "groups"))
+    return GroupOutcomes(str(counts_by_name["split"]), *counts)

@@ -57,17 +57,17 @@ class Head(NamedTuple):
     text: str
     """Decoded; "" of what is no text."""
     lines: list[str]
-    """As `lines_of` parts them, without their ends; the last may be cut, the first only beyond `LONGEST`."""
+    """As `read_lines` parts them, without their ends; the last may be cut, the first only beyond `LONGEST`."""
     encoding: str
 
 
-def head_of(path: Path) -> Head:
+def read_head(path: Path) -> Head:
     """The start of a file. Raises UserError where it is none, or of a kind that holds no log."""
     check_file(path)
     with path.open("rb") as file:
         raw = file.read(HEAD)
         raw += b"" if b"\n" in raw or b"\r" in raw else file.readline(LONGEST)
-    encoding = encoding_of(raw)
+    encoding = detect_encoding(raw)
     text = raw.decode(encoding, "replace") if encoding else ""
     check(not is_page(text[:4096]), f"{path} is a web page (HTML), not a log; allowed: {ALLOWED}")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
@@ -85,17 +85,17 @@ def is_page(text: str) -> bool:
 def check_file(path: Path, allowed: str = ALLOWED) -> None:
     """Raise UserError unless a user's path is a file of a size that can be read; a link that the user named is
     followed."""
-    found = kind_of(path)
-    if found == LINK:
-        found = FOLDER if path.is_dir() else FILE if path.is_file() else found
-    check(found is not None, f"{path} does not exist; allowed: {allowed}")
-    check(found == FILE, f"{path} is {found}, not a file; allowed: {allowed}")
+    kind = kind_of(path)
+    if kind == LINK:
+        kind = FOLDER if path.is_dir() else FILE if path.is_file() else kind
+    check(kind is not None, f"{path} does not exist; allowed: {allowed}")
+    check(kind == FILE, f"{path} is {kind}, not a file; allowed: {allowed}")
     size = path.stat().st_size
     check(size > 0, f"{path} is empty; allowed: {allowed}")  # as are files that are a window on the machine
     check(size <= LARGEST, f"{path} has {size} bytes; allowed: at most {LARGEST}")
 
 
-def encoding_of(raw: bytes) -> str:
+def detect_encoding(raw: bytes) -> str:
     """The encoding of a text by its start; "" where it is no text."""
     for mark, name in _MARKS:
         if raw.startswith(mark):
@@ -126,7 +126,7 @@ def opened_text(path: Path, encoding: str, newline: str | None = None) -> Iterat
         yield io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
 
 
-def lines_of(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
+def read_lines(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
     """Number, text with its end, and whether it is whole, of each line; of one that is too long its first part
     alone, not whole."""
     number = 0
@@ -202,11 +202,11 @@ def finite(value: Any) -> float | None:
 
 def step_in(text: str) -> float:
     """The step of "31/94", as ms-swift writes it; nan where there is none."""
-    found = text.partition("/")[0].strip()
-    return float(found) if found.isascii() and found.isdigit() and len(found) < 11 else math.nan
+    step = text.partition("/")[0].strip()
+    return float(step) if step.isascii() and step.isdigit() and len(step) < 11 else math.nan
 
 
-def step_of(text: str, comma: bool = False) -> int | None:
+def read_step(text: str, comma: bool = False) -> int | None:
     """The step of a cell; None where it is none, as a share in per cent is."""
     return None if text.rstrip("\"' ").endswith("%") else whole(number(text, comma))
 

@@ -29,7 +29,7 @@ from rftlab.studies.data.runs.points import Point, points_of
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.files import write_pair
 from rftlab.studies.integrations.verl_study.settings import refused, settings_of
-from rftlab.studies.readers.designs import design_of, ours
+from rftlab.studies.readers.designs import read_design
 
 PAIR, CLUSTER = "smollm2-words", Cluster(2, 4, 2, model="/models/smollm2")
 START = CLUSTER.changed(start_at(PAIR, "llm"))
@@ -119,8 +119,8 @@ def test_verl_takes_every_setting_as_it_is_meant(point, written, default):
             at(default, place)
     config.actor_rollout_ref.rollout.name = "none"  # with LoRA an installed vLLM would be asked for its largest rank
     validate_config(config, need_reference_policy(config), need_critic(config))
-    design, _ = design_of(found, "", None)
-    mine, _ = ours.design(config_of(point.llm_run), None)
+    design, _ = read_design(found, "", None)
+    mine, _ = read_design(config_of(point.llm_run), "rftlab", None)
     assert replace(design, assumed=()) == replace(mine, assumed=())
     assert need_reference_policy(config) is point.llm_run.needs_reference and not need_critic(config)
     assert get_adv_estimator_fn(config.algorithm.adv_estimator).__name__ == config.algorithm.adv_estimator

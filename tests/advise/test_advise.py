@@ -27,7 +27,7 @@ from rftlab.studies.forecast.advise.models import shape_named, sized_shape
 from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.signal.signal import beta_of, silent_share
-from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
@@ -287,7 +287,7 @@ def nested(flags: dict) -> dict:
 @pytest.mark.parametrize("label", ["32x8", "64x4", "256x2", "8x32", "1x256", "24x5"])
 def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label):
     """By the reader of `rftlab import`, which was written from the engines' code."""
-    known, _ = design_of(nested(engine_flags(engine, wanted(label)).flags), engine, 8)
+    known, _ = read_design(nested(engine_flags(engine, wanted(label)).flags), engine, 8)
     batch, rollouts = map(int, label.split("x"))
     assert (known.prompts, known.rollouts, known.updates_per_round) == (batch, rollouts, 1)
     assert (known.learning_rate, known.kl_coefficient) == (1e-6, 0.001)
@@ -304,7 +304,7 @@ def test_prime_rl_is_told_responses(batch, rollouts):
 def test_updates_of_a_round_are_told_too(engine):
     asked = wanted("32x8")
     asked = asked._replace(design=replace(asked.design, minibatches=4, epochs=2))
-    assert design_of(nested(engine_flags(engine, asked).flags), engine, 8)[0].updates_per_round == 8
+    assert read_design(nested(engine_flags(engine, asked).flags), engine, 8)[0].updates_per_round == 8
 
 
 @pytest.mark.parametrize("engine", ["verl", "trl"])

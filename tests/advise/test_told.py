@@ -16,7 +16,7 @@ from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
 from rftlab.studies.forecast.advise.models import REAL, shape_named
 from rftlab.studies.forecast.advise.start import list_changes, read_start
-from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.values import Reader
 from tests.support.machine.here import rftlab
 
@@ -59,7 +59,7 @@ def test_trl_is_told_the_design_or_it_is_refused(name):
     assert bool(found.refused) == (name not in TRL)
     if found.refused:
         return
-    known, notes = design_of(texts(found.flags), "trl", 8)
+    known, notes = read_design(texts(found.flags), "trl", 8)
     assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
     assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
     reader = Reader(texts(found.flags))
@@ -78,7 +78,7 @@ def test_verl_is_told_the_design_or_it_is_refused(name):
     assert bool(found.refused) == (name in NOT_VERL)
     if found.refused:
         return
-    known, notes = design_of(texts(found.flags), "verl", 8)
+    known, notes = read_design(texts(found.flags), "verl", 8)
     assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
     assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
     reader = Reader(texts(found.flags))

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers.designs import design_of, tool_of_config
+from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.config_file import read_config
 
 TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_generations": 8}
@@ -30,7 +30,7 @@ TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_
     ],
 )
 def test_trl_counts_responses(more, processes, prompts, updates):
-    design, notes = design_of(TRL | more, "", processes)
+    design, notes = read_design(TRL | more, "", processes)
     assert (design.prompts, design.updates_per_round, design.rollouts) == (
         prompts,
         updates,
@@ -40,7 +40,7 @@ def test_trl_counts_responses(more, processes, prompts, updates):
 
 
 def test_trls_defaults_are_said():
-    design, _ = design_of({"num_generations": 16}, "trl", 1)
+    design, _ = read_design({"num_generations": 16}, "trl", 1)
     assert design.rollouts == 16 and any("per_device_train_batch_size is not stated" in text for text in design.assumed)
 
 
@@ -61,7 +61,7 @@ def verl(**more):
 
 
 def test_verl_counts_prompts():
-    design, notes = design_of(verl(), "", None)
+    design, notes = read_design(verl(), "", None)
     assert (design.prompts, design.rollouts, design.updates_per_round, design.learning_rate) == (256, 5, 8, 1e-6)
     assert (design.advantage, design.kl_coefficient, design.response_limit, design.loss) == (
         "group_zscore",
@@ -69,7 +69,7 @@ def test_verl_counts_prompts():
         1024,
         "token-mean",
     ) and not notes
-    centred, _ = design_of(verl(algorithm={"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False}), "", None)
+    centred, _ = read_design(verl(algorithm={"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False}), "", None)
     assert centred.advantage == "group_mean"
 
 
@@ -97,7 +97,7 @@ def test_a_configuration_is_read_from_any_file(name, tmp_path):
     text, tool = FILES[name]
     (tmp_path / name).write_text(text)
     config = read_config(tmp_path / name)
-    assert tool_of_config(config) == tool and design_of(config, "", None)[0].rollouts in (4, 5, 8)
+    assert detect_trainer(config) == tool and read_design(config, "", None)[0].rollouts in (4, 5, 8)
 
 
 class Evil:
@@ -110,7 +110,7 @@ class Evil:
 def test_a_pickle_runs_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "training_args.bin").write_bytes(pickle.dumps({"num_generations": 8, "x": Evil()}))
-    assert design_of(read_config(tmp_path / "training_args.bin"), "", None)[0].rollouts == 8
+    assert read_design(read_config(tmp_path / "training_args.bin"), "", None)[0].rollouts == 8
     assert sorted(path.name for path in tmp_path.iterdir()) == ["training_args.bin"]
 
 
@@ -154,7 +154,7 @@ ACCELERATE = """accelerate launch --num_processes=8 grpo.py --per_device_train_b
 
 def told(tmp_path, name: str, text: str):
     (tmp_path / name).write_text(text)
-    return design_of(read_config(tmp_path / name), "", None)
+    return read_design(read_config(tmp_path / name), "", None)
 
 
 def test_variables_of_a_script_that_are_set_once_are_read_and_others_are_not(tmp_path):
@@ -206,7 +206,7 @@ def test_verls_filter_decides_which_batch_is_trained_on(train, gen, enable, prom
     stated = {"data.train_batch_size": train, "data.gen_batch_size": gen, "algorithm.filter_groups.enable": enable}
     stated = {name: value for name, value in stated.items() if value is not None}
     config = {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.actor.ppo_mini_batch_size": 64} | stated
-    known, notes = design_of(config if dotted else nested(config), "", None)
+    known, notes = read_design(config if dotted else nested(config), "", None)
     assert (known.prompts, known.rollouts) == (prompts, 8)
     assert known.updates_per_round == (prompts // 64 if prompts else None)
     assert said in " | ".join(notes) and (bool(said) or "gen_batch_size" not in " | ".join(notes))
@@ -232,7 +232,7 @@ def test_omegaconfs_references_are_followed(tmp_path):
 
 def test_what_a_verl_configuration_leaves_out_is_verls_default_and_said():
     config = {"actor_rollout_ref": {"rollout": {"n": 8}}, "algorithm": {"adv_estimator": "grpo"}}
-    known, _ = design_of(config, "", None)
+    known, _ = read_design(config, "", None)
     assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate) == (1024, 8, 4, 1e-6)
     said = " | ".join(known.assumed)
     for name, value in (("data.train_batch_size", 1024), ("ppo_mini_batch_size", 256), ("optim.lr", 1e-6)):

@@ -12,7 +12,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import groups_of
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.assemble import assemble
-from rftlab.studies.readers.repeats import alone, joined
+from rftlab.studies.readers.repeats import describe_unmarked, mark_repeats
 from rftlab.studies.readers.run import KnownDesign, RawRun
 from tests.support.logs.formats import LOGS
 from tests.support.machine.here import rftlab
@@ -60,7 +60,7 @@ def test_names_make_no_repeats_and_labels_differ(names, tmp_path):
     found = grouped(runs)
     assert [members for _, members in found] == [(name,) for name in names]
     assert len({label for label, _ in found}) == 2
-    assert "--repeats" in alone(runs) and names[0] in alone(runs)
+    assert "--repeats" in describe_unmarked(runs) and names[0] in describe_unmarked(runs)
 
 
 def test_the_user_may_say_what_repeats(tmp_path):
@@ -77,7 +77,7 @@ def test_the_user_may_say_what_repeats(tmp_path):
         assert status == 2 and said in text
     with pytest.raises(UserError, match="rollouts differs"):
         one, two = read_logs([path], given=KnownDesign(32, 8))[:1], read_logs([path], given=KnownDesign(32, 4))[1:2]
-        joined([*one, *two], ("grpo*",))
+        mark_repeats([*one, *two], ("grpo*",))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_configurations_decide(old, new, groups, tmp_path):
     for name, config in (("a-1.log", CONFIG), ("zzz.log", CONFIG.replace(old, new))):
         (tmp_path / name).write_text(config + lines)
     runs = read_logs([tmp_path / "a-1.log", tmp_path / "zzz.log"])
-    assert len(grouped(runs)) == groups and bool(alone(runs)) == 0
+    assert len(grouped(runs)) == groups and bool(describe_unmarked(runs)) == 0
 
 
 ARGUMENTS = {"num_generations": 8, "per_device_train_batch_size": 8, "generation_batch_size": 64, "seed": 1}

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.config_file import read_config
 
 VERL = (
@@ -16,7 +16,7 @@ VERL = (
 
 def told(tmp_path, text: str, name: str = "run.sh"):
     (tmp_path / name).write_text(text)
-    return design_of(read_config(tmp_path / name), "", 1)
+    return read_design(read_config(tmp_path / name), "", 1)
 
 
 KNOWN = {
@@ -282,7 +282,7 @@ def test_a_hostile_file_takes_no_time(name, tmp_path):
     (tmp_path / name).write_text(HOSTILE[name])
     start = time.process_time()
     try:
-        design_of(read_config(tmp_path / name), "", None)
+        read_design(read_config(tmp_path / name), "", None)
     except UserError as error:
         assert name in str(error)
     assert time.process_time() - start < 10

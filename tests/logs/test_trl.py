@@ -6,7 +6,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.designs import design_of
+from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.config_file import read_config
 
 CONSOLE = "console.txt"
@@ -117,7 +117,7 @@ def test_its_arguments_give_the_design_without_being_loaded(folder):
         "group_mean",
     )
     config = read_config(folder / "checkpoint-6" / "training_args.bin")
-    assert design_of(config, "", None)[0] == known
+    assert read_design(config, "", None)[0] == known
 
 
 def test_what_it_prints_says_what_its_state_says(folder):

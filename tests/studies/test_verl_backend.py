@@ -35,7 +35,7 @@ from rftlab.studies.integrations.verl_study.files import files_of, write_pair, y
 from rftlab.studies.integrations.verl_study.reward import compute_score
 from rftlab.studies.integrations.verl_study.settings import refused, settings_of
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.designs import design_of, ours
+from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.store import write_collection
 
 PAIR, CLUSTER = "smollm2-words", Cluster(model="HuggingFaceTB/SmolLM2-135M-Instruct")
@@ -71,8 +71,8 @@ def facts(known):
 )
 def test_verls_settings_say_the_same_design(run):
     settings = settings_of(run, "x", CLUSTER)
-    found, notes = design_of(settings, "", None)
-    mine, _ = ours.design(config_of(run), None)
+    found, notes = read_design(settings, "", None)
+    mine, _ = read_design(config_of(run), "rftlab", None)
     assert facts(found) == facts(mine) and not found.assumed and not found.unknown
     assert [("support" in note) for note in notes] == [True] * (run.design.support_rollouts > 0)
 
@@ -80,7 +80,7 @@ def test_verls_settings_say_the_same_design(run):
 @pytest.mark.parametrize("point", KEPT, ids=lambda point: point.cell)
 def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
     """By what `rftlab compare` calls equal."""
-    found, _ = design_of(settings_of(point.llm_run, "x", CLUSTER), "", None)
+    found, _ = read_design(settings_of(point.llm_run, "x", CLUSTER), "", None)
     known = known_of(point.run.design, PAIR)
     names = ("prompts", "rollouts", "updates_per_round", "advantage")
     assert all(getattr(found, name) == getattr(known, name) for name in names)
@@ -108,7 +108,7 @@ def test_another_setting_is_another_design(place, value):
         part = part[name]
     assert part[last] != value
     part[last] = value
-    assert facts(design_of(settings, "", None)[0]) != facts(ours.design(config_of(SPLIT.llm_run), None)[0])
+    assert facts(read_design(settings, "", None)[0]) != facts(read_design(config_of(SPLIT.llm_run), "rftlab", None)[0])
 
 
 def test_the_seven_experiments_but_for_windows():
@@ -291,7 +291,7 @@ def test_a_log_comes_back_as_its_cells_run(tmp_path):
     runs = read_logs(logs)
     assert [run.name for run in runs] == ["32x1+7-paper_text-s0", "32x1+7-paper_text-s1", "32x8-paper_text-s0"]
     for run, point in zip(runs, points, strict=True):
-        assert facts(run.design) == facts(ours.design(config_of(point.llm_run), None)[0])
+        assert facts(run.design) == facts(read_design(config_of(point.llm_run), "rftlab", None)[0])
     found = {(piece.split, piece.metric): (list(piece.rounds), list(piece.values)) for piece in runs[0].pieces}
     assert found["test", "pass_at_1"] == ([0, 5, 10, 15, 20], [0.0, 0.125, 0.25, 0.375, 0.5])
     assert found["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]

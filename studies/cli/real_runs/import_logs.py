@@ -70,7 +70,7 @@ class Import:
         """Read, print, keep."""
         from rftlab.studies.console.table import say
         from rftlab.studies.readers.read import read_logs
-        from rftlab.studies.readers.repeats import alone, joined
+        from rftlab.studies.readers.repeats import describe_unmarked, mark_repeats
         from rftlab.studies.readers.show import show_runs
         from rftlab.studies.readers.store import check_name, name_for, write_collection
 
@@ -79,9 +79,9 @@ class Import:
             return 0
         name = check_name(self.name or name_for(self.paths[0]))
         runs = read_logs(self.paths, _columns(self.columns), self._reader(), self._given(), self.config, self.processes)
-        runs = joined(runs, self.repeats)
+        runs = mark_repeats(runs, self.repeats)
         show_runs(console, runs)
-        if apart := alone(runs):
+        if apart := describe_unmarked(runs):
             say(console, apart, "dim")
         new = write_collection(self.results, name, runs)
         say(console, f"{'kept in' if new else 'unchanged:'} {self.results / 'imported' / name}", "dim")
@@ -90,14 +90,16 @@ class Import:
     def _explain(self, console: Console, file: Path) -> None:
         """What a configuration says, in our terms."""
         from rftlab.studies.console.table import say
-        from rftlab.studies.readers.designs import design_of, tool_of_config
+        from rftlab.studies.readers.designs import detect_trainer, read_design
         from rftlab.studies.readers.designs.config_file import read_config
-        from rftlab.studies.readers.run import merged
+        from rftlab.studies.readers.run import merge_designs
         from rftlab.studies.readers.show import show_design
 
         config = read_config(file)
-        design, notes = design_of(config, "", self.processes)
-        show_design(console, merged(self._given(), design), f"{file.name} ({tool_of_config(config) or 'unknown'})")
+        design, notes = read_design(config, "", self.processes)
+        show_design(
+            console, merge_designs(self._given(), design), f"{file.name} ({detect_trainer(config) or 'unknown'})"
+        )
         for note in notes:
             say(console, f"  note: {note}", "dim")
 

@@ -10,7 +10,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.engines import EngineFlags
-from rftlab.studies.readers.designs import design_of, tool_of_config
+from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, at
 from rftlab.studies.readers.run import KnownDesign
@@ -51,10 +51,10 @@ def read_start(path: Path, processes: int) -> Start:
     """The starting point in a file. Raises UserError where it is of neither trainer, or its estimator is unknown or
     none of ours. processes: GPUs, where the file does not say how many."""
     config = read_config(path)
-    tool = tool_of_config(config)
+    tool = detect_trainer(config)
     check(tool in _WORDS, f"{path} is of {tool or 'no trainer that is known'}; allowed: TRL's or verl's configuration")
     words, read = _WORDS[tool]
-    known, notes = design_of(config, "", processes)
+    known, notes = read_design(config, "", processes)
     reader = Reader(config)
     estimator = read(reader)
     name = "num_iterations" if tool == "trl" else f"{as_verl.ACTOR}.ppo_epochs"

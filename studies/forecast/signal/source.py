@@ -15,7 +15,7 @@ from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base
 from rftlab.studies.forecast.signal.repeats import selected
 from rftlab.studies.forecast.signal.signal import Rates, exactly
-from rftlab.studies.readers.text import check_file, encoding_of
+from rftlab.studies.readers.text import check_file, detect_encoding
 
 RIGHT = ("right", "correct", "c", "num_correct", "successes")
 TOTAL = ("responses", "n", "samples", "total", "num_samples")
@@ -187,7 +187,7 @@ def _json_row(path: Path, value: Any) -> dict[str, Any]:
 
 def _table_rows(path: Path) -> list[dict[str, Any]]:
     data = path.read_bytes()
-    encoding = encoding_of(data[: 1 << 16])
+    encoding = detect_encoding(data[: 1 << 16])
     check(bool(encoding), f"{path} is no text; allowed: {ALLOWED}")
     try:
         rows = list(csv.DictReader(io.StringIO(data.decode(encoding, "replace").lstrip("\ufeff"))))

@@ -25,7 +25,7 @@ from rftlab.studies.data.runs.points import Point
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study import data
 from rftlab.studies.integrations.verl_study.settings import VERL, refused, refused_model, settings_of
-from rftlab.studies.readers.designs import ours
+from rftlab.studies.readers.designs import read_design
 
 PLACE, DATA = "verl", "data"
 SETTINGS, COMMAND, DESIGN, README, LOG = "verl.yaml", "run.sh", "design.json", "README.md", "run.log"
@@ -106,7 +106,7 @@ def files_of(point: Point, cluster: Cluster) -> dict[str, str]:
 def design_of(point: Point) -> dict[str, Any]:
     """A run as plain values: what it is, its design in the terms of imported runs, its whole configuration."""
     config = config_of(point.llm_run)
-    known, _ = ours.design(config, None)
+    known, _ = read_design(config, "rftlab", None)
     what = {"pair": point.pair, "cell": point.cell, "seed": point.run.seed, "id": point.id, "verl": VERL}
     return what | {"design": asdict(known), "config": config}
 

@@ -4,28 +4,31 @@ rest."""
 from dataclasses import replace
 
 from rftlab.shared.plumbing.errors import plain
-from rftlab.studies.readers.designs import ours, trl, verl
+from rftlab.studies.readers.designs.ours import is_own_config, own_design
+from rftlab.studies.readers.designs.trl import is_trl_config, trl_design
 from rftlab.studies.readers.designs.values import Reader
+from rftlab.studies.readers.designs.verl import is_verl_config, verl_design
 from rftlab.studies.readers.run import KnownDesign
 
-_READERS = {
-    "verl": verl,
-    "trl": trl,
-    "rftlab": ours,
+_TRAINERS = {
+    "verl": (is_verl_config, verl_design),
+    "trl": (is_trl_config, trl_design),
+    "rftlab": (is_own_config, own_design),
 }
+"""Whether a configuration is a trainer's, and the design of it."""
 
 
-def tool_of_config(config: dict) -> str:
+def detect_trainer(config: dict) -> str:
     """Whose configuration this is; "" where that cannot be told."""
-    return next((tool for tool, reader in _READERS.items() if reader.recognise(config)), "")
+    return next((name for name, (is_config, _) in _TRAINERS.items() if is_config(config)), "")
 
 
-def design_of(config: dict, tool: str, processes: int | None) -> tuple[KnownDesign, list[str]]:
+def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDesign, list[str]]:
     """What a configuration says, and remarks. tool: "" lets the configuration tell. Never raises for what a
     configuration holds."""
-    found = tool_of_config(config) or tool
-    if found not in _READERS:
+    trainer = detect_trainer(config) or tool
+    if trainer not in _TRAINERS:
         return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, rftlab"]
     reader = Reader(config)
-    design = _READERS[found].known_of(reader, processes)
+    design = _TRAINERS[trainer][1](reader, processes)
     return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

@@ -12,7 +12,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import read_json
 from rftlab.studies.readers.designs.script import Settings, agreed_settings, python_settings
 from rftlab.studies.readers.designs.shell import Shell
-from rftlab.studies.readers.text import check_file, encoding_of
+from rftlab.studies.readers.text import check_file, detect_encoding
 
 LARGEST, SCRIPT = 1 << 20, 1 << 18
 """Bytes of a file, and of a script."""
@@ -31,15 +31,15 @@ def read_config(path: Path) -> dict[str, Any]:
         f"{path} has {path.stat().st_size} bytes; allowed: a configuration of at most {LARGEST}",
     )
     data = path.read_bytes()
-    encoding = encoding_of(data)
+    encoding = detect_encoding(data)
     try:
-        found = _parsed(path.resolve(), data, encoding)
+        config = _parsed(path.resolve(), data, encoding)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{path} cannot be read as a configuration: {type(error).__name__}: {str(error)[:200]}; allowed: {ALLOWED}"
         ) from None
-    check(isinstance(found, dict) and bool(found), f"{path} holds no configuration; allowed: {ALLOWED}")
-    return found if isinstance(found, Settings) else {str(key): value for key, value in found.items()}
+    check(isinstance(config, dict) and bool(config), f"{path} holds no configuration; allowed: {ALLOWED}")
+    return config if isinstance(config, Settings) else {str(key): value for key, value in config.items()}
 
 
 def _parsed(path: Path, data: bytes, encoding: str) -> Any:
@@ -141,10 +141,10 @@ def frozen_values(path: Path) -> dict[str, Any]:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 info = next(info for info in archive.infolist() if info.filename.endswith("data.pkl"))
                 data = archive.read(info) if info.file_size <= LARGEST else b""
-        found = _Reader(io.BytesIO(data)).load()
+        frozen = _Reader(io.BytesIO(data)).load()
     except Exception as error:  # a damaged pickle may raise anything
         raise ValueError(f"{type(error).__name__}: {str(error)[:100]}") from None
-    state = getattr(found, "state", found)
+    state = getattr(frozen, "state", frozen)
     if not isinstance(state, dict):
         raise ValueError("it holds no fields")
     return {str(name): _thawed(value) for name, value in state.items()}

@@ -4,7 +4,7 @@ from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.run import KnownDesign
 
 
-def recognise(config: dict) -> bool:
+def is_own_config(config: dict) -> bool:
     """Whether a configuration is ours."""
     return config.get("level") in ("llm", "sim") and isinstance(config.get("design"), dict)
 
@@ -13,13 +13,7 @@ _RATIOS = {"sequence": "ratio of a sequence", "sequence_token": "ratio of a sequ
 """As TRL's designs have it; a ratio of a token is not told."""
 
 
-def design(config: dict, processes: int | None = None) -> tuple[KnownDesign, list[str]]:
-    """The design of a configuration of ours, and remarks."""
-    reader = Reader(config)
-    return known_of(reader, processes), reader.notes
-
-
-def known_of(config: Reader, processes: int | None) -> KnownDesign:
+def own_design(config: Reader, processes: int | None) -> KnownDesign:
     """The design of a run of ours."""
     epochs, parts = (config.count(f"design.{name}") or 1 for name in ("epochs", "minibatches"))
     kl = config.real("design.estimator.kl.coef")
@@ -28,7 +22,7 @@ def known_of(config: Reader, processes: int | None) -> KnownDesign:
         rollouts=config.count("design.rollouts"),
         updates_per_round=epochs * parts,
         learning_rate=next(
-            (found for name in ("learning_rate", "rate") if (found := config.real(f"optimizer.{name}")) is not None),
+            (rate for name in ("learning_rate", "rate") if (rate := config.real(f"optimizer.{name}")) is not None),
             None,
         ),
         advantage=_advantage(config),

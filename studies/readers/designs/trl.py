@@ -51,12 +51,12 @@ _COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_g
 _SIZES = ("generation_batch_size", "steps_per_generation")
 
 
-def recognise(config: dict) -> bool:
+def is_trl_config(config: dict) -> bool:
     """Whether a configuration has TRL's arguments."""
     return any(name in config for name in _MARKS)
 
 
-def known_of(config: Reader, processes: int | None) -> KnownDesign:
+def trl_design(config: Reader, processes: int | None) -> KnownDesign:
     """The design of TRL's arguments. processes: the world size, which no argument holds."""
     sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
     batch, updates = _sizes(config, processes or config.count("num_processes"), sizes)
@@ -113,10 +113,10 @@ def _processes(
     """The world size: told, or worked out where arguments were written after TRL filled both sizes in."""
     if not device or not steps or not batch or batch % (device * steps):
         return given
-    found = batch // (device * steps)
-    if given not in (None, found):
-        config.notes.append(f"--processes {given}: the arguments say {found}, which is taken")
-    return found
+    world = batch // (device * steps)
+    if given not in (None, world):
+        config.notes.append(f"--processes {given}: the arguments say {world}, which is taken")
+    return world
 
 
 def _divided(total: int, by: int, name: str, config: Reader) -> int | None:

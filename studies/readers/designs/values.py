@@ -23,9 +23,9 @@ class Unknown(str):
 
     def __new__(cls, text: str, why: str, maybe: tuple[str, ...] = ()):
         """why: as a clause."""
-        found = super().__new__(cls, text[:LONGEST])
-        found.why, found.maybe = why, maybe
-        return found
+        made = super().__new__(cls, text[:LONGEST])
+        made.why, made.maybe = why, maybe
+        return made
 
 
 class Fallback(str):
@@ -35,22 +35,22 @@ class Fallback(str):
 
     def __new__(cls, text: str, why: str):
         """why: as a clause that begins with unless."""
-        found = super().__new__(cls, text)
-        found.why = why[: 2 * LONGEST]
-        return found
+        made = super().__new__(cls, text)
+        made.why = why[: 2 * LONGEST]
+        return made
 
 
 def at(config: Any, path: str) -> Any:
     """The value at a dotted path, whether the configuration is nested or has dotted keys; None where there is none,
     also for null. Of ${another.path}, as OmegaConf has it, the value there; of one that leads nowhere the text."""
-    found = _at(config, path)
+    there = _at(config, path)
     for _ in range(HOPS):
-        named = _NAMED.fullmatch(found) if type(found) is str else None
+        named = _NAMED.fullmatch(there) if type(there) is str else None
         value = _at(config, named[1]) if named else None
         if value is None:
             break
-        found = value
-    return found
+        there = value
+    return there
 
 
 def _at(config: Any, path: str) -> Any:
@@ -69,8 +69,8 @@ def unwrapped(value: Any) -> Any:
 
 def count(value: Any, least: int = 1) -> int | None:
     """A whole number of at least `least`; None of anything else."""
-    found = real(value)
-    return int(found) if found is not None and found == int(found) and least <= found <= 10**9 else None
+    number = real(value)
+    return int(number) if number is not None and number == int(number) and least <= number <= 10**9 else None
 
 
 def real(value: Any) -> float | None:
@@ -78,10 +78,10 @@ def real(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def word(value: Any) -> str | None:
@@ -138,14 +138,14 @@ class Reader:
 
     def _read(self, path: str, convert: Callable[[Any], Any], kind: str) -> Any:
         value = at(self.config, path)
-        found = None if isinstance(value, Unknown) else convert(value)
+        read = None if isinstance(value, Unknown) else convert(value)
         if isinstance(value, Unknown):
             self._say(self.notes, f"{path} is {value}, {value.why}")
-        elif value is not None and found is None:
+        elif value is not None and read is None:
             self._say(self.notes, f"{path} is {str(value)[:LONGEST]!r}, which is no {kind}")
         elif isinstance(value, Fallback):
             self._say(self.assumed, f"{path}: {value} {value.why}")
-        return found
+        return read
 
     def _say(self, lines: list[str], text: str) -> None:
         if text not in lines:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rftlab.shared.cards import SHIPPED
-from rftlab.studies.readers.designs import ours
+from rftlab.studies.readers.designs.ours import own_design
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.run import KnownDesign
 
@@ -43,13 +43,13 @@ _ADVANTAGES = {
 }
 
 
-def recognise(config: dict) -> bool:
+def is_verl_config(config: dict) -> bool:
     """Whether a configuration is verl's."""
     marks = ("actor_rollout_ref.", "data.train_batch_size")
     return "actor_rollout_ref" in config or any(str(key).startswith(marks) for key in config)
 
 
-def known_of(config: Reader, processes: int | None) -> KnownDesign:
+def verl_design(config: Reader, processes: int | None) -> KnownDesign:
     """The design of a configuration; it need not be whole."""
     prompts, rollouts = _prompts(config), _usual(config, "count", f"{ROLLOUT}.n")
     return KnownDesign(
@@ -126,7 +126,7 @@ def _card(config: Reader, name: str | None) -> KnownDesign | None:
     support = config.count(_SUPPORT) or 0
     groups = {"rollouts": (config.count(f"{ROLLOUT}.n") or 1) - support, "support_rollouts": support}
     kinds = {"surrogate": type(card.estimator.surrogate).__name__}
-    return ours.design({"kinds": kinds, "design": groups | {"estimator": asdict(card.estimator)}})[0]
+    return own_design(Reader({"kinds": kinds, "design": groups | {"estimator": asdict(card.estimator)}}), None)
 
 
 def _advantage(config: Reader) -> str | None:

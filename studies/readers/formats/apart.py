@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rftlab.shared.plumbing.errors import check, plain
-from rftlab.studies.readers.names import named
+from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import RawRun, Series
 
 MAX_RUNS, MAX_VALUES = 2000, 1000
@@ -84,12 +84,12 @@ class Texts:
             )
 
 
-def told_apart(found: dict[Key, RawRun], columns: list[str], texts: Texts, path: Path) -> list[RawRun]:
+def told_apart(runs_by_key: dict[Key, RawRun], columns: list[str], texts: Texts, path: Path) -> list[RawRun]:
     """The runs of a file by their cells in `columns`, the first of which names them. Those of one name are one where
     no step is in two of them, as where a run went on; else the cells in which they differ are part of their names."""
     runs: list[tuple[Key, RawRun]] = []
-    for name in dict.fromkeys(key[:1] for key in found):
-        parts = [(key, run) for key, run in found.items() if key[:1] == name]
+    for name in dict.fromkeys(key[:1] for key in runs_by_key):
+        parts = [(key, run) for key, run in runs_by_key.items() if key[:1] == name]
         if len(parts) > 1 and _one(parts):
             parts = [(parts[0][0], _rejoined([run for _, run in parts]))]
         differ = [i for i in range(1, len(columns)) if len({key[i] for key, _ in parts}) > 1]
@@ -142,9 +142,9 @@ def _state(runs: list[tuple[Key, RawRun]], columns: list[str], seeds: list[int],
 
 def _constants(run: RawRun) -> dict[str, Any]:
     """Numbers that are the same throughout and no results."""
-    found = {}
+    constants = {}
     for name, series in run.series.items():
-        known, values = named(name), np.asarray(series.values)
+        known, values = translate_metric(name), np.asarray(series.values)
         if (known is None or known.metric == "learning_rate") and len(values) and np.all(values == values[0]):
-            found[name] = float(values[0])
-    return found
+            constants[name] = float(values[0])
+    return constants

@@ -27,10 +27,10 @@ from rftlab.studies.readers.text import (
     PROGRESS,
     Head,
     encoding_note,
-    lines_of,
     number,
     once,
     opened_text,
+    read_lines,
     step_in,
     whole,
 )
@@ -47,20 +47,20 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?: ?%)?")
 def is_json_lines(head: Head) -> bool:
     """Whether its first line that is no blank is a JSON object."""
     first = next((line for line in head.lines if line.strip()), "")
-    found = _record(first)
-    if not isinstance(found, dict):
+    record = _record(first)
+    if not isinstance(record, dict):
         return False
-    return len(head.lines) > 1 or chosen(list(flat(found)), {}, "step", STEPS, head.path) is not None
+    return len(head.lines) > 1 or chosen(list(flat(record)), {}, "step", STEPS, head.path) is not None
 
 
 def read_json_lines(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a file of records."""
-    start = [found for line in head.lines if isinstance(found := _record(line), dict)][:500]
+    start = [record for line in head.lines if isinstance(record := _record(line), dict)][:500]
     notes = encoding_note(head.encoding)
-    return runs_of(path, LINES, start, _lines(path, head, notes), columns, notes)
+    return collect_runs(path, LINES, start, _lines(path, head, notes), columns, notes)
 
 
-def runs_of(
+def collect_runs(
     path: Path,
     form: str,
     start: list[dict],
@@ -71,7 +71,7 @@ def runs_of(
 ) -> list[RawRun]:
     """The runs of records, each with its place. start: the first of them, by which steps and runs are found; notes: are
     each run's, also those that are added on the way. Raises UserError where no record has a step."""
-    step_name = columns.get("step") or step_of(start)
+    step_name = columns.get("step") or find_step(start)
     if step_name is None or not any(step_name in flat(record) for record in start):
         keys = ", ".join(sorted({key for record in start[:20] for key in record})[:12])
         raise UserError(
@@ -112,25 +112,25 @@ def _shown(value: float | None) -> str:
 
 def _texts(record: dict, prefix: str = "", depth: int = 0) -> dict[str, str]:
     """The texts of a record by name, as `flat` names its numbers."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key, value in record.items():
         if isinstance(value, str) and value and len(value) <= LONGEST_TEXT:
-            found[prefix + key] = value
+            texts[prefix + key] = value
         elif isinstance(value, dict) and depth < DEEPEST:
-            found |= _texts(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
-    return found
+            texts |= _texts(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
+    return texts
 
 
 def _lines(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
     """Number of the line and record of each line; those that are no JSON are noted, a few at most."""
     bad = 0
     with opened_text(path, head.encoding) as stream:
-        for place, line, end in lines_of(stream):
+        for place, line, end in read_lines(stream):
             if not line.strip():
                 continue
-            found = _record(line)
-            if isinstance(found, dict):
-                yield place, found
+            record = _record(line)
+            if isinstance(record, dict):
+                yield place, record
                 continue
             bad += 1
             check(
@@ -155,7 +155,7 @@ def _names_run(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def step_of(records: list[dict]) -> str | None:
+def find_step(records: list[dict]) -> str | None:
     """The name of the step that most records have; the first in the list of those."""
     rows = [{name: value for name, value in flat(record).items() if name in STEPS} for record in records]
     counts = Counter(name for row in rows for name in row)
@@ -175,20 +175,20 @@ def _quoted(name: str, text: str) -> dict[str, float]:
 def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
     """The numbers of a record by name; no truth values, of texts those that are numbers, nothing below
     `DEEPEST` levels, and nan of a name that is there with several values."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in record.items():
         if isinstance(value, bool):
             continue
         if isinstance(value, float):
-            once(found, prefix + key, value)
+            once(numbers, prefix + key, value)
         elif isinstance(value, int):
-            once(found, prefix + key, float(value) if abs(value) < 10**300 else math.inf)
+            once(numbers, prefix + key, float(value) if abs(value) < 10**300 else math.inf)
         elif isinstance(value, str):
-            found |= _quoted(prefix + key, value)
+            numbers |= _quoted(prefix + key, value)
         elif isinstance(value, dict) and depth < DEEPEST:
             for name, inner in flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1).items():
-                once(found, name, inner)
-    return found
+                once(numbers, name, inner)
+    return numbers
 
 
 DOCUMENT, LARGEST = "JSON document", 32 << 20
@@ -215,7 +215,7 @@ def read_json_document(path: Path, head: Head, columns: dict[str, str]) -> list[
     notes = encoding_note(head.encoding)
     records = _records(path, _document(path, head), columns, notes)
     numbered = list(enumerate(records, start=1))
-    return runs_of(path, DOCUMENT, records[:500], numbered, columns, notes, place="record")
+    return collect_runs(path, DOCUMENT, records[:500], numbered, columns, notes, place="record")
 
 
 def _document(path: Path, head: Head) -> Any:
@@ -239,62 +239,62 @@ def _whole(text: str) -> int | float:
     return int(text) if len(text) < MAX_DIGITS else math.inf
 
 
-def _records(path: Path, found: Any, columns: dict[str, str], notes: list[str]) -> list[dict]:
+def _records(path: Path, document: Any, columns: dict[str, str], notes: list[str]) -> list[dict]:
     """The document as records with steps."""
     step = columns.get("step")
-    if isinstance(found, dict):
-        inside = [value for value in found.values() if _are_records(value, step)]
-        found = inside[0] if len(inside) == 1 else found
-    if isinstance(found, list):
-        return _listed(path, found, notes)
-    rows = _columns(found, step, notes) or _frame(found, step)
+    if isinstance(document, dict):
+        inside = [value for value in document.values() if _are_records(value, step)]
+        document = inside[0] if len(inside) == 1 else document
+    if isinstance(document, list):
+        return _listed(path, document, notes)
+    rows = _columns(document, step, notes) or _frame(document, step)
     if rows is not None:
         return rows
-    own = {name: value for name, value in found.items() if isinstance(value, dict)}
-    many = len(own) * 2 > len(found) and all(map(_CHECKPOINT.fullmatch, own))
+    own = {name: value for name, value in document.items() if isinstance(value, dict)}
+    many = len(own) * 2 > len(document) and all(map(_CHECKPOINT.fullmatch, own))
     check(
         many,
-        f"{path} holds no steps (names: {', '.join(map(ascii, [*found][:4]))}); allowed: {_DOCUMENTS}; neither an "
+        f"{path} holds no steps (names: {', '.join(map(ascii, [*document][:4]))}); allowed: {_DOCUMENTS}; neither an "
         "index nor the number of a test set, a seed or a k is a step",
     )
     return _checkpoints(path, own, notes)
 
 
-def _frame(found: dict, step: str | None) -> list[dict] | None:
+def _frame(document: dict, step: str | None) -> list[dict] | None:
     """The rows of a frame as pandas writes one with orient = columns, index, split or tight, the index left out; None
     of anything else, and of one without a column of steps."""
-    names, data = found.get("columns"), found.get("data")
+    names, data = document.get("columns"), document.get("data")
     if isinstance(names, list) and isinstance(data, list):
         whole = [row for row in data if isinstance(row, list) and len(row) == len(names)]
         rows = [dict(zip(map(str, names), row, strict=True)) for row in whole]
         return rows if len(rows) == len(data) and _are_records(rows, step) else None
-    if not found or not all(isinstance(value, dict) for value in found.values()):
+    if not document or not all(isinstance(value, dict) for value in document.values()):
         return None
-    if all(map(_INDEX.fullmatch, found)):
-        rows = [*found.values()]
+    if all(map(_INDEX.fullmatch, document)):
+        rows = [*document.values()]
         return rows if _are_records(rows, step) else None
-    name = step if step in found else next((name for name in STEPS if name in found), None)
-    if name is None or not all(map(_INDEX.fullmatch, found[name])):
+    name = step if step in document else next((name for name in STEPS if name in document), None)
+    if name is None or not all(map(_INDEX.fullmatch, document[name])):
         return None
-    return [{key: value[at] for key, value in found.items() if at in value} for at in found[name]]
+    return [{key: value[at] for key, value in document.items() if at in value} for at in document[name]]
 
 
 def _are_records(value: Any, step: str | None) -> bool:
     if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
         return False
-    return step in value[0] if step else step_of(value[:500]) is not None
+    return step in value[0] if step else find_step(value[:500]) is not None
 
 
-def _listed(path: Path, found: list, notes: list[str]) -> list[dict]:
-    records = [each for each in found if isinstance(each, dict)]
+def _listed(path: Path, parts: list, notes: list[str]) -> list[dict]:
+    records = [each for each in parts if isinstance(each, dict)]
     check(bool(records), f"{path} is a list without records; allowed: {_DOCUMENTS}")
-    notes += [f"{len(found) - len(records)} parts of the list are no records: left out"] * (len(records) < len(found))
+    notes += [f"{len(parts) - len(records)} parts of the list are no records: left out"] * (len(records) < len(parts))
     return records
 
 
-def _columns(found: dict, step: str | None, notes: list[str]) -> list[dict] | None:
+def _columns(document: dict, step: str | None, notes: list[str]) -> list[dict] | None:
     """A table by its columns as records; None where it is none, or no column is the step."""
-    own = {name: value for name, value in found.items() if isinstance(value, list)}
+    own = {name: value for name, value in document.items() if isinstance(value, list)}
     name = step if step in own else next((name for name in STEPS if name in own), None)
     if name is None:
         return None
@@ -304,21 +304,21 @@ def _columns(found: dict, step: str | None, notes: list[str]) -> list[dict] | No
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _checkpoints(path: Path, found: dict[str, dict], notes: list[str]) -> list[dict]:
+def _checkpoints(path: Path, rows_by_name: dict[str, dict], notes: list[str]) -> list[dict]:
     """Evaluations by checkpoint as records, in the order of their steps."""
-    fronts = {name.rstrip("0123456789") for name in found}
+    fronts = {name.rstrip("0123456789") for name in rows_by_name}
     check(
         len(fronts) == 1,
         f"{path} has objects {', '.join(sorted(fronts)[:3])} with numbers; allowed: checkpoints of one run a file",
     )
     repeats: set[int] = set()
-    rows = {int(name[len(min(fronts)) :]): _means(value, repeats) for name, value in found.items()}
-    check(len(rows) == len(found), f"{path} has a checkpoint twice; allowed: each once")
+    rows = {int(name[len(min(fronts)) :]): _means(value, repeats) for name, value in rows_by_name.items()}
+    check(len(rows) == len(rows_by_name), f"{path} has a checkpoint twice; allowed: each once")
     if repeats:
         few, many = min(repeats), max(repeats)
         said = f"{many}" if few == many else f"{few} to {many}"
         notes.append(f"lists of {said} numbers are repeats of an evaluation, and are averaged")
-    runs = {name: value for name in RUNS if isinstance(value := found[next(iter(found))].get(name), str)}
+    runs = {name: value for name in RUNS if isinstance(value := rows_by_name[next(iter(rows_by_name))].get(name), str)}
     return [{"step": step, **runs, "eval": row} for step, row in sorted(rows.items())]
 
 

@@ -72,8 +72,8 @@ def _is_text(kind: "pyarrow.DataType") -> bool:
     return pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind)
 
 
-def _check(path: Path, found: int, most: int, what: str) -> None:
-    check(found <= most, f"{path} has {found} {what}; allowed: at most {most}")
+def _check(path: Path, number: int, most: int, what: str) -> None:
+    check(number <= most, f"{path} has {number} {what}; allowed: at most {most}")
 
 
 def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
@@ -90,13 +90,13 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
         step_name = trainers_step([row.dropna().to_dict() for _, row in head.iterrows()], step_name)
     told, watched = telling(names, run_name if with_runs else None), Texts()
     groups = frame.groupby(told, sort=False, observed=True, dropna=False) if told else [((), frame)]
-    found = {
+    runs = {
         tuple("" if name != name else str(name) for name in key): _of_frame(group, step_name, told)
         for key, group in groups
     }
     _watch(watched, frame, step_name, told)
     watched.check(path)
-    return told_apart(found, told, watched, path)
+    return told_apart(runs, told, watched, path)
 
 
 def _watch(watched: Texts, frame, step_name: str, told: list[str]) -> None:
@@ -167,8 +167,8 @@ def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun
         place = path.parent / name
         if kind_of(place) != FILE:
             continue
-        (found,) = read_parquet(place, {"step": "round"}, with_runs=False)
-        run.series |= {key: series for key, series in found.series.items() if key not in run.series and key != "seed"}
+        (part,) = read_parquet(place, {"step": "round"}, with_runs=False)
+        run.series |= {key: series for key, series in part.series.items() if key not in run.series and key != "seed"}
     try:
         config = read_json(path.parent / CONFIG) if kind_of(path.parent / CONFIG) == FILE else None
     except (OSError, ValueError) as error:

@@ -13,10 +13,10 @@ import numpy as np
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, kind_of
 from rftlab.studies.readers.designs.values import count, real, word
-from rftlab.studies.readers.formats.tables import MISSING, header_of, rows_of, table_of
+from rftlab.studies.readers.formats.tables import MISSING, open_table, read_header, read_rows
 from rftlab.studies.readers.names import RATES
 from rftlab.studies.readers.run import KnownDesign, Piece, RawRun
-from rftlab.studies.readers.text import Head, head_of, number, whole
+from rftlab.studies.readers.text import Head, number, read_head, whole
 
 FORMAT, BESIDE, REPEATS = "long form", "runs.csv", "repeats"
 ELAPSED = "elapsed_seconds"
@@ -46,7 +46,7 @@ class LongSeries:
 
 def is_long_form(head: Head) -> bool:
     """Whether the header names runs, rounds, splits, metrics and values."""
-    return set(_NEEDED) <= set(header_of(head))
+    return set(_NEEDED) <= set(read_header(head))
 
 
 def files_beside(path: Path) -> list[Path]:
@@ -57,10 +57,10 @@ def files_beside(path: Path) -> list[Path]:
 
 def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a table. Raises UserError for a row that is not in our terms."""
-    found, times, notes = _rows(path, head)
+    series, times, notes = _rows(path, head)
     known = _known(path)
     runs: dict[str, RawRun] = {}
-    for (name, split, task, metric), part in found.items():
+    for (name, split, task, metric), part in series.items():
         run = runs.setdefault(name, RawRun(name, FORMAT, notes=list(notes)))
         run.pieces += (_piece((name, split, task, metric), part, run.notes),)
     for name, own in times.items():
@@ -77,24 +77,24 @@ def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawR
 
 def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict[int, float]], list[str]]:
     """The series of a table, in the order of the file; seconds of training by run and round, where there are any."""
-    table = table_of(head)
+    table = open_table(head)
     at = {name: i for i, name in enumerate(table.header)}
     labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
     numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step", "seconds")]
-    found: dict[Key, LongSeries] = {}
+    series: dict[Key, LongSeries] = {}
     times: dict[str, dict[int, float]] = {}
     known: dict[tuple[str, ...], LongSeries] = {}
     without: Counter[str] = Counter()
-    with rows_of(table, head.encoding) as rows:
+    with read_rows(table, head.encoding) as rows:
         for place, cells in rows:
             cells.append("")  # what is at -1
             texts = tuple([cells[i] for i in labels])
             own = known.get(texts)
             if own is None:
-                own = known[texts] = found.setdefault(
+                own = known[texts] = series.setdefault(
                     _key(texts, f"{path}: line {place}"), LongSeries(texts[3].strip())
                 )
-                _check_runs(path, found)
+                _check_runs(path, series)
             done, value, n, step, seconds = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
             done = None if cells[numbers[0]].endswith("%") else whole(done)
             if done is None and cells[numbers[0]].strip().lower() in MISSING:
@@ -105,9 +105,9 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict
             own.add(done, value, n, whole(step))
             if seconds is not None and math.isfinite(seconds):
                 times.setdefault(plain(texts[0].strip())[:LONGEST], {})[done] = seconds
-    found = {key: part for key, part in found.items() if len(part.rounds)}
-    check(bool(found) or not without, f"{path}: no row has a round; allowed: rows with 0, 1, 2 ..")
-    return found, times, table.notes + _roundless(without, {key[0] for key in found})
+    series = {key: part for key, part in series.items() if len(part.rounds)}
+    check(bool(series) or not without, f"{path}: no row has a round; allowed: rows with 0, 1, 2 ..")
+    return series, times, table.notes + _roundless(without, {key[0] for key in series})
 
 
 def _roundless(without: Counter[str], runs: set[str]) -> list[str]:
@@ -128,11 +128,11 @@ def _key(texts: tuple[str, ...], where: str) -> Key:
     return name, split, task, metric
 
 
-def _check_runs(path: Path, found: dict[Key, "LongSeries"]) -> None:
-    if len(found) > MAX_RUNS:
-        count = len({key[0] for key in found})
+def _check_runs(path: Path, series: dict[Key, "LongSeries"]) -> None:
+    if len(series) > MAX_RUNS:
+        count = len({key[0] for key in series})
         check(count <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
-        check(len(found) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
+        check(len(series) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
 
 
 def _refuse(where: str, own: "LongSeries", at: str, done: int | None, value: str) -> NoReturn:
@@ -163,12 +163,12 @@ def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:
     files = files_beside(path)[1:]
     if not files:
         return {}
-    head = head_of(files[0])
-    if "run_id" not in header_of(head):
+    head = read_head(files[0])
+    if "run_id" not in read_header(head):
         return {}
-    table = table_of(head)
+    table = open_table(head)
     try:
-        with rows_of(table, head.encoding) as rows:
+        with read_rows(table, head.encoding) as rows:
             named = (dict(zip(table.header, map(str.strip, cells), strict=True)) for _, cells in rows)
             return {plain(row["run_id"])[:LONGEST]: _told(row) for row in named}
     except csv.Error as error:

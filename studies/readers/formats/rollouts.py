@@ -23,9 +23,9 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import FILE, kind_of, object_of
 from rftlab.studies.readers.formats import parquet
 from rftlab.studies.readers.formats.tables import STEPS
-from rftlab.studies.readers.names import named
+from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import GroupOutcomes, RawRun
-from rftlab.studies.readers.text import Head, encoding_note, finite, head_of, lines_of, opened_text, whole
+from rftlab.studies.readers.text import Head, encoding_note, finite, opened_text, read_head, read_lines, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +62,8 @@ def is_rollouts(head: Head) -> bool:
     """Whether its first line is a record of a response, or it is a table of them."""
     if head.raw.startswith(parquet.START):
         return _is_completions(head.path)
-    found = _record(next((line for line in head.lines if line.strip()), ""))
-    return found is not None and _is_response(found)
+    record = _record(next((line for line in head.lines if line.strip()), ""))
+    return record is not None and _is_response(record)
 
 
 def _is_response(record: dict) -> bool:
@@ -81,13 +81,13 @@ def read_rollouts(path: Path, head: Head, columns: dict[str, str]) -> list[RawRu
 
 def find_rollouts(folder: Path) -> list[Path]:
     """Files of a folder that hold responses, by step; [] where it has none."""
-    found = [path for place in _PLACES for path in sorted(folder.glob(place)) if kind_of(path) == FILE]
-    check(len(found) <= MAX_FILES, f"{folder} has {len(found)} files; allowed: at most {MAX_FILES}")
+    paths = [path for place in _PLACES for path in sorted(folder.glob(place)) if kind_of(path) == FILE]
+    check(len(paths) <= MAX_FILES, f"{folder} has {len(paths)} files; allowed: at most {MAX_FILES}")
     kinds: dict[tuple[int, str], list[Path]] = {}
-    for path in found:
+    for path in paths:
         if path.stat().st_size > 0:
             kinds.setdefault((len(path.parts), re.sub(r"\d+", "", path.name)), []).append(path)
-    return [path for own in kinds.values() if is_rollouts(head_of(own[0])) for path in own]
+    return [path for own in kinds.values() if is_rollouts(read_head(own[0])) for path in own]
 
 
 def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
@@ -95,7 +95,7 @@ def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
     run = RawRun("", FORMAT, place="step")
     tally = _Tally()
     for path in files:
-        head = head_of(path)
+        head = read_head(path)
         run.notes += [note for note in encoding_note(head.encoding) if note not in run.notes]
         for row in _rows(path, head, run):
             tally.add(row)
@@ -119,20 +119,20 @@ class _Tally:
         value = row.reward if row.right is None else row.right
         known = value in (0.0, 1.0)
         self.strict[row.split] = self.strict.get(row.split, True) and known
-        found = self.groups.get((row.split, row.step, row.group))
-        if found is None:
+        group = self.groups.get((row.split, row.step, row.group))
+        if group is None:
             self.groups[row.split, row.step, row.group] = [1, value, row.reward, row.reward, row.reward]
             return
-        found[0] += 1
-        found[1] += value
-        found[2] += row.reward
-        found[3], found[4] = min(found[3], row.reward), max(found[4], row.reward)
+        group[0] += 1
+        group[1] += value
+        group[2] += row.reward
+        group[3], group[4] = min(group[3], row.reward), max(group[4], row.reward)
 
     def into(self, run: RawRun) -> None:
         """Means of each step as series of a run, and outcomes of groups."""
         readings: dict[Reading, list[list[float]]] = {}
-        for (split, step, _), found in self.groups.items():
-            readings.setdefault((split, step), []).append(found)
+        for (split, step, _), sums in self.groups.items():
+            readings.setdefault((split, step), []).append(sums)
         for place, ((split, step), groups) in enumerate(sorted(readings.items()), start=1):
             total = sum(group[0] for group in groups)
             means = {"reward": sum(group[2] for group in groups) / total}
@@ -181,7 +181,7 @@ def _outcomes(split: str, readings: dict[Reading, list[list[float]]]) -> GroupOu
 
 def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
     """The responses of a file."""
-    bad, split, beside = 0, _split_of(path), _step_beside(path)
+    bad, split, beside = 0, _split_by_name(path), _step_beside(path)
     told = "taken as an evaluation, as names of files or their folder say"
     run.notes += [told] if split == "test" and told not in run.notes else []
     for place, record, end in _records(path, head, run):
@@ -208,7 +208,7 @@ def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | 
         yield from ((place, row, True) for place, row in _completion_records(table, run.notes))
         return
     with opened_text(path, head.encoding) as stream:
-        for place, line, end in lines_of(stream):
+        for place, line, end in read_lines(stream):
             record = _record(line) if line.strip() else None
             if line.strip():
                 yield place, record, end
@@ -233,7 +233,7 @@ def _first(record: dict, names: tuple[str, ...]) -> float | None:
     return next((value for name in names if (value := finite(record.get(name))) is not None), None)
 
 
-def _split_of(path: Path) -> str:
+def _split_by_name(path: Path) -> str:
     """By the names of the file and its folder: evaluations say so."""
     text = f"{path.parent.name} {path.stem}".lower()
     return "test" if re.search(r"(?<![a-z])(eval[a-z]*|val|valid|validation|test)(?![a-z])", text) else "train"
@@ -241,16 +241,16 @@ def _split_of(path: Path) -> str:
 
 def _step_beside(path: Path) -> int | None:
     """The step in the name of a file or of its folder; None where there is none."""
-    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
-    return int(found[1]) if found else None
+    match = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
+    return int(match[1]) if match else None
 
 
 def _record(line: str) -> dict | None:
     try:
-        found = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
+        record = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 _OWN = ("step", "prompt", "completion", "advantage")
@@ -275,9 +275,9 @@ def sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[list[Pa
     kept: list[Path] = []
     before: list[str] = []
     for path in files:
-        found = _TABLE.fullmatch(path.name)
-        if found is None or int(found[1]) in evaluated:
-            kept += [path] * (found is None)
+        match = _TABLE.fullmatch(path.name)
+        if match is None or int(match[1]) in evaluated:
+            kept += [path] * (match is None)
             continue
         frame = _read_completions(path)
         now = [*frame["prompt"], *frame["completion"]]
@@ -317,5 +317,5 @@ def _completion_records(frame: "pd.DataFrame", notes: list[str]) -> Iterator[tup
 
 def _is_accuracy(name: str) -> bool:
     """As a metric of that name is understood."""
-    known = named(f"rewards/{name}/mean")
+    known = translate_metric(f"rewards/{name}/mean")
     return known is not None and known.metric == "pass_at_1"

@@ -65,17 +65,17 @@ class DelimitedText:
     notes: list[str] = field(default_factory=list)
 
 
-def separator_of(line: str) -> str:
+def find_separator(line: str) -> str:
     """The separator that a header has most often; "" where it has none."""
     bare = re.sub(r'"[^"]*"', "", line)
     best = max(SEPARATORS, key=bare.count)
     return best if bare.count(best) else ""
 
 
-def header_of(head: Head) -> list[str]:
+def read_header(head: Head) -> list[str]:
     """Names of the columns; [] where the file does not begin with any."""
     first = next((line for line in head.lines if line.strip()), "")
-    separator = separator_of(first)
+    separator = find_separator(first)
     if not separator:
         return []
     try:
@@ -86,10 +86,10 @@ def header_of(head: Head) -> list[str]:
     return names if all(name and number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
-def table_of(head: Head) -> DelimitedText:
+def open_table(head: Head) -> DelimitedText:
     """How a table is written. Raises UserError where that cannot be told."""
     first = next(line for line in head.lines if line.strip())
-    header, separator = header_of(head), separator_of(first)
+    header, separator = read_header(head), find_separator(first)
     check(
         len(header) <= MAX_COLUMNS, f"{head.path} has more than {MAX_COLUMNS} columns; allowed: at most {MAX_COLUMNS}"
     )
@@ -124,7 +124,7 @@ def _decimal_commas(head: Head, separator: str) -> bool:
 
 
 @contextmanager
-def rows_of(table: DelimitedText, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+def read_rows(table: DelimitedText, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
     """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
     which is noted."""
     with opened_text(table.path, encoding, newline="") as stream, long_cells():
@@ -212,8 +212,8 @@ def _surely_whole(cell: str, line: str, decimals: set[int]) -> bool:
 
 def _decimals(cell: str) -> int:
     """Digits after the point; 0 of an empty cell, -1 of what has no point."""
-    found = _DECIMAL.fullmatch(cell)
-    return len(found[1]) if found else -1 if cell else 0
+    match = _DECIMAL.fullmatch(cell)
+    return len(match[1]) if match else -1 if cell else 0
 
 
 def trainers_step(rows: list[dict[str, float]], counted: str) -> str:
@@ -254,8 +254,8 @@ class Columns:
     def series(self, names: list[str]) -> dict[str, Series]:
         """Of the columns that hold any."""
         shared = (Series(self._steps, values, self._places) for values in self._values)
-        found = (self._own.get(i, series) for i, series in enumerate(shared))
-        return {name: series for name, series in zip(names, found, strict=True) if len(series.values)}
+        columns = (self._own.get(i, series) for i, series in enumerate(shared))
+        return {name: series for name, series in zip(names, columns, strict=True) if len(series.values)}
 
 
 def numbers(texts: list[str], comma: bool) -> list[float | None]:
@@ -269,7 +269,7 @@ def numbers(texts: list[str], comma: bool) -> list[float | None]:
     return [number(text, comma) if text and not text.isspace() else None for text in texts]
 
 
-def values_of(table: DelimitedText, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:
+def read_cells(table: DelimitedText, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:
     """Index and number of cells that are not empty; None of what is no number."""
     for i in columns:
         text = cells[i]

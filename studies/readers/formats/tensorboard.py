@@ -20,9 +20,9 @@ def is_event_file(head: Head) -> bool:
 
 def find_event_files(folder: Path) -> list[Path]:
     """Event files of a folder and of folders in it, the oldest first."""
-    found = [path for path in sorted(folder.rglob(f"*{MARK}*"))[: MAX_FILES + 1] if kind_of(path) == FILE]
-    check(len(found) <= MAX_FILES, f"{folder} has more than {MAX_FILES} event files; allowed: at most {MAX_FILES}")
-    return found
+    paths = [path for path in sorted(folder.rglob(f"*{MARK}*"))[: MAX_FILES + 1] if kind_of(path) == FILE]
+    check(len(paths) <= MAX_FILES, f"{folder} has more than {MAX_FILES} event files; allowed: at most {MAX_FILES}")
+    return paths
 
 
 def read_event_file(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:

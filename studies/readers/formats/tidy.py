@@ -13,21 +13,21 @@ from rftlab.studies.readers.formats.tables import (
     OF_TRAINERS,
     Columns,
     DelimitedText,
-    header_of,
     long_cells,
     numbers,
-    rows_of,
+    open_table,
+    read_header,
+    read_rows,
     step_and_run,
-    table_of,
     trainers_step,
 )
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, number, step_of
+from rftlab.studies.readers.text import LARGEST_STEP, Head, number, read_step
 
 
 def is_tidy_table(head: Head) -> bool:
     """Whether it is Parquet, or text with a header of names."""
-    return head.raw.startswith(START) or len(header_of(head)) > 1
+    return head.raw.startswith(START) or len(read_header(head)) > 1
 
 
 def read_tidy_table(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -36,7 +36,7 @@ def read_tidy_table(path: Path, head: Head, columns: dict[str, str]) -> list[Raw
 
 
 def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
-    table = table_of(head)
+    table = open_table(head)
     step_name, run_name = step_and_run(table.header, columns, path)
     step_name = _trainers(head, table, step_name, columns)
     told = telling(table.header, run_name)
@@ -44,9 +44,9 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     wanted = [i for i in range(len(table.header)) if i not in (at, *own) and table.header[i] != INDEX]
     runs: dict[Key, Columns] = {}
     odd, watched = _Odd(step_name), Texts()
-    with rows_of(table, head.encoding) as rows:
+    with read_rows(table, head.encoding) as rows:
         for place, cells in rows:
-            step = step_of(cells[at], table.comma)
+            step = read_step(cells[at], table.comma)
             if odd.stepless(step, cells[at], place) or step is None:
                 continue
             key = tuple([cells[i].strip() for i in own])
@@ -61,11 +61,11 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     watched.check(path)
     names = [table.header[i] for i in wanted]
     raws = {key: RawRun("", FORMAT, series=run.series(names)) for key, run in runs.items()}
-    found = told_apart(raws, told, watched, path)
-    notes = odd.notes(path, any(raw.series for raw in found))
-    for raw in found:
+    separate = told_apart(raws, told, watched, path)
+    notes = odd.notes(path, any(raw.series for raw in separate))
+    for raw in separate:
         raw.notes += table.notes + notes
-    return found
+    return separate
 
 
 def _trainers(head: Head, table: DelimitedText, step: str, columns: dict[str, str]) -> str:
@@ -79,10 +79,10 @@ def _trainers(head: Head, table: DelimitedText, step: str, columns: dict[str, st
             for cells in csv.reader(head.lines[1:500], delimiter=table.separator)
             if any(cells)
         ]
-    found = trainers_step(rows, step)
-    if found != step:
-        table.notes.append(f"steps are {found}: {step} counts log calls")
-    return found
+    trainers = trainers_step(rows, step)
+    if trainers != step:
+        table.notes.append(f"steps are {trainers}: {step} counts log calls")
+    return trainers
 
 
 class _Odd:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import kind_of
-from rftlab.studies.readers.formats.json_records import runs_of
+from rftlab.studies.readers.formats.json_records import collect_runs
 from rftlab.studies.readers.formats.tables import CALLS
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head
@@ -42,13 +42,13 @@ def read_database(path: Path, head: Head, columns: dict[str, str]) -> list[RawRu
     notes: list[str] = []
     records = _records(path, notes)
     numbered = list(enumerate(records, start=1))
-    return runs_of(path, FORMAT, records[:500], numbered, columns, notes, place="row")
+    return collect_runs(path, FORMAT, records[:500], numbered, columns, notes, place="row")
 
 
 def _records(path: Path, notes: list[str]) -> list[dict]:
     logged = kind_of(path.resolve().with_name(f"{path.resolve().name}-wal")) is not None
     place = f"file:{quote(str(path.resolve()))}?mode=ro{'' if logged else '&immutable=1'}"
-    found: list[dict] = []
+    records: list[dict] = []
     try:
         with closing(sqlite3.connect(place, uri=True)) as database:
             _limit(database)
@@ -62,12 +62,12 @@ def _records(path: Path, notes: list[str]) -> list[dict]:
             size = 0
             for name, step, text in database.execute(_ROWS):
                 size += len(text) if isinstance(text, str | bytes) else 0
-                if len(found) >= MAX_ROWS or size > LARGEST:
-                    notes.append(f"the database has more than {len(found)} rows, of which the first are read")
+                if len(records) >= MAX_ROWS or size > LARGEST:
+                    notes.append(f"the database has more than {len(records)} rows, of which the first are read")
                     break
                 metrics = json.loads(text)
                 if isinstance(metrics, dict):
-                    found.append(
+                    records.append(
                         {key: value for key, value in metrics.items() if key != "run"} | {CALLS: step, "run": str(name)}
                     )
     except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
@@ -76,7 +76,7 @@ def _records(path: Path, notes: list[str]) -> list[dict]:
             f"{path} is an SQLite database{beside}, and no table of Trackio's can be read in it: {str(error)[:100]}; "
             f"{ALLOWED}"
         ) from None
-    return found
+    return records
 
 
 def _limit(database: sqlite3.Connection) -> None:

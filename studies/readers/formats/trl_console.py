@@ -23,10 +23,10 @@ from rftlab.studies.readers.text import (
     PROGRESS,
     Head,
     encoding_note,
-    lines_of,
     number,
     once,
     opened_text,
+    read_lines,
     step_in,
     whole,
 )
@@ -67,8 +67,10 @@ class Printed(NamedTuple):
 
 def is_trl_console(head: Head) -> bool:
     """Whether the start holds such dictionaries, more of them than lines of verl's."""
-    found = sum(bool(set(values_in(line) or ()) & set(_USUAL)) for _, line in _joined(enumerate(head.lines, start=1)))
-    return found > 0 and found > verl_console.lines_in(head)
+    dictionaries = sum(
+        bool(set(values_in(line) or ()) & set(_USUAL)) for _, line in _joined(enumerate(head.lines, start=1))
+    )
+    return dictionaries > 0 and dictionaries > verl_console.lines_in(head)
 
 
 def values_in(line: str) -> dict[str, float] | None:
@@ -78,16 +80,16 @@ def values_in(line: str) -> dict[str, float] | None:
     if opened is None or _LABEL.search(line[max(0, opened.start() - 80) : opened.start()]):
         return None
     at = opened.start() + 1
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     while item := _ITEM.match(line, at):
         text = item["quoted"] if item["quoted"] is not None else item["bare"]
         if item["name"] == PROGRESS and text:
-            found["global_step"] = step_in(text)
+            values["global_step"] = step_in(text)
         value = number(text) if text and not (text.endswith("%") and item["name"].endswith("step")) else None
         if value is not None:
-            once(found, item["name"], value)
+            once(values, item["name"], value)
         if item["end"] == "}":
-            return found
+            return values
         at = item.end()
     return None
 
@@ -99,18 +101,20 @@ def read_trl_console(path: Path, head: Head, columns: dict[str, str]) -> list[Ra
     printed = _printed(path, head, run)
     steps = _steps(path, printed, run.notes)
     stated_steps = np.array([-1 if step is None else step for step in steps], dtype=np.int64)
-    run.series = {name: found for name, series in run.series.items() if len(found := _stepped(series, stated_steps))}
+    run.series = {
+        name: stepped for name, series in run.series.items() if len(stepped := _stepped(series, stated_steps))
+    }
     return [run]
 
 
 def _printed(path: Path, head: Head, run: RawRun) -> list[Printed]:
     """Every dictionary of a log but that of its end. Their metrics go to the run, with the number of the dictionary in
     the place of a step, so that a long log is not kept as it is."""
-    found: list[Printed] = []
+    dictionaries: list[Printed] = []
     bar: tuple[int, int] | None = None
     cut = 0
     with opened_text(path, head.encoding) as stream:
-        for place, line in _joined((place, line) for place, line, _ in lines_of(stream)):
+        for place, line in _joined((place, line) for place, line, _ in read_lines(stream)):
             bars = _BAR.findall(line)
             bar = (int(bars[-1][0]), int(bars[-1][1])) if bars else bar
             if "{'" not in line:
@@ -119,13 +123,13 @@ def _printed(path: Path, head: Head, run: RawRun) -> list[Printed]:
             if values is None:
                 cut += _OPEN.search(line) is not None
             elif not values.keys().isdisjoint(_USUAL) and values.keys().isdisjoint(_END):
-                _take(run, len(found), place, values)
+                _take(run, len(dictionaries), place, values)
                 stated = whole(values.get("step", values.get("global_step")))
                 is_test = any(name.startswith("eval_") for name in values)
-                found.append(Printed(place, values.get("epoch", math.nan), stated, bar, is_test))
+                dictionaries.append(Printed(place, values.get("epoch", math.nan), stated, bar, is_test))
                 bar = None
     run.notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
-    return found
+    return dictionaries
 
 
 def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -180,7 +184,7 @@ def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | N
         stated_steps = iter([int(step) for step in np.rint(epochs / part)])
     elif None in stated:
         stated_steps = iter(_without_epochs(path, train, epochs, bars, notes))
-    found: list[int | None] = []
+    steps: list[int | None] = []
     last = 0
     for one in printed:
         step: int | None
@@ -192,8 +196,8 @@ def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | N
         else:
             step = round(own) if abs(own - np.rint(own)) <= OFF else last
         last = last if step is None else step
-        found.append(step)
-    return found
+        steps.append(step)
+    return steps
 
 
 def _bars(train: list[Printed]) -> list[int | None]:

@@ -47,8 +47,8 @@ def find_state(folder: Path) -> Path | None:
         if (number := path.name.removeprefix("checkpoint-")).isascii() and number.isdigit() and len(number) < 19
     }
     last = checkpoints[max(checkpoints)] if checkpoints else None
-    found = [path / FILE_NAME for path in ([last] if last else []) + numbered(folder)[-1:]]
-    return next((path for path in found if kind_of(path) == FILE), None)
+    paths = [path / FILE_NAME for path in ([last] if last else []) + numbered(folder)[-1:]]
+    return next((path for path in paths if kind_of(path) == FILE), None)
 
 
 def read_trainer_state(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -95,16 +95,16 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
 
 def _state(path: Path, head: Head) -> dict:
     try:
-        found = (
+        state = (
             json.loads(path.read_bytes().decode(head.encoding), object_pairs_hook=object_of)
             if head.encoding.startswith("utf-16")
             else read_json(path.resolve(), object_of)
         )
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}; allowed: a whole trainer_state.json") from None
-    if not isinstance(found, dict):
+    if not isinstance(state, dict):
         raise UserError(f"{path} is no JSON object; allowed: trainer_state.json as transformers writes it")
-    return found
+    return state
 
 
 def arguments_beside(path: Path, notes: list[str]) -> dict | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rftlab.studies.readers.designs.values import at, word
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, lines_of, number, once, opened_text
+from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, number, once, opened_text, read_lines
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
@@ -58,7 +58,7 @@ def read_verl_console(path: Path, head: Head, columns: dict[str, str]) -> list[R
     log = _Log(path.stem)
     log.run.notes += encoding_note(head.encoding)
     with opened_text(path, head.encoding) as stream:
-        for place, line, whole in lines_of(stream):
+        for place, line, whole in read_lines(stream):
             log.line(place, line, whole)
     return [log.done()]
 
@@ -97,9 +97,9 @@ class _Log:
             self._give_up()
             plain = _CODES.sub("", line.rstrip("\r\n"))
             plain = _PREFIX.sub("", plain, count=1)
-            found = _STEP.search(plain)
-            if found:
-                self.open = _StepLine(place, int(found[1]), plain, found.end(), len(line.rstrip("\r\n")), whole)
+            match = _STEP.search(plain)
+            if match:
+                self.open = _StepLine(place, int(match[1]), plain, match.end(), len(line.rstrip("\r\n")), whole)
         elif "validation metrics" in line or (self.last is None and "'actor_rollout_ref'" in line):
             self._open(place, line)
         elif self.last is None and "=" in line:
@@ -117,10 +117,10 @@ class _Log:
     def _parted(self, place: int, step: int, text: str, whole: bool) -> None:
         """Take the step lines of a line, of which several stand in one where two processes wrote at once; the last
         value before another may be cut."""
-        found = [*_STEPS.finditer(text)]
-        steps, starts = [step, *(int(one[1]) for one in found)], [0, *(one.end() for one in found)]
-        self.together += [place] * bool(found)
-        for own, start, end in zip(steps, starts, [one.start() for one in found], strict=False):
+        matches = [*_STEPS.finditer(text)]
+        steps, starts = [step, *(int(one[1]) for one in matches)], [0, *(one.end() for one in matches)]
+        self.together += [place] * bool(matches)
+        for own, start, end in zip(steps, starts, [one.start() for one in matches], strict=False):
             self._step(place, own, text[start:end].rpartition(" - ")[0], True)
         self._step(place, steps[-1], text[starts[-1] :], whole)
 
@@ -137,13 +137,13 @@ class _Log:
             parts = parts[:-1]
         for part in parts:
             name, _, value = part.strip().rpartition(":")
-            found = _read_value(value)
+            number = _read_value(value)
             if not text:
                 continue
-            if found is None or not name or " " in name or ":" in name:
+            if number is None or not name or " " in name or ":" in name:
                 self.unread.append(place)
             else:
-                once(values, f"val/{name}" if name.startswith("test_score/") else name, found)
+                once(values, f"val/{name}" if name.startswith("test_score/") else name, number)
         training = any(name.startswith(_OF_TRAINING) for name in values)
         if not training and self.last is None:
             self.initial |= {
@@ -207,13 +207,13 @@ class _Log:
         if not ended and text.count("{") > text.count("}") and len(text) < _MAX:
             return
         self.block = None
-        found = _literal(text)
-        if found is None:
-            found = _closed(text)
+        config = _literal(text)
+        if config is None:
+            config = _closed(text)
             self.run.whole = False
-            said = "is not whole: what can be read of it is taken" if found else "cannot be read"
+            said = "is not whole: what can be read of it is taken" if config else "cannot be read"
             self.run.notes.append(f"the configuration that is printed in it {said}")
-        self.run.config = found or self.run.config
+        self.run.config = config or self.run.config
 
     def _give_up(self) -> None:
         """A configuration that has no end by the time training begins is read as far as it goes."""
@@ -224,15 +224,15 @@ class _Log:
         """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
         last round."""
         for name, value in _SCORE.findall(text):
-            found = _read_value(value)
+            number = _read_value(value)
             name = f"val/{name}" if name.startswith("test_score/") else name
-            if found is None:
+            if number is None:
                 continue
             if block.kind == "Initial" and self.last is None:
                 before = self.initial.get(name)
-                self.initial[name] = (_finer(before, found), block.place, before[2] if before else None)
+                self.initial[name] = (_finer(before, number), block.place, before[2] if before else None)
             elif block.kind == "Final" and self.last is not None:
-                self._final(name, self.last, found, block.place)
+                self._final(name, self.last, number, block.place)
 
     def _final(self, name: str, last: int, value: float, place: int) -> None:
         series = self.run.series.get(name)
@@ -300,10 +300,10 @@ def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
 def _literal(text: str) -> dict | None:
     """A Python literal that is a dictionary; it is parsed, never evaluated."""
     try:
-        found = ast.literal_eval(text.strip())
+        literal = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return literal if isinstance(literal, dict) else None
 
 
 def _closed(text: str) -> dict | None:
@@ -311,9 +311,9 @@ def _closed(text: str) -> dict | None:
     lines = text.splitlines()
     for last in range(len(lines), max(0, len(lines) - _TRIES), -1):
         part = "\n".join(lines[:last]).rstrip().rstrip(",")
-        found = _literal(part + "}" * max(0, part.count("{") - part.count("}")))
-        if found is not None:
-            return found
+        literal = _literal(part + "}" * max(0, part.count("{") - part.count("}")))
+        if literal is not None:
+            return literal
     return None
 
 

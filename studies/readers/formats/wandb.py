@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rftlab.studies.readers.formats.json_records import flat
-
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
-from rftlab.studies.readers.formats.tables import STEPS, header_of, rows_of, table_of, values_of
+from rftlab.studies.readers.formats.json_records import flat
+from rftlab.studies.readers.formats.tables import STEPS, open_table, read_cells, read_header, read_rows
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import Head, number, step_of, whole
+from rftlab.studies.readers.text import Head, number, read_step, whole
 
 EXPORT = "W&B export"
 _BOUNDS = ("__MIN", "__MAX")
@@ -30,7 +29,7 @@ MAX_RUNS = 2000
 
 def is_export(head: Head) -> bool:
     """Whether the header is that of either."""
-    names = header_of(head)
+    names = read_header(head)
     return (
         _long(names) is not None
         or (len(names) > 1 and any(name.endswith(("__MIN", "__MAX")) for name in names))
@@ -51,14 +50,14 @@ def _parts(name: str) -> tuple[str, str] | None:
 def _long(names: list[str]) -> list[str] | None:
     """Columns of metric, step and value, then that of the run where there is one; None of another table."""
     lower = {name.lower(): name for name in names}
-    found = [there[0] for kind in _LONG if (there := [lower[name] for name in sorted(kind) if name in lower])]
+    columns = [there[0] for kind in _LONG if (there := [lower[name] for name in sorted(kind) if name in lower])]
     run = next((lower[name] for name in ("run_name", "run", "run_id", "name") if name in lower), None)
-    return None if len(found) < len(_LONG) else [*found, *([run] if run else [])]
+    return None if len(columns) < len(_LONG) else [*columns, *([run] if run else [])]
 
 
 def read_export(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of an export."""
-    table = table_of(head)
+    table = open_table(head)
     long = _long(table.header)
     return _read_long(table, head, long) if long else _read_wide(table, head)
 
@@ -69,11 +68,11 @@ def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
     own = [table.header.index(name) for name in told]
     runs: dict[Key, RawRun] = {}
     bad: dict[str, int] = {}
-    with rows_of(table, head.encoding) as rows:
+    with read_rows(table, head.encoding) as rows:
         for place, cells in rows:
             metric, step, value = (
                 cells[at[0]].strip(),
-                step_of(cells[at[1]], table.comma),
+                read_step(cells[at[1]], table.comma),
                 number(cells[at[2]], table.comma),
             )
             key = tuple([cells[i].strip() for i in own])
@@ -84,9 +83,9 @@ def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
                 continue
             run = runs.get(key) or runs.setdefault(key, RawRun("", EXPORT, one_track=False))
             run.add(metric, step, value, place)
-    found = told_apart(runs, told, Texts(), table.path)
-    _noted({run.name: run for run in found}, table, bad)
-    return found
+    separate = told_apart(runs, told, Texts(), table.path)
+    _noted({run.name: run for run in separate}, table, bad)
+    return separate
 
 
 def _new(runs: dict[str, RawRun], table, name: str) -> RawRun:
@@ -137,11 +136,11 @@ def _read_wide(table, head: Head) -> list[RawRun]:
                 "export over steps, or with _step"
             )
         of[i] = runs[name] if name in runs else _new(runs, table, name), metric, at
-    with rows_of(table, head.encoding) as rows:
+    with read_rows(table, head.encoding) as rows:
         for place, cells in rows:
-            for i, value in values_of(table, cells, list(of)):
+            for i, value in read_cells(table, cells, list(of)):
                 run, metric, at = of[i]
-                step = step_of(cells[at], table.comma)
+                step = read_step(cells[at], table.comma)
                 if step is None or value is None:
                     bad.setdefault("step" if step is None else metric, place)
                     continue
@@ -199,14 +198,14 @@ def read_offline_run(path: Path, head: Head, columns: dict[str, str]) -> list[Ra
 
 def _items(items) -> dict[str, Any]:
     """Keys and values of W&B's items; the values are JSON."""
-    found = {}
+    values = {}
     for item in items:
         key = item.key or "/".join(item.nested_key)
         try:
-            found[key] = json.loads(item.value_json)
+            values[key] = json.loads(item.value_json)
         except (ValueError, RecursionError):
             continue
-    return found
+    return values
 
 
 def _add_rows(run: RawRun, path: Path, rows: list[tuple[int, dict]], wanted: str | None) -> None:
