@@ -81,13 +81,13 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
         any(run.series or run.pieces for run in runs),
         f"{path} ({form.name}) holds no numbers with steps; allowed: {ALLOWED}",
     )
-    return [run for run in runs if run.series or run.pieces], form.find_files(path)
+    return [run for run in runs if run.series or run.pieces], form.find_files(path) if form.find_files else [path]
 
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
     """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B, rollouts,
     TensorBoard's events."""
-    if parquet.find_own_files(folder):
+    if parquet.find_own_files(folder / parquet.CURVE):
         return _read(folder / parquet.CURVE, columns)
     rows = rollouts.find_rollouts(folder)
     if state := trl_state.find_state(folder):

@@ -31,6 +31,24 @@ _OF_RUNS = ("seed", "run", "run_id", "trial", "replicate", "repeat")
 """Columns that number runs."""
 MAX_RESTARTS = 20
 """Falls of the step beyond which a log is a mixture."""
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Steps, values and places of a series."""
+_MARKS: tuple[tuple[Tool, tuple[str, ...]], ...] = (
+    ("verl", ("critic/score/mean", "critic/rewards/mean", "actor/pg_loss", "actor/ppo_kl", "global_seqlen/mean")),
+    (
+        "trl",
+        (
+            "frac_reward_zero_std",
+            "completions/mean_length",
+            "reward_std",
+            "completion_length",
+            "clip_ratio/region_mean",
+        ),
+    ),
+)
+_PREFIXES = ("", "train/", "trl/")
+_LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
+"""Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
 
 
 class Points(NamedTuple):
@@ -51,10 +69,6 @@ class Restart(NamedTuple):
     """The highest step before."""
     afresh: bool
     """Whether the log starts again, and does not go on from a checkpoint."""
-
-
-Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Steps, values and places of a series."""
 
 
 def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]:
@@ -223,24 +237,6 @@ def _few(names) -> str:
     """Some of many names."""
     names = list(names)
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-_MARKS: tuple[tuple[Tool, tuple[str, ...]], ...] = (
-    ("verl", ("critic/score/mean", "critic/rewards/mean", "actor/pg_loss", "actor/ppo_kl", "global_seqlen/mean")),
-    (
-        "trl",
-        (
-            "frac_reward_zero_std",
-            "completions/mean_length",
-            "reward_std",
-            "completion_length",
-            "clip_ratio/region_mean",
-        ),
-    ),
-)
-_PREFIXES = ("", "train/", "trl/")
-_LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
-"""Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
 
 
 def trainer_by_metrics(names) -> Tool:

@@ -273,7 +273,9 @@ HOSTILE = {
     "merges.yaml": "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 40)),
     "wide.yaml": "a: &a {" + ", ".join(f"k{i}: 1" for i in range(9000)) + "}\nb: {<<: [" + "*a, " * 20_000 + "]}",
     "deep.yaml": "[" * 250_000,
-    "sixty.yaml": "a: " + "1:" * 200_000 + "1",
+    "sixty.yaml": "a: " + "1:" * 32_000 + "1",
+    "nested.yaml": "[" * 60_000,
+    "chain.yaml": "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: *a{i - 1}, k{i}: 1}}\n" for i in range(1, 1_500)),
 }
 
 

@@ -14,12 +14,8 @@ from rftlab.studies.readers.designs.script import Settings, agreed_settings, pyt
 from rftlab.studies.readers.designs.shell import Shell
 from rftlab.studies.readers.text import check_file, detect_encoding
 
-LARGEST, SCRIPT = 1 << 20, 1 << 18
-"""Bytes of a file, and of a script."""
-ENTRIES, LEVELS = 50_000, 100
-"""Keys and values of a YAML file, and how deep they are inside each other."""
-CHARACTERS = 10_000
-"""Of a value that may be a number."""
+LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
+"""Bytes of a file, and of those that take long."""
 ALLOWED = "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script)"
 
 
@@ -48,51 +44,32 @@ def _parsed(path: Path, data: bytes, encoding: str) -> Any:
     text = data.decode(encoding, "replace")
     if path.suffix == ".toml":
         return tomllib.loads(text)
-    if path.suffix in (".yaml", ".yml"):
-        return _yaml(text)
     if text.lstrip("\ufeff \r\n\t").startswith("{"):
         return read_json(path)
-    _check_small("bytes, which is too long for a script", len(data), SCRIPT)
+    kind, most = ("YAML", YAML) if path.suffix in (".yaml", ".yml") else ("a script", SCRIPT)
+    if len(data) > most:
+        raise ValueError(f"{len(data)} bytes are too many for {kind}; at most {most}")
+    if kind == "YAML":
+        return _read_yaml(text)
     return python_settings(text) if path.suffix == ".py" else agreed_settings(list(Shell(text).launches()))
 
 
-def _yaml(text: str) -> Any:
-    """A YAML document. Its events are counted before anything is built of them: building takes long, and libyaml
-    ends the process where nodes are too deep."""
+def _read_yaml(text: str) -> Any:
+    """A YAML document. Merges (<<) of several parts are refused: inside each other they could double the entries each
+    time."""
     import yaml
 
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):
-        merged = 0
-
+    class Loader(yaml.SafeLoader):
         def flatten_mapping(self, node: Any) -> None:
-            """Merges (<<) inside each other could double the entries each time."""
-            for key, value in node.value:
-                if key.tag == "tag:yaml.org,2002:merge" and isinstance(value, yaml.SequenceNode):
-                    for part in value.value:
-                        self.flatten_mapping(part)
-                    _check_small("entries", sum(len(part.value) for part in value.value), ENTRIES)
+            merges = (value for key, value in node.value if key.tag == "tag:yaml.org,2002:merge")
+            if any(isinstance(value, yaml.SequenceNode) for value in merges):
+                raise ValueError("it merges (<<) several parts at once")
             super().flatten_mapping(node)
-            self.merged += len(node.value)
-            _check_small("entries", self.merged, ENTRIES)
 
     try:
-        depth = 0
-        for number, event in enumerate(yaml.parse(text, base)):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            _check_small("entries", number, ENTRIES)
-            _check_small("levels", depth, LEVELS)
-            plain = isinstance(event, yaml.ScalarEvent) and not event.style
-            _check_small("characters without quotes in a value", len(event.value) if plain else 0, CHARACTERS)
         return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
-
-
-def _check_small(what: str, number: int, most: int) -> None:
-    if number > most:
-        raise ValueError(f"it has more than {most} {what}")
 
 
 class _Frozen:

@@ -33,15 +33,15 @@ class Format(NamedTuple):
     """Whether a file is of it, by its start."""
     read: Callable[[Path, Head, dict[str, str]], list[RawRun]]
     """The runs of a file; the last argument has the names of columns that the user gave."""
-    find_files: Callable[[Path], list[Path]] = lambda path: [path]
-    """The files of which a run consists."""
+    find_files: Callable[[Path], list[Path]] | None = None
+    """The files of which a run consists, where they are several."""
 
 
 FORMATS = (
     Format(wandb.OFFLINE, wandb.is_offline_run, wandb.read_offline_run),
     Format(tensorboard.FORMAT, tensorboard.is_event_file, tensorboard.read_event_file),
     Format(trackio.FORMAT, trackio.is_database, trackio.read_database),
-    Format(parquet.OWN, parquet.is_own_run, parquet.read_own_run, lambda path: parquet.find_own_files(path.parent)),
+    Format(parquet.OWN, parquet.is_own_run, parquet.read_own_run, parquet.find_own_files),
     Format(trl_state.FORMAT, trl_state.is_trainer_state, trl_state.read_trainer_state),
     Format(rollouts.FORMAT, rollouts.is_rollouts, rollouts.read_rollouts),
     Format(json_records.LINES, json_records.is_json_lines, json_records.read_json_lines),

@@ -42,6 +42,18 @@ _ENVELOPES = ("data", "metrics")
 MAX_BAD, LONGEST_TEXT = 50, 200
 DEEPEST = 4
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?: ?%)?")
+DOCUMENT, LARGEST = "JSON document", 32 << 20
+_DOCUMENTS = (
+    "a list of records with steps, an object of columns one of which is the step, or an object by checkpoint "
+    '({"checkpoint-100": {..}, ..}); JSON lines may be larger'
+)
+_BEGINS = re.compile(r"\ufeff?\s*(\[\s*\{|\{\s*\")")
+_CHECKPOINT = re.compile(
+    r"(?:.{0,200}[^a-z])?(?:checkpoint|ckpt|step|iteration|iter|round|update)[-_ /=:.]{0,3}[0-9]{1,10}", re.IGNORECASE
+)
+_INDEX = re.compile(r"-?[0-9]{1,18}")
+"""Of a frame's row."""
+MAX_REPEATS, MAX_DIGITS = 100_000, 300
 
 
 def is_json_lines(head: Head) -> bool:
@@ -189,20 +201,6 @@ def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
             for name, inner in flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1).items():
                 once(numbers, name, inner)
     return numbers
-
-
-DOCUMENT, LARGEST = "JSON document", 32 << 20
-_DOCUMENTS = (
-    "a list of records with steps, an object of columns one of which is the step, or an object by checkpoint "
-    '({"checkpoint-100": {..}, ..}); JSON lines may be larger'
-)
-_BEGINS = re.compile(r"\ufeff?\s*(\[\s*\{|\{\s*\")")
-_CHECKPOINT = re.compile(
-    r"(?:.{0,200}[^a-z])?(?:checkpoint|ckpt|step|iteration|iter|round|update)[-_ /=:.]{0,3}[0-9]{1,10}", re.IGNORECASE
-)
-_INDEX = re.compile(r"-?[0-9]{1,18}")
-"""Of a frame's row."""
-MAX_REPEATS, MAX_DIGITS = 100_000, 300
 
 
 def is_json_document(head: Head) -> bool:

@@ -25,6 +25,10 @@ from rftlab.studies.readers.text import Head, whole
 START, MAX_ROWS = b"PAR1", 20_000_000
 MAX_CELLS, LARGEST = 200_000_000, 2 << 30
 """Numbers and texts of a table, lists in cells counted one by one; bytes of its pages, and of all texts."""
+OWN, CURVE, METRICS, CONFIG = "rftlab train", "curve.parquet", "metrics.parquet", "config.json"
+_OURS = {"seconds": "train.elapsed_seconds", "reward": "train.reward_mean", "train_pass_at_1": "train.train_pass_at_1"}
+"""train_pass_at_1 is an evaluation on training questions after the round, not the mean reward of its batch, so it
+keeps its name."""
 
 
 @contextmanager
@@ -141,23 +145,15 @@ def _plain(value) -> float | None:
     return float(value) if isinstance(value, int | float) or hasattr(value, "dtype") else None
 
 
-OWN, CURVE, METRICS, CONFIG = "rftlab train", "curve.parquet", "metrics.parquet", "config.json"
-_OURS = {"seconds": "train.elapsed_seconds", "reward": "train.reward_mean", "train_pass_at_1": "train.train_pass_at_1"}
-"""train_pass_at_1 is an evaluation on training questions after the round, not the mean reward of its batch, so it
-keeps its name."""
-
-
 def is_own_run(head: Head) -> bool:
     """Whether it is the curve in such a folder."""
     return head.path.name == CURVE and kind_of(head.path.parent / CONFIG) == FILE
 
 
-def find_own_files(folder: Path) -> list[Path]:
-    """Its files; [] where the folder is none."""
-    names = (CURVE, METRICS, CONFIG)
-    return (
-        [folder / name for name in names if kind_of(folder / name) == FILE] if kind_of(folder / CURVE) == FILE else []
-    )
+def find_own_files(curve: Path) -> list[Path]:
+    """The files of a run of ours by its curve; [] where there is none."""
+    files = [path for name in (CURVE, METRICS, CONFIG) if kind_of(path := curve.with_name(name)) == FILE]
+    return files if curve in files else []
 
 
 def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:

@@ -13,7 +13,6 @@ those of the evaluation.
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -45,8 +44,9 @@ _PLACES = (
     "completions/completions_*.parquet",
 )
 MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
-Reading = tuple[str, int]
-"""Split and step."""
+_OWN = ("step", "prompt", "completion", "advantage")
+_TABLE = re.compile(r"completions_(\d{1,9})\.parquet")
+MAX_ROWS = 1_000_000
 
 
 class _Row(NamedTuple):
@@ -93,90 +93,65 @@ def find_rollouts(folder: Path) -> list[Path]:
 def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
     """The run of files that hold responses. Raises UserError where steps cannot be told, or a file is no such."""
     run = RawRun("", FORMAT, place="step")
-    tally = _Tally()
+    groups = _Groups()
     for path in files:
         head = read_head(path)
         run.notes += [note for note in encoding_note(head.encoding) if note not in run.notes]
         for row in _rows(path, head, run):
-            tally.add(row)
-        check(len(tally.groups) <= MAX_GROUPS, f"{place} has over {MAX_GROUPS} groups; allowed: as many")
-    check(bool(tally.groups), f"{place} holds no record of a response; allowed: JSON lines, one object a response")
-    tally.into(run)
+            groups.add(row)
+        check(len(groups.sums) <= MAX_GROUPS, f"{place} has over {MAX_GROUPS} groups; allowed: as many")
+    check(bool(groups.sums), f"{place} holds no record of a response; allowed: JSON lines, one object a response")
+    groups.into(run)
     return [run]
 
 
-class _Tally:
-    """What is kept of rows: sums by group."""
+class _Groups:
+    """What is kept of rows: of each group responses, right ones, sum, smallest and largest of the rewards."""
 
     def __init__(self) -> None:
-        self.groups: dict[tuple[str, int, bytes], list[float]] = {}
-        """Responses, right ones, sum, smallest and largest of the rewards."""
+        self.sums: dict[tuple[str, int, bytes], list[float]] = {}
         self.strict: dict[str, bool] = {}
         """By split: whether what is right was told of every response, as 0 or 1."""
 
     def add(self, row: _Row) -> None:
         """One response."""
         value = row.reward if row.right is None else row.right
-        known = value in (0.0, 1.0)
-        self.strict[row.split] = self.strict.get(row.split, True) and known
-        group = self.groups.get((row.split, row.step, row.group))
-        if group is None:
-            self.groups[row.split, row.step, row.group] = [1, value, row.reward, row.reward, row.reward]
-            return
-        group[0] += 1
-        group[1] += value
-        group[2] += row.reward
-        group[3], group[4] = min(group[3], row.reward), max(group[4], row.reward)
+        self.strict[row.split] = self.strict.get(row.split, True) and value in (0.0, 1.0)
+        key = row.split, row.step, row.group
+        n, right, total, least, most = self.sums.get(key, (0, 0.0, 0.0, row.reward, row.reward))
+        self.sums[key] = [n + 1, right + value, total + row.reward, min(least, row.reward), max(most, row.reward)]
 
     def into(self, run: RawRun) -> None:
         """Means of each step as series of a run, and outcomes of groups."""
-        readings: dict[Reading, list[list[float]]] = {}
-        for (split, step, _), sums in self.groups.items():
-            readings.setdefault((split, step), []).append(sums)
-        for place, ((split, step), groups) in enumerate(sorted(readings.items()), start=1):
-            total = sum(group[0] for group in groups)
-            means = {"reward": sum(group[2] for group in groups) / total}
+        import pandas as pd
+
+        rows = [(split, step, *sums) for (split, step, _), sums in self.sums.items()]
+        groups = pd.DataFrame(rows, columns=["split", "step", "n", "right", "reward", "least", "most"])
+        for place, ((split, step), part) in enumerate(groups.groupby(["split", "step"]), start=1):
+            total = part["n"].sum()
+            means = {"reward": sum(part["reward"]) / total}
             if self.strict[split]:
-                means["accuracy"] = sum(group[1] for group in groups) / total
+                means["accuracy"] = part["right"].sum() / total
             if split == "train":
-                means |= {"num_prompts": len(groups)} | _size(groups)
-                means["zero_signal_fraction"] = sum(group[3] == group[4] for group in groups) / len(groups)
+                means["num_prompts"] = len(part)
+                if part["n"].nunique() == 1:
+                    means["group_size"] = part["n"].iloc[0]
+                means["zero_signal_fraction"] = (part["least"] == part["most"]).mean()
             for name, value in means.items():
-                run.add(f"{split}/{name}", step, float(value), place)
-        for split in sorted({split for split, _ in readings}):
-            if self.strict[split]:
-                run.outcomes += (_outcomes(split, readings),)
-        run.notes += _uneven(readings)
+                run.add(f"{split}/{name}", int(step), float(value), place)
+        for split in sorted(self.strict):
+            if not self.strict[split]:
+                continue
+            counts = groups[groups["split"] == split].groupby(["step", "n", "right"]).size()
+            steps, responses, right = (tuple(map(int, counts.index.get_level_values(i))) for i in range(3))
+            run.outcomes += (GroupOutcomes(split, steps, responses, right, tuple(map(int, counts))),)
+        sizes = groups.loc[groups["split"] == "train", "n"].value_counts()
+        if len(sizes) > 1:  # lines repeated or lost, or prompts that came twice in a step
+            usual, odd = sizes.index[0], sizes.sum() - sizes.iloc[0]
+            run.notes.append(f"{odd} of {sizes.sum()} groups have other than {usual} responses")
         mixed = [split for split in sorted(self.strict) if not self.strict[split]]
         if mixed:
             run.notes.append(f"rewards of {', '.join(mixed)} are not 0 or 1: no counts of right responses are kept")
-
-
-def _size(groups: list[list[float]]) -> dict[str, float]:
-    """K, where every group has as many responses."""
-    sizes = {group[0] for group in groups}
-    return {"group_size": sizes.pop()} if len(sizes) == 1 else {}
-
-
-def _uneven(readings: dict[Reading, list[list[float]]]) -> list[str]:
-    """Groups of training that have other than the usual number of responses: lines repeated or lost, or prompts that
-    came twice in a step."""
-    sizes = Counter(int(group[0]) for (split, _), groups in readings.items() if split == "train" for group in groups)
-    usual, most = max(sizes.items(), key=lambda item: item[1], default=(0, 0))
-    odd = sizes.total() - most
-    return [f"{odd} of {sizes.total()} groups have other than {usual} responses"] if odd else []
-
-
-def _outcomes(split: str, readings: dict[Reading, list[list[float]]]) -> GroupOutcomes:
-    counts = Counter(
-        (step, int(group[0]), int(group[1]))
-        for (own, step), groups in readings.items()
-        if own == split
-        for group in groups
-    )
-    rows = sorted(counts.items())
-    steps, responses, right = (tuple(key[i] for key, _ in rows) for i in range(3))
-    return GroupOutcomes(split, steps, responses, right, tuple(count for _, count in rows))
 
 
 def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
@@ -251,11 +226,6 @@ def _record(line: str) -> dict | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
-
-
-_OWN = ("step", "prompt", "completion", "advantage")
-_TABLE = re.compile(r"completions_(\d{1,9})\.parquet")
-MAX_ROWS = 1_000_000
 
 
 def _is_completions(path: Path) -> bool:

@@ -25,6 +25,11 @@ _BOUNDS = ("__MIN", "__MAX")
 _X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
 _LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
 MAX_RUNS = 2000
+OFFLINE, MARK = "W&B offline run", b":W&B"
+NEEDED = "needs the package wandb (pip install wandb)"
+_HEADER, _BLOCK, _PART = 7, 32768, struct.Struct("<IHB")
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_PREFERRED = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", *STEPS)
 
 
 def is_export(head: Head) -> bool:
@@ -151,13 +156,6 @@ def _read_wide(table, head: Head) -> list[RawRun]:
         )
     _noted(runs, table, bad)
     return list(runs.values())
-
-
-OFFLINE, MARK = "W&B offline run", b":W&B"
-NEEDED = "needs the package wandb (pip install wandb)"
-_HEADER, _BLOCK, _PART = 7, 32768, struct.Struct("<IHB")
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_PREFERRED = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", *STEPS)
 
 
 def is_offline_run(head: Head) -> bool:
