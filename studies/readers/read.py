@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rftlab.shared.plumbing.errors import UserError, blaming, check
 from rftlab.shared.plumbing.files import sha256_of
@@ -18,6 +18,14 @@ from rftlab.studies.readers.text import ALLOWED, kind_named, read_head
 
 Reader = Callable[[Path], RawRun | list[RawRun]]
 MAX_RUNS = 2000
+
+
+class _Part(NamedTuple):
+    """A run, the path that the user gave for it, and the files that it was read from."""
+
+    run: RawRun
+    path: Path
+    files: list[Path]
 
 
 def read_logs(
@@ -38,33 +46,38 @@ def read_logs(
     Raises UserError: for what is no log, what cannot be read without a guess, a package that is missing; the
     message names file and place.
     """
-    columns, settings = columns or {}, read_config(config) if config else None
+    columns, given, settings = columns or {}, given or KnownDesign(), read_config(config) if config else None
     unknown = [what for what in columns if what not in ("step", "run") and not is_metric(what)]
     allowed = f"step, run, {', '.join(METRICS)}; test. or train. before one"
     check(not unknown, f"columns: {unknown[:1]} is no metric; allowed: {allowed}")
-    read_runs: list[tuple[RawRun, Path, list[Path]]] = []
+    parts: list[_Part] = []
     seen: set[tuple[str, ...]] = set()
-    checksum = cache(_sum)  # of a file with many runs once
+    checksum = cache(lambda path: sha256_of(real(path)) if path.is_file() else str(real(path)))
     for path in map(Path, paths):
-        runs, files = ([*_listed(reader(path))], [path]) if reader else _read(path, columns)
+        if reader:
+            answer, files = reader(path), [path]
+            runs = [*answer] if isinstance(answer, list) else [answer]
+        else:
+            runs, files = _read(path, columns)
         sums = tuple(map(checksum, files))
-        if sums not in seen:
-            read_runs += [(run, path, files) for run in runs]
+        parts += [_Part(run, path, files) for run in runs] if sums not in seen else []
         seen.add(sums)
-    check(len(read_runs) <= MAX_RUNS, f"{len(read_runs)} runs; allowed: at most {MAX_RUNS}")
-    given = given or KnownDesign()
-    return [
-        _assembled(run, path, _named(files, checksum), _aliases(columns), settings, given, processes)
-        for run, path, files in _joined(read_runs)
-    ]
-
-
-def _listed(runs: RawRun | list[RawRun]) -> list[RawRun]:
-    return runs if isinstance(runs, list) else [runs]
-
-
-def _sum(path: Path) -> str:
-    return sha256_of(real(path)) if path.is_file() else str(real(path))
+    check(len(parts) <= MAX_RUNS, f"{len(parts)} runs; allowed: at most {MAX_RUNS}")
+    aliases = {source: what for what, source in columns.items() if what not in ("step", "run")}
+    imported = []
+    for run, path, files in _joined(parts):
+        there = ", ".join(sorted(run.series)[:12])
+        missing = [source for source in aliases if source not in run.series]
+        check(not missing, f"{path}: no column {missing[:1]} with numbers; allowed: {there}")
+        run.aliases |= aliases
+        if settings is not None:
+            run.config, run.whole = settings, False
+        sources = tuple((file.name, checksum(file)) for file in files if file.is_file())
+        try:
+            imported.append(assemble(run, sources, given, processes))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+    return imported
 
 
 def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
@@ -121,74 +134,36 @@ def _with_outcomes(
     return runs, [*files, *rows]
 
 
-def _aliases(columns: dict[str, str]) -> dict[str, str]:
-    """From a source's name to ours, of the metrics that the user named."""
-    return {source: what for what, source in columns.items() if what not in ("step", "run")}
-
-
-def _joined(parts: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, Path, list[Path]]]:
+def _joined(parts: list[_Part]) -> list[_Part]:
     """Parts of one run that lie in several files of a folder, as exports of one metric each, become one, which is
     noted; other runs get names that differ."""
-    runs: dict[str, tuple[RawRun, Path, list[Path]]] = {}
+    runs: dict[str, _Part] = {}
     for run, path, files in parts:
         named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)
         there = runs.get(run.name)
-        if (
-            there
-            and named
-            and not run.pieces
-            and there[0].format == run.format
-            and there[1].resolve().parent == path.resolve().parent
-            and not set(there[0].series) & set(run.series)
-            and _meet(there[0], run)
-        ):
-            run.notes.append(f"its metrics lie in several files ({there[1].name}, {path.name}), joined by its name")
-            there[0].series |= run.series
-            there[0].one_track = False
-            there[0].notes += [note for note in run.notes if note not in there[0].notes]
-            runs[run.name] = (there[0], there[1], there[2] + files)
+        beside = named and not run.pieces and there and there.path.resolve().parent == path.resolve().parent
+        if there and beside and there.run.format == run.format and _fit(there.run, run):
+            run.notes.append(f"its metrics lie in several files ({there.path.name}, {path.name}), joined by its name")
+            there.run.series |= run.series
+            there.run.one_track = False
+            there.run.notes += [note for note in run.notes if note not in there.run.notes]
+            there.files.extend(files)
             continue
         name, number = run.name, 1
         while run.name in runs:
             number += 1
             run.name = f"{name} ({number})"
-        runs[run.name] = (run, path, files)
+        runs[run.name] = _Part(run, path, list(files))
     return list(runs.values())
 
 
-def _meet(first: RawRun, second: RawRun) -> bool:
-    """Whether the ranges of their steps meet, as those of one run's metrics do."""
+def _fit(first: RawRun, second: RawRun) -> bool:
+    """Whether they have other metrics, and the ranges of their steps meet, as those of one run do."""
     (low, high), (least, most) = (
         (min(min(own.steps) for own in run.series.values()), max(max(own.steps) for own in run.series.values()))
         for run in (first, second)
     )
-    return bool(low <= most and least <= high)
-
-
-def _named(files: list[Path], checksum: Callable[[Path], str]) -> tuple[tuple[str, str], ...]:
-    """Names and checksums of the files of a run."""
-    return tuple((file.name, checksum(file)) for file in files if file.is_file())
-
-
-def _assembled(
-    run: RawRun,
-    path: Path,
-    sources: tuple[tuple[str, str], ...],
-    aliases: dict[str, str],
-    settings: dict | None,
-    given: KnownDesign,
-    processes: int | None,
-):
-    """A run in our terms; what is wrong with it is told with the path."""
-    missing = [source for source in aliases if source not in run.series]
-    check(not missing, f"{path}: no column {missing[:1]} with numbers; allowed: {', '.join(sorted(run.series)[:12])}")
-    run.aliases |= aliases
-    if settings is not None:
-        run.config, run.whole = settings, False
-    try:
-        return assemble(run, sources, given, processes)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    return not set(first.series) & set(second.series) and bool(low <= most and least <= high)
 
 
 def load_reader(named: str) -> Reader:

@@ -9,7 +9,7 @@ import pytest
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import RawRun, read_collection, read_logs
 from rftlab.studies.readers.store import name_for
-from tests.support.logs.formats import LOGS, runs_folder, said, truth_of, values, verl_log, wide_csv, wrong
+from tests.support.logs.formats import LOGS, runs_folder, said, verl_log, wide_csv, wrong
 from tests.support.machine.here import rftlab
 
 FOLDER = runs_folder()
@@ -216,105 +216,6 @@ def test_verls_console_logs_give_the_published_values(part, run_id):
         run.design.advantage,
     )
     assert known == (256, 1, 4, 1e-6, "gae")
-
-
-def test_tensorboards_events_are_read(tmp_path):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    train, test = values()
-    writer = EventFileWriter(str(tmp_path / "run"))
-    for step, row in enumerate(train, start=1):
-        scalars = [
-            Summary.Value(tag=f"train/{'accuracy' if name == 'pass_at_1' else name}", simple_value=value)
-            for name, value in row.items()
-        ]
-        scalars += [Summary.Value(tag="eval/accuracy", simple_value=test[step])] if step in test else []
-        writer.add_event(Event(step=step, wall_time=float(step), summary=Summary(value=scalars)))
-    writer.close()
-    (run,) = read_logs([tmp_path / "run"])
-    truth = {key: value for key, value in truth_of(train, test).items() if key[0]}
-    assert said([run]) == pytest.approx(truth, rel=1e-6) and run.format == "TensorBoard"
-    (path,) = (tmp_path / "run").glob("*tfevents*")
-    path.write_bytes(path.read_bytes()[:-20])
-    (cut,) = read_logs([path])
-    assert set(said([cut])) < set(truth) and wrong(said([cut]), {key: said([run])[key] for key in truth}) == {}
-    assert any("cut or damaged after record" in note for note in cut.notes) and not any(
-        "damaged" in note for note in run.notes
-    )
-
-
-def test_an_offline_run_of_wandb_is_read(tmp_path):
-    pytest.importorskip("wandb", reason="wandb is not installed")
-    import struct
-    import zlib
-
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    def framed(data: bytes, at: int) -> bytes:
-        """A record in frames of a LevelDB log, in blocks of 32 KiB."""
-        out, first = b"", True
-        while first or data:
-            left = 32768 - (at + len(out)) % 32768
-            if left < 7:
-                out += b"\0" * left
-                continue
-            part, data = data[: left - 7], data[left - 7 :]
-            kind = (1 if not data else 2) if first else (4 if not data else 3)
-            out += struct.pack("<IHB", zlib.crc32(part, zlib.crc32(bytes([kind]))), len(part), kind) + part
-            first = False
-        return out
-
-    def record(**values: object) -> bytes:
-        found = Record()
-        for key, value in values.items():
-            item = found.history.item.add()
-            item.key, item.value_json = key, json.dumps(value)
-        return found.SerializeToString()
-
-    train, _ = values()
-    start = Record()
-    start.run.run_id, start.run.display_name = "abc", "a run"
-    for key, value in {
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "generation_batch_size": 32,
-        "steps_per_generation": 4,
-        "_name_or_path": "Qwen/a",
-        "_wandb": {},
-    }.items():
-        item = start.run.config.update.add()
-        item.key, item.value_json = key, json.dumps(value)
-    data = b":W&B\xe1\xbe\x00"
-    texts = [start.SerializeToString()] + [
-        record(
-            **{
-                "_step": 7 * i,
-                "train/global_step": i + 1,
-                "train/rewards/accuracy/mean": row["pass_at_1"],
-                "train/text": "x" * 5000,
-            }
-        )
-        for i, row in enumerate(train)
-    ]
-    for text in texts:
-        data += framed(text, len(data))
-    (tmp_path / "run-abc.wandb").write_bytes(data)
-    (run,) = read_logs([tmp_path])
-    assert said([run]) == {(i + 1, "train", "pass_at_1"): row["pass_at_1"] for i, row in enumerate(train)}
-    assert (run.name, run.design.prompts, run.design.rollouts, run.design.model) == ("a run", 8, 4, "Qwen/a")
-    (tmp_path / "run-abc.wandb").write_bytes(data[:-100])
-    (cut,) = read_logs([tmp_path])
-    assert len(said([cut])) == len(train) - 1 and any("cut or damaged" in note for note in cut.notes)
-
-
-def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "wandb.proto.wandb_internal_pb2", None)
-    (tmp_path / "run-a.wandb").write_bytes(b":W&B\xe1\xbe\x00" + b"\0" * 50)
-    with pytest.raises(UserError, match="needs the package wandb"):
-        read_logs([tmp_path / "run-a.wandb"])
 
 
 def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):

@@ -99,7 +99,7 @@ def test_a_configuration_alone_is_explained(tmp_path):
 
 def test_texts_of_a_configuration_are_shown_and_not_obeyed(tmp_path):
     """Of a script and of JSON: no control characters, no markup."""
-    (tmp_path / "run.sh").write_text("--rollout-batch-size 8 --n-samples-per-prompt 4 --hf-checkpoint \x1b[2J[red]x")
+    (tmp_path / "run.sh").write_text("x.py --num_generations 4 --model_name_or_path \x1b[2J[red]x")
     (tmp_path / "a.json").write_text(
         json.dumps({"num_generations": 8, "loss_type": "\x1b[2J", "model_name_or_path": "[b]\n"})
     )

@@ -1,0 +1,61 @@
+"""Real logs: what the programs themselves wrote. Formats of packages that are not installed are skipped."""
+
+from pathlib import Path
+
+import pytest
+
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
+from tests.support.logs.formats import said
+
+SAMPLES = Path(__file__).with_name("samples")
+TRAIN = {
+    (2 * s, "train", metric): value
+    for s in range(1, 9)
+    for metric, value in (("pass_at_1", 0.2 + 0.05 * s), ("entropy", 0.9 - 0.05 * s), ("kl_ref", 0.001 * s))
+}
+TEST = {(8, "test", "pass_at_1"): 0.4, (16, "test", "pass_at_1"): 0.6}
+STORES = {
+    "run-sample.wandb": ("wandb", TRAIN | TEST),
+    "events.out.tfevents.1795617517.sample": ("tensorboard", TRAIN),
+    "trackio.db": ("json", TRAIN),
+}
+"""The package that reads each, and what it says."""
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_says_what_was_logged(name):
+    package, truth = STORES[name]
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    (run,) = read_logs([SAMPLES / name])
+    numbers = said([run])
+    assert numbers == pytest.approx(truth, rel=1e-6) and not any("damaged" in note for note in run.notes)
+    if package == "wandb":
+        assert (run.name, run.design.prompts, run.design.rollouts) == ("grpo-seed1", 8, 4)
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if name != "trackio.db"])
+def test_of_a_store_that_is_cut_what_comes_before_is_read(name, tmp_path):
+    package, truth = STORES[name]
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    (tmp_path / name).write_bytes((SAMPLES / name).read_bytes()[: 900 if package == "tensorboard" else 4000])
+    (run,) = read_logs([tmp_path / name])
+    numbers = said([run])
+    assert numbers and set(numbers) < set(truth) and any("cut or damaged" in note for note in run.notes)
+    assert all(value == pytest.approx(truth[key], rel=1e-6) for key, value in numbers.items())
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if name != "trackio.db"])
+def test_packages_that_are_missing_are_named(name, monkeypatch):
+    for module in ("wandb.proto.wandb_internal_pb2", "tensorboard.backend.event_processing.event_file_loader"):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(UserError, match=f"needs the package {STORES[name][0]}"):
+        read_logs([SAMPLES / name])
+
+
+def test_evaluations_by_checkpoint_are_the_means_of_their_repeats():
+    (run,) = read_logs([SAMPLES / "pods_results.excerpt.json"])
+    rows = run.curves[run.curves["split"] == "test"]
+    assert len(rows) == 27 and set(rows["metric"]) == {"pass_at_1", "format_rate", "response_length"}
+    assert set(rows["task"]) == {"gsm8k", "math500", "amc23"} and rows["round"].unique().tolist() == [160, 336, 491]
+    assert any("lists of 5 numbers are repeats" in note for note in run.notes)
