@@ -71,12 +71,17 @@ class Law:
 
     def execute(self, console: Console) -> int:
         """Print, and for all pairs draw."""
-        from rftlab.studies.forecast.law import run
-
         if self.r is not None:
-            run.show_ratios(console, self.r, self.phi, self.cost.costs(), self.budget)
+            from rftlab.shared.effective_batch import NoiseRatios
+            from rftlab.studies.forecast.law.show import show_split
+
+            show_split(console, NoiseRatios(self.r, self.phi), self.cost.costs(), self.budget)
         elif self.pair is not None:
-            run.show_pair(console, self.pair, self.results, self.cost.costs(), self.budget)
+            from rftlab.studies.forecast.law.run import show_pair
+
+            show_pair(console, self.pair, self.results, self.cost.costs(), self.budget)
         else:
-            run.score_all(console, self.results, self.quiet)
+            from rftlab.studies.forecast.law.run import score_all
+
+            score_all(console, self.results, self.quiet)
         return 0

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rftlab.shared.design import Design
 from rftlab.studies.forecast.evidence import Evidence
-from rftlab.studies.forecast.forecasters import CellForecast, bare
+from rftlab.studies.forecast.law.curve import CellForecast, bare
 from rftlab.studies.forecast.law.limits import FAILING, beyond
 from rftlab.studies.forecast.predict import Forecast
 

@@ -19,8 +19,9 @@ from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.forecast.calibrate import Posterior, calibrated
 from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
 from rftlab.studies.forecast.evidence import TYPICAL, Evidence, evidence_of
-from rftlab.studies.forecast.forecasters import CellForecast, bare, forecast_columns, quick_forecasts
+from rftlab.studies.forecast.forecasters import forecast_columns, quick_forecasts
 from rftlab.studies.forecast.knobs import answer_rates
+from rftlab.studies.forecast.law.curve import CellForecast, bare
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.others import language_others, whole_pairs
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS

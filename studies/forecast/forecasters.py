@@ -11,7 +11,6 @@ Each is a function of the evidence, the designs and a split, and gives a `CellFo
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -21,34 +20,23 @@ from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.studies.data.paper.experiments import BASELINE, label
 from rftlab.studies.forecast.evidence import Evidence, OtherPair
-from rftlab.studies.forecast.law.curve import KnownRun, LawCurve, fit_curve, forecast, learnt
+from rftlab.studies.forecast.law.curve import (
+    CellForecast,
+    KnownRun,
+    LawCurve,
+    bare,
+    fit_curve,
+    forecast,
+    learn_prior,
+)
 from rftlab.studies.forecast.law.limits import spoils
 
 RAW = label(BASELINE)
 PARAMETERS = 3
 """Of the saturating curve."""
-LEVEL = 0.8
-"""Of intervals."""
-
-
-class CellForecast(NamedTuple):
-    """What a forecast says of cells after training: Pass@1 (cells,), nan where it has nothing to say."""
-
-    values: np.ndarray
-    low: np.ndarray
-    """Of the central interval of single runs at LEVEL; nan where a forecast has none."""
-    high: np.ndarray
-    draws: np.ndarray | None = None
-    """(draws, cells) over the questions of an evaluation, jointly; None where a forecast has none."""
 
 
 Forecaster = Callable[[Evidence, tuple[Design, ...], str], CellForecast]
-
-
-def bare(values: np.ndarray) -> CellForecast:
-    """A forecast without an interval."""
-    none = np.full(len(values), np.nan)
-    return CellForecast(values, none, none)
 
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
@@ -65,10 +53,9 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> C
     ]
     if np.isnan(base) or not runs:
         return bare(np.full(len(cells), np.nan))
-    prior = learnt([other_curve(other, column) for other in evidence.others])
+    prior = learn_prior([other_curve(other, column) for other in evidence.others])
     within = evidence.guessed_base[1:] if evidence.guessed_base else None
-    made = forecast(base, runs, evidence.noise, cells, prior=prior, base_within=within)
-    return CellForecast(made.median, made.low, made.high, made.expected)
+    return forecast(base, runs, evidence.noise, cells, prior=prior, base_within=within)
 
 
 def other_curve(other: OtherPair, column: int) -> LawCurve:

@@ -17,13 +17,14 @@ from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
 from rftlab.studies.forecast.forecast import fits, fitted
-from rftlab.studies.forecast.forecasters import bare, forecast_columns, forecasts_at
+from rftlab.studies.forecast.forecasters import forecast_columns, forecasts_at
 from rftlab.studies.forecast.imported import (
     Imported,
     check_calibration,
     imported_evidence,
     rates_of,
 )
+from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.page import grid_figure, write_page
 from rftlab.studies.forecast.predict import Forecast, predict
 from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, beside_of, say_outside, show_posterior, whose

@@ -19,7 +19,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.runs.workers import workers
 from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE
-from rftlab.studies.forecast.forecasters import LEVEL, CellForecast
+from rftlab.studies.forecast.law.curve import LEVEL, CellForecast
 
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""

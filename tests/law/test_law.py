@@ -14,10 +14,10 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
-from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, drawn, fit_curve, forecast, learnt
+from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, draw_ratios, fit_curve, forecast, learn_prior
 from rftlab.studies.forecast.law.levels import RankedPair, language_pairs, public_pairs
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
-from rftlab.studies.forecast.law.score import forecast_errors, rank, regret, score, taus
+from rftlab.studies.forecast.law.score import forecast_errors, law_times, rank_agreement, regret, score_law
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import shipped_base
@@ -59,8 +59,8 @@ def test_other_pairs_move_the_prior_and_not_what_is_known():
     )
     both = [fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios, prior=one) for one in (low, high)]
     assert both[0].at(far) == pytest.approx(both[1].at(far), abs=0.05)
-    found = learnt(both)
-    assert found.ceiling == pytest.approx((CEILING - 0.1) / 0.9, abs=0.03) and learnt([]) == VAGUE
+    found = learn_prior(both)
+    assert found.ceiling == pytest.approx((CEILING - 0.1) / 0.9, abs=0.03) and learn_prior([]) == VAGUE
 
 
 def test_one_run_tells_another_if_r_is_right():
@@ -68,8 +68,8 @@ def test_one_run_tells_another_if_r_is_right():
     target = planted(LARGE).values[-1]
     right = forecast(0.1, [planted(SMALL)], SURE, (end,), prior=KNOWING)
     wrong = forecast(0.1, [planted(SMALL)], SURE._replace(between=1.6), (end,), prior=KNOWING)
-    assert abs(right.median[0] - target) < 0.05 and right.low[0] < target < right.high[0]
-    assert abs(wrong.median[0] - target) > 0.08
+    assert abs(right.values[0] - target) < 0.05 and right.low[0] < target < right.high[0]
+    assert abs(wrong.values[0] - target) > 0.08
 
 
 def test_what_is_not_known_of_r_widens_the_interval():
@@ -129,7 +129,7 @@ def test_what_is_lost_in_its_error_is_not_believed():
     assert MeasuredNoise(0.1, 0.2, 1.5, 0.3).ratios == NoiseRatios(0.1, 1.0)  # 1.7 errors
     assert MeasuredNoise(-0.1, 0.2, 3.0, 2.0).ratios == NoiseRatios(0.0, 1.0)
     assert MeasuredNoise(0.1, 0.2, 0.3, 0.1).ratios == NoiseRatios(0.1, 0.3)
-    draws = np.array(drawn(MeasuredNoise(-0.1, 0.2, 0.3, 0.03), 300))
+    draws = np.array(draw_ratios(MeasuredNoise(-0.1, 0.2, 0.3, 0.03), 300))
     assert draws.min() >= 0 and draws[:, 0].mean() == pytest.approx(0.128, abs=0.005)
     assert np.log(draws[:, 1]).std() == pytest.approx(0.1, rel=0.05)
 
@@ -178,21 +178,21 @@ TINY = [one for one in language_pairs() if one.pair.startswith("tiny")]
 @pytest.mark.parametrize("found", TINY, ids=lambda one: one.pair)
 def test_designs_of_the_reference_runs_are_ranked(found):
     """With r from the pilot. Mutants: no r, r / K, and rollouts in place of tau."""
-    told = score(found)
+    told = score_law(found)
     assert len(found.designs) == 25 and told.law > 0.94 and told.law > told.rollouts + 0.1
     assert told.regret == 0
-    without = taus(found.designs, NoiseRatios(0.0, 1.0))
+    without = law_times(found.designs, NoiseRatios(0.0, 1.0))
     shared = np.array(
         [one.rounds * effective_batch(one.batch_size, one.rollouts, found.noise[0][0] / one.rollouts) ** 0.5
          for one in found.designs]
     )  # fmt: skip
-    assert rank(without, found.ends) < told.law - 0.1 and rank(shared, found.ends) < told.law - 0.1
+    assert rank_agreement(without, found.ends) < told.law - 0.1 and rank_agreement(shared, found.ends) < told.law - 0.1
 
 
 def test_two_designs_have_no_rank_and_a_forecast():
     (found,) = [one for one in language_pairs() if one.pair == "smollm2-words"]
-    assert len(found.designs) == 3 and score(found).held_out == 2
-    told = score(found._replace(designs=found.designs[:2], ends=found.ends[:2]))
+    assert len(found.designs) == 3 and score_law(found).held_out == 2
+    told = score_law(found._replace(designs=found.designs[:2], ends=found.ends[:2]))
     assert np.isnan(told.law) and np.isnan(told.regret) and told.held_out == 1
 
 
@@ -225,7 +225,7 @@ def test_regret_is_of_designs_that_cost_alike():
 def test_public_runs_have_no_r_and_say_so():
     (found,) = public_pairs()
     assert len(found.designs) == 10 and len(found.noise) == 6 and found.error is None
-    assert score(found).held_out == 0 and score(found).law < 0.5
+    assert score_law(found).held_out == 0 and score_law(found).law < 0.5
 
 
 def test_shipped_pilots_have_an_r():
@@ -240,8 +240,8 @@ def test_shipped_pilots_have_an_r():
 def test_r_midway_ranks_language_models_and_forecasts_them_better_than_r_of_the_base():
     for found in language_pairs():
         if set(CELLS) <= {label(design) for design in found.designs}:
-            scored = score(found)
-            before = score(found._replace(noise=(found.base_noise,), error=pilot_noise(at_base(found.pair))))
+            scored = score_law(found)
+            before = score_law(found._replace(noise=(found.base_noise,), error=pilot_noise(at_base(found.pair))))
             assert scored.law > scored.at_base == before.law and scored.error < before.error
 
 

@@ -11,13 +11,13 @@ from rftlab.studies.forecast.law.curve import (
     DRAWS,
     NOISE,
     WORLDS,
+    CellForecast,
     KnownRun,
     LawCurve,
-    LawForecast,
-    drawn,
+    draw_ratios,
     fit_curve,
     forecast,
-    learnt,
+    learn_prior,
 )
 from rftlab.studies.forecast.law.levels import RankedPair
 from rftlab.studies.forecast.law.noise import MeasuredNoise
@@ -33,7 +33,7 @@ def test_each_forecast_is_held_against_its_own_design_s_truth(monkeypatch):
 
     def stated(base, runs, noise, asked, *others):
         values = np.array([design.batch_size / 100 for design in asked])
-        return LawForecast(values, values - 0.01, values + 0.01, values[None])
+        return CellForecast(values, values - 0.01, values + 0.01, values[None])
 
     monkeypatch.setattr(scoring, "forecast", stated)
     known = (KnownRun(designs[0], np.array([10.0]), np.array([0.08])),)
@@ -48,8 +48,8 @@ def test_forecasts_stay_between_0_and_1():
     rounds = np.arange(10.0, 101.0, 10.0)
     wild = KnownRun(Design(32, 1), rounds, np.where(np.arange(10) % 2, 1.0, 0.6))
     found = forecast(0.5, [wild], SURE, (Design(32, 8, rounds=1000), Design(256, 8, rounds=1000)))
-    assert found.high.max() == 1.0 and (found.low >= 0.0).all() and (found.median <= found.high).all()
-    assert found.expected.shape == (WORLDS, 2) and DRAWS > 1
+    assert found.high.max() == 1.0 and (found.low >= 0.0).all() and (found.values <= found.high).all()
+    assert found.draws.shape == (WORLDS, 2) and DRAWS > 1
 
 
 def test_a_point_at_round_0_is_no_point_of_a_fit():
@@ -68,7 +68,7 @@ def test_the_residual_of_a_good_fit_is_the_noise_of_runs_and_of_a_bad_one_more()
 
 def test_draws_of_r_are_a_normal_distribution_without_what_is_below_0():
     noise, n = MeasuredNoise(0.1, 0.1, 0.5, 0.1), 4000
-    r, phi = np.array(drawn(noise, n)).T
+    r, phi = np.array(draw_ratios(noise, n)).T
     assert r.min() >= 0
     rng = np.random.default_rng(0)
     normal = rng.normal(0.1, 0.1, 400_000)
@@ -80,5 +80,5 @@ def test_draws_of_r_are_a_normal_distribution_without_what_is_below_0():
 
 def test_a_prior_learnt_from_curves_has_their_mean_power_and_ceiling():
     curves = [LawCurve(0.1, np.array([1.0, at, ceiling]), 100.0, NOISE) for at, ceiling in ((-0.5, 0.2), (-0.1, 1.0))]
-    found = learnt(curves)
+    found = learn_prior(curves)
     assert found.power == pytest.approx(np.exp(-0.3)) and found.ceiling == pytest.approx(1 / (1 + np.exp(-0.6)))

@@ -5,7 +5,7 @@
 From p0, the base model's, to a ceiling A. The form without a ceiling (A = 1) was chosen in sight of runs of SmolLM2,
 the ceiling in sight of `tiny` and of the paper's numbers; neither is theory. It has no way back, so it cannot be right
 where runs collapse. a, q and A are fitted to all points together, of several runs with a loss that one which does not
-fit cannot rule (soft L1), and a prior on q and A: of other pairs where some are known (`learnt`).
+fit cannot rule (soft L1), and a prior on q and A: of other pairs where some are known (`learn_prior`).
 """
 
 from typing import NamedTuple
@@ -23,6 +23,8 @@ NOISE = 0.03
 """Standard deviation of a run's Pass@1 about the curve, before anything is fitted: seeds and questions."""
 LEAST = 0.002
 """Pass@1 that stands for 0, and its distance from 1 for 1."""
+LEVEL = 0.8
+"""Of intervals."""
 WORLDS, DRAWS = 100, 10
 """Draws of r and phi, to each of which the curve is fitted, and forecasts drawn from each fit."""
 FAR = np.array([12.0, 2.5, 8.0])
@@ -98,14 +100,21 @@ class LawCurve(NamedTuple):
         return self.ceiling * expit(logit(self.base / self.ceiling) + self.x[0] * passed**self.power)
 
 
-class LawForecast(NamedTuple):
-    """Test Pass@1 (designs,) at the end of single runs: median and central 80% interval."""
+class CellForecast(NamedTuple):
+    """What a forecast says of cells after training: Pass@1 (cells,), nan where it has nothing to say."""
 
-    median: np.ndarray
+    values: np.ndarray
     low: np.ndarray
+    """Of the central interval of single runs at LEVEL; nan where a forecast has none."""
     high: np.ndarray
-    expected: np.ndarray
-    """(WORLDS, designs): each fit's curve, without the noise of single runs."""
+    draws: np.ndarray | None = None
+    """(draws, cells) over the questions of an evaluation, jointly; None where a forecast has none."""
+
+
+def bare(values: np.ndarray) -> CellForecast:
+    """A forecast without an interval."""
+    none = np.full(len(values), np.nan)
+    return CellForecast(values, none, none)
 
 
 def fit_curve(
@@ -132,9 +141,9 @@ def fit_curve(
     loss = "soft_l1" if len(runs) > 1 else "linear"
     starts = _starts(prior) if start is None else [np.clip(start, -0.99 * FAR, 0.99 * FAR)]
     fits = [least_squares(residuals, x, loss=loss, bounds=(-FAR, FAR)) for x in starts]
-    found = min(fits, key=lambda fit: fit.cost)
-    residual = float(np.sqrt(np.mean((residuals(found.x)[:-2] * NOISE) ** 2)))
-    return empty._replace(x=found.x, residual=max(NOISE, residual))
+    best = min(fits, key=lambda fit: fit.cost)
+    residual = float(np.sqrt(np.mean((residuals(best.x)[:-2] * NOISE) ** 2)))
+    return empty._replace(x=best.x, residual=max(NOISE, residual))
 
 
 def _starts(prior: CurvePrior) -> list[np.ndarray]:
@@ -143,7 +152,7 @@ def _starts(prior: CurvePrior) -> list[np.ndarray]:
     return [np.array([gain, np.log(q), at]) for gain in (-0.5, 1.0, 4.0) for q in (0.3, 1.2) for at in middles]
 
 
-def learnt(others: list[LawCurve], prior: CurvePrior = VAGUE) -> CurvePrior:
+def learn_prior(others: list[LawCurve], prior: CurvePrior = VAGUE) -> CurvePrior:
     """The prior with its medians where other pairs' curves are; `prior` where there are none."""
     if not others:
         return prior
@@ -159,30 +168,30 @@ def forecast(
     seed: int = 0,
     prior: CurvePrior = VAGUE,
     base_within: tuple[float, float] | None = None,
-) -> LawForecast:
-    """Pass@1 of designs at their rounds, from points of some runs.
+) -> CellForecast:
+    """Pass@1 of designs at their rounds, from points of some runs; `draws` (WORLDS, designs) are each fit's curve,
+    without the noise of single runs.
 
     Its spread is that of r and phi, of the fit, and of single runs about the curve: to each draw of r and phi a curve
     is fitted with the runs and the prior's medians moved within their spreads (randomised maximum likelihood), because
     where a curve levels off, pace and ceiling are far from normal. base_within: bounds between which a base model that
-    nobody measured is drawn evenly. Takes a second or less; equal arguments give equal
-    numbers.
+    nobody measured is drawn evenly. Takes a second or less; equal arguments give equal numbers.
     """
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
-    first, curves, found = fit_curve(base, runs, noise.ratios, prior=prior), [], []
+    first, curves, single = fit_curve(base, runs, noise.ratios, prior=prior), [], []
     low, high = base_within or (base, base)
     bases = low + (high - low) * (np.random.default_rng(seed).permutation(WORLDS) + 0.5) / WORLDS
-    for start, ratios in zip(bases, drawn(noise, WORLDS), strict=True):
+    for start, ratios in zip(bases, draw_ratios(noise, WORLDS), strict=True):
         moved = [run._replace(values=run.values + first.residual * rng.standard_normal()) for run in runs]
         curve = fit_curve(float(start), moved, ratios, start=first.x, prior=prior.moved(rng))
         tau = np.array([design.rounds * time_per_round(design, ratios) for design in designs])
         curves.append(curve.at(tau))
-        found.append(curves[-1] + first.residual * rng.standard_normal((DRAWS, tau.size)))
-    median, below, above = np.clip(np.quantile(np.concatenate(found), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
-    return LawForecast(median, below, above, np.array(curves))
+        single.append(curves[-1] + first.residual * rng.standard_normal((DRAWS, tau.size)))
+    median, below, above = np.clip(np.quantile(np.concatenate(single), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
+    return CellForecast(median, below, above, np.array(curves))
 
 
-def drawn(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:
+def draw_ratios(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:
     """n pairs of r and phi within their errors, evenly spread over what is likely: r is normal and not below 0, phi
     log-normal about what is believed."""
     believed, chances = noise.ratios, (np.arange(n) + 0.5) / n

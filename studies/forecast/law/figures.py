@@ -7,7 +7,7 @@ from rftlab.shared.effective_batch import time_per_round
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.law.levels import RankedPair
-from rftlab.studies.forecast.law.score import rank
+from rftlab.studies.forecast.law.score import rank_agreement
 from rftlab.studies.report.chart import (
     Chart,
     Drawn,
@@ -29,21 +29,21 @@ _SHADES = shades(9)
 """Colours of K = 1, 2, 4, ..., 256."""
 
 
-def points_of(found: RankedPair) -> pd.DataFrame:
+def curve_points(pair: RankedPair) -> pd.DataFrame:
     """Rows design, batch_size, rollouts_each, round, rollouts, tau, value, last: the curves, or where there are none
     the ends."""
-    rows = found.curves
+    rows = pair.curves
     if rows.empty:
-        rounds = [design.rounds for design in found.designs]
-        rows = pd.DataFrame({"design": range(len(rounds)), "round": rounds, "value": found.ends})
-    designs = [found.designs[i] for i in rows["design"]]
+        rounds = [design.rounds for design in pair.designs]
+        rows = pd.DataFrame({"design": range(len(rounds)), "round": rounds, "value": pair.ends})
+    designs = [pair.designs[i] for i in rows["design"]]
     spent = [one.round_rollouts for one in designs]
-    each = [time_per_round(one, found.noise[0]) for one in designs]
+    each = [time_per_round(one, pair.noise[0]) for one in designs]
     return pd.DataFrame(
         {
-            "level": found.level,
-            "pair": found.pair,
-            "split": found.split,
+            "level": pair.level,
+            "pair": pair.pair,
+            "split": pair.split,
             "design": [short(label(one)) for one in designs],
             "batch_size": [one.batch_size for one in designs],
             "rollouts_each": [one.rollouts for one in designs],
@@ -59,12 +59,12 @@ def points_of(found: RankedPair) -> pd.DataFrame:
 def collapse(pairs: list[RankedPair]) -> Drawn:
     """A column per pair: Pass@1 along the runs of all designs against rollouts, above, and against tau, below; dots
     are ends, their colour K; Spearman correlations of the ends."""
-    tables = [points_of(found) for found in pairs]
+    tables = [curve_points(pair) for pair in pairs]
     panels = []
     for axis in AXES:
-        for found, table in zip(pairs, tables, strict=True):
-            name = found.level if found.level != "language model" else "measured"
-            panels.append(_panel(f"{pretty(found.pair)}\n{name}, {found.split}", table, axis))
+        for pair, table in zip(pairs, tables, strict=True):
+            name = pair.level if pair.level != "language model" else "measured"
+            panels.append(_panel(f"{pretty(pair.pair)}\n{name}, {pair.split}", table, axis))
     keys = tuple(LegendKey(f"K = {k}", dots(_colour(k))) for k in (1, 8, 64, 256))
     size = (2.35 * len(pairs) + 0.6, 5.0)
     return Chart(tuple(panels), size, len(pairs), keys, share_y="column"), pd.concat(tables, ignore_index=True)
@@ -81,6 +81,6 @@ def _panel(title: str, table: pd.DataFrame, axis: str) -> Panel:
         series.append(PlotSeries(own[axis], own["value"], MarkStyle(colour, width=0.8, alpha=0.5), design))
         series.append(PlotSeries(ends[axis], ends["value"], dots(colour), design))
     ends = table[table["last"]]
-    order = rank(ends[axis].to_numpy(), ends["value"].to_numpy())
+    order = rank_agreement(ends[axis].to_numpy(), ends["value"].to_numpy())
     remarks = (Remark(-np.inf, np.inf, f"Spearman {order:.2f}"),) if np.isfinite(order) else ()
     return Panel(title, PlotAxis(AXES[axis], "log"), PlotAxis("Pass@1"), tuple(series), (), remarks)

@@ -63,32 +63,39 @@ def language_pairs() -> Iterator[RankedPair]:
     """Test Pass@1 of the runs that come with rftlab, r and phi of the pilots. Known to forecasts: the pilot's designs
     where the whole grid is there, the baseline alone otherwise; seed 0."""
     curves = shipped()
-    for pair in shipped_pairs():
-        own = curves[curves["pair"] == pair]
-        base = shipped_base(pair)
+    for name in shipped_pairs():
+        own, base = curves[curves["pair"] == name], shipped_base(name)
         known = PILOT_CELLS if set(CELLS) <= set(own["cell"]) else (RAW,)
-        found = _measured("language model", pair, "test", own, pilot_noise(base), known)
-        yield found._replace(base_noise=_noise_of_base(base))
+        pair = _measured("language model", name, "test", own, pilot_noise(base), known)
+        yield pair._replace(base_noise=_base_noise(base))
 
 
-def _noise_of_base(base: Base) -> NoiseRatios | None:
+def _base_noise(base: Base) -> NoiseRatios | None:
     """r and phi of the base model, where they were measured later too."""
     return pilot_noise(base._replace(midway=None)).ratios if base.midway else None
 
 
-def piloted_pair(root: Path, pair: str) -> RankedPair:
+def piloted_pair(root: Path, name: str) -> RankedPair:
     """What a pilot of the user found: r, phi, and its runs, all of which a forecast may see. Raises UserError where
     there is none, or a damaged one."""
-    pilot = read_pilot(root, pair)
+    pilot = read_pilot(root, name)
     noise = pilot_noise(pilot.base)
     designs = tuple(replace(run.design, rounds=pilot.rounds, eval_every=pilot.rounds) for run in pilot.runs)
-    whole = [int(run.curve.round[-1]) == pilot.rounds for run in pilot.runs]
-    ends = [run.curve.test_pass_at_1[-1] if end else np.nan for run, end in zip(pilot.runs, whole, strict=True)]
+    ends = [run.curve.test_pass_at_1[-1] if run.curve.round[-1] == pilot.rounds else np.nan for run in pilot.runs]
     known = (KnownRun(run.design, run.curve.round[1:], run.curve.test_pass_at_1[1:]) for run in pilot.runs)
-    runs = tuple(run for run in known if len(run.rounds))
-    base = pilot.base.test.rate("strict")
-    found = RankedPair("language model", pair, "test", (noise.ratios,), designs, np.array(ends), base, noise)
-    return found._replace(known=runs, rounds=pilot.rounds, base_noise=_noise_of_base(pilot.base))
+    return RankedPair(
+        "language model",
+        name,
+        "test",
+        (noise.ratios,),
+        designs,
+        np.array(ends),
+        pilot.base.test.rate("strict"),
+        noise,
+        _base_noise(pilot.base),
+        tuple(run for run in known if len(run.rounds)),
+        pilot.rounds,
+    )
 
 
 def simulated_pairs(root: Path) -> Iterator[RankedPair]:
@@ -100,8 +107,8 @@ def simulated_pairs(root: Path) -> Iterator[RankedPair]:
     for pair in study.pairs:
         base, noise = simulated_noise(pair)
         for split in SPLITS:
-            found = _measured("simulator", pair, split, curves[curves["pair"] == pair], noise, PILOT_CELLS)
-            yield found._replace(base_noise=base.ratios)
+            ranked = _measured("simulator", pair, split, curves[curves["pair"] == pair], noise, PILOT_CELLS)
+            yield ranked._replace(base_noise=base.ratios)
 
 
 @cache
@@ -124,14 +131,10 @@ def _measured(
     cells = [cell for cell in CELLS if cell in ends.index]
     designs = tuple(replace(CELLS[cell], rounds=int(rounds[cell]), eval_every=int(rounds[cell])) for cell in cells)
     seen = own[(own["seed"] == own["seed"].min()) & (own["round"] > 0)]
+    runs = {cell: seen[seen["cell"] == cell] for cell in known if cell in cells}
     points = [
-        KnownRun(
-            CELLS[cell],
-            seen.loc[seen["cell"] == cell, "round"].to_numpy(dtype=np.float64),
-            seen.loc[seen["cell"] == cell, column].to_numpy(),
-        )
-        for cell in known
-        if cell in cells
+        KnownRun(CELLS[cell], run["round"].to_numpy(dtype=np.float64), run[column].to_numpy())
+        for cell, run in runs.items()
     ]
     lines = own[own["round"] > 0].groupby(["cell", "round"])[column].mean().rename("value").reset_index()
     lines = lines[lines["cell"].isin(cells)]
@@ -150,8 +153,8 @@ def published_pairs() -> Iterator[RankedPair]:
         model, dataset = PAIRS[name].model, PAIRS[name].dataset
         base_noise, noise = simulated_noise(name)
         for split in SPLITS:
-            found = {cell: published(model, dataset, split, design) for cell, design in CELLS.items()}
-            ends = {cell: value for cell, value in found.items() if value is not None}
+            reported = {cell: published(model, dataset, split, design) for cell, design in CELLS.items()}
+            ends = {cell: value for cell, value in reported.items() if value is not None}
             base = published(model, dataset, split, None)
             if base is not None and RAW in ends:
                 yield RankedPair(

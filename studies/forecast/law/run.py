@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.shared.effective_batch import Costs, NoiseRatios
+from rftlab.shared.effective_batch import Costs
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below, kind_of
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
@@ -23,7 +23,7 @@ from rftlab.studies.forecast.law.levels import (
     simulated_noise,
     simulated_pairs,
 )
-from rftlab.studies.forecast.law.score import score
+from rftlab.studies.forecast.law.score import score_law
 from rftlab.studies.forecast.pilot.store import pilot_path, shipped_pairs
 from rftlab.studies.report.draw import save
 
@@ -31,15 +31,15 @@ from rftlab.studies.report.draw import save
 def score_all(console: Console, results: Path, quiet: bool) -> None:
     """Score the law wherever ranks are known, print it, and draw it."""
     root = open_store(results)
-    found = []
+    scores = []
     with steps_of(console, "pairs", quiet) as step:
         for pair in _all_pairs(root):
-            found.append((pair, score(pair)))
-            step(len(found), len(found) + 1)
-    show.show_scores(console, found)
+            scores.append((pair, score_law(pair)))
+            step(len(scores), len(scores) + 1)
+    show.show_law_scores(console, scores)
     if not has_study(root, "sim"):
         show.say(console, f"no simulated pairs: {root} has no study (rftlab reproduce --results {root})", "yellow")
-    folder, drawn = folder_below(root, "law"), _drawn([pair for pair, _ in found])
+    folder, drawn = folder_below(root, "law"), _drawn([pair for pair, _ in scores])
     first = list({one.level: one for one in reversed(drawn)}.values())[::-1]
     for name, pairs in (("collapse", drawn), ("overview", first)):
         figure, numbers = collapse(pairs)
@@ -53,10 +53,10 @@ def _all_pairs(root: Path) -> Iterator[RankedPair]:
     yield from public_pairs()
 
 
-def _drawn(found: list[RankedPair]) -> list[RankedPair]:
+def _drawn(pairs: list[RankedPair]) -> list[RankedPair]:
     """Pairs of the figure: those with the most designs first."""
-    measured = sorted((one for one in found if one.level == "language model"), key=lambda one: -len(one.designs))
-    return measured + [one for one in found if SHOWN.get(one.level) == one.pair and one.split == "train"]
+    measured = sorted((one for one in pairs if one.level == "language model"), key=lambda one: -len(one.designs))
+    return measured + [one for one in pairs if SHOWN.get(one.level) == one.pair and one.split == "train"]
 
 
 def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: float) -> None:
@@ -69,19 +69,14 @@ def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: 
         "or one of `rftlab pilot`",
     )
     if own or pair in shipped_pairs():
-        found = piloted_pair(results, pair) if own else next(one for one in language_pairs() if one.pair == pair)
-        assert found.error is not None
-        where = "half way through the baseline's run" if found.base_noise else "base model"
-        show.show_noise(console, found.error, f"{where}, from the pilot's gradients")
-        show.show_designs(console, found)
-        show.show_split(console, found.noise[0], costs, budget)
+        known = piloted_pair(results, pair) if own else next(one for one in language_pairs() if one.pair == pair)
+        assert known.error is not None
+        where = "half way through the baseline's run" if known.base_noise else "base model"
+        show.show_ratios(console, known.error, f"{where}, from the pilot's gradients")
+        show.show_designs(console, known)
+        show.show_split(console, known.noise[0], costs, budget)
         return
     base, midway = simulated_noise(pair)
-    show.show_noise(console, base, "base policy of the simulator")
-    show.show_noise(console, midway, "half way through the baseline's run")
+    show.show_ratios(console, base, "base policy of the simulator")
+    show.show_ratios(console, midway, "half way through the baseline's run")
     show.show_split(console, midway.ratios, costs, budget)
-
-
-def show_ratios(console: Console, ratio: float, gain: float, costs: Costs, budget: float) -> None:
-    """The best split for given r and phi."""
-    show.show_split(console, NoiseRatios(ratio, gain), costs, budget)

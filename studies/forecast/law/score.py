@@ -39,58 +39,56 @@ class LawScore(NamedTuple):
     """Share of them within the 80% interval."""
 
 
-def taus(designs: tuple[Design, ...], noise: NoiseRatios, plain: bool = False) -> np.ndarray:
+def law_times(designs: tuple[Design, ...], noise: NoiseRatios, plain: bool = False) -> np.ndarray:
     """tau (n,) at the end of each design."""
     return np.array([design.rounds * time_per_round(design, noise, plain) for design in designs])
 
 
-def rank(values: np.ndarray, ends: np.ndarray) -> float:
-    """Spearman's rank correlation; nan for fewer than three designs, 0 where all values are alike."""
-    if len(ends) < FEWEST:
+def rank_agreement(values: np.ndarray, truth: np.ndarray) -> float:
+    """Spearman's rank correlation; 0 where all values or all truths are alike, nan for fewer than three."""
+    values, truth = np.asarray(values), np.asarray(truth)
+    if len(truth) < FEWEST:
         return float("nan")
-    return 0.0 if np.ptp(values) == 0 or np.ptp(ends) == 0 else float(stats.spearmanr(values, ends).statistic)
+    return 0.0 if np.ptp(values) == 0 or np.ptp(truth) == 0 else float(stats.spearmanr(values, truth).statistic)
 
 
-def score(found: RankedPair) -> LawScore:
+def score_law(pair: RankedPair) -> LawScore:
     """All of it for a pair."""
-    best = max(found.noise, key=lambda noise: np.nan_to_num(rank(taus(found.designs, noise), found.ends), nan=-2))
-    base = found.base_noise
-    spent = np.array([one.rounds * one.round_rollouts for one in found.designs])
-    prompts = np.array([design.rounds * design.batch_size for design in found.designs])
-    held_out, error, covered = forecast_errors(found)
+    designs, ends, base = pair.designs, pair.ends, pair.base_noise
+    ranks = [rank_agreement(law_times(designs, noise), ends) for noise in pair.noise]
+    law = max(ranks, key=lambda value: np.nan_to_num(value, nan=-2))
+    best = pair.noise[ranks.index(law)]
     return LawScore(
         best,
-        rank(taus(found.designs, best), found.ends),
-        rank(taus(found.designs, base), found.ends) if base else float("nan"),
-        rank(taus(found.designs, best, plain=True), found.ends),
-        rank(spent, found.ends),
-        rank(prompts, found.ends),
-        regret(found, best),
-        held_out,
-        error,
-        covered,
+        law,
+        rank_agreement(law_times(designs, base), ends) if base else float("nan"),
+        rank_agreement(law_times(designs, best, plain=True), ends),
+        rank_agreement(np.array([design.rounds * design.round_rollouts for design in designs]), ends),
+        rank_agreement(np.array([design.rounds * design.batch_size for design in designs]), ends),
+        regret(pair, best),
+        *forecast_errors(pair),
     )
 
 
-def regret(found: RankedPair, noise: NoiseRatios) -> float:
+def regret(pair: RankedPair, noise: NoiseRatios) -> float:
     """Of the law's choice among designs without window or support that spend the most common number of rollouts."""
-    plain = [i for i, one in enumerate(found.designs) if one.replay_window == one.support_rollouts == 0]
-    spent = np.array([found.designs[i].batch_size * found.designs[i].rollouts for i in plain])
+    plain = [i for i, one in enumerate(pair.designs) if one.replay_window == one.support_rollouts == 0]
+    spent = np.array([pair.designs[i].round_rollouts for i in plain])
     values, counts = np.unique(spent, return_counts=True)
     if not counts.size or counts.max() < FEWEST:
         return float("nan")
     alike = [i for i, size in zip(plain, spent, strict=True) if size == values[counts.argmax()]]
-    chosen = max(alike, key=lambda i: time_per_round(found.designs[i], noise))
-    return float(found.ends[alike].max() - found.ends[chosen])
+    chosen = max(alike, key=lambda i: time_per_round(pair.designs[i], noise))
+    return float(pair.ends[alike].max() - pair.ends[chosen])
 
 
-def forecast_errors(found: RankedPair) -> tuple[int, float, float]:
+def forecast_errors(pair: RankedPair) -> tuple[int, float, float]:
     """Designs forecast, mean absolute error, and share within the 80% interval, of those with no known run."""
-    seen = {label(run.design) for run in found.known}
-    held = [i for i, one in enumerate(found.designs) if label(one) not in seen]
-    if not held or not found.known or found.error is None:
+    seen = {label(run.design) for run in pair.known}
+    held = [i for i, one in enumerate(pair.designs) if label(one) not in seen]
+    if not held or not pair.known or pair.error is None:
         return 0, float("nan"), float("nan")
-    predicted = forecast(found.base, list(found.known), found.error, tuple(found.designs[i] for i in held))
-    truth = found.ends[held]
+    predicted = forecast(pair.base, list(pair.known), pair.error, tuple(pair.designs[i] for i in held))
+    truth = pair.ends[held]
     inside = (predicted.low <= truth) & (truth <= predicted.high)
-    return len(held), float(np.abs(predicted.median - truth).mean()), float(inside.mean())
+    return len(held), float(np.abs(predicted.values - truth).mean()), float(inside.mean())

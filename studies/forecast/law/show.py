@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -14,7 +15,7 @@ from rftlab.shared.effective_batch import (
     design_batch,
     time_per_round,
 )
-from rftlab.studies.console.table import Table, number, put, say
+from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.law.curve import NOISE, forecast
@@ -24,40 +25,27 @@ from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.law.score import LawScore
 from rftlab.studies.forecast.pilot.grid import CELLS
 
+NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}
+"""Layout of tables with many columns."""
 
-def show_scores(console: Console, found: Iterable[tuple[RankedPair, LawScore]]) -> None:
+
+def show_law_scores(console: Console, scores: Iterable[tuple[RankedPair, LawScore]]) -> None:
     """A row per pair and split, by level."""
-    columns = ("n", "r", "phi", "law", "base", "f = 1", "B K", "B", "regret")
-    ranks = Table(
-        "pair", *columns, wrap="never", collapse_padding=True, title="Spearman rank correlation with Pass@1 at the end"
-    )
-    errors = Table(
-        "pair",
-        "held out",
-        "error",
-        "80% covers",
-        wrap="never",
-        collapse_padding=True,
-        title="forecasts from a few runs",
-    )
+    correlations = (Column(name, ".2f") for name in ("phi", "law", "base", "f = 1", "B K", "B"))
+    title, regret = "Spearman rank correlation with Pass@1 at the end", Column("regret", ".3f")
+    ranks = Table("pair", "n", "r", *correlations, regret, title=title, **NARROW)
+    shares = (Column("error", ".3f"), Column("80% covers", ".0%"))
+    errors = Table("pair", "held out", *shares, title="forecasts from a few runs", **NARROW)
     level = ""
-    for pair, one in found:
+    for pair, one in scores:
         if pair.level != level:
             level = pair.level
             ranks.add(level, style="italic")
         r = f"{one.noise.between:.4f}" + ("*" if len(pair.noise) > 1 else "")
-        numbers = (one.law, one.at_base, one.plain, one.rollouts, one.prompts)
-        ranks.add(
-            f"{pair.pair}, {pair.split}",
-            str(len(pair.designs)),
-            r,
-            f"{one.noise.gain:.2f}",
-            *(number(value, 2) for value in numbers),
-            number(one.regret),
-        )
+        name = f"{pair.pair}, {pair.split}"
+        ranks.add(name, len(pair.designs), r, one.noise.gain, *one[1:7])
         if one.held_out:
-            name = f"{pair.pair}, {pair.split} ({level})"
-            errors.add(name, str(one.held_out), number(one.error), f"{one.covered:.0%}")
+            errors.add(f"{name} ({level})", *one[7:])
     console.print(ranks)
     say(console, "law: tau with B_eff = B / (r + f/K); base: r and phi of the base policy; f = 1: no baselines", "dim")
     text = "B K, B: rollouts, prompts of the run; regret: of the law's choice at equal rollouts"
@@ -65,7 +53,7 @@ def show_scores(console: Console, found: Iterable[tuple[RankedPair, LawScore]]) 
     console.print(errors)
 
 
-def show_noise(console: Console, noise: MeasuredNoise, name: str) -> None:
+def show_ratios(console: Console, noise: MeasuredNoise, name: str) -> None:
     """r and phi, and what is believed of them."""
     believed = noise.ratios
     lost = "" if believed.gain == noise.gain else "; phi is within two errors of 1 and counts as 1"
@@ -74,33 +62,26 @@ def show_noise(console: Console, noise: MeasuredNoise, name: str) -> None:
     say(console, f"{name}: {text}{below}{lost}")
 
 
-def show_designs(console: Console, found: RankedPair) -> None:
+def show_designs(console: Console, pair: RankedPair) -> None:
     """All designs of the grid, best first, with forecasts where runs are known."""
-    noise = found.noise[0]
-    rounds = found.rounds or max(design.rounds for design in found.designs)
+    noise = pair.noise[0]
+    rounds = pair.rounds or max(design.rounds for design in pair.designs)
     designs = tuple(replace(design, rounds=rounds, eval_every=rounds) for design in CELLS.values())
     each = [time_per_round(design, noise) for design in designs]
-    predicted = forecast(found.base, list(found.known), found.error, designs) if found.known and found.error else None
-    tried = [TriedRun(run.design, None, run.values, np.full(len(run.values), NOISE)) for run in found.known]
+    predicted = forecast(pair.base, list(pair.known), pair.error, designs) if pair.known and pair.error else None
+    tried = [TriedRun(run.design, None, run.values, np.full(len(run.values), NOISE)) for run in pair.known]
     far = [beyond(design, None, tried) if tried else "" for design in designs]
-    ends = {label(design): end for design, end in zip(found.designs, found.ends, strict=True)}
-    seen = ", ".join(short(label(run.design)) for run in found.known)
-    head = ("forecast", "80%", "measured") if predicted else ()
-    table = Table(
-        "design",
-        "B_eff",
-        "tau a round",
-        *head,
-        wrap="never",
-        collapse_padding=True,
-        title="designs of the grid, best first",
-    )
+    ends = {label(design): end for design, end in zip(pair.designs, pair.ends, strict=True)}
+    seen = ", ".join(short(label(run.design)) for run in pair.known)
+    head = (Column("forecast", ".3f"), "80%", Column("measured", ".3f")) if predicted else ()
+    columns = ("design", Column("B_eff", ",.1f"), Column("tau a round", ".2f"), *head)
+    table = Table(*columns, title="designs of the grid, best first", **NARROW)
     for i in sorted(range(len(designs)), key=lambda i: (far[i] != "", -each[i])):
         name = short(label(designs[i])) + "*" * bool(far[i])
-        row = [name, f"{design_batch(designs[i], noise):,.1f}", f"{each[i]:.2f}"]
+        row = [name, design_batch(designs[i], noise), each[i]]
         if predicted:
-            row += [f"{predicted.median[i]:.3f}", f"{predicted.low[i]:.3f}-{predicted.high[i]:.3f}"]
-            row += [number(ends.get(label(designs[i]), float("nan")))]
+            interval = f"{predicted.low[i]:.3f}-{predicted.high[i]:.3f}"
+            row += [predicted.values[i], interval, ends.get(label(designs[i]))]
         table.add(*row)
     console.print(table)
     for reason in dict.fromkeys(filter(None, far)):
@@ -112,7 +93,7 @@ def show_designs(console: Console, found: RankedPair) -> None:
 def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float) -> None:
     """The best B and K for the money, with the raw reward and with a baseline."""
     title = f"best split of {budget:g} a round; a prompt costs {costs.prompt:g}, a rollout {costs.rollout:g}"
-    table = Table("", "K*", "B", "K", "B_eff", "cost", wrap="never", collapse_padding=True)
+    table = Table("", "K*", "B", "K", "B_eff", "cost", **NARROW)
     for baseline in (False, True):
         ideal, one = best_rollouts(noise, costs, baseline), best_split(noise, costs, budget, baseline)
         spent = one.batch_size * (costs.prompt + one.rollouts * costs.rollout)

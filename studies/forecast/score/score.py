@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
@@ -24,7 +23,9 @@ from rftlab.studies.data.paper.pairs import linear_of, start_at
 from rftlab.studies.forecast.calibrate import Progress, calibrated
 from rftlab.studies.forecast.combine import halfway, outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, evidence_of
-from rftlab.studies.forecast.forecasters import QUICK, RAW, bare, forecast_columns, forecasts_at
+from rftlab.studies.forecast.forecasters import QUICK, RAW, forecast_columns, forecasts_at
+from rftlab.studies.forecast.law.curve import bare
+from rftlab.studies.forecast.law.score import rank_agreement
 from rftlab.studies.forecast.others import (
     finals,
     language_others,
@@ -176,13 +177,6 @@ def check_split(case: Case) -> None:
     check(not leaked, f"{case.pair}: {', '.join(sorted(leaked))} is held out, and the evidence knows it")
     beyond = {name for table in case.truth.values() for name in table.columns} - set(case.cells)
     check(not beyond, f"{case.pair}: truths beyond the held-out cells")
-
-
-def rank_agreement(forecast: pd.Series, truth: pd.Series) -> float:
-    """Spearman's rank correlation; 0 where all forecasts or all truths are the same, nan for fewer than three cells."""
-    if len(truth) < 3:
-        return float("nan")
-    return 0.0 if min(forecast.nunique(), truth.nunique()) == 1 else float(stats.spearmanr(forecast, truth).statistic)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:

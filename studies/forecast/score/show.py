@@ -8,8 +8,9 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.studies.console.table import Table, number, say
-from rftlab.studies.forecast.forecasters import LEVEL
-from rftlab.studies.forecast.score.score import SOURCES, rank_agreement
+from rftlab.studies.forecast.law.curve import LEVEL
+from rftlab.studies.forecast.law.score import rank_agreement
+from rftlab.studies.forecast.score.score import SOURCES
 
 
 def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) -> None:

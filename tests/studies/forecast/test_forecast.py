@@ -18,8 +18,9 @@ from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_o
 from rftlab.studies.forecast.combine import MISFIT, halfway, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
-from rftlab.studies.forecast.forecasters import QUICK, RAW, bare, law, quick_forecasts
+from rftlab.studies.forecast.forecasters import QUICK, RAW, law, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
+from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.others import finals
 from rftlab.studies.forecast.page import grid_figure
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS

@@ -21,9 +21,10 @@ from rftlab.studies.analysis.source import free_source
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
-from rftlab.studies.forecast.forecasters import CellForecast, law
+from rftlab.studies.forecast.forecasters import law
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
 from rftlab.studies.forecast.knobs import SHORT, Facts
+from rftlab.studies.forecast.law.curve import CellForecast
 from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
 from rftlab.studies.forecast.score.real_cases import imported_cases
 from rftlab.studies.forecast.score.run import announce

@@ -15,8 +15,9 @@ from rftlab.shared.design import Design
 from rftlab.sim.config import Linear
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
+from rftlab.studies.forecast.law.score import rank_agreement
 from rftlab.studies.forecast.score.real_cases import cases_of
-from rftlab.studies.forecast.score.score import SOURCES, Case, rank_agreement, score, summary
+from rftlab.studies.forecast.score.score import SOURCES, Case, score, summary
 from rftlab.studies.forecast.score.show import show_scores
 from rftlab.studies.readers import read_logs
 
