@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import tyro
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import check, check_choice, check_count
@@ -57,17 +58,22 @@ class _ForecastingImported(_Forecasting):
 
 @dataclass(frozen=True)
 class Predict(_ForecastingImported):
-    """Forecast every design from a pilot and recommend one.
+    """Forecast every design from a pilot and recommend one; or where unfinished runs end.
 
     By the simulator and by the law of the effective batch, with intervals, next to three plain forecasts. Calibrates
     the simulator first where that was not done, and prints which of its parameters the pilot determines; the same
     command goes on where it stopped. A pair whose reference runs come with rftlab needs no pilot. Writes
     RESULTS/forecast/PAIR/forecast.csv, a figure and forecast.html.
 
+        rftlab predict trainer_state.json --rounds 2000    # where this run ends; of two runs, which ends higher
         rftlab predict --pair imported:mine --designs 32x8 256x1
         rftlab predict --pair imported:mine --designs 32x8@2e-6 --quick    # at another learning rate
     """
 
+    runs: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Unfinished runs: a log, a run's folder, imported:NAME#RUN. In place of a pilot."""
+    rounds: int | None = None
+    """Of unfinished runs: rounds that they will have."""
     pair: str = "tiny-mix97"
     """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN; public:SOURCE."""
     budget: int | None = None
@@ -83,12 +89,28 @@ class Predict(_ForecastingImported):
         from rftlab.studies.analysis.source import is_free
         from rftlab.studies.forecast.free import predict_imported
 
+        if self.runs:
+            return self._predict_endings(console)
+        check(
+            self.rounds is None, f"rounds = {self.rounds}; allowed: with unfinished runs, rftlab predict LOG --rounds N"
+        )
         if is_free(self.pair):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
             predict_imported(console, self.pair, *asked, self.base, self.questions)
             return 0
         self._check_of_imported("--pair", designs=self.designs, base=self.base, questions=self.questions)
         self._predict_grid(console)
+        return 0
+
+    def _predict_endings(self, console: Console) -> int:
+        """Where unfinished runs end."""
+        from rftlab.studies.analysis.source import read_run
+        from rftlab.studies.forecast.ending import run_ending, show_endings
+
+        planned = self.rounds or 0
+        check(planned > 0, f"rounds = {self.rounds}; allowed: --rounds N, the rounds that {self.runs[0]} will have")
+        check_count("rounds", planned, 1, 10**9)
+        show_endings(console, [run_ending(read_run(name, self.results), planned) for name in self.runs], planned)
         return 0
 
     def _predict_grid(self, console: Console) -> None:

@@ -8,12 +8,14 @@ from rich.console import Console
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.analysis.source import free_source, is_free
+from rftlab.studies.analysis.public.store import runs as public_runs
+from rftlab.studies.analysis.source import RunSource, free_source, is_free
 from rftlab.studies.console.table import say, write_numbers
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs.finish import threads_of
 from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.forecast.ending import ending_scores, show_ending_scores
 from rftlab.studies.forecast.score.figures import score_figure
 from rftlab.studies.forecast.score.real_cases import imported_cases, public_cases
 from rftlab.studies.forecast.score.score import Case, language_cases, paper_cases, partial_cases, score, summary
@@ -54,6 +56,8 @@ def run_scores(
     cases, slug = cases_named(what, root, base, questions)
     folder = folder_below(root, "score", slug)
     check_writable(folder)
+    if what == "public" or is_free(what):
+        score_endings(console, what, root, folder)
     write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
     announce(console, cases, quiet)
     tables = []
@@ -75,6 +79,19 @@ def run_scores(
     figure, numbers = score_figure(table)
     show_scores(console, table, summary(table))
     say(console, f"scores: {save(figure, folder, 'scores', numbers)}")
+
+
+def score_endings(console: Console, what: str, root: Path, folder: Path) -> None:
+    """Forecast the ends of the runs from their beginnings, print how far off that is, write endings.csv."""
+    sources = (
+        [free_source(what)]
+        if is_free(what)
+        else [RunSource("public", name) for name in sorted(set(public_runs()["source"]))]
+    )
+    table = ending_scores([(source.name, run) for source in sources for run in source.runs(root)])
+    if len(table):
+        write_numbers(folder / "endings.csv", table)
+        show_ending_scores(console, table)
 
 
 def announce(console: Console, cases: list[Case], quiet: bool) -> None:

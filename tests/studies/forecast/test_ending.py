@@ -1,0 +1,118 @@
+"""Where runs end, from their beginnings: the forecast, its command and its scores."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast import ending
+from rftlab.studies.forecast.ending import chance_of_leader, ending_scores, forecast_end
+from rftlab.studies.readers import read_logs
+from tests.support.machine.here import rftlab
+
+T = np.arange(0, 1001, 50.0)
+CURVES = {
+    "saturating": 0.1 + 0.5 * (1 - np.exp(-T / 250)),
+    "slow": 0.3 + 0.3 * (1 - np.exp(-T / 600)),
+    "flat": np.full(T.size, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("part", [0.2, 0.3, 0.5])
+def test_the_forecast_is_near_the_end_and_the_interval_holds_it(name, part):
+    values, known = CURVES[name], part * 1000 >= T
+    end = forecast_end(T[known], values[known], 1000)
+    assert end.low <= values[-1] <= end.high and 0.099 <= end.high - end.low <= 0.6
+    assert abs(end.value - values[-1]) <= max(abs(values[known][-1] - values[-1]), 0.03)
+
+
+def test_a_flat_curve_stays_and_a_rising_one_goes_on():
+    assert forecast_end(T[:6], CURVES["flat"][:6], 1000).value == pytest.approx(0.4, abs=1e-12)
+    assert forecast_end(T[:6], CURVES["saturating"][:6], 1000).value > CURVES["saturating"][5] + 0.05
+
+
+def test_without_an_evaluation_of_the_untrained_model_the_base_is_below_the_first_value():
+    one = forecast_end(T[2:6], CURVES["saturating"][2:6], 1000)
+    other = forecast_end(T[:6], CURVES["saturating"][:6], 1000)
+    assert one.value == pytest.approx(other.value, abs=0.08)
+
+
+def test_little_known_is_a_wide_interval():
+    wide, narrow = (forecast_end(T[:n], CURVES["flat"][:n], 1000) for n in (3, 6))
+    assert wide.high - wide.low == pytest.approx(2 * (narrow.high - narrow.low))
+
+
+def test_draws_weigh_as_a_direct_computation_does():
+    """The posterior of four values, against a loop over the draws."""
+    at, values = T[:4] / 1000, CURVES["saturating"][:4]
+    weights, ends = ending._weigh(at, values)
+    share, time, power, drift, normal = (row[:200] for row in ending._prior())
+    logs = []
+    for s, tau, p, d, z in zip(share, time, power, drift, normal, strict=True):
+        base = min(max(values[0] + 0.03 * z, 0), 1)
+        curve = [base + (1 - base) * s * (1 - np.exp(-((t / tau) ** p))) + d * t for t in at]
+        logs.append(-sum((a - b) ** 2 for a, b in zip(curve, values, strict=True)) / (2 * 0.03**2))
+    np.testing.assert_allclose(np.log(weights[:200] / weights[0]), np.array(logs) - logs[0], atol=1e-8)
+    assert weights.sum() == pytest.approx(1) and ends.shape == weights.shape
+
+
+def test_a_lead_of_nothing_is_a_coin_and_a_large_one_is_sure():
+    assert chance_of_leader(0.0) == 0.5 and chance_of_leader(-0.1) == pytest.approx(0.8413, abs=1e-4)
+    assert chance_of_leader(0.4) > 0.999
+
+
+@pytest.mark.parametrize(("rounds", "words"), [([], "needs test evaluations"), ([1000.0], "allowed: above 1000")])
+def test_what_cannot_be_forecast_is_an_error(rounds, words):
+    with pytest.raises(UserError, match=words):
+        forecast_end(np.array(rounds), np.full(len(rounds), 0.5), 1000)
+
+
+def write_log(path, values, rounds=T, metric="eval/accuracy"):
+    rows = {"run_name": path.stem, "metric": metric, "step": rounds.astype(int), "value": values}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def test_the_command_prints_the_ends_and_the_likely_winner(tmp_path):
+    first = write_log(tmp_path / "first.csv", CURVES["saturating"][:6], T[:6])
+    second = write_log(tmp_path / "second.csv", CURVES["flat"][:6], T[:6])
+    status, text = rftlab("predict", first, second, "--rounds", "1000")
+    assert status == 0
+    end = forecast_end(T[:6], np.round(CURVES["saturating"][:6], 12), 1000)
+    assert f"{end.value:.3f}" in text and f"{end.low:.3f} to {end.high:.3f}" in text
+    lead = CURVES["saturating"][5] - 0.4
+    assert f"first is ahead by {lead:.3f}" in text and f"probability {chance_of_leader(lead):.2f}" in text
+    assert "saves 38%" in text and "is a guess" not in text
+    third = write_log(tmp_path / "third.csv", CURVES["flat"][:4], T[:4])
+    assert "the chance is a guess" in rftlab("predict", first, third, "--rounds", "1000")[1]
+
+
+@pytest.mark.parametrize(
+    ("metric", "flags", "words"),
+    [
+        ("eval/accuracy", (), "--rounds N"),
+        ("eval/accuracy", ("--rounds", "250"), "rounds = 250; allowed: above 250"),
+        ("eval/accuracy", ("--rounds", "0"), "rounds"),
+        ("train/entropy", ("--rounds", "1000"), "no test pass_at_1"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(tmp_path, metric, flags, words):
+    log = write_log(tmp_path / "run.csv", CURVES["flat"][:6], T[:6], metric)
+    status, text = rftlab("predict", log, *flags)
+    assert status == 2 and words in text.replace("\n", " ")
+
+
+def test_rounds_without_a_run_are_refused():
+    status, text = rftlab("predict", "--rounds", "1000", "--quick")
+    assert status == 2 and "rftlab predict LOG --rounds N" in text
+
+
+def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
+    runs = read_logs([write_log(tmp_path / "run.csv", CURVES["slow"])])
+    scores = ending_scores([("mine", run) for run in runs])
+    assert list(scores["part"]) == [0.1, 0.2, 0.3, 0.5] and list(scores["known"]) == [100, 200, 300, 500]
+    row, end = scores.iloc[1], forecast_end(T[:5], CURVES["slow"][:5], 1000)
+    assert (row["last"], row["end"]) == pytest.approx((CURVES["slow"][4], CURVES["slow"][-1]))
+    assert (row["forecast"], row["low"], row["high"]) == pytest.approx(tuple(end))
+    assert not len(ending_scores([("mine", read_logs([write_log(tmp_path / "b.csv", [0.1, 0.2], T[:2])])[0])]))
