@@ -37,7 +37,6 @@ _KINDS = {
 _HTML = re.compile(r"<(!doctype\s{1,9}html|html|head|body)\b", re.IGNORECASE)
 PROGRESS = "global_step/max_steps"
 """ms-swift's name of the step and how many there will be."""
-_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 LONGEST_NUMBER = 400
 """Characters; a longer text is none."""
 _GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
@@ -163,28 +162,16 @@ def number(text: str, comma: bool = False) -> float | None:
     try:
         return float(text) if "_" not in text else None
     except ValueError:
-        return _written(text.strip().strip("\"'").strip(), comma)
-
-
-def _written(text: str, comma: bool) -> float | None:
-    """The same of what Python's own reader does not take."""
+        pass
+    text = text.strip().strip("\"'").strip()
     if text.startswith("np.") and text.endswith(")"):
         text = text[text.find("(") + 1 : -1].strip("'\"")
-    percent = text.endswith("%")
-    text = text[:-1].strip() if percent else text
-    text = text.replace(",", ".") if comma and text.count(",") == 1 and "." not in text else text
-    if not _NUMBER.fullmatch(text):
-        return _named(text)
-    value = float(text)
-    return value / 100 if percent else value
-
-
-def _named(text: str) -> float | None:
-    """Numbers that are words."""
-    word = text.lower().lstrip("+-")
-    if word == "nan":
-        return math.nan
-    return math.copysign(math.inf, -1 if text.startswith("-") else 1) if word in ("inf", "infinity") else None
+    bare = text.removesuffix("%").strip()
+    bare = bare.replace(",", ".") if comma and bare.count(",") == 1 and "." not in bare else bare
+    try:
+        return float(bare) / (100 if text.endswith("%") else 1) if "_" not in bare else None
+    except ValueError:
+        return None
 
 
 def once(values: dict[str, float], name: str, value: float) -> None:

@@ -6,7 +6,6 @@ import math
 from array import array
 from collections import Counter
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -25,23 +24,6 @@ _SPLITS = ("test", "train")
 MAX_RUNS, MAX_SERIES, LONGEST = 2000, 100_000, 300
 Key = tuple[str, str, str, str]
 """Run, split, task and metric."""
-
-
-class LongSeries:
-    """Rounds, values, n (nan where none is given) and steps (-1) of one metric, packed."""
-
-    __slots__ = ("metric", "n", "rate", "rounds", "steps", "values")
-
-    def __init__(self, metric: str):
-        self.metric, self.rate = metric, bool(RATES.fullmatch(metric))
-        self.rounds, self.values, self.n, self.steps = array("i"), array("d"), array("f"), array("i")
-
-    def add(self, done: int, value: float, n: float | None, step: int | None) -> None:
-        """One more row."""
-        self.rounds.append(done)
-        self.values.append(value)
-        self.n.append(math.nan if n is None else n)
-        self.steps.append(-1 if step is None else step)
 
 
 def is_long_form(head: Head) -> bool:
@@ -64,9 +46,7 @@ def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawR
         run = runs.setdefault(name, RawRun(name, FORMAT, notes=list(notes)))
         run.pieces += (_piece((name, split, task, metric), part, run.notes),)
     for name, own in times.items():
-        seconds = LongSeries(ELAPSED)
-        for done, value in own.items():
-            seconds.add(done, value, None, None)
+        seconds = array("d", (number for done, value in own.items() for number in (done, value, math.nan, -1)))
         runs[name].pieces += (_piece((name, "train", "", ELAPSED), seconds, runs[name].notes),)
     for name, run in runs.items():
         run.pieces = tuple(sorted(run.pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
@@ -75,37 +55,45 @@ def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawR
     return list(runs.values())
 
 
-def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict[int, float]], list[str]]:
-    """The series of a table, in the order of the file; seconds of training by run and round, where there are any."""
+def _rows(path: Path, head: Head) -> tuple[dict[Key, array], dict[str, dict[int, float]], list[str]]:
+    """The series of a table, in the order of the file, each with round, value, n (nan) and step (-1) of a row after the
+    other; and seconds of training by run and round, where there are any."""
     table = open_table(head)
     at = {name: i for i, name in enumerate(table.header)}
     labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
     numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step", "seconds")]
-    series: dict[Key, LongSeries] = {}
+    series: dict[Key, array] = {}
     times: dict[str, dict[int, float]] = {}
-    known: dict[tuple[str, ...], LongSeries] = {}
+    known: dict[tuple[str, ...], tuple[Key, bool, array]] = {}
+    runs: set[str] = set()
     without: Counter[str] = Counter()
     with read_rows(table, head.encoding) as rows:
         for place, cells in rows:
             cells.append("")  # what is at -1
             texts = tuple([cells[i] for i in labels])
-            own = known.get(texts)
-            if own is None:
-                own = known[texts] = series.setdefault(
-                    _key(texts, f"{path}: line {place}"), LongSeries(texts[3].strip())
-                )
-                _check_runs(path, series)
+            if texts not in known:
+                key = _key(texts, f"{path}: line {place}")
+                known[texts] = key, bool(RATES.fullmatch(key[3])), series.setdefault(key, array("d"))
+                runs.add(key[0])
+                check(len(runs) <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+                many = f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}"
+                check(len(series) <= MAX_SERIES, many)
+            key, is_rate, own = known[texts]
             done, value, n, step, seconds = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
-            done = None if cells[numbers[0]].endswith("%") else whole(done)
-            if done is None and cells[numbers[0]].strip().lower() in MISSING:
-                without[plain(texts[0].strip())[:LONGEST]] += 1
+            counted = cells[numbers[0]]
+            done = None if counted.endswith("%") else whole(done)
+            if done is None and counted.strip().lower() in MISSING:
+                without[key[0]] += 1
                 continue
-            if done is None or value is None or (own.rate and not 0 <= value <= 1 and math.isfinite(value)):
-                _refuse(f"{path}: line {place}", own, cells[numbers[0]], done, cells[numbers[1]])
-            own.add(done, value, n, whole(step))
+            if done is None or value is None or (is_rate and not 0 <= value <= 1 and math.isfinite(value)):
+                what, cell = ("round", counted) if done is None else (key[3], cells[numbers[1]])
+                allowed = "0, 1, 2 .." if done is None else "a number" if value is None else "a share from 0 to 1"
+                raise UserError(f"{path}: line {place}: {what} = {plain(cell)!r}; allowed: {allowed}")
+            step = whole(step)
+            own.extend((done, value, math.nan if n is None else n, -1 if step is None else step))
             if seconds is not None and math.isfinite(seconds):
-                times.setdefault(plain(texts[0].strip())[:LONGEST], {})[done] = seconds
-    series = {key: part for key, part in series.items() if len(part.rounds)}
+                times.setdefault(key[0], {})[done] = seconds
+    series = {key: part for key, part in series.items() if len(part)}
     check(bool(series) or not without, f"{path}: no row has a round; allowed: rows with 0, 1, 2 ..")
     return series, times, table.notes + _roundless(without, {key[0] for key in series})
 
@@ -128,23 +116,10 @@ def _key(texts: tuple[str, ...], where: str) -> Key:
     return name, split, task, metric
 
 
-def _check_runs(path: Path, series: dict[Key, "LongSeries"]) -> None:
-    if len(series) > MAX_RUNS:
-        count = len({key[0] for key in series})
-        check(count <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
-        check(len(series) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
-
-
-def _refuse(where: str, own: "LongSeries", at: str, done: int | None, value: str) -> NoReturn:
-    """Say what is wrong with the numbers of a row."""
-    check(done is not None, f"{where}: round = {plain(at)!r}; allowed: 0, 1, 2 ..")
-    allowed = "a share from 0 to 1" if own.rate and number(value) is not None else "a number"
-    raise UserError(f"{where}: {plain(own.metric)} = {plain(value)!r}; allowed: {allowed}")
-
-
-def _piece(key: Key, own: LongSeries, notes: list[str]) -> Piece:
+def _piece(key: Key, rows: array, notes: list[str]) -> Piece:
     """A series by rounds; of a round that is there twice the last value."""
-    rounds, values, n, steps = map(np.asarray, (own.rounds, own.values, own.n, own.steps))
+    columns = np.frombuffer(rows).reshape(-1, 4).T
+    rounds, values, n, steps = map(np.ndarray.astype, columns, (np.int32, float, np.float32, np.int32))
     keep = np.isfinite(values)
     if not keep.all():
         notes.append(f"values that are not finite left out: {int((~keep).sum())}, of {key[1]} {key[3]}")

@@ -53,25 +53,31 @@ def find_state(folder: Path) -> Path | None:
 
 def read_trainer_state(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a state."""
-    state = _state(path, head)
-    history = state.get("log_history")
+    try:
+        if head.encoding.startswith("utf-16"):
+            state = json.loads(path.read_bytes().decode(head.encoding), object_pairs_hook=object_of)
+        else:
+            state = read_json(path.resolve(), object_of)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}; allowed: a whole trainer_state.json") from None
+    history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
         raise UserError(
             f"{path} has no log_history that is a list; allowed: trainer_state.json as transformers writes it"
         )
-    run = run_from_history(path.resolve().parent.name, history, state.get("logging_steps"))
-    run.config = arguments_beside(path, run.notes)
-    facts = model_facts(_own_folders(path))
+    folder = path.resolve().parent
+    run = run_from_history(folder.name, history, state.get("logging_steps"))
+    for place in (path.parent / ARGUMENTS, path.parent.parent / ARGUMENTS):
+        if run.config is None and kind_of(place) == FILE:
+            try:
+                run.config = frozen_values(place)
+            except ValueError as error:
+                run.notes.append(f"{ARGUMENTS} beside it cannot be read: {error}")
+    facts = model_facts([folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder])
     run.design = KnownDesign(model=facts.get("model_name_or_path"))
     if run.config is not None:
         run.config = facts | run.config  # part of what runs that repeat each other share
     return [run]
-
-
-def _own_folders(path: Path) -> list[Path]:
-    """Folders of a state that are the run's: its own, and that of the run where it lies in a checkpoint."""
-    folder = path.resolve().parent
-    return [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
 
 
 def run_from_history(name: str, history: list, every: Any) -> RawRun:
@@ -91,32 +97,6 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
     if isinstance(every, int | float) and every > 1:
         run.notes.append(f"logging_steps = {every:g}: train values are means over as many updates, at the last of them")
     return run
-
-
-def _state(path: Path, head: Head) -> dict:
-    try:
-        state = (
-            json.loads(path.read_bytes().decode(head.encoding), object_pairs_hook=object_of)
-            if head.encoding.startswith("utf-16")
-            else read_json(path.resolve(), object_of)
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; allowed: a whole trainer_state.json") from None
-    if not isinstance(state, dict):
-        raise UserError(f"{path} is no JSON object; allowed: trainer_state.json as transformers writes it")
-    return state
-
-
-def arguments_beside(path: Path, notes: list[str]) -> dict | None:
-    """The arguments that lie beside a state, or a folder above it."""
-    for folder in (path.parent, path.parent.parent):
-        place = folder / ARGUMENTS
-        if kind_of(place) == FILE:
-            try:
-                return frozen_values(place)
-            except ValueError as error:
-                notes.append(f"{ARGUMENTS} beside it cannot be read: {error}")
-    return None
 
 
 def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
