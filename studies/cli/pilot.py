@@ -7,6 +7,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import Common
 from rftlab.studies.console.table import say
 from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
@@ -37,8 +38,19 @@ class Pilot(Common):
     midway: bool = True
     """Train the baseline for half of its rounds and measure gradients there too, where r and phi are what the law
     takes."""
+    reported: float | None = None
+    """Score that the model's makers report for the task, 0 to 1; of a base model that of its instruct sibling. Says
+    where such runs end and what a run must reach before anything was learned."""
+    sibling: bool = False
+    """The reported score is that of the instruct sibling."""
     config: Annotated[ProbeConfig, tyro.conf.arg(name="")] = field(default_factory=ProbeConfig)
     """What is measured on the base model."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.reported is not None:
+            check(0 < self.reported < 1, f"reported = {self.reported:g}; allowed: above 0 and below 1, a Pass@1")
+        check(self.reported is not None or not self.sibling, "sibling; allowed: with --reported, the sibling's score")
 
     def execute(self, console: Console) -> int:
         """Measure, or read what was measured, and print it."""
@@ -55,6 +67,11 @@ class Pilot(Common):
             self.engine,
         )
         show_pilot(console, found)
+        if self.reported is not None:
+            from rftlab.studies.analysis.public.credit import ending_lines
+
+            for line in ending_lines(self.reported, "base" if self.sibling else "instruct"):
+                say(console, line)
         if found.base.headroom is not None:
             from rftlab.shared.plumbing.folders import folder_below
             from rftlab.studies.forecast.pilot.figures import headroom_figure

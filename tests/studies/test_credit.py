@@ -7,9 +7,12 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.public import credit
+from rftlab.studies.analysis.public.credit import ending_lines, reported_scores
 from rftlab.studies.data.paper.published import endpoints
 from tests.support.estimators.vectors import ROOT
+from tests.support.machine.here import rftlab
 
 
 def small_table():
@@ -137,3 +140,25 @@ def test_the_figure_has_a_line_for_each_run_with_a_known_base():
     assert sorted(zip(base, reported, end, strict=True)) == sorted(
         numbers[["base_in_harness", "reported", "end"]].itertuples(index=False, name=None)
     )
+
+
+def test_a_reported_score_says_where_runs_end():
+    rows = reported_scores()
+    own = rows[(rows["kind"] == "instruct") & ~rows["credited"]]
+    low, high = np.quantile(own["end"] - own["reported"], [0.1, 0.9])
+    first, second, third = ending_lines(0.5, "instruct")
+    assert f"expect {0.5 + low:.2f} to {0.5 + high:.2f}" in first and f"80% of {len(own)} public runs" in first
+    assert "about 0.50" in second and "does not cover" in third
+    assert "instruct sibling" in ending_lines(0.5, "base")[0]
+    assert ending_lines(0.99, "instruct")[0].endswith("to 1.00.")
+    with pytest.raises(UserError, match="kind"):
+        ending_lines(0.5, "chat")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [(("--reported", "49.6"), "reported = 49.6; allowed: above 0 and below 1"), (("--sibling",), "with --reported")],
+)
+def test_a_wrong_reported_score_is_one_line(flags, words):
+    status, text = rftlab("pilot", *flags)
+    assert status == 2 and words in text

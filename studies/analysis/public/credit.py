@@ -15,6 +15,7 @@ import pandas as pd
 from rich.console import Console
 from scipy.special import expit, logit
 
+from rftlab.shared.plumbing.errors import check_choice
 from rftlab.studies.analysis.public.store import DATA
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.published import endpoints
@@ -131,6 +132,25 @@ def credit_lines(rows: pd.DataFrame) -> list[str]:
         f"above it, 80% between {credited.low:+.2f} and {credited.high:+.2f}.",
         f"Of the variance of the paper's test gains {share:.0%} lies between its pairs of model and data set, "
         f"{1 - share:.0%} between the designs of a pair.",
+    ]
+
+
+def ending_lines(reported: float, kind: str) -> list[str]:
+    """Return in sentences where runs of a model with this reported score end, and what may be claimed. kind: one of
+    KINDS; the score of a base model is that of its instruct sibling. Raises UserError for another kind."""
+    check_choice("kind", kind, tuple(KINDS))
+    rows = reported_scores()
+    own = rows[(rows["kind"] == kind) & ~rows["credited"]]
+    above = above_reported(own)
+    low, high = (float(np.clip(reported + part, 0.0, 1.0)) for part in (above.low, above.high))
+    whose = "score of the instruct sibling" if kind == "base" else "reported score"
+    return [
+        f"Runs of {KINDS[kind]} end {above.low:+.2f} to {above.high:+.2f} from the {whose} (80% of {len(own)} public "
+        f"runs): expect {low:.2f} to {high:.2f}.",
+        f"Up to about {reported:.2f} nothing need be learned: it is credit for format, prompt and temperature. Claim "
+        "only what is above it.",
+        "This covers training on the task itself and its usual test set. It does not cover tasks that nobody trained "
+        "the model for, other test sets, and learning rates at which runs fail.",
     ]
 
 
