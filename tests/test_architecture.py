@@ -286,7 +286,6 @@ def test_the_simulator_path_never_imports_torch():
     extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm", "peft", "ray", "nicegui")
     parts = (
         "cli.commands",
-        "cli.train",
         "estimators.league.run",
         "report.report",
         "forecast.pilot.run",

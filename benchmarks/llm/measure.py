@@ -30,7 +30,7 @@ from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.train import parse_train
+from rftlab.studies.cli.trained import parse_train
 from rftlab.studies.console.table import Table
 
 

@@ -10,7 +10,7 @@ from rftlab.shared.cards import PRESETS
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.cli.run import parse_run
+from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pairs_at, start_at
 from rftlab.studies.explore.choices import Choices, from_query, own_value, simulation_of, to_query

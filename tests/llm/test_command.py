@@ -11,8 +11,8 @@ from rich.console import Console
 from rftlab.llm.tracking import tracker_of
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
-from rftlab.studies.cli.train import Train, parse_train
+from rftlab.studies.cli.common import LLMFlags, llm_flags
+from rftlab.studies.cli.trained import Train, parse_train
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
@@ -25,7 +25,7 @@ def execute(run, folder, tracker):
             quiet=True,
             design=run.design,
             seed=run.seed,
-            flags=LLMFlags(**flags_of(run)),
+            flags=LLMFlags(**llm_flags(run)),
         ).execute(console)
         == 0
     )

@@ -21,7 +21,7 @@ from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.execute.train_model import show_curve
-from rftlab.studies.cli.run import parse_run
+from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.llm_runner import run_llm_points, train_point
 from rftlab.studies.data.runs.points import Point, points_of

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rftlab.shared.cards import CARDS
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.run import League, parse_run
+from rftlab.studies.cli.simulate import League, parse_run
 from rftlab.studies.data.results.stats import interval, pooled_interval
 from rftlab.studies.estimators.league.league import entrants, findings, league_points, scores, table, verdict
 from rftlab.studies.estimators.league.rules import Rules

@@ -9,7 +9,7 @@ from rich.console import Console
 from scipy import stats
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.run import parse_run
+from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, experiment, label
 from rftlab.studies.data.paper.pairs import PAIRS, pair
 from rftlab.studies.data.paper.published import endpoints, published

@@ -20,7 +20,7 @@ from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.study import Study
 
 
-def assumed_of(run: LLMRun, flags: PlanFlags) -> Assumed:
+def assume_lengths(run: LLMRun, flags: PlanFlags) -> Assumed:
     """Mean lengths and numbers of questions of a run."""
     text = run.task.name == OWN and run.model.source != TINY
     prompt, response = LENGTHS["gsm8k"] if text else LENGTHS.get(run.task.name, SUMS)
@@ -33,7 +33,7 @@ def planned(run: LLMRun, flags: PlanFlags) -> CostPlan:
     """The plan of a run on the device that the flags and the run name."""
     device = run.compute.device
     check(flags.gpu is None or device != "cpu", f"gpu = {flags.gpu}, but compute.device = cpu; allowed: a run on cuda")
-    return plan_of(run, device_of(device, flags.gpu, run.compute.threads), assumed_of(run, flags))
+    return plan_of(run, device_of(device, flags.gpu, run.compute.threads), assume_lengths(run, flags))
 
 
 def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:

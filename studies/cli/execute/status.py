@@ -1,11 +1,12 @@
-"""How far the studies of a results folder are, from the files that are there: nothing is written, no lock is waited
-for, no table is read.
+"""How far the studies of a results folder and the runs of `rftlab train` are, from the files that are there: nothing
+is written, no lock is waited for, no table is read.
 
 done          its done.json is there and whole; whether its tables are is looked at when a study goes on or reports
 running       a language model's folder that a process holds; simulations leave no trace before they are finished
 interrupted   a language model's folder that nobody holds; it goes on from its last checkpoint
 to do         the rest, with what is damaged and will be redone, which is named
-Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown.
+Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown. A
+run of `rftlab train` is done where its last checkpoint is that of its last round.
 """
 
 from collections import Counter, defaultdict
@@ -15,10 +16,10 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 
 from rftlab.llm.lock import LOCK, held
-from rftlab.shared.plumbing.errors import check
+from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
+from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, kind_of, numbered
-from rftlab.studies.cli.execute.trained import show_trained
-from rftlab.studies.console.table import Table
+from rftlab.studies.console.table import Column, Table
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import Point
@@ -50,7 +51,7 @@ class RunStatus(NamedTuple):
 def show(console: Console, root: Path) -> None:
     """Print a table of each study, and one of the runs of `rftlab train`. Raises UserError where the folder is none of
     ours or holds neither."""
-    trained = show_trained(console, root)
+    trained = _show_trained(console, root)
     if trained and not store.is_marked(root):
         return
     store.check_format(root)
@@ -87,8 +88,37 @@ def _runs(root: Path) -> str:
         level: [sum(kind_of(run / name) == FILE for run in own) for name in ("done.json", "config.json")]
         for level, own in runs.items()
     }
-    found = [f"{done} of {there} at level {level}" for level, (done, there) in counts.items() if there]
-    return f"Runs that are finished: {', '.join(found)}" if found else "There are no runs either"
+    finished = [f"{done} of {there} at level {level}" for level, (done, there) in counts.items() if there]
+    return f"Runs that are finished: {', '.join(finished)}" if finished else "There are no runs either"
+
+
+def _show_trained(console: Console, root: Path) -> bool:
+    """Print a table of the runs in a folder, or of the run that it is; whether there are any."""
+    folders = trained_in(root)
+    if not folders:
+        return False
+    rounds = (Column(name, align="right") for name in ("round", "of"))
+    table = Table(
+        "run", "state", *rounds, "model", "task", "rewards", title="runs of rftlab train", align="left", wrap="letters"
+    )
+    for folder in folders:
+        table.add(*(plain(cell) for cell in _trained_row(folder, root)))
+    console.print(table)
+    return True
+
+
+def _trained_row(folder: Path, root: Path) -> list[str]:
+    name = folder.name if folder != root else str(folder)
+    try:
+        run = stored_run(folder)
+        config, rewards = run.config, run.config.get("rewards")
+        model, task = str(config["model"]["source"]), str(config["task"]["name"])
+    except (UserError, KeyError, TypeError):
+        return [name, "damaged", "", "", "", "", ""]
+    done = _round(folder) or 0
+    state = "running" if _is_running(folder) else "done" if done >= run.rounds else "interrupted"
+    named = ", ".join(rewards) if isinstance(rewards, dict) else ""
+    return [name, state, str(done), str(run.rounds), model, task, named]
 
 
 def run_status(root: Path, point: Point) -> RunStatus:
@@ -98,17 +128,20 @@ def run_status(root: Path, point: Point) -> RunStatus:
         facts = store.read_facts(root, point)
         if facts is not None:
             return RunStatus(point, "done", None, facts["seconds"])
-    except store.DamagedPoint as found:
-        damage = str(found)
+    except store.DamagedPoint as error:
+        damage = str(error)
     if point.level == "sim" or kind_of(folder) != FOLDER:
         return RunStatus(point, "to do", None, None, damage)
-    running = kind_of(folder / LOCK) == FILE and held(folder)
-    return RunStatus(point, "running" if running else "interrupted", _round(folder), None, damage)
+    return RunStatus(point, "running" if _is_running(folder) else "interrupted", _round(folder), None, damage)
+
+
+def _is_running(folder: Path) -> bool:
+    return kind_of(folder / LOCK) == FILE and held(folder)
 
 
 def _round(folder: Path) -> int | None:
     """The round from which a run would go on."""
-    checkpoints = numbered(folder / "checkpoints")
+    checkpoints = numbered(folder / CHECKPOINTS)
     return int(checkpoints[-1].name) if checkpoints else 0 if kind_of(folder / "curve.parquet") else None
 
 

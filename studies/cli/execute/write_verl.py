@@ -9,7 +9,7 @@ from rftlab.llm.budget.devices import GPUS
 from rftlab.llm.config import Compute, LLMRun
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
-from rftlab.studies.cli.execute.plan import assumed_of
+from rftlab.studies.cli.execute.plan import assume_lengths
 from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.data.paper.questions import questions_of
 from rftlab.studies.data.results.language import memory_table
@@ -74,7 +74,7 @@ def _plans(
         shape = shape_named(run.model.source).shape
     except UserError as error:
         raise UserError(f"{error}; or rftlab advise --model 7B --gpus {fleet.name}, for a model of that size") from None
-    assumed, left_out = assumed_of(run, flags), left_out_of(points, cluster, questions_of(run)["train"].there)
+    assumed, left_out = assume_lengths(run, flags), left_out_of(points, cluster, questions_of(run)["train"].there)
     cells = {point.cell: point.llm_run for point in points if point.cell not in left_out}
     return {cell: planned_on(_as_in_verl(one), shape, fleet, assumed) for cell, one in cells.items()}, left_out
 

@@ -24,7 +24,7 @@ from rftlab.llm.tasks import symbols
 from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.export import Export
+from rftlab.studies.cli.trained import Export
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
 from tests.support.trainer.own_rewards import digits
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401

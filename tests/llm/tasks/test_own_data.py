@@ -16,7 +16,7 @@ from rftlab.llm.tasks.config import OwnData, TaskConfig, task_facts
 from rftlab.llm.tasks.load import load
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.train import parse_train
+from rftlab.studies.cli.trained import parse_train
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
 from tests.support.trainer.own_rewards import digits
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401

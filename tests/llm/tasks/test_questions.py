@@ -10,8 +10,8 @@ import pytest
 from rftlab.llm.config import Evaluation
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import parse
-from rftlab.studies.cli.execute.plan import assumed_of
-from rftlab.studies.cli.execute.reproduce import _questions
+from rftlab.studies.cli.execute.plan import assume_lengths
+from rftlab.studies.cli.execute.study import _questions
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.paper.questions import QuestionCount, evaluated_on, on_whole_sets, questions_of, subset_error
 from rftlab.studies.data.runs.seal import sealed
@@ -91,7 +91,7 @@ def test_the_flag_of_both_commands_reaches_the_plan(tmp_path):
     for line in lines:
         part, whole = (rftlab(*line, "--dry-run", "--gpu", "H100", *more)[1] for more in ((), ("--whole-sets",)))
         assert "Pass@1 on 500 of 7,473 training questions" in part and "Pass@1 on all 7,473 training questions" in whole
-    assert assumed_of(QWEN, parse([*lines[0], "--dry-run"]).plan)[2:] == (7473, 1319)
+    assert assume_lengths(QWEN, parse([*lines[0], "--dry-run"]).plan)[2:] == (7473, 1319)
     status, printed = rftlab("reproduce", "--whole-sets")
     assert status == 2 and "whole_sets with level sim" in printed and printed.count("\n") == 1
 

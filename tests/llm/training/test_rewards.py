@@ -25,7 +25,7 @@ from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.custom.identity import source_sha256
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.train import parse_train
+from rftlab.studies.cli.trained import parse_train
 from tests.support.trainer import own_rewards as mine
 from tests.support.trainer.tiny_runs import Killed, one_cache, run_of, same  # noqa: F401
 

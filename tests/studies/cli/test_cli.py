@@ -7,46 +7,68 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from rftlab.shared.cards import preset
-from rftlab.studies.cli.commands import DEV, MOVED
-from rftlab.studies.cli.run import parse_run
-from rftlab.studies.cli.train import parse_train
+from rftlab.studies.cli.commands import DEV, MOVED, run
+from rftlab.studies.cli.simulate import parse_run
+from rftlab.studies.cli.trained import parse_train
+from rftlab.studies.console.terminal import guarded
 from rftlab.studies.data.paper.pairs import start_at
-from tests.support.machine.command import rftlab
+from tests.support.machine.command import rftlab as rftlab_process
 from tests.support.machine.processes import hear_interrupts
 
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
-TABLES = ("endpoints.csv", "findings.csv")
+WITHOUT_REPORT = """
+import sys
+from rftlab.studies.cli.execute import study
+from rftlab.studies.cli.main import main
+study.write = lambda *arguments: None
+sys.argv = ["rftlab", *sys.argv[1:]]
+main()
+"""
 
 
-def start(folder, cwd):
-    command = [sys.executable, "-m", "rftlab.studies.cli.main", "reproduce", *FEW, "--results", folder]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=cwd)
+def simulate(folder):
+    """A process of `rftlab reproduce` that ends where the report would begin."""
+    command = [sys.executable, "-c", WITHOUT_REPORT, "reproduce", *FEW, "--results", str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def tables_of(folder):
-    return {name: (folder / "report" / name).read_bytes() for name in TABLES}
+def curves_in(folder):
+    """The measurements of every run of a results folder, as bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("sim/*/*/*.parquet")}
 
 
-def configuration_of(folder):
-    return (
-        (folder / "report" / "report.html")
-        .read_text()
-        .partition("<h2>Configuration</h2>")[2]
-        .partition("</section>")[0]
-    )
+def report_of(folder):
+    """The tables of a report, and its section on the configuration."""
+    tables = [(folder / "report" / name).read_bytes() for name in ("endpoints.csv", "findings.csv")]
+    page = (folder / "report" / "report.html").read_text()
+    return tables, page.partition("<h2>Configuration</h2>")[2].partition("</section>")[0]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def uninterrupted(tmp_path_factory):
     """A finished study, and what the command printed."""
     folder = tmp_path_factory.mktemp("study") / "results"
-    done = rftlab("reproduce", *FEW, "--results", folder, cwd=folder.parent)
+    done = rftlab_process("reproduce", *FEW, "--results", folder, cwd=folder.parent)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
+
+
+@pytest.fixture
+def rftlab(tmp_path, monkeypatch, capsys):
+    """The command in this process and an empty folder: its status, and what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments):
+        status = guarded(lambda: run([str(argument) for argument in arguments]))
+        printed = capsys.readouterr()
+        return SimpleNamespace(returncode=status, stdout=printed.out, stderr=printed.err)
+
+    return command
 
 
 BAD = {
@@ -109,36 +131,29 @@ BAD = {
         "'pencil' for argument '--tracker'. Expected one of ('none', 'tensorboard', 'wandb')",
     ),
     "unknown command": (("reprodcue",), "reprodcue"),
+    "policy too old": (("run", "cell", "--quiet", "--sampler.lag", 10**8), "not enough memory: Unable to allocate"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_status_2_and_says_what_is_allowed(name, tmp_path):
+def test_bad_input_is_status_2_and_says_what_is_allowed(name, rftlab, tmp_path):
     arguments, message = BAD[name]
-    done = rftlab(*arguments, cwd=tmp_path)
+    done = rftlab(*arguments)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("rftlab: ")
+    said = [line for line in done.stderr.splitlines() if "rftlab: compiling" not in line]
+    assert len(said) == 1 and said[0].startswith("rftlab: ")
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize(
-    "environment", [{}, {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}, {"COLUMNS": "40"}]
-)
-def test_errors_of_the_command_line_need_no_frame(environment, tmp_path):
-    done = rftlab("run", "cell", "--sampler.lag", "often", cwd=tmp_path, env=os.environ | environment)
+def test_errors_of_the_command_line_need_no_frame(tmp_path):
+    environment = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C", "COLUMNS": "40"}
+    done = rftlab_process("run", "cell", "--sampler.lag", "often", cwd=tmp_path, env=os.environ | environment)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     assert (
         "--sampler.lag: invalid literal for int() with base 10: 'often'; --sampler.lag INT " in done.stderr
         and done.stderr.endswith("--help\n")
     )
-
-
-@pytest.mark.parametrize("wrong", [("--batch-size", 8000), ("--sampler.lag", 10**8)])
-def test_our_own_errors_are_one_line(wrong, tmp_path):
-    done = rftlab("run", "cell", "--quiet", *wrong, cwd=tmp_path)
-    said = [line for line in done.stderr.splitlines() if "rftlab: compiling" not in line]
-    assert done.returncode == 2 and len(said) == 1 and said[0].startswith("rftlab: ")
 
 
 def test_of_a_repeated_flag_the_last_counts():
@@ -153,35 +168,31 @@ def test_of_a_repeated_flag_the_last_counts():
     assert parse_train(["--pair", "tiny-mod97", "--pair=tiny-mix97"]).run.task == start_at("tiny-mix97", "llm").task
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path):
+def test_a_folder_with_other_files_is_refused(rftlab, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    done = rftlab("reproduce", *FEW, "--results", tmp_path, cwd=tmp_path)
+    done = rftlab("reproduce", *FEW, "--results", tmp_path)
     assert done.returncode == 2 and "holds other files" in done.stderr
 
 
-def test_help_teaches(tmp_path):
-    done = rftlab(cwd=tmp_path)
-    assert done.returncode == 0
+def test_help_teaches_and_fits_one_screen(rftlab):
+    shown, inside = rftlab("--help"), rftlab("dev", "--help")
+    assert (shown.returncode, inside.returncode) == (0, 0) and rftlab().stdout == shown.stdout
     words = ("Your runs", "Plan", "Simulate", "Train", "reproduce", "report", "doctor", "qwen-gsm8k", "tradeoff")
-    assert all(word in done.stdout for word in words)
-
-
-def test_help_fits_one_screen(tmp_path):
-    lines = rftlab("--help", cwd=tmp_path).stdout.splitlines()
+    assert all(word in shown.stdout for word in words)
+    lines = shown.stdout.splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 80
-    inside = rftlab("dev", "--help", cwd=tmp_path).stdout
-    assert all(name in inside for name in DEV) and inside.count("\n") <= 40
+    assert all(name in inside.stdout for name in DEV) and inside.stdout.count("\n") <= 40
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_an_old_name_says_the_new_one(name, tmp_path):
-    done = rftlab(name, "--help", cwd=tmp_path)
+def test_an_old_name_says_the_new_one(name, rftlab):
+    done = rftlab(name, "--help")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"rftlab: `rftlab {name}` is now `rftlab {MOVED[name]}`\n"
 
 
-def test_cards_show_formula_constants_and_source(tmp_path):
-    printed = " ".join(rftlab("estimators", "paper_code", cwd=tmp_path).stdout.split())
+def test_cards_show_formula_constants_and_source(rftlab):
+    printed = " ".join(rftlab("estimators", "paper_code").stdout.split())
     assert all(
         word in printed
         for word in ("(r - mean) / (std + 1e-06)", "ddof 1", "raw reward", "3 A where A < 0", "2601.22532", "k3")
@@ -196,40 +207,42 @@ def test_reproduce_writes_report_and_tables(uninterrupted):
     assert len(list((folder / "sim" / "llama-gsm8k").iterdir())) == 50
 
 
-def test_a_second_run_does_nothing_and_report_alone_gives_the_same(uninterrupted):
+def test_a_second_run_does_nothing_and_report_alone_gives_the_same(uninterrupted, rftlab):
     folder, _ = uninterrupted
-    before, about = tables_of(folder), configuration_of(folder)
-    assert "s, the sum over 50 runs" in about
+    before = report_of(folder)
+    assert "s, the sum over 50 runs" in before[1]
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
-    assert rftlab("reproduce", *FEW, "--results", folder, cwd=folder.parent).returncode == 0
-    assert rftlab("report", "--results", folder, "--quiet", cwd=folder.parent).returncode == 0
-    assert tables_of(folder) == before and configuration_of(folder) == about
+    again = simulate(folder)
+    assert again.communicate(timeout=300) and again.returncode == 0
+    assert rftlab("report", "--results", folder, "--quiet").returncode == 0
+    assert report_of(folder) == before
     assert stamps == {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
 
 
-def test_killed_at_random_moments_nothing_is_lost_and_the_tables_are_the_same(uninterrupted, tmp_path):
+def test_killed_at_random_moments_nothing_is_lost_and_the_curves_are_the_same(uninterrupted, tmp_path):
     folder, kept = tmp_path / "results", 0
     rng = random.Random(time.time_ns())
     for _ in range(5):
-        process = start(folder, tmp_path)
-        delay = rng.uniform(1.0, 5.0)
+        process = simulate(folder)
+        delay = rng.uniform(0.5, 3.0)
         try:
             process.wait(delay)
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)
-            process.wait()
+        process.communicate()
         finished = len(list(folder.glob("sim/*/*/done.json")))
         assert finished >= kept, f"killed after {delay:.3f} s: finished work was lost"
         kept = finished
-    done = rftlab("reproduce", *FEW, "--results", folder, cwd=tmp_path)
-    assert done.returncode == 0 and "damaged" not in done.stdout
-    assert tables_of(folder) == tables_of(uninterrupted[0])
+    process = simulate(folder)
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0 and "damaged" not in printed
+    assert curves_in(folder) == curves_in(uninterrupted[0])
 
 
 def test_two_runs_into_one_folder_at_once(uninterrupted, tmp_path):
-    processes = [start(tmp_path / "results", tmp_path) for _ in range(2)]
-    assert [process.wait(300) for process in processes] == [0, 0]
-    assert tables_of(tmp_path / "results") == tables_of(uninterrupted[0])
+    processes = [simulate(tmp_path / "results") for _ in range(2)]
+    assert [process.communicate(timeout=300) and process.returncode for process in processes] == [0, 0]
+    assert curves_in(tmp_path / "results") == curves_in(uninterrupted[0])
 
 
 def test_an_interrupt_is_one_line_and_resumable(tmp_path):
@@ -249,8 +262,8 @@ def test_an_interrupt_is_one_line_and_resumable(tmp_path):
     assert "interrupted; finished runs are kept" in errors and "Traceback" not in errors
 
 
-def test_doctor_is_content_here(tmp_path):
-    done = rftlab("dev", "doctor", cwd=tmp_path)
+def test_doctor_is_content_here(rftlab):
+    done = rftlab("dev", "doctor")
     assert done.returncode == 0 and "no problems found" in done.stdout
 
 
@@ -264,17 +277,17 @@ def test_packages_of_a_user_may_bear_the_names_of_our_folders(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "True True True True\n"), done.stderr
-    done = rftlab("estimators", "grpo", cwd=tmp_path)
+    done = rftlab_process("estimators", "grpo", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["shared", "sim", "llm", "studies"])
-def test_the_folders_are_no_packages_of_their_own(name, tmp_path):
-    done = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, text=True, cwd=tmp_path)
-    assert f"No module named '{name}'" in done.stderr
+def test_the_folders_are_no_packages_of_their_own(tmp_path):
+    code = "from importlib.util import find_spec; print([find_spec(n) for n in ('shared', 'sim', 'llm', 'studies')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == f"{[None] * 4}\n"
 
 
-def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(uninterrupted, tmp_path):
+def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(uninterrupted, rftlab, tmp_path):
     folder = tmp_path / "results"
     shutil.copytree(uninterrupted[0], folder)
     first, second, third = sorted((folder / "sim" / "llama-gsm8k").iterdir())[:3]
@@ -282,21 +295,22 @@ def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(unint
         shutil.copyfile(second / name, first / name)
     shutil.rmtree(third)
     os.mkfifo(third)
-    refused = rftlab("report", "--results", folder, "--quiet", cwd=tmp_path)
+    refused = rftlab("report", "--results", folder, "--quiet")
     assert (
         refused.returncode == 2
         and any(str(damaged) in refused.stderr for damaged in (first, third))
         and refused.stderr.count("\n") == 1
     )
-    told = rftlab("status", "--results", folder, cwd=tmp_path)
+    told = rftlab("status", "--results", folder)
     assert told.returncode == 0 and str(first) in told.stdout and str(third) in told.stdout
-    done = rftlab("reproduce", *FEW, "--results", folder, cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.count("damaged, redone") == 2
-    assert tables_of(folder) == tables_of(uninterrupted[0])
+    process = simulate(folder)
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0 and printed.count("damaged, redone") == 2
+    assert curves_in(folder) == curves_in(uninterrupted[0])
     shutil.move(folder / "report", tmp_path / "outside")
     (folder / "report").symlink_to(tmp_path / "outside")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")}
-    linked = rftlab("report", "--results", folder, "--quiet", cwd=tmp_path)
+    linked = rftlab("report", "--results", folder, "--quiet")
     assert (
         linked.returncode == 2
         and f"{folder / 'report'} is a symbolic link; allowed: a folder" in linked.stderr

@@ -14,7 +14,7 @@ from rftlab.llm.config import LLMRun, Model, config_of
 from rftlab.llm.tasks.config import OwnData, TaskConfig
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import parse
-from rftlab.studies.cli.rollouts import ShowRollouts
+from rftlab.studies.cli.trained import ShowRollouts
 from rftlab.studies.data.results.rollouts import RecordFilter, changes_of_run, groups_of_run
 
 HOSTILE = "\x1b[2Jgone\r\n[red]## \u202e1+2\x07\x9b5m"

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from rftlab.shared.plumbing.announce import Announcer
+from rftlab.studies.cli.commands import run
 from rftlab.studies.console import terminal
 from rftlab.studies.data.runs.workers import workers
 from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
@@ -46,25 +47,45 @@ def rftlab(*arguments, **changes):
     )
 
 
-@pytest.mark.parametrize("line", PARSED)
-def test_a_command_line_is_parsed_without_heavy_packages(line):
+@pytest.fixture
+def prepared(monkeypatch):
+    """`terminal.prepare` in this process, whose reaction to Ctrl-C is put back."""
+    heard, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    yield terminal.prepare
+    signal.signal(signal.SIGINT, heard)
+    sys.unraisablehook = hook
+
+
+def test_a_command_line_is_parsed_without_heavy_packages():
     heavy = ("numba", "pandas", "scipy", "seaborn", "matplotlib", "pyarrow", "torch", "transformers")
     code = f"""
 import sys
 from rftlab.studies.cli.commands import run
 from rftlab.studies.console.terminal import guarded
-guarded(lambda: run({line.split()!r}))
-print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
+for line in {PARSED!r}:
+    guarded(lambda: run(line.split()))
+    print(line, [name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
-    assert done.stderr.splitlines()[-1] == "[]"
+    assert [line for line in done.stderr.splitlines() if line[-1:] == "]"] == [f"{line} []" for line in PARSED]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-@pytest.mark.parametrize("command", ["estimators", "estimators gspo", "theory T1", "--help"])
-def test_any_encoding_will_do(command, encoding):
-    done = rftlab(*command.split(), **ASCII | {"PYTHONIOENCODING": encoding})
-    assert done.returncode == 0 and "Traceback" not in done.stderr and len(done.stdout) > 100
+def test_any_encoding_will_do(encoding):
+    code = """
+import sys
+from rftlab.studies.cli.commands import run
+from rftlab.studies.console.terminal import guarded, prepare
+prepare()
+for line in ("estimators", "estimators gspo", "theory T1", "--help"):
+    status = guarded(lambda: run(line.split()))
+    print("status", status)
+"""
+    changes = ASCII | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | changes, timeout=300, **PIPES)
+    parts = done.stdout.split("status 0\n")
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert len(parts) == 5 and all(len(part) > 100 for part in parts[:4])
 
 
 def test_a_pipe_that_wants_colours_gets_no_bars():
@@ -75,28 +96,30 @@ def test_a_pipe_that_wants_colours_gets_no_bars():
 
 
 @pytest.mark.parametrize("width", ["0", "-1", "", "²", "wide", "9" * 30])
-def test_a_width_that_is_none_is_as_if_it_were_not_set(width):
-    plain = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    usual = subprocess.run(
-        [*COMMAND, "estimators", "grpo"], capture_output=True, text=True, timeout=60, cwd=ROOT, env=plain
-    )
-    done = rftlab("estimators", "grpo", COLUMNS=width)
-    assert (done.returncode, done.stdout) == (0, usual.stdout) and usual.stdout
+def test_a_width_that_is_none_is_as_if_it_were_not_set(width, prepared, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr(terminal, "_columns", lambda: 80)
+    prepared()
+    assert "COLUMNS" not in os.environ
 
 
 @pytest.mark.parametrize("columns", [1, 5, 19])
-def test_a_width_for_nothing_is_taken_for_a_little_more(columns):
+def test_a_width_for_nothing_is_taken_for_a_little_more(columns, prepared, monkeypatch):
     """With five columns and fewer, `--help` had no end."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    prepared()
+    assert os.environ["COLUMNS"] == "20"
+
+
+def test_a_narrow_terminal_is_taken_for_a_little_more():
     reader, writer = pty.openpty()
-    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 5, 0, 0))
     plain = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    with os.fdopen(reader), os.fdopen(writer) as terminal_of_that_width:
-        narrow = subprocess.run(
-            [*COMMAND, "--help"], stdin=terminal_of_that_width, capture_output=True, timeout=300, cwd=ROOT, env=plain
+    with os.fdopen(reader), os.fdopen(writer) as narrow:
+        done = subprocess.run(
+            [*COMMAND, "run", "--help"], stdin=narrow, capture_output=True, timeout=300, cwd=ROOT, env=plain
         )
-    done = rftlab("--help", COLUMNS=str(columns))
-    least = rftlab("--help", COLUMNS="20")
-    assert done.returncode == 0 and done.stdout == least.stdout == narrow.stdout.decode()
+    assert done.returncode == 0 and done.stdout.decode() == rftlab("run", "--help", COLUMNS="20").stdout
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
@@ -111,7 +134,7 @@ def test_streams_that_the_caller_closed_are_not_missed(closed):
     assert (done.returncode, done.stderr, len(done.stdout) > 100) == (0, "", 1 not in closed)
 
 
-@pytest.mark.parametrize("command", ["--help", "run --help", "estimators", "dev doctor"])
+@pytest.mark.parametrize("command", ["run --help", "estimators"])
 def test_a_closed_pipe_is_a_quiet_end(command):
     reader, writer = os.pipe()
     os.close(reader)
@@ -153,7 +176,7 @@ def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("delay", [0.15, 0.4, 0.8, 1.5, 3.0])
+@pytest.mark.parametrize("delay", [0.15, 0.8, 3.0])
 def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
     """While it imports and compiles, into an empty cache: not at a certain place, but no place may answer with a
     traceback."""
@@ -207,7 +230,7 @@ def test_a_process_leaves_although_a_thread_computes():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 130
 
 
-@pytest.mark.parametrize("megabytes", [100, 300, 800])
+@pytest.mark.parametrize("megabytes", [100, 800])
 def test_a_low_limit_on_memory_is_one_line(megabytes, tmp_path):
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes * 10**6,) * 2)  # noqa: E731
     process = subprocess.Popen(
@@ -254,10 +277,9 @@ def test_a_defect_of_ours_is_not_hidden():
         terminal.guarded(work)
 
 
-@pytest.mark.parametrize("ids", [("--tier", "slow", "T1")])
-def test_no_check_is_said_to_be_none(ids):
-    done = rftlab("theory", *ids)
-    assert done.returncode == 2 and "tier = 'slow' with T1 leaves no check; allowed: all, fast" in done.stderr
+def test_no_check_is_said_to_be_none(capsys):
+    assert terminal.guarded(lambda: run(["theory", "--tier", "slow", "T1"])) == 2
+    assert "tier = 'slow' with T1 leaves no check; allowed: all, fast" in capsys.readouterr().err
 
 
 def event_of(module):
@@ -307,10 +329,8 @@ def test_a_compilation_in_a_fresh_cache_is_said_and_one_from_the_cache_is_not(tm
     )
 
 
-def test_a_pilot_asks_for_its_threads_first(tmp_path):
-    done = rftlab("pilot", "--threads", "-1", "--designs", PILOT_CELLS[0], "--results", str(tmp_path / "results"))
-    assert (
-        done.returncode == 2
-        and "threads = -1; allowed: 0 (all) or more" in done.stderr
-        and not (tmp_path / "results").exists()
-    )
+def test_a_pilot_asks_for_its_threads_first(tmp_path, capsys):
+    line = ("pilot", "--threads", "-1", "--designs", PILOT_CELLS[0], "--results", str(tmp_path / "results"))
+    assert terminal.guarded(lambda: run(list(line))) == 2
+    assert "threads = -1; allowed: 0 (all) or more" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import run
-from rftlab.studies.cli.compare_estimators import CompareEstimators
+from rftlab.studies.cli.estimators import CompareEstimators
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.estimators.compare import compared
 from rftlab.studies.forecast.signal.power import smallest_difference

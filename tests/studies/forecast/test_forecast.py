@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.cli.forecasting import SCORED
 from rftlab.studies.cli.main import main
-from rftlab.studies.cli.predict import SCORED
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import forecast as forecasting
 from rftlab.studies.forecast import forecasters

@@ -19,7 +19,8 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.compare import compare, levels
 from rftlab.studies.analysis.source import RunSource, curve_sets
-from rftlab.studies.cli.execute import reproduce, status
+from rftlab.studies.cli.execute import status
+from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs import runner, store
@@ -50,12 +51,12 @@ def patched(patch):
         write_file(folder / "figure.svg", b"<svg/>")
         return dict.fromkeys(plans, "")
 
-    for module in (reproduce, levels):
+    for module in (main_job, levels):
         patch.setattr(module, "EXPERIMENTS", FEW)
     for module in (report, compare):
         patch.setattr(module, "draw_all", draw_all)
     patch.setattr(compare, "compared", partial(compare.compared, draws=20))
-    patch.setattr(reproduce, "_theory", lambda *asked: ("", ""))
+    patch.setattr(main_job, "_theory", lambda *asked: ("", ""))
     patch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: True)
     patch.setattr(
         "rftlab.studies.data.runs.finish.run_llm_points",
@@ -101,13 +102,13 @@ def trained(root, point):
 
 
 def report_of(console, root, level):
-    reproduce.write(console, read_study(root, level), root, True)
-    return tables_of(reproduce.report_of(root, level))
+    main_job.write(console, read_study(root, level), root, True)
+    return tables_of(main_job.report_folder(root, level))
 
 
 def reproduce_all(console, root, level):
-    reproduce.reproduce(console, STUDIES[level], root, 1, True)
-    return tables_of(reproduce.report_of(root, level))
+    main_job.reproduce(console, STUDIES[level], root, 1, True)
+    return tables_of(main_job.report_folder(root, level))
 
 
 def run(console, root, level):
@@ -189,7 +190,7 @@ def whole(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patched(patch)
         for level in STUDIES:
-            reproduce.reproduce(SILENT, STUDIES[level], root, 1, True)
+            main_job.reproduce(SILENT, STUDIES[level], root, 1, True)
         pilot_store.write(
             pilot_store.pilot_path(root, LLM),
             pilot_from(shipped(), pilot_store.shipped_base(LLM), PILOT_CELLS),

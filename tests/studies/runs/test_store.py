@@ -16,7 +16,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import WRITING
 from rftlab.sim.config import Optimizer
 from rftlab.sim.run import simulate
-from rftlab.studies.cli.execute import reproduce
+from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.results.provenance import provenance
 from rftlab.studies.data.runs import runner, store
 from rftlab.studies.data.runs.points import points_of
@@ -252,7 +252,7 @@ def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, k
     monkeypatch.setattr("rftlab.studies.data.runs.ray_runner.find_spec", lambda name: None)
     monkeypatch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: False)
     with pytest.raises(UserError, match=message):
-        reproduce.reproduce(Console(quiet=True), study_of(level, [], 50, None), root, threads, True, engine)
+        main_job.reproduce(Console(quiet=True), study_of(level, [], 50, None), root, threads, True, engine)
     assert manifest.read_text() == "the study that is finished"
 
 
@@ -294,9 +294,9 @@ def test_a_report_tells_where_its_runs_come_from(root):
 def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed(root, monkeypatch):
     study = study_of("sim", ["qwen-gsm8k"], 1, 20)
     (root / "report").write_text("")
-    monkeypatch.setattr(reproduce, "collect", lambda *asked: pytest.fail("computed"))
+    monkeypatch.setattr(main_job, "collect", lambda *asked: pytest.fail("computed"))
     with pytest.raises(UserError, match=f"^{root / 'report'} is a file; allowed: a folder, or nothing of that name"):
-        reproduce.write(Console(), study, root, True)
+        main_job.write(Console(), study, root, True)
 
 
 def test_every_shared_cell_runs_once():

@@ -1,6 +1,9 @@
-"""The command line of `rftlab run`: one study or one design, simulated or on a language model; or the league."""
+"""The commands that run studies and designs: reproduce, run, explore."""
 
+import threading
+import webbrowser
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -12,16 +15,86 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
-from rftlab.studies.cli.common import Common, peek
-from rftlab.studies.cli.llm_flags import LLMFlags, RewardFlags, flags_of
+from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, llm_flags, peek
+from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, experiment, label
-from rftlab.studies.data.paper.pairs import Level, level_of, linear_of, start_at, usual_pairs
-from rftlab.studies.data.runs.limits import check_size
+from rftlab.studies.data.paper.pairs import Level, level_of, linear_of, pairs_at, start_at, usual_pairs
+from rftlab.studies.data.runs.limits import check_size, check_threads
 from rftlab.studies.estimators.league.rules import Rules
+from rftlab.studies.integrations.cluster import Cluster
 
 SINGLE, LEAGUE = "cell", "league"
 SWITCHES = ("--quiet", "--no-quiet", "--help")
 """Flags of the league that take no value."""
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Reproduce(Common):
+    """Run the seven experiments and write their report.
+
+    All are shown next to the published numbers, with verdicts.
+
+    Safe to interrupt: run the same command again and it goes on where it stopped.
+
+        rftlab reproduce --level llm --backend verl --pair qwen-gsm8k --verl.model Qwen/Qwen2.5-7B-Instruct
+
+    With --backend verl nothing runs: RESULTS/verl/PAIR gets a folder for each run, with verl's configuration and the
+    command, for a cluster of your own.
+    """
+
+    level: Level = "sim"
+    """What runs: the simulator, or real language models (they need the extra `llm`)."""
+    pairs: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=("--pair",), metavar="STR [STR ...]")] = None
+    """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones."""
+    seeds: int = 5
+    """Seeds 0 .. N-1 of every run."""
+    rounds: int | None = None
+    """Training rounds of every run; each pair's own if left out: 2000 in the simulator, 600 of `tiny`."""
+    whole_sets: bool = False
+    """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed
+    parts of them."""
+    plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
+    """Whether to show the cost alone."""
+    backend: Literal["rftlab", "verl"] = "rftlab"
+    """What trains language models: our trainer; or verl, for which runs are written, not run."""
+    verl: Cluster = field(default_factory=Cluster)
+    """The cluster of --backend verl."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_size(self.seeds, self.rounds)
+        check(
+            self.backend == "rftlab" or (self.level == "llm" and self.engine == "local"),
+            "backend = 'verl'; allowed: with --level llm, and without --engine: verl brings Ray itself",
+        )
+        check(self.backend == "verl" or self.verl == Cluster(), "verl.*; allowed: with --backend verl")
+
+    def execute(self, console: Console) -> int:
+        """Run the study and write its report, or show its plan."""
+        from rftlab.studies.data.runs.study import study_of
+
+        check(
+            self.pairs != (),
+            f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for "
+            "the usual ones",
+        )
+        study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
+        if self.backend == "verl":
+            from rftlab.studies.cli.execute.write_verl import show_fleet, write_study_for
+
+            if self.plan.dry_run:
+                return 0 if show_fleet(console, study, self.verl, self.plan) else 1
+            write_study_for(console, study, self.results, self.verl)
+        elif self.plan.dry_run:
+            from rftlab.studies.cli.execute.plan import show_study
+
+            return 0 if show_study(console, study, self.results, self.plan) else 1
+        else:
+            from rftlab.studies.cli.execute.study import reproduce
+
+            reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +123,7 @@ class StudyCommand(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
-        from rftlab.studies.cli.execute.run_study import run_study
+        from rftlab.studies.cli.execute.study import run_study
 
         chosen = self._experiment()
         for cell in chosen.cells:
@@ -78,7 +151,7 @@ class StudyCommand(Common):
             self.study in EXPERIMENTS,
             f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE, LEAGUE])}",
         )
-        known, default = experiment(self.study), start_of(self.preset)
+        known, default = experiment(self.study), preset_design(self.preset)
         for name in ("batch_size", "rollouts", "support_rollouts", "replay_window"):
             given = getattr(self.design, name)
             check(
@@ -160,7 +233,7 @@ class League(Common):
         return 0
 
 
-def start_of(name: str) -> Design:
+def preset_design(name: str) -> Design:
     """The design that a preset's card runs on."""
     estimator, card = preset(name), CARDS[name]
     return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
@@ -201,7 +274,68 @@ def _league_in(arguments: list[str]) -> int | None:
 
 def _defaults(level: Level, chosen: str, name: str) -> StudyCommand:
     start = start_at(chosen, level)
-    design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
+    design = replace(preset_design(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
     if isinstance(start, Simulation):
         return Run(pair=chosen, preset=name, design=design, environment=linear_of(start), optimizer=start.optimizer)
-    return RunModel(pair=chosen, preset=name, design=design, **flags_of(start))
+    return RunModel(pair=chosen, preset=name, design=design, **llm_flags(start))
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Move the sliders of a design beside its learning curve.
+
+    The page is of this machine alone (127.0.0.1) at an address with a secret, loads nothing from elsewhere, and writes
+    nothing. Ctrl-C ends it. Needs the extra `explore`.
+
+        rftlab explore
+        rftlab explore results --state 'start=olmo-math&B=256&K=1'
+    """
+
+    results: tyro.conf.Positional[Path | None] = None
+    """Results folder whose real runs are laid over simulated ones; if left out, those that come with rftlab alone."""
+    state: str = ""
+    """What the page begins with: the part behind the question mark of a link that it gave."""
+    port: int = 0
+    """Where it listens; 0 takes a free port."""
+    threads: int = 0
+    """Threads that simulate; 0 means all cores."""
+    browser: bool = True
+    """Open the page in the browser; otherwise its address is printed alone."""
+
+    def __post_init__(self):
+        check_threads(self.threads)
+        check(
+            self.port == 0 or 1024 <= self.port <= MAX_PORT,
+            f"port = {self.port}; allowed: 0 for any, or 1024 to {MAX_PORT}",
+        )
+
+    def execute(self, console: Console) -> int:
+        """Serve the page until Ctrl-C."""
+        from rftlab.studies.data.runs.store import check_format
+        from rftlab.studies.explore.choices import simulation_of
+        from rftlab.studies.explore.page.server import check_installed, serve
+        from rftlab.studies.explore.scene import from_address
+        from rftlab.studies.explore.starts import take_calibrations
+
+        check_installed()
+        if self.results is not None:
+            check_format(self.results)
+            for line in take_calibrations(self.results):
+                say(console, f"left out: {line}", "yellow")
+        scene = from_address(self.state)
+        from rftlab.studies.data.runs.runner import available_threads
+        from rftlab.studies.explore.jobs import Bench
+        from rftlab.studies.explore.page.page import pages
+        from rftlab.studies.explore.page.setting import Setting
+
+        def ready(address: str) -> None:
+            whole = f"{address}?{self.state}" if self.state else address
+            say(console, f"explore: {whole}")
+            console.print("Ctrl-C ends it", style="dim")
+            if self.browser:
+                webbrowser.open(whole)
+
+        setting = Setting(Bench(self.threads or available_threads()), self.results)
+        setting.bench.warm(simulation_of(scene.choices))
+        serve(pages(setting), self.port, ready, threading.Event())
+        return 0

@@ -1,4 +1,4 @@
-"""The command line of `rftlab train`: one run of a language model."""
+"""The commands about language models: train, rollouts, export, status."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,14 +11,14 @@ from rich.console import Console
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import check
-from rftlab.studies.cli.common import PlanFlags, peek
-from rftlab.studies.cli.llm_flags import LLMFlags, RewardFlags, flags_of
-from rftlab.studies.cli.run import check_filter, start_of
+from rftlab.shared.plumbing.errors import check, check_count, check_finite
+from rftlab.studies.cli.common import TINY_PAIR, LLMFlags, PlanFlags, RewardFlags, check_given, llm_flags, peek
+from rftlab.studies.cli.simulate import check_filter, preset_design
+from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.results.order import Order
 from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 
-PAIR = "tiny-mix97"
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 SHOWN = {
     "Train": (
@@ -54,7 +54,7 @@ class Train(RewardFlags):
     """Where the run lies; a folder belongs to one configuration."""
     preset: str = "grpo"
     """Estimator that the --estimator flags start from (`rftlab estimators` lists them)."""
-    pair: str = PAIR
+    pair: str = TINY_PAIR
     """Model-dataset pair whose run the other flags start from."""
     tracker: Kind = "none"
     """Where measurements are shown as well; the package of that name must be installed."""
@@ -99,10 +99,10 @@ class Train(RewardFlags):
 def parse_train(arguments: list[str]) -> Train:
     """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from.
     Raises SystemExit after printing the help: `--help` shows the flags of SHOWN, `--help-all` every flag."""
-    name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", PAIR)
+    name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", TINY_PAIR)
     start = start_at(pair, "llm")
-    design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
-    default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**flags_of(start)))
+    design = replace(preset_design(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
+    default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**llm_flags(start)))
     abridged = HELP_ALL not in arguments and any(word in arguments for word in HELP)
     arguments = [HELP[1] if word == HELP_ALL else word for word in arguments]
     with _abridged() if abridged else nullcontext():
@@ -127,3 +127,114 @@ def _abridged() -> tyro.constructors.ConstructorRegistry:
         return replace(spec, fields=tuple(replace(each, type=hidden.get(each.name, each.type)) for each in spec.fields))
 
     return registry
+
+
+@dataclass(frozen=True)
+class ShowRollouts:
+    """Show what a run sampled, the lowest rewards first.
+
+    Or the questions that changed most.
+
+        rftlab rollouts results/train
+        rftlab rollouts results/train --by changed --groups 3
+        rftlab rollouts results/train --by round --first-round 60 --most-reward 0
+
+    A group is the responses to one prompt in one round. Texts of models and of data are shown as they are, with what a
+    terminal would obey written out.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Folder of `rftlab train`, or of a run of a study; it may still be running."""
+    by: Order = "worst"
+    """worst: lowest mean reward first. changed: questions by the change of their mean reward from the first visit to
+    the last. round: in order."""
+    groups: int = 5
+    """Groups, or questions, that are shown."""
+    responses: int = 4
+    """Responses of each, the best and the worst."""
+    first_round: int | None = None
+    """No earlier rounds."""
+    last_round: int | None = None
+    """No later rounds."""
+    least_reward: float | None = None
+    """No responses with a lower reward."""
+    most_reward: float | None = None
+    """No responses with a higher reward."""
+    prompt: int | None = None
+    """One prompt by its number."""
+    letters: int = 300
+    """Of a text that are shown."""
+
+    def __post_init__(self):
+        for name in ("groups", "responses", "letters"):
+            check_count(name, getattr(self, name))
+        check_given(self, ("first_round", "last_round", "prompt"), check_count, 0)
+        check_given(self, ("least_reward", "most_reward"), check_finite)
+        check(
+            None in (self.first_round, self.last_round) or (self.first_round or 0) <= (self.last_round or 0),
+            f"first_round = {self.first_round}; allowed: at most last_round = {self.last_round}",
+        )
+
+    def execute(self, console: Console) -> int:
+        """Print the groups."""
+        from rftlab.studies.cli.execute.show_rollouts import show
+        from rftlab.studies.data.results.rollouts import RecordFilter
+
+        wanted = RecordFilter(self.first_round, self.last_round, self.least_reward, self.most_reward, self.prompt)
+        show(console, self.run, wanted, self.by, self.groups, self.responses, self.letters)
+        return 0
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained model as a Hugging Face folder.
+
+        rftlab export results/train my-model
+
+    Weights in float32, configuration, tokenizer with its chat template, generation settings, and a card with the design
+    and the curve. transformers, vLLM and others load it. A run with adapters gives a PEFT adapter, or with --merge the
+    whole model.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Folder of `rftlab train`."""
+    folder: tyro.conf.Positional[Path]
+    """A new folder for the model."""
+    round: int | None = None
+    """Round of the checkpoint; the last if left out."""
+    merge: bool = False
+    """Write adapters into the weights of the whole model."""
+
+    def __post_init__(self):
+        check_given(self, ("round",), check_count, 0)
+
+    def execute(self, console: Console) -> int:
+        """Write the folder, and say what is in it."""
+        check(has_llm(), f"rftlab export {NEEDS_LLM}")
+        from rftlab.llm.export import export
+        from rftlab.llm.stored import stored_run
+
+        def remark(text: str) -> None:
+            console.print(text, style="yellow", markup=False, highlight=False)
+
+        done = export(stored_run(self.run), self.folder, self.round, self.merge, remark)
+        say(console, f"model after round {done}: {self.folder}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """Show how far studies and trained runs are.
+
+    Prints the runs that are done, running and to do, and the time left, also while they run.
+    """
+
+    results: Path = Path("results")
+    """Results folder of `rftlab reproduce`, or a folder with runs of `rftlab train`."""
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from rftlab.studies.cli.execute.status import show
+
+        show(console, self.results)
+        return 0

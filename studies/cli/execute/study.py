@@ -1,25 +1,32 @@
-"""The main job: all seven experiments, next to published numbers, with verdicts and a report."""
+"""What `rftlab reproduce`, `rftlab report` and `rftlab run` do: run a study, judge its claims, write its report."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from rich.box import HEAVY_HEAD
 from rich.console import Console
 
+from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.console.table import say
-from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.sim.config import Simulation
+from rftlab.studies.cli.simulate import StudyCommand
+from rftlab.studies.console.table import Table, say
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import evaluated_on
 from rftlab.studies.data.results.claims import CLAIMS, judge
 from rftlab.studies.data.results.endpoints import endpoint_table
+from rftlab.studies.data.results.gains import gain_table
+from rftlab.studies.data.results.language import cost_table, has_costs
 from rftlab.studies.data.results.provenance import provenance
 from rftlab.studies.data.results.reference import REFERENCE_NOTE, reference
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, machine
-from rftlab.studies.data.runs.finish import find_todo, run_todo, threads_of
+from rftlab.studies.data.runs.finish import find_todo, finish_points, run_todo, threads_of
 from rftlab.studies.data.runs.limits import Engine
-from rftlab.studies.data.runs.points import schedule
+from rftlab.studies.data.runs.points import Point, schedule
 from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.data.runs.runner import Results, collect
 from rftlab.studies.data.runs.scratch import check_writable
@@ -60,7 +67,7 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     from rftlab.studies.analysis.public.section import public_section
     from rftlab.studies.report.report import terminal_summary, write_report
 
-    folder, experiments = report_of(root, study.level), list(EXPERIMENTS.values())
+    folder, experiments = report_folder(root, study.level), list(EXPERIMENTS.values())
     check_writable(folder)
     main = _part(study.level, collect(root, study.points()))
     beside = _part("llm", reference()) if study.level == "sim" else None
@@ -86,7 +93,7 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     return path
 
 
-def report_of(root: Path, level: Level) -> Path:
+def report_folder(root: Path, level: Level) -> Path:
     """Folder of a level's report. Raises UserError where that is no place below the results folder."""
     return folder_below(root, "report" if level == "sim" else f"report-{level}")
 
@@ -136,3 +143,40 @@ def _about(study: Study, root: Path) -> dict[str, str]:
     seeds = f"0 to {study.seeds - 1}, {rounds}"
     asked = {"configuration": configuration, "pairs": ", ".join(study.pairs), "seeds": seeds}
     return asked | provenance(root, study.points()) | {"report": f"by commit {commit()} on {machine()}"}
+
+
+def run_study(
+    console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]
+) -> None:
+    """Run the cells of a study from `start`; `changed` names what is not the pair's own."""
+    points = [
+        Point(command.pair, replace(start, design=cell, seed=seed))
+        for cell in chosen.cells
+        for seed in range(command.seeds)
+    ]
+    finish_points(
+        console, store.open_store(command.results), points, threads_of(command.threads), command.quiet, command.engine
+    )
+    results = collect(command.results, points)
+    _show_endpoints(console, chosen, command.pair, results.curves, changed)
+    console.print(gain_table(results.curves))
+    if has_costs(results.curves):
+        console.print(cost_table(results.curves))
+    for line in results.diverged:
+        console.print(f"diverged: {line}", style="red", markup=False)
+
+
+def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves, changed: list[str]) -> None:
+    names = ("cell", "split", "Pass@1", "95% interval", *(() if changed else ("published",)))
+    title = f"{chosen.title}: {pair_name}"
+    table = Table(*names, title=title, align="left", wrap="letters", box=HEAVY_HEAD)
+    rows = endpoint_table(curves, [chosen], [pair_name])
+    for row in rows[rows["experiment"] == chosen.name].itertuples():
+        interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"
+        published = "" if row.published != row.published else f"{row.published:.2f}"
+        table.add(row.cell, row.split, f"{row.mean:.3f}", interval, *(() if changed else (published,)))
+    console.print(table)
+    if changed and rows["published"].notna().any():
+        console.print(
+            f"published numbers are left out: not the pair's own are {', '.join(changed)}", markup=False, soft_wrap=True
+        )

@@ -1,16 +1,34 @@
-"""The command line of `rftlab compare-estimators`."""
+"""The commands about estimators: estimators, compare-estimators, theory."""
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
 from rftlab.shared.cards import preset
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.cli.common import Common
 from rftlab.studies.estimators.league.rules import Rules
+
+
+@dataclass(frozen=True)
+class Estimators:
+    """Show estimator cards: formula, constants, source.
+
+    The constants are ddof, eps, and the rule for a group of one.
+    """
+
+    name: tyro.conf.Positional[str | None] = None
+    """One estimator; all of them if left out."""
+
+    def execute(self, console: Console) -> int:
+        """Print the cards."""
+        from rftlab.studies.estimators.show import show
+
+        show(console, self.name)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -44,10 +62,10 @@ class CompareEstimators(Common):
     @property
     def rules(self) -> Rules:
         """What all have in common. Raises UserError for a cell that is none."""
-        found = re.fullmatch(r"(\d{1,6})x(\d{1,6})", self.cell)
-        check(found is not None, f"cell = {self.cell!r}; allowed: contexts x rollouts, such as 64x8")
-        assert found is not None
-        numbers = {"batch_size": int(found[1]), "rollouts": int(found[2])}
+        match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", self.cell)
+        if match is None:
+            raise UserError(f"cell = {self.cell!r}; allowed: contexts x rollouts, such as 64x8")
+        numbers = {"batch_size": int(match[1]), "rollouts": int(match[2])}
         rest = {name: getattr(self, name) for name in ("seeds", "rounds", "minibatches", "noise", "style_tokens")}
         return Rules(self.pairs, **rest, **numbers)
 
@@ -61,3 +79,28 @@ class CompareEstimators(Common):
 
         compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet, self.engine)
         return 0
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Check statements about estimators by simulation.
+
+    They are about estimators, variance, dynamics and regret; each is shown with its formula, its value, the simulated
+    value with an interval, and a verdict. Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number
+    of those two.
+    """
+
+    ids: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Checks to run, such as T14; all of them if left out."""
+    tier: Literal["all", "fast", "slow"] = "all"
+    """Only the fast or only the slow ones."""
+    mutants: bool = False
+    """Run each check's mutants instead, wrong estimators on which its claims must FAIL."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def execute(self, console: Console) -> int:
+        """Run the checks."""
+        from rftlab.studies.theory.command import theory
+
+        return theory(console, self.ids, self.tier, self.mutants, self.quiet)

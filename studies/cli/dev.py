@@ -1,12 +1,14 @@
-"""The command line of `rftlab dev law`."""
+"""The commands of `rftlab dev` that look after rftlab itself and its law: doctor, law, public."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import tyro
 from rich.console import Console
 
 from rftlab.shared.effective_batch import Costs, costs_of
 from rftlab.shared.plumbing.errors import check, check_finite
+from rftlab.studies.cli.common import check_given
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,7 @@ class Law:
 
     def __post_init__(self):
         check(self.pair is None or self.r is None, "pair and r; allowed: one of the two, or neither")
-        if self.r is not None:
-            check_finite("r", self.r, 0)
+        check_given(self, ("r",), check_finite, 0)
         check(self.phi == 1 or self.r is not None, f"phi = {self.phi:g}; allowed: with --r")
         check_finite("phi", self.phi, above=0)
         check_finite("budget", self.budget, above=0)
@@ -85,3 +86,39 @@ class Law:
 
             score_all(console, self.results, self.quiet)
         return 0
+
+
+@dataclass(frozen=True)
+class Public:
+    """List public training logs and the claims they test.
+
+    They are of pre-trained models, and are shown with their noise.
+
+        rftlab dev public               # all sources and claims
+        rftlab dev public pods          # one, with its traps
+        rftlab compare public:pods public:kaip598   # its runs: also in report, diagnose, predict, power --imported
+    """
+
+    source: tyro.conf.Positional[str | None] = None
+    """One of them, with its traps; all if left out."""
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from rftlab.studies.analysis.public.show import show
+
+        show(console, self.source)
+        return 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check the installation: versions, threads, cache, disk."""
+
+    results: Path = Path("results")
+    """Where results would go."""
+
+    def execute(self, console: Console) -> int:
+        """Print the facts; status 1 where there is a problem."""
+        from rftlab.studies.cli.execute.doctor import examine
+
+        return 1 if examine(console, self.results) else 0

@@ -1,17 +1,84 @@
-"""The command lines of `rftlab predict` and `rftlab dev score`."""
+"""The commands that forecast designs: pilot, predict, dev score."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 
+from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.plumbing.errors import check, check_choice, check_count
+from rftlab.studies.cli.common import TINY_PAIR, Common, check_given
 from rftlab.studies.console.table import say
 from rftlab.studies.data.runs.limits import check_threads
+from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 
 SCORED = ("language", "smollm2", "paper", "public")
 """What comes with rftlab and can be scored."""
+
+
+@dataclass(frozen=True)
+class Pilot(Common):
+    """Measure on a real model what the simulator needs.
+
+    That is pass rates, format, gradient noise, lengths, and the curves of a few designs; and what the base model could
+    already do: colder, by a vote, in many tries.
+
+    r, the noise between questions over that of a response, comes with an interval. Each number is printed with what it
+    says. Before anything is sampled the command says how many rollouts it will take: by default 5.2% of those of the
+    whole grid of `tiny`, 0.5% without the runs (--designs with nothing). The runs are those of the grid, which finds
+    them in the results folder and does not run them again. Safe to interrupt: run the same command again and it goes on
+    where it stopped.
+    """
+
+    pair: str = TINY_PAIR
+    """Model-dataset pair of level llm."""
+    designs: tuple[str, ...] = PILOT_CELLS
+    """Designs of the grid that are run, by their labels."""
+    rounds: int | None = None
+    """Rounds of these runs; the pair's own if left out. A shorter run is a run of its own: the grid does not use it."""
+    midway: bool = True
+    """Train the baseline for half of its rounds and measure gradients there too, where r and phi are what the law
+    takes."""
+    reported: float | None = None
+    """Score that the model's makers report for the task, 0 to 1; of a base model that of its instruct sibling. Says
+    where such runs end and what a run must reach before anything was learned."""
+    sibling: bool = False
+    """The reported score is that of the instruct sibling."""
+    config: Annotated[ProbeConfig, tyro.conf.arg(name="")] = field(default_factory=ProbeConfig)
+    """What is measured on the base model."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.reported is not None:
+            check(0 < self.reported < 1, f"reported = {self.reported:g}; allowed: above 0 and below 1, a Pass@1")
+        check(self.reported is not None or not self.sibling, "sibling; allowed: with --reported, the sibling's score")
+
+    def execute(self, console: Console) -> int:
+        """Measure, or read what was measured, and print it."""
+        from rftlab.studies.forecast.pilot.run import pilot, wanted
+        from rftlab.studies.forecast.pilot.show import show_pilot
+        from rftlab.studies.forecast.pilot.store import pilot_path
+
+        asked = wanted(self.pair, self.designs, self.rounds, self.config, self.midway)
+        measured = pilot(console, asked, self.results, self.threads, self.quiet, self.engine)
+        show_pilot(console, measured)
+        if self.reported is not None:
+            from rftlab.studies.analysis.public.credit import ending_lines
+
+            for line in ending_lines(self.reported, "base" if self.sibling else "instruct"):
+                say(console, line)
+        if measured.base.headroom is not None:
+            from rftlab.shared.plumbing.folders import folder_below
+            from rftlab.studies.forecast.pilot.figures import headroom_figure
+            from rftlab.studies.report.draw import save
+
+            figure, numbers = headroom_figure(self.pair, measured.base.headroom)
+            place = save(figure, folder_below(self.results, "pilot", self.pair), "headroom", numbers)
+            say(console, f"figure: {place}")
+        say(console, f"pilot: {pilot_path(self.results, self.pair)}")
+        return 0
 
 
 @dataclass(frozen=True)
@@ -46,8 +113,7 @@ class _ForecastingImported(_Forecasting):
         super().__post_init__()
         if self.base is not None:
             check(0 <= self.base <= 1, f"base = {self.base:g}; allowed: 0 to 1, a share of right answers")
-        if self.questions is not None:
-            check_count("questions", self.questions, 1, 10**9)
+        check_given(self, ("questions",), check_count, 1, 10**9)
 
     def _check_of_imported(self, flag: str, **given) -> None:
         """Raise UserError where something is given that only imported runs take, which `flag` would name."""
@@ -74,7 +140,7 @@ class Predict(_ForecastingImported):
     """Unfinished runs: a log, a run's folder, imported:NAME#RUN. In place of a pilot."""
     rounds: int | None = None
     """Of unfinished runs: rounds that they will have."""
-    pair: str = "tiny-mix97"
+    pair: str = TINY_PAIR
     """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN; public:SOURCE."""
     budget: int | None = None
     """Rollouts that a run may spend; any if left out."""

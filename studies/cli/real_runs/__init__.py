@@ -1,1 +1,0 @@
-"""Commands about runs that others made: import, diagnose, signal, power, advise."""
