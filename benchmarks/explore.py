@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
 from rftlab.sim.run import simulate
-from rftlab.studies.explore.choices import Choices, simulation_of
+from rftlab.studies.explore.choices import Choices, chosen_run
 from tests.support.web.browser import until
 from tests.support.web.explorer_page import chromium, explorer, settled, text_of
 
@@ -97,7 +97,7 @@ def processor_times() -> None:
     """CPU-seconds of one seed to its first points and to the last, whatever else the machine does."""
     world = build(Choices().origin.environment)
     for batch, group in (DESIGNS[0], *DESIGNS):  # the first compiles
-        run, seen = simulation_of(Choices().moving("B", batch).moving("K", group)), []
+        run, seen = chosen_run(Choices().moving("B", batch).moving("K", group)), []
         began = time.thread_time()
         simulate(run, world, watch=lambda _, seen=seen, began=began: seen.append(time.thread_time() - began))
         print(

@@ -120,7 +120,12 @@ def curve_sets(names: list[str]) -> list[RunSource]:
     """Two or three names to be compared. Raises UserError for anything else, with what is allowed."""
     check(2 <= len(names) <= 3, f"{len(names)} curve sets ({' '.join(names) or 'none'}); {SETS_FORM}")
     check(len(set(names)) == len(names), f"curve sets: {' '.join(names)} names one twice")
-    return [free_source(name) if is_free(name) else _pair_source(name) for name in names]
+    return [named_source(name) for name in names]
+
+
+def named_source(name: str) -> RunSource:
+    """The source of any name. Raises UserError for one that is none."""
+    return free_source(name) if is_free(name) else _pair_source(name)
 
 
 def _pair_source(name: str) -> RunSource:

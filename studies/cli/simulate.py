@@ -312,7 +312,7 @@ class Explore:
     def execute(self, console: Console) -> int:
         """Serve the page until Ctrl-C."""
         from rftlab.studies.data.runs.store import check_format
-        from rftlab.studies.explore.choices import simulation_of
+        from rftlab.studies.explore.choices import chosen_run
         from rftlab.studies.explore.page.server import check_installed, serve
         from rftlab.studies.explore.scene import from_address
         from rftlab.studies.explore.starts import take_calibrations
@@ -325,8 +325,7 @@ class Explore:
         scene = from_address(self.state)
         from rftlab.studies.data.runs.runner import available_threads
         from rftlab.studies.explore.jobs import Bench
-        from rftlab.studies.explore.page.page import pages
-        from rftlab.studies.explore.page.setting import Setting
+        from rftlab.studies.explore.page.page import Setting, pages
 
         def ready(address: str) -> None:
             whole = f"{address}?{self.state}" if self.state else address
@@ -336,6 +335,6 @@ class Explore:
                 webbrowser.open(whole)
 
         setting = Setting(Bench(self.threads or available_threads()), self.results)
-        setting.bench.warm(simulation_of(scene.choices))
+        setting.bench.warm(chosen_run(scene.choices))
         serve(pages(setting), self.port, ready, threading.Event())
         return 0

@@ -1,10 +1,15 @@
-"""Curves as the options of a chart (echarts.apache.org): pure, so that tests read what a browser draws."""
+"""Curves as the options of a chart (echarts.apache.org), as rows at equal spending, and as files: pure, so that tests
+read what a browser draws.
 
+What draws and writes files is imported where a file is asked for: the page is to be there soon.
+"""
+
+from math import inf
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from rftlab.shared.curve import SPLITS, Curve
+from rftlab.shared.curve import FLEXIBLE, SPLITS, Curve
 from rftlab.shared.design import Design
 
 Axis = Literal["rounds", "rollouts", "seconds"]
@@ -13,8 +18,12 @@ TITLES = {"rounds": "training rounds", "rollouts": "rollouts sampled", "seconds"
 LIGHT = ("#0b5cad", "#b23a00", "#00705a", "#8a2a87", "#7a5c00", "#a3154a", "#3d4f5c", "#3f6f00", "#5a3fc0")
 DARK = ("#6cb6ff", "#ff9e64", "#4fd6b0", "#e79bdf", "#e5c04b", "#ff8fab", "#b7c4cf", "#a8d94a", "#b3a2ff")
 """Colours of curves on a white and on a dark page: at least 4.5 : 1 against it."""
+FRAME = 0.25
+"""Seconds between two drawings of a curve that grows: each costs the processors that compute what is drawn."""
 NAME = 60
 """Letters of a name that a chart shows."""
+RATES = ("train_pass_at_1", "test_pass_at_1", *FLEXIBLE)
+"""Columns of a curve that are exported: under the strict rule, which is drawn, and under the flexible one."""
 
 
 class ChartView(NamedTuple):
@@ -61,7 +70,7 @@ def along(curve: Curve, axis: Axis, seconds: float | None) -> np.ndarray:
     return curve.round * (seconds if seconds is not None else np.nan) if axis == "seconds" else curve.round
 
 
-def mean_of(shown: ShownCurve, axis: Axis) -> MeanCurve:
+def mean_curve(shown: ShownCurve, axis: Axis) -> MeanCurve:
     """The mean of the seeds, as far as all of them are."""
     length = min((len(curve.round) for curve in shown.seeds), default=0)
     if length == 0:
@@ -82,13 +91,13 @@ def curve_chart(curves: list[ShownCurve], view: ChartView) -> dict[str, Any]:
     colours = DARK if view.dark else LIGHT
     series = [line for place, shown in enumerate(curves) for line in _lines(shown, view, colours[place % len(colours)])]
     frame = _frame(view) | {"series": series, "legend": _legend(curves, view)}
-    ends = [point[0] for line in series for point in line["data"]] + [end_of(shown, view.axis) for shown in curves]
+    ends = [point[0] for line in series for point in line["data"]] + [planned_end(shown, view.axis) for shown in curves]
     known = [end for end in ends if np.isfinite(end)]
     frame["xAxis"] = frame["xAxis"] | {"max": max(known, default=1.0)}
     return frame
 
 
-def end_of(shown: ShownCurve, axis: Axis) -> float:
+def planned_end(shown: ShownCurve, axis: Axis) -> float:
     """Where on an axis the runs are to end; nan where that is not known."""
     design = shown.design
     if design is None:
@@ -102,8 +111,8 @@ def end_of(shown: ShownCurve, axis: Axis) -> float:
 
 
 def _lines(shown: ShownCurve, view: ChartView, colour: str) -> list[dict[str, Any]]:
-    mean, name = mean_of(shown, view.axis), short(shown.name)
-    found = [
+    mean, name = mean_curve(shown, view.axis), short(shown.name)
+    lines = [
         _line(f"{name}, test", points(mean.x, mean.test), colour, 2.6, "solid", shown.measured),
         _line(f"{name}, train", points(mean.x, mean.train), colour, 1.8, "dashed", shown.measured),
     ]
@@ -111,8 +120,8 @@ def _lines(shown: ShownCurve, view: ChartView, colour: str) -> list[dict[str, An
         for curve in shown.seeds:
             x = along(curve, view.axis, shown.seconds)
             thin = _line(f"{name}, test, seed {curve.seed[0]}", points(x, curve.test_pass_at_1), colour, 1, "solid")
-            found.append(thin | {"silent": True, "lineStyle": thin["lineStyle"] | {"opacity": 0.45}})
-    return found
+            lines.append(thin | {"silent": True, "lineStyle": thin["lineStyle"] | {"opacity": 0.45}})
+    return lines
 
 
 def _line(
@@ -161,3 +170,85 @@ def _frame(view: ChartView) -> dict[str, Any]:
         "xAxis": axis | {"type": "value", "name": TITLES[view.axis], "nameLocation": "middle", "nameGap": 30, "min": 0},
         "yAxis": axis | {"type": "value", "name": "Pass@1", "min": 0},
     }
+
+
+class ComparedCurve(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    reached: float
+    """How far along the axis the curve is."""
+    end: float
+    """Test Pass@1 there."""
+    equal: float
+    """Test Pass@1 where the shortest of all curves ends; nan of a curve that begins later."""
+    train: float
+    """The same on training contexts."""
+
+
+class EqualSpending(NamedTuple):
+    """All rows, and where on the axis they are equal."""
+
+    at: float
+    rows: tuple[ComparedCurve, ...]
+
+
+def compare_at_equal(curves: list[ShownCurve], axis: Axis) -> EqualSpending:
+    """Return curves where the shortest of them ends; those without a point are left out. Between two evaluations a
+    straight line."""
+    means = [(shown.name, mean_curve(shown, axis)) for shown in curves]
+    known = [(name, mean) for name, mean in means if len(mean.x) and np.isfinite(mean.x).all()]
+    at = min((float(mean.x[-1]) for _, mean in known), default=float("nan"))
+    rows = []
+    for name, mean in known:
+        equal, train = (float(np.interp(at, mean.x, values, left=np.nan)) for values in (mean.test, mean.train))
+        rows.append(ComparedCurve(name, float(mean.x[-1]), float(mean.test[-1]), equal, train))
+    return EqualSpending(at, tuple(rows))
+
+
+class Frames:
+    """Says when to draw a chart that grows: at once where something else is shown, or more by now and FRAME seconds
+    went by."""
+
+    def __init__(self) -> None:
+        self._kind: object = None
+        self._size: object = None
+        self._at = -inf
+
+    def due(self, kind: object, size: object, now: float) -> bool:
+        """Whether to draw. kind: what is shown; size: how much there is of it; now: seconds of a steady clock."""
+        if kind == self._kind and (size == self._size or now < self._at + FRAME):
+            return False
+        self._kind, self._size, self._at = kind, size, now
+        return True
+
+
+def export_chart(curves: list[ShownCurve], axis: Axis, kind: str) -> bytes:
+    """Return what the chart shows as a file, png or svg in the look of all figures, or csv with a row per curve, seed
+    and evaluation."""
+    import pandas as pd
+
+    from rftlab.studies.analysis.imported.figures import safe
+    from rftlab.studies.console.table import csv_bytes
+    from rftlab.studies.report.chart import DASHES, Chart, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries
+    from rftlab.studies.report.draw import picture
+
+    if kind == "csv":
+        rows = []
+        for shown in curves:
+            for curve in shown.seeds:
+                places = {"round": curve.round, "rollouts": curve.rollouts, axis: along(curve, axis, shown.seconds)}
+                rates = {name: getattr(curve, name) for name in RATES}
+                rows.append(pd.DataFrame({"curve": shown.name, "seed": curve.seed} | places | rates))
+        empty = pd.DataFrame(columns=["curve", "seed", "round"])
+        return csv_bytes(pd.concat(rows, ignore_index=True) if rows else empty)
+    series, keys = [], []
+    for place, shown in enumerate(curves):
+        mean, colour = mean_curve(shown, axis), LIGHT[place % len(LIGHT)]
+        for split in SPLITS:
+            style = MarkStyle(colour, DASHES[split], marker="D" if shown.measured else "")
+            series.append(PlotSeries(mean.x, getattr(mean, split), style, f"{shown.name} · {split}"))
+        keys.append(LegendKey(safe(short(shown.name)), MarkStyle(colour)))
+    keys += [LegendKey(split, MarkStyle(dash=DASHES[split])) for split in SPLITS]
+    panel = Panel("", PlotAxis(TITLES[axis]), PlotAxis("Pass@1", low=0.0), tuple(series))
+    return picture(Chart((panel,), (7, 4.2), keys=tuple(keys)), kind)

@@ -4,11 +4,12 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from rftlab.shared.cards import CARDS, PRESETS, preset
+from rftlab.shared.cards import CARDS, PRESETS, name_of, preset
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 from rftlab.sim.config import Simulation
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.explore.knobs import BY_NAME, KNOBS, read
 from rftlab.studies.explore.starts import start_named, start_names
 
@@ -23,6 +24,12 @@ MAX_ROLLOUTS, MAX_UPDATES = 1 << 18, 64
 """Of a round: more would take a minute a curve."""
 MAX_ADDRESS = 20_000
 """Characters of an address that are read."""
+PRESETS_BY_NAME: dict[str, Design] = {
+    f"{one.title}: {tick}": cell
+    for one in EXPERIMENTS.values()
+    for cell, tick in zip(one.cells, one.ticks, strict=True)
+}
+"""Every cell of every experiment, by its title."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,12 @@ class Choices:
 
     @property
     def origin(self) -> Simulation:
-        """The run before any slider was moved."""
-        return origin_of(self.start, self.estimator)
-
-
-def origin_of(start: str, estimator: str) -> Simulation:
-    """The pair's simulation with the explorer's first design and an estimator, as its card runs it."""
-    own, card = start_named(start), CARDS[estimator]
-    check_choice("estimator", estimator, tuple(PRESETS))
-    window = max(card.replay_window, ROLLOUTS) if card.replay_window else 0
-    design = Design(BATCH, ROLLOUTS, 0, window, preset(estimator), card.sampling, own.design.rounds)
-    return replace(own, design=design)
+        """The run before any slider was moved: the pair's simulation with the explorer's first design and the
+        estimator, as its card runs it."""
+        own, card = start_named(self.start), CARDS[self.estimator]
+        window = max(card.replay_window, ROLLOUTS) if card.replay_window else 0
+        design = Design(BATCH, ROLLOUTS, 0, window, preset(self.estimator), card.sampling, own.design.rounds)
+        return replace(own, design=design)
 
 
 def own_value(run: Simulation, name: str) -> float:
@@ -74,7 +76,7 @@ def own_value(run: Simulation, name: str) -> float:
     return read(run, path)
 
 
-def simulation_of(choices: Choices) -> Simulation:
+def chosen_run(choices: Choices) -> Simulation:
     """The run that choices mean. Raises UserError where there is none."""
     values: dict[str, Any] = {}
     for name, value in choices.moved:
@@ -125,6 +127,18 @@ def _changed(part: Any, values: dict[str, Any]) -> Any:
     return replace(part, **own)
 
 
+def cell_choices(start: str, cell: Design) -> Choices:
+    """The choices that mean a cell, with the pair's own rounds."""
+    choices = Choices(start, name_of(cell.estimator))
+    run = start_named(start)
+    for name, field in (("B", "batch_size"), ("K", "rollouts"), ("M", "support_rollouts"), ("window", "replay_window")):
+        if own_value(choices.origin, name) != getattr(cell, field):
+            choices = choices.moving(name, float(getattr(cell, field)))
+    if read(choices.origin, BY_NAME["rounds"].path) != run.design.rounds:
+        choices = choices.moving("rounds", float(run.design.rounds))
+    return choices
+
+
 def to_query(choices: Choices) -> str:
     """Choices as the part of an address behind the question mark."""
     pairs = [("start", choices.start), ("estimator", choices.estimator)]
@@ -133,15 +147,15 @@ def to_query(choices: Choices) -> str:
 
 def from_query(text: str) -> Choices:
     """Choices from an address; names of others are passed over. Raises UserError for a value that is none."""
-    found = Choices()
+    choices = Choices()
     for name, value in pairs_in(text):
         if name == "start":
-            found = replace(found, start=value)
+            choices = replace(choices, start=value)
         elif name == "estimator":
-            found = replace(found, estimator=value)
+            choices = replace(choices, estimator=value)
         elif name in BY_NAME:
-            found = found.moving(name, BY_NAME[name].parsed(value))
-    return found
+            choices = choices.moving(name, BY_NAME[name].parsed(value))
+    return choices
 
 
 def pairs_in(text: str) -> list[tuple[str, str]]:

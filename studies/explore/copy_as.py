@@ -10,17 +10,17 @@ from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.explore.choices import Choices, simulation_of
+from rftlab.studies.explore.choices import Choices, chosen_run
 from rftlab.studies.explore.jobs import SEEDS
 from rftlab.studies.explore.knobs import read
-from rftlab.studies.explore.starts import model_of, plain_pair
+from rftlab.studies.explore.starts import model_behind, plain_pair
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
 from rftlab.studies.integrations.cluster import EngineChoice
 
 
-def command_of(choices: Choices) -> str:
+def command_text(choices: Choices) -> str:
     """The `rftlab run` line that makes the same curves."""
-    run, card = simulation_of(choices), CARDS[choices.estimator]
+    run, card = chosen_run(choices), CARDS[choices.estimator]
     own = start_at(plain_pair(choices.start), "sim")
     design = Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=preset(choices.estimator),
                     sampling=card.sampling, rounds=own.design.rounds, eval_every=own.design.eval_every)  # fmt: skip
@@ -52,10 +52,10 @@ def _flags(part: Any, usual: Any, path: str) -> list[str]:
     return found
 
 
-def python_of(choices: Choices) -> str:
+def python_text(choices: Choices) -> str:
     """Lines that make the same curves."""
     pair = plain_pair(choices.start)
-    run, own = simulation_of(choices), start_at(pair, "sim")
+    run, own = chosen_run(choices), start_at(pair, "sim")
     estimator = _changed_text(f'rl.preset("{choices.estimator}")', run.design.estimator, preset(choices.estimator))
     sampling = CARDS[choices.estimator].sampling
     given = {"estimator": estimator}
@@ -90,9 +90,9 @@ def _changed_text(text: str, part: Any, usual: Any) -> str:
     return f"replace({text}, {', '.join(changed)})" if changed else text
 
 
-def trainer_of(choices: Choices, engine: EngineChoice) -> str:
+def trainer_text(choices: Choices, engine: EngineChoice) -> str:
     """The configuration of a trainer of the pair's language model. Raises UserError where it cannot be told."""
-    run, real = simulation_of(choices), model_of(choices.start)
+    run, real = chosen_run(choices), model_behind(choices.start)
     if real is None:
         raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")
     factor = run.optimizer.learning_rate / read(choices.origin, "optimizer.learning_rate")
@@ -109,10 +109,10 @@ def trainer_of(choices: Choices, engine: EngineChoice) -> str:
 
 
 FORMS: dict[str, Callable[[Choices], str]] = {
-    "rftlab run": command_of,
-    "Python": python_of,
-    "verl": lambda choices: trainer_of(choices, "verl"),
-    "TRL": lambda choices: trainer_of(choices, "trl"),
+    "rftlab run": command_text,
+    "Python": python_text,
+    "verl": lambda choices: trainer_text(choices, "verl"),
+    "TRL": lambda choices: trainer_text(choices, "trl"),
 }
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.studies.explore.chart import Axis
-from rftlab.studies.explore.choices import Choices, simulation_of
+from rftlab.studies.explore.choices import Choices, chosen_run
 
 BATCHES = tuple(2**i for i in range(3, 11))
 GROUPS = tuple(2**i for i in range(7))
@@ -38,11 +38,11 @@ class HeatCell(NamedTuple):
 
 def spent_in_all(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> float:
     """Rounds, rollouts or seconds of a run: what every cell of a map has. seconds: estimated for a round of choices."""
-    own = simulation_of(choices)
+    own = chosen_run(choices)
     return _spent(choices, own, axis, seconds) * own.design.rounds
 
 
-def cells_of(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> list[HeatCell]:
+def heat_cells(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> list[HeatCell]:
     """Every cell at as many rounds, rollouts or seconds as the choices have, every second row and column first."""
     total = spent_in_all(choices, axis, seconds)
     places = [(i, j) for i in range(len(BATCHES)) for j in range(len(GROUPS))]
@@ -65,7 +65,7 @@ def _cell(
 ) -> HeatCell:
     try:
         wanted = choices.moving("B", batch).moving("K", group)
-        run = simulation_of(wanted)
+        run = chosen_run(wanted)
         rounds = total / _spent(wanted, run, axis, seconds)
         if not isfinite(rounds) or not FEWEST <= rounds <= MOST_ROUNDS:
             return HeatCell(batch, group, None, f"{rounds:,.0f} rounds")

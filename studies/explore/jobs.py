@@ -13,7 +13,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import Stopped, simulate
 from rftlab.sim.world import World
 from rftlab.studies.explore.heat import HeatCell
-from rftlab.studies.explore.measures import GradientSignal, signal_of
+from rftlab.studies.explore.measures import GradientSignal, gradient_signal
 
 SEEDS = 3
 ABREAST = 2
@@ -143,7 +143,7 @@ class Bench:
 
     def _measure(self, job: Job) -> None:
         world = self.worlds.get(job.run.environment, job.stop.is_set)
-        job.signal = signal_of(job.run, world, job.stop.is_set)
+        job.signal = gradient_signal(job.run, world, job.stop.is_set)
 
     def fill(self, cells: list[HeatCell]) -> HeatJob:
         """Begin a map. Its cells wait while somebody's curve runs."""

@@ -4,17 +4,38 @@ A new knob is one line of `KNOBS`: its name in the address, the way to its field
 reader is told in the words of `--help`.
 """
 
-from dataclasses import fields, is_dataclass, replace
+import ast
+import inspect
+from dataclasses import fields
+from functools import cache
+from itertools import pairwise
 from math import isfinite
+from textwrap import dedent
 from typing import Any, Literal, NamedTuple
 
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import Linear, Optimizer, Simulation
-from rftlab.studies.explore.helptext import help_of
 
 Stops = Literal["value", "times", "plus"]
+
+
+@cache
+def field_sentences(kind: type) -> dict[str, str]:
+    """Docstrings of the fields that a class itself declares, each as one line."""
+    body = next(node for node in ast.parse(dedent(inspect.getsource(kind))).body if isinstance(node, ast.ClassDef)).body
+    sentences = {}
+    for field, below in pairwise(body):
+        text = below.value if isinstance(below, ast.Expr) else None
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Constant) and isinstance(text.value, str):
+            sentences[ast.unparse(field.target)] = " ".join(text.value.split())
+    return sentences
+
+
+def field_help(kind: type, field: str) -> str:
+    """The docstring of a field. Raises KeyError where it has none."""
+    return field_sentences(kind)[field]
 
 
 class ExplorerKnob(NamedTuple):
@@ -41,7 +62,7 @@ class ExplorerKnob(NamedTuple):
     @property
     def help(self) -> str:
         """What it is, as `--help` says it."""
-        return help_of(self.kind, self.path.rsplit(".", 1)[-1])
+        return field_help(self.kind, self.path.rsplit(".", 1)[-1])
 
     def stops_at(self, start: Simulation, *held: float) -> list[float]:
         """Where its slider stops, in order, for runs that begin at `start`; `held` are among them."""
@@ -103,12 +124,3 @@ def read(run: Any, path: str) -> float:
     for name in path.split("."):
         run = getattr(run, name)
     return run
-
-
-def change(run: Any, path: str, value: object) -> Any:
-    """A copy with another value at a path of fields. The classes on the way check it and raise UserError."""
-    name, _, rest = path.partition(".")
-    inner = getattr(run, name)
-    if rest and not is_dataclass(inner):
-        raise UserError(f"{name} has no parts; allowed: a path of fields")
-    return replace(run, **{name: change(inner, rest, value) if rest else value})

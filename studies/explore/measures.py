@@ -23,7 +23,7 @@ from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
 from rftlab.studies.data.paper.questions import questions_of
-from rftlab.studies.explore.starts import model_of
+from rftlab.studies.explore.starts import model_behind
 
 DRAWS, MOST_VISITS = 24, 8
 """Rounds whose gradients are compared; and most visits of each context that fill a replay window first."""
@@ -45,7 +45,7 @@ class GradientSignal(NamedTuple):
         return self.signal / self.noise if self.noise > 0 else float("nan")
 
 
-def signal_of(run: Simulation, world: World, stopped: Callable[[], bool] = never) -> GradientSignal:
+def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] = never) -> GradientSignal:
     """Measure it, with the run's seed; a replay window is filled first. Raises Stopped where `stopped` says so."""
     still = replace(run, optimizer=Optimizer("sgd", TINY_STEP))
     learner = (General if is_general(still, world) else Plain)(still, world)
@@ -94,9 +94,9 @@ class RunCost(NamedTuple):
     """What was assumed."""
 
 
-def cost_of(start: str, run: Simulation, gpu: str) -> RunCost:
+def run_cost(start: str, run: Simulation, gpu: str) -> RunCost:
     """The cost on one GPU of that name. Raises UserError where it cannot be told."""
-    real = model_of(start)
+    real = model_behind(start)
     if real is None:
         raise UserError(f"start = {start}: no model of ours is behind it; allowed: a pair")
     prompt, response = LENGTHS.get(real.task.name, SUMS)
@@ -123,7 +123,7 @@ class GroupSignal(NamedTuple):
     """Contexts of a round that teach anything, mean over the run."""
 
 
-def groups_of(curves: list[Curve], batch_size: int) -> GroupSignal:
+def group_signal(curves: list[Curve], batch_size: int) -> GroupSignal:
     """From curves with at least two evaluations each; nan where there are none."""
     shares = [curve.zero_signal_fraction[1:] for curve in curves if len(curve.round) > 1]
     if not shares:

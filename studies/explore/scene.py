@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from rftlab.llm.budget.devices import GpuName
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
 from rftlab.studies.explore.chart import AXES, Axis
-from rftlab.studies.explore.choices import Choices, from_query, pairs_in, simulation_of, to_query
+from rftlab.studies.explore.choices import Choices, chosen_run, from_query, pairs_in, to_query
 
 MOST_PINS, LONGEST = 8, 80
 """Curves that may be pinned, and letters of a name."""
@@ -91,7 +91,7 @@ def from_address(text: str) -> Scene:
     for name, choices in zip(names, pinned, strict=True):
         scene = replace(replace(scene, choices=choices).pinning(name), choices=shown.choices)
     for choices in (scene.choices, *pinned):
-        simulation_of(choices)
+        chosen_run(choices)
     return scene
 
 

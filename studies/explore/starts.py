@@ -22,27 +22,27 @@ PLAIN = "qwen-gsm8k"
 """The pair whose flags a copied command starts from where the start is none."""
 SEED = 0
 """Of the calibrations that are looked for: that of `rftlab predict` without --seed."""
-_found: dict[str, Simulation] = {}
+_calibrated: dict[str, Simulation] = {}
 """Calibrations of the results folder that was named; set once, before pages are served."""
 
 
 def start_names() -> tuple[str, ...]:
     """All starts there are."""
-    return (*pairs_at("sim"), *_found)
+    return (*pairs_at("sim"), *_calibrated)
 
 
 def start_named(name: str) -> Simulation:
     """The simulation of that name. Raises UserError for another."""
     check_choice("start", name, start_names())
-    return _found[name] if name in _found else start_at(name, "sim")
+    return _calibrated[name] if name in _calibrated else start_at(name, "sim")
 
 
 def plain_pair(name: str) -> str:
     """The pair of the simulator whose flags come nearest to a start."""
-    return PLAIN if name in _found else name
+    return PLAIN if name in _calibrated else name
 
 
-def model_of(name: str) -> LLMRun | None:
+def model_behind(name: str) -> LLMRun | None:
     """The run of a language model behind a start; None where it is no pair of ours."""
     pair = PAIRS.get(name.removeprefix(CALIBRATED))
     return pair.llm if pair else None
@@ -51,17 +51,17 @@ def model_of(name: str) -> LLMRun | None:
 def take_calibrations(root: Path) -> list[str]:
     """Make the finished calibrations of a results folder starts; returns what is wrong with the others."""
     wrong = []
-    _found.clear()
+    _calibrated.clear()
     for folder in folders_in(below(root, "calibrate")):
         try:
-            found = _best(root, folder.name)
+            best = _best(root, folder.name)
         except UserError as error:
             wrong.append(f"{folder.name}: {error}")
             continue
-        if found is None:
+        if best is None:
             wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab predict` goes on with it")
         else:
-            _found[f"{CALIBRATED}{folder.name}"] = found
+            _calibrated[f"{CALIBRATED}{folder.name}"] = best
     return wrong
 
 

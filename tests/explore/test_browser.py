@@ -7,8 +7,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from rftlab.shared.cards import CARDS
-from rftlab.studies.explore.helptext import help_of
-from rftlab.studies.explore.knobs import KNOBS
+from rftlab.studies.explore.knobs import KNOBS, field_help
 from rftlab.studies.explore.scene import Scene, tidy, to_address
 from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import missing, until
@@ -189,7 +188,7 @@ def test_every_menu_and_slider_says_what_it_is(driver, address):
     assert len(hints) == 3 + len(KNOBS) and min(map(len, hints)) > 10
     assert text_of(driver, "#formula") == CARDS["dr_grpo"].formula
     page = text_of(driver, ".page")
-    assert all(help_of(Scene, name) in page for name in ("axis", "over", "gpu"))
+    assert all(field_help(Scene, name) in page for name in ("axis", "over", "gpu"))
 
 
 def test_two_windows_do_not_disturb_each_other(driver, address):

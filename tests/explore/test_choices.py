@@ -13,11 +13,17 @@ from rftlab.sim.run import simulate
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pairs_at, start_at
-from rftlab.studies.explore.choices import Choices, from_query, own_value, simulation_of, to_query
-from rftlab.studies.explore.copy_as import FORMS, command_of, python_of, text_as
-from rftlab.studies.explore.helptext import sentences_of
-from rftlab.studies.explore.knobs import BY_NAME, KNOBS
-from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
+from rftlab.studies.explore.choices import (
+    PRESETS_BY_NAME,
+    Choices,
+    cell_choices,
+    chosen_run,
+    from_query,
+    own_value,
+    to_query,
+)
+from rftlab.studies.explore.copy_as import FORMS, command_text, python_text, text_as
+from rftlab.studies.explore.knobs import BY_NAME, KNOBS, field_sentences
 from rftlab.studies.explore.scene import LONGEST, MOST_PINS, Pin, Scene, from_address, restored, to_address
 from tests.explore.hostile import HOSTILE
 
@@ -35,33 +41,33 @@ QUERIES = (
 def test_an_address_restores_what_wrote_it(query):
     choices = from_query(query)
     assert from_query(to_query(choices)) == choices
-    assert simulation_of(from_query(to_query(choices))) == simulation_of(choices)
+    assert chosen_run(from_query(to_query(choices))) == chosen_run(choices)
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_command_runs_the_same(query):
     choices = from_query(query)
-    command, run = parse_run(shlex.split(command_of(choices))[2:]), simulation_of(choices)
+    command, run = parse_run(shlex.split(command_text(choices))[2:]), chosen_run(choices)
     assert (command.design, command.start()) == (run.design, replace(run, design=command.start().design))
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_lines_of_python_make_the_same_run(query):
     choices, names = from_query(query), {}
-    exec(python_of(choices).rpartition("\n")[0], names)
-    assert names["run"] == simulation_of(choices)
+    exec(python_text(choices).rpartition("\n")[0], names)
+    assert names["run"] == chosen_run(choices)
 
 
 @pytest.mark.parametrize("estimator", PRESETS)
 def test_every_card_that_runs_has_a_run(estimator):
-    assert simulation_of(Choices(estimator=estimator)).design.estimator == PRESETS[estimator]
+    assert chosen_run(Choices(estimator=estimator)).design.estimator == PRESETS[estimator]
 
 
 @pytest.mark.parametrize("start", pairs_at("sim"))
 def test_every_cell_of_the_experiments_is_a_preset(start):
     assert len(PRESETS_BY_NAME) == sum(len(one.cells) for one in EXPERIMENTS.values())
     for cell in PRESETS_BY_NAME.values():
-        run = simulation_of(choices_of_cell(start, cell))
+        run = chosen_run(cell_choices(start, cell))
         assert replace(run.design, eval_every=cell.eval_every) == replace(cell, rounds=run.design.rounds)
         assert (run.environment, run.optimizer) == (
             start_at(start, "sim").environment,
@@ -71,7 +77,7 @@ def test_every_cell_of_the_experiments_is_a_preset(start):
 
 def test_every_knob_says_what_it_is_and_stops_where_the_run_is():
     for knob in KNOBS:
-        assert knob.help == sentences_of(knob.kind)[knob.path.rsplit(".", 1)[-1]] and len(knob.help) > 10
+        assert knob.help == field_sentences(knob.kind)[knob.path.rsplit(".", 1)[-1]] and len(knob.help) > 10
         for start in pairs_at("sim"):
             origin = Choices(start).origin
             stops = knob.stops_at(origin, own_value(origin, knob.name))
@@ -83,12 +89,12 @@ def test_every_knob_reaches_the_run():
     origin = Choices().origin
     for knob in KNOBS:
         value = next(v for v in reversed(knob.stops_at(origin)) if v != own_value(origin, knob.name))
-        assert own_value(simulation_of(Choices().moving(knob.name, value)), knob.name) == value, knob.name
+        assert own_value(chosen_run(Choices().moving(knob.name, value)), knob.name) == value, knob.name
 
 
 def test_a_kl_coefficient_gives_a_penalty_to_an_estimator_without_one():
-    without = simulation_of(from_query("estimator=dr_grpo&kl=0")).design.estimator.kl
-    given = simulation_of(from_query("estimator=dr_grpo&kl=0.01")).design.estimator.kl
+    without = chosen_run(from_query("estimator=dr_grpo&kl=0")).design.estimator.kl
+    given = chosen_run(from_query("estimator=dr_grpo&kl=0.01")).design.estimator.kl
     assert (without.kind, given.kind, given.coef, given.place) == ("none", "k3", 0.01, "loss")
 
 
@@ -140,7 +146,7 @@ def test_what_a_trainer_cannot_do_is_said():
 
 
 def test_a_watcher_sees_the_curve_grow_and_more_evaluations_change_none():
-    run = simulation_of(from_query("rounds=200&B=8&K=4"))
+    run = chosen_run(from_query("rounds=200&B=8&K=4"))
     run = replace(run, environment=replace(run.environment, n_train=200, n_test=100))
     world, seen = build(run.environment), []
     whole = simulate(run, world, watch=seen.append).curve

@@ -17,14 +17,22 @@ from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS
 from rftlab.studies.data.paper.published import published
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.explore import jobs
-from rftlab.studies.explore.chart import DARK, LIGHT, ChartView, ShownCurve, curve_chart, short
-from rftlab.studies.explore.choices import Choices, from_query, simulation_of
-from rftlab.studies.explore.comparison import compared
-from rftlab.studies.explore.export import file_of
-from rftlab.studies.explore.frames import FRAME, Frames
-from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, colours, luminance
+from rftlab.studies.explore.chart import (
+    DARK,
+    FRAME,
+    LIGHT,
+    ChartView,
+    Frames,
+    ShownCurve,
+    compare_at_equal,
+    curve_chart,
+    export_chart,
+    short,
+)
+from rftlab.studies.explore.choices import Choices, chosen_run, from_query
+from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, colours, heat_cells, luminance
 from rftlab.studies.explore.jobs import Bench, Job
-from rftlab.studies.explore.measures import cost_of, groups_of, signal_of
+from rftlab.studies.explore.measures import gradient_signal, group_signal, run_cost
 from rftlab.studies.explore.real import MOST, PUBLIC, real_runs, sources_in
 from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import until
@@ -34,7 +42,7 @@ SMALL = Linear(n_train=96, n_test=40, n_features=19, n_answers=3, n_styles=2, ba
 
 def small(query="", **more):
     """A run of the explorer in a small world."""
-    return replace(simulation_of(from_query(query)), environment=replace(SMALL, **more))
+    return replace(chosen_run(from_query(query)), environment=replace(SMALL, **more))
 
 
 def curve(values, rounds=None, spent=8):
@@ -49,7 +57,7 @@ def test_the_signal_of_one_arm_bandits_is_exact():
     two logits, and only right answers count."""
     world = tabular_world(np.zeros((64, 2)), np.array([[1, 0]] * 64, dtype=bool))
     run = Simulation(design=replace(BASELINE, batch_size=8))
-    ratios = [signal_of(replace(run, seed=seed), world) for seed in range(40)]
+    ratios = [gradient_signal(replace(run, seed=seed), world) for seed in range(40)]
     signal, noise = (np.mean([getattr(one, name) for one in ratios]) for name in ("signal", "noise"))
     whole = signal + noise  # E|g|^2: 8 contexts in a mean, each with p |s|^2 / 64 = (1/2) (1/2) / 64
     assert abs(whole - 8 * 0.25 / 64) < 0.05 * whole
@@ -60,49 +68,49 @@ def test_the_signal_of_one_arm_bandits_is_exact():
 
 def test_more_contexts_make_a_clearer_gradient_and_a_full_window_another_one():
     world = build(SMALL)
-    few, many = (np.mean([signal_of(replace(small(f"B={b}&K=4"), seed=s), world).ratio for s in range(6)])
+    few, many = (np.mean([gradient_signal(replace(small(f"B={b}&K=4"), seed=s), world).ratio for s in range(6)])
                  for b in (4, 48))  # fmt: skip
     assert many > 4 * few
-    windowed = signal_of(small("B=16&K=1&window=8"), world)
+    windowed = gradient_signal(small("B=16&K=1&window=8"), world)
     assert windowed.signal + windowed.noise > 0  # an empty window would leave a group of one without an advantage
 
 
 def test_silent_groups_are_those_of_the_curves():
     one = curve([0.1, 0.2, 0.3])._replace(zero_signal_fraction=np.array([np.nan, 0.5, 0.7]))
     two = one._replace(zero_signal_fraction=np.array([np.nan, 0.3, 0.9]))
-    found = groups_of([one, two], 10)
+    found = group_signal([one, two], 10)
     assert (round(found.first, 9), round(found.last, 9), round(found.effective, 9)) == (0.4, 0.8, 4.0)
-    assert np.isnan(groups_of([curve([0.1])], 10).first) and np.isnan(groups_of([], 1).effective)
+    assert np.isnan(group_signal([curve([0.1])], 10).first) and np.isnan(group_signal([], 1).effective)
 
 
 def test_costs_count_support_rollouts_and_grow_with_the_batch():
     queries = ("B=256&K=8", "B=256&K=8&M=24")
-    plain, more = (cost_of("qwen-gsm8k", simulation_of(from_query(query)), "H100") for query in queries)
+    plain, more = (run_cost("qwen-gsm8k", chosen_run(from_query(query)), "H100") for query in queries)
     assert (plain.rollouts, more.rollouts) == (2000 * 2048, 2000 * 8192) and more.tokens == 200 * more.rollouts
     assert more.seconds > plain.seconds > 2000 * plain.round_seconds > 0
-    slower = cost_of("qwen-gsm8k", simulation_of(from_query(queries[0])), "A100-40")
+    slower = run_cost("qwen-gsm8k", chosen_run(from_query(queries[0])), "A100-40")
     assert slower.seconds > plain.seconds
 
 
 def test_the_map_has_every_cell_once_the_coarse_ones_first():
-    cells = cells_of(Choices(), "rounds", lambda _: 1.0)
+    cells = heat_cells(Choices(), "rounds", lambda _: 1.0)
     assert {(c.batch, c.group) for c in cells} == {(b, k) for b in BATCHES for k in GROUPS} and len(cells) == 56
     coarse = {(b, k) for b in BATCHES[::2] for k in GROUPS[::2]}
     assert {(c.batch, c.group) for c in cells[: len(coarse)]} == coarse
     assert all(c.run.design.rounds == 2000 for c in cells if c.run)
-    equal = cells_of(Choices(), "rollouts", lambda _: 1.0)
+    equal = heat_cells(Choices(), "rollouts", lambda _: 1.0)
     left = [2000 * 32 * 8 - c.run.design.rounds * c.batch * c.group for c in equal if c.run]
     assert (
         all(0 <= rest < 1024 * 64 for rest in left)
         and left.count(0) > 40
         and any(c.run is None and "rounds" in c.why for c in equal)
     )
-    seconds = cells_of(Choices(), "seconds", lambda choices: choices.value("B") / 32)
+    seconds = heat_cells(Choices(), "seconds", lambda choices: choices.value("B") / 32)
     assert {c.run.design.rounds for c in seconds if c.run and c.batch == 64} == {1000}
 
 
 def test_an_estimator_that_cannot_run_a_cell_leaves_it_out():
-    cells = cells_of(Choices(estimator="dapo"), "rounds", lambda _: 1.0)
+    cells = heat_cells(Choices(estimator="dapo"), "rounds", lambda _: 1.0)
     assert {c.group for c in cells if c.run is None and "sampling.tries" in c.why} == {1}
 
 
@@ -134,7 +142,7 @@ def test_a_chart_shows_means_where_all_seeds_are():
 
 @pytest.mark.parametrize(("axis", "end"), [("rounds", 2000), ("rollouts", 512_000), ("seconds", 4000)])
 def test_the_axis_is_as_long_as_the_runs_will_be(axis, end):
-    begun = ShownCurve("now", [curve([0.1, 0.2])], 2.0, design=simulation_of(Choices()).design)
+    begun = ShownCurve("now", [curve([0.1, 0.2])], 2.0, design=chosen_run(Choices()).design)
     assert curve_chart([begun], ChartView(axis))["xAxis"]["max"] == end
     assert curve_chart([begun, ShownCurve("x", [curve([0.1], [9000])])], ChartView("rounds"))["xAxis"]["max"] == 9000
     assert curve_chart([], ChartView(axis))["xAxis"]["max"] == 1
@@ -143,7 +151,7 @@ def test_the_axis_is_as_long_as_the_runs_will_be(axis, end):
 def test_curves_are_compared_where_the_shortest_ends():
     shown = [ShownCurve("a", [curve([0.1, 0.2, 0.4])]), ShownCurve("b", [curve([0.1, 0.3], rounds=[0, 15])]),
              ShownCurve("late", [curve([0.5], rounds=[20])]), ShownCurve("none", [])]  # fmt: skip
-    found = compared(shown, "rounds")
+    found = compare_at_equal(shown, "rounds")
     assert (found.at, [row.name for row in found.rows]) == (15, ["a", "b", "late"])
     a, b, late = found.rows
     assert (round(a.equal, 9), a.end, b.equal, np.isnan(late.equal), late.end) == (0.3, 0.4, 0.3, True, 0.5)
@@ -159,8 +167,8 @@ def test_published_ends_are_laid_over_designs_that_have_them():
 
 
 def test_reference_runs_are_laid_over_by_their_design():
-    assert {f"reference:{name}" for name in shipped()["pair"]} < set(sources_in(None))
-    (found,) = real_runs("reference:tiny-mix97", "qwen-gsm8k", EXPERIMENTS["batch"].cells[0], None)
+    assert {f"llm:{name}" for name in shipped()["pair"]} < set(sources_in(None))
+    (found,) = real_runs("llm:tiny-mix97", "qwen-gsm8k", EXPERIMENTS["batch"].cells[0], None)
     frame = shipped()
     own = frame[(frame["pair"] == "tiny-mix97") & (frame["cell"] == "32x8-paper_text")]
     assert len(found.seeds) == own["seed"].nunique() == 3
@@ -177,31 +185,34 @@ def test_public_runs_are_laid_over_by_their_prompts_and_rollouts():
     assert real_runs(PUBLIC[0], "qwen-gsm8k", replace(design, batch_size=2), None) == []
 
 
-@pytest.mark.parametrize("source", ["reference:x", "imported:mine", "runs:../..", *HOSTILE])
+@pytest.mark.parametrize("source", ["llm:x", "imported:mine", "llm:../..", *HOSTILE])
 def test_runs_that_are_not_there_are_a_line(source):
     with pytest.raises(UserError) as error:
         real_runs(source, "qwen-gsm8k", BASELINE, None)
-    assert "allowed: none, published, reference:" in str(error.value) and str(error.value).isprintable()
+    assert "allowed: none, published, llm:" in str(error.value) and str(error.value).isprintable()
     assert source not in sources_in(None)
 
 
 def test_files_hold_what_is_shown():
     shown = [ShownCurve("=1+1", [curve([0.1, 0.2])]), *(ShownCurve(tidied, [curve([0.3])]) for tidied in ("$x", "<b>"))]
-    table = pd.read_csv(io.BytesIO(file_of(shown, "rounds", "csv")))
+    table = pd.read_csv(io.BytesIO(export_chart(shown, "rounds", "csv")))
     assert list(table["curve"]) == ["'=1+1", "'=1+1", "$x", "<b>"] and list(table["test_pass_at_1"]) == [
         0.1,
         0.2,
         0.3,
         0.3,
     ]
-    assert file_of(shown, "rounds", "svg") == file_of(shown, "rounds", "svg")
-    assert file_of(shown, "rounds", "png").startswith(b"\x89PNG") and file_of([], "rounds", "csv").count(b"\n") == 1
+    assert export_chart(shown, "rounds", "svg") == export_chart(shown, "rounds", "svg")
+    assert (
+        export_chart(shown, "rounds", "png").startswith(b"\x89PNG")
+        and export_chart([], "rounds", "csv").count(b"\n") == 1
+    )
 
 
 def test_exported_numbers_hold_both_rules_of_grading():
     run = small("rounds=200&K=4")
     measured = simulate(run, build(run.environment)).curve
-    table = pd.read_csv(io.BytesIO(file_of([ShownCurve("now", [measured])], "rollouts", "csv")))
+    table = pd.read_csv(io.BytesIO(export_chart([ShownCurve("now", [measured])], "rollouts", "csv")))
     assert list(table)[4:] == ["train_pass_at_1", "test_pass_at_1", "train_flexible", "test_flexible"]
     for name in list(table)[4:]:
         np.testing.assert_allclose(table[name], getattr(measured, name), rtol=1e-5)  # files have six digits
@@ -307,7 +318,7 @@ def test_a_map_and_curves_that_need_one_world_do_not_wait_for_each_other():
 def test_a_map_waits_for_curves_and_stops():
     bench = Bench(2)
     cells = [cell._replace(run=cell.run and replace(cell.run, environment=SMALL))
-             for cell in cells_of(from_query("rounds=200"), "rounds", lambda _: 1.0) if cell.batch <= 64]  # fmt: skip
+             for cell in heat_cells(from_query("rounds=200"), "rounds", lambda _: 1.0) if cell.batch <= 64]  # fmt: skip
     job = bench.fill(cells)
     until(lambda: len(job.values) > 2, "three cells")
     job.stop.set()

@@ -11,8 +11,8 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.runs import store
 from rftlab.studies.explore import starts
-from rftlab.studies.explore.choices import Choices, simulation_of
-from rftlab.studies.explore.copy_as import command_of, python_of, text_as
+from rftlab.studies.explore.choices import Choices, chosen_run
+from rftlab.studies.explore.copy_as import command_text, python_text, text_as
 from rftlab.studies.explore.real import real_runs, sources_in
 from rftlab.studies.forecast.calibrate import calibrated
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
@@ -35,21 +35,21 @@ def root(tmp_path):
 
 
 def test_finished_runs_of_the_design_are_laid_over(root):
-    assert "runs:tiny-mix97" in sources_in(root)
-    (found,) = real_runs("runs:tiny-mix97", "qwen-gsm8k", DESIGN, root)
+    assert "llm:tiny-mix97" in sources_in(root)
+    (found,) = real_runs("llm:tiny-mix97", "qwen-gsm8k", DESIGN, root)
     assert sorted(int(one.seed[0]) for one in found.seeds) == [0, 1] and found.measured
-    assert real_runs("runs:tiny-mix97", "qwen-gsm8k", Design(16, 4, estimator=preset("paper_text")), root) == []
+    assert real_runs("llm:tiny-mix97", "qwen-gsm8k", Design(16, 4, estimator=preset("paper_text")), root) == []
 
 
 def test_a_run_that_was_changed_is_refused_and_one_that_still_trains_is_left_out(root):
     places = sorted(path for path in (root / "llm" / "tiny-mix97").iterdir() if path.name.startswith("8x4"))
     (places[0] / "done.json").unlink()
-    (found,) = real_runs("runs:tiny-mix97", "qwen-gsm8k", DESIGN, root)
+    (found,) = real_runs("llm:tiny-mix97", "qwen-gsm8k", DESIGN, root)
     assert len(found.seeds) == 1
     done = places[1] / "done.json"
     done.write_text(json.dumps(json.loads(done.read_text()) | {"seconds": 1e-9}))
     with pytest.raises(UserError, match="cannot be trusted"):
-        real_runs("runs:tiny-mix97", "qwen-gsm8k", DESIGN, root)
+        real_runs("llm:tiny-mix97", "qwen-gsm8k", DESIGN, root)
 
 
 def test_imported_runs_with_the_same_b_and_k_are_laid_over_whatever_their_names(root):
@@ -70,20 +70,20 @@ def evidence(monkeypatch):
     found = planted()
     monkeypatch.setattr(starts, "_evidence", lambda root, name: found)
     yield found
-    starts._found.clear()
+    starts._calibrated.clear()
 
 
 def test_a_finished_calibration_is_a_start_and_its_texts_name_every_number(root, evidence):
     posterior = calibrated(root, "tiny-mix97", evidence, 0, 1, lambda *_: None, lambda _: None)
     assert starts.take_calibrations(root) == []
     choices = Choices("calibrated:tiny-mix97")
-    run = simulation_of(choices)
+    run = chosen_run(choices)
     best = posterior.simulation(int(np.argmax(posterior.weights)))
     assert (run.environment, run.optimizer) == (best.environment, best.optimizer)
     names: dict = {}
-    exec(python_of(choices).rpartition("\n")[0], names)
+    exec(python_text(choices).rpartition("\n")[0], names)
     assert (names["run"].environment, names["run"].design) == (run.environment, run.design)
-    assert "--environment.world-seed" in command_of(choices) and "num_generations=8" in text_as("TRL", choices)
+    assert "--environment.world-seed" in command_text(choices) and "num_generations=8" in text_as("TRL", choices)
 
 
 def test_a_calibration_that_is_not_finished_is_named_and_left_out(root, evidence):

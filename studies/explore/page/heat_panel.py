@@ -6,7 +6,7 @@ from nicegui import ui
 
 from rftlab.studies.explore.chart import Axis
 from rftlab.studies.explore.choices import Choices
-from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, colours, spent_in_all
+from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, colours, heat_cells, spent_in_all
 from rftlab.studies.explore.jobs import Bench, HeatJob
 from rftlab.studies.explore.page.panels import heading, paragraph, progress_bar, spent
 from rftlab.studies.explore.scene import Scene
@@ -73,7 +73,7 @@ class HeatPanel:
         self.spent_text = (
             f"{spent(spent_in_all(scene.choices, axis, seconds), axis)} {axis if axis != 'seconds' else ''}"
         )
-        self.job, self.filled = self.bench.fill(cells_of(scene.choices, axis, seconds)), scene
+        self.job, self.filled = self.bench.fill(heat_cells(scene.choices, axis, seconds)), scene
 
     def stop(self) -> None:
         """Stop filling."""

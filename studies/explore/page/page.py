@@ -3,37 +3,42 @@
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from nicegui import run, ui
 
 from rftlab.shared.cards import CARDS, PRESETS
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.explore.chart import AXES, ChartView, ShownCurve, curve_chart
-from rftlab.studies.explore.choices import Choices, simulation_of
-from rftlab.studies.explore.comparison import compared
-from rftlab.studies.explore.frames import Frames
-from rftlab.studies.explore.helptext import help_of
-from rftlab.studies.explore.jobs import Job
-from rftlab.studies.explore.measures import RunCost, cost_of
-from rftlab.studies.explore.page.controls import sliders
+from rftlab.studies.explore.chart import (
+    AXES,
+    ChartView,
+    Frames,
+    ShownCurve,
+    compare_at_equal,
+    curve_chart,
+    export_chart,
+)
+from rftlab.studies.explore.choices import PRESETS_BY_NAME, Choices, cell_choices, chosen_run
+from rftlab.studies.explore.jobs import Bench, Job
+from rftlab.studies.explore.knobs import field_help
+from rftlab.studies.explore.measures import RunCost, run_cost
 from rftlab.studies.explore.page.heat_panel import HeatPanel
 from rftlab.studies.explore.page.panels import (
     CopyBox,
     NumberTiles,
     PinTable,
+    Tour,
     heading,
     paragraph,
     progress_bar,
-    progress_of,
+    progress_text,
+    sliders,
 )
-from rftlab.studies.explore.page.setting import Setting
-from rftlab.studies.explore.page.tour import Tour
-from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
-from rftlab.studies.explore.real import NONE, real_runs, sources_in, with_seconds
+from rftlab.studies.explore.real import NONE, real_runs, sources_in
 from rftlab.studies.explore.scene import GPU_NAMES, Scene, restored, to_address
 from rftlab.studies.explore.starts import start_names
 
@@ -44,6 +49,17 @@ NOW = "now"
 """Name of the curve that follows the sliders."""
 
 
+@dataclass
+class Setting:
+    """What all pages of a server share: threads that simulate, and where real runs are."""
+
+    bench: Bench
+    results: Path | None = None
+    """Results folder that was named."""
+    toured: bool = False
+    """Whether somebody was shown around."""
+
+
 class ExplorerPage:
     """What one visitor sees."""
 
@@ -52,15 +68,15 @@ class ExplorerPage:
         self.real: list[ShownCurve] = []
         self.scene, complaint = restored(query)
         self.job: Job | None = None
-        self.pinned: list[Job] = [self.bench.start(simulation_of(pin.choices)) for pin in self.scene.pins]
+        self.pinned: list[Job] = [self.bench.start(chosen_run(pin.choices)) for pin in self.scene.pins]
         self.frames = Frames()
         self._build()
         self.timer = ui.timer(TICK, self._tick)
         self._reset()
         if complaint:
             self.complain(complaint)
-        elif not query:
-            self.tour.begin_once()
+        elif not query and not setting.toured:
+            self._begin_tour()
 
     def _build(self) -> None:
         ui.add_css(STYLE)
@@ -68,7 +84,7 @@ class ExplorerPage:
         self.dark = ui.dark_mode(self.scene.dark)
         with ui.element("div").classes("page"):
             self._head()
-            self.tour = Tour(self.setting)
+            self.tour = Tour()
             with ui.element("div").classes("columns"):
                 with ui.element("section").classes("controls card").props("aria-label=Controls"):
                     self.sliders = sliders(self._moved)
@@ -80,7 +96,7 @@ class ExplorerPage:
             heading("rftlab explore", 1)
             with ui.element("div").classes("field"):
                 self.start = ui.select(list(start_names()), label="Pair or calibration", value=self.scene.choices.start)
-                paragraph(help_of(Choices, "start"))
+                paragraph(field_help(Choices, "start"))
             titles = {name: f"{name}: {CARDS[name].title}" for name in PRESETS}
             with ui.element("div").classes("field wide"):
                 self.estimator = ui.select(
@@ -91,7 +107,7 @@ class ExplorerPage:
                 self.preset = ui.select(list(PRESETS_BY_NAME), label="Design of an experiment", clearable=True)
                 paragraph("The sliders go where a cell of the paper's experiments has them.")
             dark = ui.switch("Dark", value=self.scene.dark)
-            ui.button("Tour", on_click=lambda: self.tour.begin()).props("no-caps flat dense id=tour")
+            ui.button("Tour", on_click=self._begin_tour).props("no-caps flat dense id=tour")
         self.start.on_value_change(lambda event: self._chosen(start=event.value))
         self.estimator.on_value_change(lambda event: self._chosen(estimator=event.value))
         self.preset.on_value_change(lambda event: self._take(event.value))
@@ -107,7 +123,7 @@ class ExplorerPage:
                 ui.button("Pin", on_click=self._pin).props("no-caps outline dense id=pin")
                 over = ui.select(list(sources_in(self.setting.results)), label="Real runs", value=self._over())
                 ui.button("Stop", on_click=self._stop).props("no-caps outline dense id=stop")
-            paragraph(f"{help_of(Scene, 'axis')} {help_of(Scene, 'over')}")
+            paragraph(f"{field_help(Scene, 'axis')} {field_help(Scene, 'over')}")
             self.chart = ui.echart(curve_chart([], ChartView())).classes("chart")
             self.bar = progress_bar("part simulated")
             self.status = ui.label().classes("status").props("role=status id=status")
@@ -123,7 +139,7 @@ class ExplorerPage:
             heading("What a round teaches, and what it costs")
             self.tiles = NumberTiles()
             gpu = ui.select(list(GPU_NAMES), label="GPU", value=self.scene.gpu)
-            paragraph(help_of(Scene, "gpu"))
+            paragraph(field_help(Scene, "gpu"))
             self.cost_text = paragraph("")
         with ui.element("div").classes("card"):
             heading("Copy as")
@@ -136,6 +152,10 @@ class ExplorerPage:
         over.on_value_change(lambda event: self._show(over=event.value))
         axis.on_value_change(lambda event: self._show(axis=event.value))
         gpu.on_value_change(lambda event: self._show(gpu=event.value))
+
+    def _begin_tour(self) -> None:
+        self.setting.toured = True
+        self.tour.begin()
 
     def complain(self, text: str) -> None:
         """Say what is wrong, in a line."""
@@ -159,7 +179,7 @@ class ExplorerPage:
     def _take(self, name: str | None) -> None:
         """The design of an experiment."""
         if name:
-            self.scene = replace(self.scene, choices=choices_of_cell(self.scene.choices.start, PRESETS_BY_NAME[name]))
+            self.scene = replace(self.scene, choices=cell_choices(self.scene.choices.start, PRESETS_BY_NAME[name]))
             self.estimator.value = self.scene.choices.estimator
             self._reset()
 
@@ -180,12 +200,12 @@ class ExplorerPage:
         """Simulate the choices; what ran before is stopped."""
         self._stop()
         try:
-            self.job = self.bench.start(simulation_of(self.scene.choices))
+            self.job = self.bench.start(chosen_run(self.scene.choices))
             self.complain("")
         except UserError as error:
             self.job = None
             self.complain(str(error))
-        self.status.text = progress_of(self.job) if self.job else "nothing runs"
+        self.status.text = progress_text(self.job) if self.job else "nothing runs"
         self._describe()
 
     def _describe(self) -> None:
@@ -211,25 +231,25 @@ class ExplorerPage:
     def _real(self) -> list[ShownCurve]:
         """Real runs of the present design."""
         try:
-            design = simulation_of(self.scene.choices).design
-            found = real_runs(self.scene.over, self.scene.choices.start, design, self.setting.results)
+            design = chosen_run(self.scene.choices).design
+            shown = real_runs(self.scene.over, self.scene.choices.start, design, self.setting.results)
         except UserError as error:
             self.complain(str(error))
             return []
         cost = self.costs[self.scene.choices]
-        return with_seconds(found, cost.round_seconds if cost else None)
+        return [one._replace(seconds=cost.round_seconds if cost else None) for one in shown]
 
     async def _export(self, kind: str) -> None:
         """Hand the browser what the chart shows as a file."""
         curves = self._curves()
         if not curves:
             return self.complain("there is no curve yet")
-        content = await run.io_bound(self.setting.file_of, curves, self.scene.axis, kind)
+        content = await run.io_bound(export_chart, curves, self.scene.axis, kind)
         ui.download.content(content, f"rftlab-explore.{kind}")
 
     def _cost(self, choices: Choices) -> RunCost | None:
         try:
-            return cost_of(choices.start, simulation_of(choices), self.scene.gpu)
+            return run_cost(choices.start, chosen_run(choices), self.scene.gpu)
         except UserError:
             return None
 
@@ -286,12 +306,12 @@ class ExplorerPage:
         return [*now, *pins]
 
     def _curves(self) -> list[ShownCurve]:
-        found = []
+        curves = []
         for name, choices, job in self._jobs():
             cost = self.costs.get(choices)
             seconds = cost.round_seconds if cost else None
-            found.append(ShownCurve(name, job.snapshot(), seconds, alone=name == NOW, design=job.run.design))
-        return [shown for shown in found if shown.seeds] + self.real
+            curves.append(ShownCurve(name, job.snapshot(), seconds, alone=name == NOW, design=job.run.design))
+        return [shown for shown in curves if shown.seeds] + self.real
 
     def _tick(self) -> None:
         """Show what came since the last look."""
@@ -311,12 +331,14 @@ class ExplorerPage:
         self.chart.options.clear()
         self.chart.options.update(options)
         self.chart.update()
-        self.table.show(compared(curves, self.scene.axis), self.scene.axis, [pin.name for pin in self.scene.pins])
+        self.table.show(
+            compare_at_equal(curves, self.scene.axis), self.scene.axis, [pin.name for pin in self.scene.pins]
+        )
         self.tiles.show(self.job, self.costs[self.scene.choices])
         job = self.job
         if job is not None:
             self.bar.value = job.share
-            self.status.text = progress_of(job)
+            self.status.text = progress_text(job)
             if job.failed:
                 self.complain(job.failed)
 

@@ -1,16 +1,18 @@
-"""Parts of the page beside the sliders: numbers, pinned curves, text to copy."""
+"""Parts of the page: sliders, numbers, pinned curves, text to copy, the tour."""
 
 from collections.abc import Callable
 from math import isfinite
+from typing import Any
 
 from nicegui import ui
 
-from rftlab.studies.explore.chart import TITLES, Axis
+from rftlab.sim.config import Simulation
+from rftlab.studies.explore.chart import TITLES, Axis, EqualSpending
 from rftlab.studies.explore.choices import Choices
-from rftlab.studies.explore.comparison import EqualSpending
 from rftlab.studies.explore.copy_as import FORMS, text_as
 from rftlab.studies.explore.jobs import Job
-from rftlab.studies.explore.measures import RunCost, groups_of
+from rftlab.studies.explore.knobs import KNOBS, ExplorerKnob
+from rftlab.studies.explore.measures import RunCost, group_signal
 
 TILES = {
     "signal": ("Gradient signal-to-noise", "|mean|² over the variance of a round's gradient, at the base policy"),
@@ -20,6 +22,15 @@ TILES = {
     "tokens": ("Tokens", "of these responses, at the data set's usual length"),
     "seconds": ("Time on the GPU", "of the whole run; a dry run's estimate, not measured"),
 }
+THROTTLE = 0.03
+"""Seconds between two messages of a slider that is dragged."""
+GROUPS = {"design": "Design", "update": "Update", "problem": "Problem"}
+STEPS = (
+    ("controls", "Drag a slider. The learning curve of the design follows: three seeds, test solid, train dashed."),
+    ("chart-card", "Pin a curve under a name, and compare at equal rounds, rollouts or estimated seconds."),
+    ("heat-card", "Fill the map to see where more prompts beat more rollouts; a cell shows its curve. Below: copy it."),
+)
+"""Where each points, by its class, and what it says."""
 
 
 def heading(text: str, level: int = 2) -> None:
@@ -40,6 +51,61 @@ def progress_bar(label: str) -> ui.linear_progress:
     return bar
 
 
+class KnobSlider:
+    """One slider with its title, its value and its sentence."""
+
+    def __init__(self, knob: ExplorerKnob, changed: Callable[[str, float], None]):
+        self.knob, self.changed, self.stops = knob, changed, [0.0]
+        with ui.element("div").classes("knob"):
+            with ui.element("div").classes("knob-head"):
+                ui.label(knob.title)
+                self.shown = ui.label().classes("knob-value")
+            self.slider = _range(f"knob-{knob.name}", knob.title, f"hint-{knob.name}")
+            ui.label(knob.help).classes("hint").props["id"] = f"hint-{knob.name}"
+        self.slider.on("input", self._moved, throttle=THROTTLE, js_handler="(event) => emit(event.target.value)")
+
+    def show(self, choices: Choices, origin: Simulation) -> None:
+        """Put the slider where the choices are."""
+        value = choices.value(self.knob.name)
+        self.stops = self.knob.stops_at(origin, value)
+        self.slider.props["max"] = len(self.stops) - 1
+        self.slider.props["value"] = self.stops.index(value)
+        self._tell(value)
+        self.slider.update()
+
+    def _moved(self, event: Any) -> None:
+        place = int(event.args) if str(event.args)[:9].isdecimal() and len(str(event.args)) < 9 else 0
+        value = self.stops[min(place, len(self.stops) - 1)]
+        self.slider.props["value"] = place
+        self._tell(value)
+        self.changed(self.knob.name, value)
+
+    def _tell(self, value: float) -> None:
+        self.shown.text = f"{value:,.0f}" if self.knob.whole else f"{value:.4g}"
+        self.slider.props["aria-valuetext"] = self.shown.text
+
+
+def sliders(changed: Callable[[str, float], None]) -> dict[str, KnobSlider]:
+    """All sliders, in their groups."""
+    every = {}
+    for group, title in GROUPS.items():
+        with ui.element("fieldset").classes("group"):
+            with ui.element("legend"):
+                ui.label(title)
+            for knob in KNOBS:
+                if knob.group == group:
+                    every[knob.name] = KnobSlider(knob, changed)
+    return every
+
+
+def _range(name: str, title: str, described: str) -> ui.element:
+    """The browser's own slider: the library's has its name where the focus does not go."""
+    slider = ui.element("input")
+    slider.props.update({"type": "range", "min": 0, "max": 1, "step": 1, "value": 0, "id": name})
+    slider.props.update({"aria-label": title, "aria-describedby": described})
+    return slider
+
+
 class NumberTiles:
     """The numbers beside a curve."""
 
@@ -57,7 +123,7 @@ class NumberTiles:
 
     def show(self, job: Job | None, cost: RunCost | None) -> None:
         """The numbers of what runs."""
-        groups = groups_of(job.snapshot() if job else [], job.run.design.batch_size if job else 0)
+        groups = group_signal(job.snapshot() if job else [], job.run.design.batch_size if job else 0)
         signal = job.signal.ratio if job and job.signal else float("nan")
         texts = {
             "signal": number(signal),
@@ -72,7 +138,7 @@ class NumberTiles:
                 self.values[name].text = text
 
 
-def progress_of(job: Job) -> str:
+def progress_text(job: Job) -> str:
     """How far the runs are, in words."""
     design = job.run.design
     what = f"{job.seeds} seeds of {design.rounds:,} rounds"
@@ -192,3 +258,40 @@ class CopyBox:
     def _copy(self) -> None:
         ui.clipboard.write(self.text.text)
         ui.notify("copied")
+
+
+class Tour:
+    """A card with a sentence, and a frame around what it is about."""
+
+    def __init__(self) -> None:
+        self.step = len(STEPS)
+        with ui.element("div").classes("card tour").props("role=region aria-label=Tour id=tour-card") as self.card:
+            self.text = ui.label().props("role=status id=tour-text")
+            with ui.element("div").classes("row"):
+                self.forward = ui.button("Next", on_click=self.next).props("no-caps outline dense id=tour-next")
+                ui.button("Close", on_click=self.end).props("no-caps flat dense id=tour-end")
+        self.card.set_visibility(False)
+
+    def begin(self) -> None:
+        """Show the first step."""
+        self.step = 0
+        self._show()
+
+    def next(self) -> None:
+        """Show the next step, or end behind the last."""
+        self.step += 1
+        self._show()
+
+    def end(self) -> None:
+        """Show nothing more."""
+        self.step = len(STEPS)
+        self._show()
+
+    def _show(self) -> None:
+        ends = self.step >= len(STEPS)
+        self.card.set_visibility(not ends)
+        for place, (name, text) in enumerate(STEPS):
+            ui.query(f".{name}").classes(**{"add" if place == self.step else "remove": "pointed"})
+            if place == self.step:
+                self.text.text = f"{place + 1} of {len(STEPS)}: {text}"
+        self.forward.text = "Done" if self.step == len(STEPS) - 1 else "Next"
