@@ -46,15 +46,20 @@ CONFINED = {
 }
 
 
-def imports_of(source: str) -> set[str]:
-    """Top-level names of everything that a module imports, inside functions too; `rftlab.sim` and so on for ours."""
-    found = set()
+def imported(source: str) -> list[str]:
+    """Dotted names of everything that a module imports, inside functions too."""
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {".".join(name.split(".")[: 2 if name.split(".")[0] == WHOLE else 1]) for name in found}
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def imports_of(source: str) -> set[str]:
+    """Top-level names of what a module imports; `rftlab.sim` and so on for ours."""
+    return {".".join(name.split(".")[: 2 if name.split(".")[0] == WHOLE else 1]) for name in imported(source)}
 
 
 def violations(path: str, source: str) -> list[str]:
@@ -175,7 +180,7 @@ def floor_of(floors: tuple[tuple[str, ...], ...], name: str) -> tuple[str, int]:
 
 def upward(name: str, source: str) -> list[str]:
     """Modules of ours that the module of that name imports from another room of its own floor or from above."""
-    names = {one for node in ast.walk(ast.parse(source)) for one in names_in(node) if one.startswith(f"{WHOLE}.")}
+    names = {one for one in imported(source) if one.startswith(f"{WHOLE}.")}
     bad = set()
     for floors in (HOUSE, FLOORS):
         room, floor = floor_of(floors, name)
@@ -208,7 +213,7 @@ def test_no_modules_of_shared_import_each_other():
     paths = {f"{WHOLE}.{dotted(path)}".removesuffix(".__init__"): path for path in sorted(ROOT.glob("shared/**/*.py"))}
     graph = {}
     for name, path in paths.items():
-        names = {one for node in ast.walk(ast.parse(path.read_text())) for one in names_in(node)}
+        names = set(imported(path.read_text()))
         graph[name] = (names | {one.rpartition(".")[0] for one in names}) & paths.keys() - {name}
     assert len(graph) > 50 and circle(graph) == []
     graph["rftlab.shared.custom.registry"].add("rftlab.shared.estimator")
@@ -242,22 +247,13 @@ def test_every_room_is_on_a_floor_and_none_is_crowded():
     assert max(counts.values()) <= MAX_FILES
 
 
-def imported_tests(path: Path) -> list[str]:
-    """Test modules that a file imports."""
-    modules = {part for node in ast.walk(ast.parse(path.read_text())) for part in names_in(node)}
-    return [name for name in modules if name.startswith("tests.") and ".test_" in name]
-
-
 def test_no_test_module_is_imported():
     """What several share is in tests/support."""
-    assert offenders((ROOT / "tests").rglob("*.py"), imported_tests) == {}
 
+    def rule(path: Path) -> list[str]:
+        return [name for name in imported(path.read_text()) if name.startswith("tests.") and ".test_" in name]
 
-def names_in(node: ast.AST) -> list[str]:
-    """Dotted names that an import statement asks for."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+    assert offenders((ROOT / "tests").rglob("*.py"), rule) == {}
 
 
 def lambdas_of(source: str) -> list[str]:
@@ -282,29 +278,23 @@ def test_a_lambda_in_a_signature_is_found(source):
     assert lambdas_of(source)
 
 
-def test_the_simulator_path_never_imports_torch():
-    extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm", "peft", "ray", "nicegui")
-    parts = (
-        "cli.commands",
-        "estimators.league.run",
-        "report.report",
-        "forecast.pilot.run",
-        "forecast.pilot.show",
-        "forecast.signal.show",
-        "forecast.law.run",
-        "forecast.advise.show",
-    )
-    modules = ", ".join(f"rftlab.studies.{part}" for part in parts)
-    code = f"import sys, {modules}, rftlab.sim.run; print([m for m in {extra} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
-
-
-def test_configurations_are_read_without_a_compiler():
-    code = (
-        "import sys, rftlab.shared.design, rftlab.sim.config; print([m for m in ('numba', 'numpy', "
-        "'pandas') if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("shared.design sim.config", "numba numpy pandas"),
+        ("llm.config llm.rewards.verify", "torch transformers"),
+        (
+            "sim.run studies.cli.commands studies.estimators.league.run studies.report.report "
+            "studies.forecast.pilot.run studies.forecast.pilot.show studies.forecast.signal.show "
+            "studies.forecast.law.run studies.forecast.advise.show",
+            "torch transformers safetensors datasets math_verify vllm peft ray nicegui",
+        ),
+    ],
+    ids=["configurations need no compiler", "the trainer's need no torch", "the simulator's path needs no torch"],
+)
+def test_what_is_imported_first_is_light(modules, heavy):
+    ours = ", ".join(f"rftlab.{module}" for module in modules.split())
+    code = f"import sys, {ours}; print([m for m in {heavy.split()} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
@@ -313,24 +303,11 @@ def test_as_many_arms_are_allowed_as_vectors_have_lanes():
     assert MAX_ARMS == LANES
 
 
-def test_a_configuration_of_the_trainer_is_read_without_torch():
-    code = (
-        "import sys, rftlab.llm.config, rftlab.llm.rewards.verify; print([m for m in ('torch', "
-        "'transformers') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
-
-
 def numba_core(source: str) -> list[str]:
     """What a file takes from inside numba, inside functions too, or names."""
-    found = []
+    found = imported(source)
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute):
             found.append(ast.unparse(node))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.append(node.value)

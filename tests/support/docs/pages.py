@@ -18,9 +18,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from rftlab.shared.plumbing.jit import CACHE_FOLDER
 
@@ -28,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[3]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"!\[[^\]]+\]\((?P<kept>figures/[\w-]+\.png)\)\s+\*From `(?P<made>[^`]+)`")
 COMMAND = {"rftlab": [sys.executable, "-m", "rftlab.studies.cli.main"], "python": [sys.executable]}
+OWN_PROCESS = {"rftlab train", "python"}
+"""Commands of a page that run in a process of their own; every `rftlab` does where `"rftlab"` is added."""
 WAITING = re.compile(r"^rftlab: (compiling |\d+% after |\d+ s so far).*\n", re.MULTILINE)
 """What depends on the machine: lines about code that is compiled, and about how far a slow command is."""
 TUTORIALS = ROOT / "docs" / "tutorial"
@@ -85,17 +88,34 @@ def commands_of(block: Block) -> list[tuple[str, str]]:
 
 
 def _run_console(block: Block, folder: Path) -> None:
-    environment = (
-        os.environ | {"COLUMNS": "80"} | ({"NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent)} if CACHE_FOLDER else {})
-    )
     for command, expected in commands_of(block):
         program, *arguments = shlex.split(command)
-        full = [*COMMAND.get(program, [program]), *arguments]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(full, **streams, cwd=folder, env=environment, timeout=MAX_SECONDS)
-        _compare(expected, WAITING.sub("", done.stdout), f"line {block.line}: {command}")
+        alone = program != "rftlab" or OWN_PROCESS & {program, f"{program} {arguments[0]}"}
+        status, printed = (_started if alone else _called)([program, *arguments], folder)
+        _compare(expected, WAITING.sub("", printed), f"line {block.line}: {command}")
         fails = expected.startswith("rftlab: ")
-        assert (done.returncode != 0) == fails, f"line {block.line}: {command} ended with status {done.returncode}"
+        assert (status != 0) == fails, f"line {block.line}: {command} ended with status {status}"
+
+
+def _started(words: list[str], folder: Path) -> tuple[int, str]:
+    """Status and output of a command in a process of its own."""
+    cache = {"NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent)} if CACHE_FOLDER else {}
+    full = [*COMMAND.get(words[0], words[:1]), *words[1:]]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = os.environ | {"COLUMNS": "80"} | cache
+    done = subprocess.run(full, **streams, cwd=folder, env=environment, timeout=MAX_SECONDS)
+    return done.returncode, done.stdout
+
+
+def _called(words: list[str], folder: Path) -> tuple[int, str]:
+    """Status and output of a command of rftlab in this process, which has imported most of it."""
+    from rftlab.studies.cli.commands import run
+    from rftlab.studies.console.terminal import guarded
+
+    printed = io.StringIO()
+    narrow = mock.patch.dict(os.environ, {"COLUMNS": "80"})
+    with redirect_stdout(printed), redirect_stderr(printed), chdir(folder), narrow:
+        return guarded(lambda: run(words[1:])), printed.getvalue()
 
 
 def _compare(expected: str, got: str, where: str) -> None:

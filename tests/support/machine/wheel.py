@@ -26,6 +26,7 @@ root, page = map(Path, sys.argv[1:])
 sys.path.append(str(root / "tests" / "support" / "docs"))
 import pages
 
+pages.OWN_PROCESS.add("rftlab")
 pages.COMMAND["rftlab"] = [str(Path(sys.executable).with_name("rftlab"))]
 ran = pages.run_page(page.read_text(), Path.cwd())
 files = [Path(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
