@@ -25,9 +25,9 @@ class Estimators:
 
     def execute(self, console: Console) -> int:
         """Print the cards."""
-        from rftlab.studies.estimators.show import show
+        from rftlab.studies.estimators.show import show_cards
 
-        show(console, self.name)
+        show_cards(console, self.name)
         return 0
 
 

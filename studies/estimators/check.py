@@ -18,7 +18,7 @@ from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.studies.theory.models import RLOO, along_gradient, moments, one_correct, reinforce_with
+from rftlab.studies.theory.models import RLOO, along_gradient, gradient_moments, one_correct, reinforce_with
 
 SIZES, PASS_RATES, GROUP = (1, 2, 3, 8), (0.1, 0.5, 0.9), 4
 CLOSE = 1e-9
@@ -211,8 +211,8 @@ def _moments(estimator: Estimator) -> list[Checked]:
     lines, factors = [], []
     for p in PASS_RATES:
         policy = one_correct(3, p)
-        mean, variance = moments(policy, reinforce_with(spec), GROUP)
-        _, other = moments(policy, RLOO, GROUP)
+        mean, variance = gradient_moments(policy, reinforce_with(spec), GROUP)
+        _, other = gradient_moments(policy, RLOO, GROUP)
         factor, rest = along_gradient(policy, mean)
         factors.append(factor)
         said = f"mean gradient {factor:.3f} of grad p" + (f" (off its line: {rest:.1g})" if rest > CLOSE else "")

@@ -38,7 +38,7 @@ class Compared(NamedTuple):
     diverged: int
 
 
-def compared(scored: pd.DataFrame, names: Sequence[str]) -> list[Compared]:
+def difference_rows(scored: pd.DataFrame, names: Sequence[str]) -> list[Compared]:
     """What `rftlab.studies.estimators.league.league.scores` says of estimators and the first of them."""
     rows = []
     for budget in BUDGETS:
@@ -74,7 +74,7 @@ def compare_estimators(
     points, folder = league_points(rules, names), folder_below(open_store(root), FOLDER)
     finish_points(console, root, points, threads_of(threads), quiet, engine)
     results = collect(root, points)
-    rows = compared(scores(rules, results.curves, names), names)
+    rows = difference_rows(scores(rules, results.curves, names), names)
     folder.mkdir(exist_ok=True)
     name = f"{rules.batch_size}x{rules.rollouts}-{'-'.join(names)[:120]}.csv"
     write_numbers(folder / name, pd.DataFrame(rows))

@@ -219,7 +219,7 @@ def _cells(card: Card) -> dict[str, str]:
     }
 
 
-def show(console: Console, name: str | None) -> None:
+def show_cards(console: Console, name: str | None) -> None:
     """Print one card, or a table of all. Raises UserError for an unknown name."""
     if name is not None:
         check_choice("estimator", name, tuple(CARDS))

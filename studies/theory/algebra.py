@@ -20,18 +20,18 @@ from rftlab.studies.theory.models import (
     binomial,
     by_count,
     constant,
+    gradient_moments,
     groups_by_count,
     limit_factor,
     measured_factor,
-    moments,
     reinforce_with,
-    softmax,
+    softmax_policy,
     weights,
     zscore,
     zscore_factor,
 )
 
-FOUR_ARMS = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
+FOUR_ARMS = softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
 """A softmax over four arms, two of them correct; its greedy arm is wrong."""
 
 
@@ -68,14 +68,14 @@ def unbiased(mutant: int) -> Claims:
     rest = 0.0
     for name, (advantage, baseline, smallest) in cases.items():
         for size in range(smallest, 6):
-            factor, across = along_gradient(FOUR_ARMS, moments(policy, advantage, size, baseline)[0])
+            factor, across = along_gradient(FOUR_ARMS, gradient_moments(policy, advantage, size, baseline)[0])
             yield exact(f"W of {name}, K={size}", 1.0, factor)
             rest = max(rest, across)
     for advantage in (RLOO, MEAN, zscore(1), zscore(0)):
         size, p, rule = 5, FOUR_ARMS.pass_rate, advantage.advantage
         right, wrong = (size * column for column in weights(advantage, groups_by_count(size)).T[[0, -1]])
         master = binomial(size - 1, p) @ ((right[:-1] if mutant == 3 else right[1:]) - wrong[:-1])
-        factor, across = along_gradient(FOUR_ARMS, moments(FOUR_ARMS, advantage, size)[0])
+        factor, across = along_gradient(FOUR_ARMS, gradient_moments(FOUR_ARMS, advantage, size)[0])
         yield exact(f"master formula, {rule.baseline}, {rule.scale}, ddof {rule.ddof}, K=5", master, factor)
         rest = max(rest, across)
     yield exact("largest part off the direction of grad p", 0.0, rest)
@@ -95,7 +95,9 @@ def group_mean(mutant: int) -> Claims:
     """T2."""
     own, batch = (RLOO, MEAN) if mutant else (MEAN, reinforce_with(Advantage("batch_mean")))
     for size in range(2, 6):
-        yield exact(f"W, K={size}", (size - 1) / size, along_gradient(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0])
+        yield exact(
+            f"W, K={size}", (size - 1) / size, along_gradient(FOUR_ARMS, gradient_moments(FOUR_ARMS, own, size)[0])[0]
+        )
     for size in (2, 5):
         rewards = all_groups(2, size).astype(np.float64)
         gap = np.abs(weights(own, rewards) - (size - 1) / size * weights(RLOO, rewards)).max()
@@ -141,7 +143,7 @@ def group_std(mutant: int) -> Claims:
     for size, factor in closed.items():
         for ddof in (0, 1):
             used = zscore(1 - ddof if mutant == 1 else ddof)
-            measured, _ = along_gradient(FOUR_ARMS, moments(FOUR_ARMS, used, size)[0])
+            measured, _ = along_gradient(FOUR_ARMS, gradient_moments(FOUR_ARMS, used, size)[0])
             yield exact(f"W, K={size}, ddof {ddof}", factor * np.sqrt((size - ddof) / size), measured)
     for size, p in ((8, 0.05), (8, 0.2), (8, 0.5), (64, 0.05)):
         yield exact(

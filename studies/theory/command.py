@@ -50,7 +50,7 @@ class Result(NamedTuple):
         return self.check.mutants[self.mutant - 1].named(self.comparisons) if self.mutant else self.comparisons
 
 
-def run(check: Check, mutant: int = 0) -> Result:
+def run_check(check: Check, mutant: int = 0) -> Result:
     """Run one check, or its n-th mutant."""
     began = time.perf_counter()
     comparisons = check.experiment(mutant)
@@ -65,12 +65,12 @@ def run_all(
     results = []
     for check in checks:
         tell(check, False)
-        results += [run(check, number) for number in (range(1, len(check.mutants) + 1) if mutants else (0,))]
+        results += [run_check(check, number) for number in (range(1, len(check.mutants) + 1) if mutants else (0,))]
         tell(check, True)
     return results
 
 
-def selected(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all") -> list[Check]:
+def selected_checks(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all") -> list[Check]:
     """The checks of these ids (none: every one) and of this tier. Raises UserError where an id is unknown."""
     known = {check.id: check for group in GROUPS.values() for check in group}
     wanted = [name.upper() for name in ids]
@@ -150,7 +150,7 @@ def theory(
 ) -> int:
     """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not break a claim that
     it must break, or a claim is broken by no mutant. Named checks show every comparison."""
-    checks = selected(ids, tier)
+    checks = selected_checks(ids, tier)
     with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
 

@@ -126,7 +126,7 @@ def plateau_times(p0: np.ndarray, mutant: int = 0) -> dict[str, np.ndarray]:
         Mutant("REINFORCE and the natural gradient exchanged, endless groups for K = 8", r"raw|natural|K = 8"),
     ),
 )
-def plateau(mutant: int) -> Claims:
+def plateau_exponents(mutant: int) -> Claims:
     """T20. Exponents and prefactors between base pass rates of 1e-6 and 1e-5, from exact expected flows."""
     p0 = np.array([1e-6, 1e-5])
     times = plateau_times(p0, mutant)

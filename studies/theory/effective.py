@@ -38,8 +38,8 @@ def enumerated_noise(batch_size: int, size: int) -> float:
     chance, gradient = outcomes(size)
     mean = second = 0.0
     for picked in product(range(chance.size), repeat=batch_size):
-        likely, found = chance[list(picked)].prod(), gradient[list(picked)].mean()
-        mean, second = mean + likely * found, second + likely * found**2
+        likely, batch = chance[list(picked)].prod(), gradient[list(picked)].mean()
+        mean, second = mean + likely * batch, second + likely * batch**2
     return float(second - mean**2)
 
 
@@ -230,7 +230,7 @@ WORLD = Linear(
 """Small, and noisy enough for batches of 16 to 256 to be far from the end of noise."""
 
 
-def ends(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 16) -> np.ndarray:
+def final_pass_at_1(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 16) -> np.ndarray:
     """Test Pass@1 (seeds,) after training with single rollouts and the raw reward."""
     design = Design(batch_size, 1, estimator=RAW, rounds=rounds, eval_every=rounds)
     runs = (Simulation(WORLD, design, Optimizer(learning_rate=rate), seed=seed) for seed in range(seeds))
@@ -250,14 +250,16 @@ def ends(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 1
 def equal_tau(mutant: int) -> Claims:
     """D36. The mutant compares at equal rollouts, and keeps to short steps throughout."""
     world = build(WORLD)
-    large = ends(world, 256, 200, 0.005)
+    large = final_pass_at_1(world, 256, 200, 0.005)
     for batch_size in (64, 16):
         rounds = 200 * 256 // batch_size if mutant else round(200 * sqrt(256 / batch_size))
-        small = ends(world, batch_size, rounds, 0.005)
+        small = final_pass_at_1(world, batch_size, rounds, 0.005)
         error = sqrt((small.var(ddof=1) + large.var(ddof=1)) / small.size)
         name = f"Pass@1 of B = {batch_size} against B = 256 at equal τ"
         yield estimated(name, float(large.mean()), float(small.mean()), error, slack=0.01)
-    far, near = (large, small) if mutant else (ends(world, 256, 200, 0.02), ends(world, 16, 800, 0.02))
+    far, near = (
+        (large, small) if mutant else (final_pass_at_1(world, 256, 200, 0.02), final_pass_at_1(world, 16, 800, 0.02))
+    )
     error = sqrt((far.var(ddof=1) + near.var(ddof=1)) / far.size)
     yield positive("steps four times as long: B = 256 less B = 16", float(far.mean() - near.mean()), error)
 
@@ -275,12 +277,12 @@ def equal_tau(mutant: int) -> Claims:
 def equal_distance(mutant: int) -> Claims:
     """D37. The mutant compares at equal rounds, and has no steps that are too long."""
     world = build(WORLD)
-    middle = ends(world, 64, 400, 0.005)
+    middle = final_pass_at_1(world, 64, 400, 0.005)
     for times in (0.5, 2.0):
-        other = ends(world, 64, 400 if mutant else round(400 / times), 0.005 * times)
+        other = final_pass_at_1(world, 64, 400 if mutant else round(400 / times), 0.005 * times)
         error = sqrt((other.var(ddof=1) + middle.var(ddof=1)) / other.size)
         name = f"Pass@1 at {times:g} of the learning rate, at equal rate x rounds"
         yield estimated(name, float(middle.mean()), float(other.mean()), error, slack=0.01)
-    far = other if mutant else ends(world, 64, 50, 0.04)
+    far = other if mutant else final_pass_at_1(world, 64, 50, 0.04)
     error = sqrt((far.var(ddof=1) + middle.var(ddof=1)) / far.size)
     yield positive("what steps eight times as long lose", float(middle.mean() - far.mean()), error)

@@ -29,7 +29,7 @@ def new_questions(rates: np.ndarray, n: int) -> np.ndarray:
     return np.array([pass_at_1(part, learners.plan, theta, learners.work, i, True)[0] for i, part in enumerate(sets)])
 
 
-def spread(name: str, expected: float, values: np.ndarray) -> MeasuredValue:
+def spread_claim(name: str, expected: float, values: np.ndarray) -> MeasuredValue:
     """Standard deviation of values against its theory, with the error of a standard deviation (kurtosis counted)."""
     deviation = values.std(ddof=1)
     fourth = np.mean((values - values.mean()) ** 4) / deviation**4
@@ -63,9 +63,9 @@ def pass_at_1_error(mutant: int) -> Claims:
     error = fixed_set_error(alike if mutant == 1 else rates)
     new = np.tile(rates, sets) if exchanged else rng.beta(0.5, 0.5, n * sets)
     yield sampled("mean of sampled Pass@1 is the exact one", 0.5 if exchanged else float(rates.mean()), fixed)
-    yield spread("new questions each time", float(sampling_error(0.5, n)), new_questions(new, n))
-    yield spread("fixed questions", error, fixed)
-    yield spread("difference of two, fixed questions", error * np.sqrt(2), fixed - other)
+    yield spread_claim("new questions each time", float(sampling_error(0.5, n)), new_questions(new, n))
+    yield spread_claim("fixed questions", error, fixed)
+    yield spread_claim("difference of two, fixed questions", error * np.sqrt(2), fixed - other)
 
 
 def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:

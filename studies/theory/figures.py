@@ -57,7 +57,7 @@ SPLITS = {
 """Pass rates and nuisance of the cases of `variance`."""
 
 
-def weights() -> Drawn:
+def weights_figure() -> Drawn:
     """Weight of a context's gradient under GRPO (sample std) against its pass rate (T3): columns K (text), p, W; 1 is
     unbiased, and K = ∞ the limit 1/√(pq)."""
     p, sizes = np.linspace(0.01, 0.99, 99), ("2", "4", "8", "∞")
@@ -70,7 +70,7 @@ def weights() -> Drawn:
     return _chart(PlotAxis("pass rate p of the context", low=0.0, high=1.0), y, lines, (rule(1.0),)), table
 
 
-def variance() -> Drawn:
+def variance_figure() -> Drawn:
     """Gradient variance at a fixed number N of rollouts against rollouts per context K (T13, T14, D1), one shared
     feature (ρ = 1): columns case, K, variance (N V), best, optimum (K* among K ≥ 2).
 
@@ -93,7 +93,7 @@ def variance() -> Drawn:
     return _chart(x, PlotAxis("variance × rollouts N", "log"), (series, remarks)), table
 
 
-def plateau() -> Drawn:
+def plateau_figure() -> Drawn:
     """Time to reach a pass rate of one half against the base pass rate, harder to the right, from exact expected flows
     of the one-logit model (T19, T20): columns estimator, p0, time (rate times rounds)."""
     p0 = np.logspace(-5, -1, 61)
@@ -105,7 +105,7 @@ def plateau() -> Drawn:
     return _chart(x, PlotAxis("time until p = 1/2 (rate × rounds)", "log"), lines), table
 
 
-def replay() -> Drawn:
+def replay_figure() -> Drawn:
     """Error of a replayed baseline against the window, next to that of the last visit alone (T17, D2), at 4 rollouts a
     visit and a rising pass rate that is now .5: columns drift (of p per visit), window (visits), mse, best, useful (no
     worse than the last visit alone)."""
@@ -126,7 +126,7 @@ def replay() -> Drawn:
     return _chart(x, y, lines, (rule(alone),)), table
 
 
-def regret() -> Drawn:
+def regret_figure() -> Drawn:
     """Exact worst regret of batched bandits over √(T log 2T) against the horizon T, two arms with gaps up to 1 (T26,
     T28): columns grid, batches, horizon, ratio. Growing batches (the minimax grid) are solid, equal ones dashed."""
     rows, horizons = [], np.logspace(4, 12, 9)

@@ -55,7 +55,7 @@ class ExactPolicy(NamedTuple):
         return (self.probs * self.correct) @ self.scores
 
 
-def softmax(logits, correct) -> ExactPolicy:
+def softmax_policy(logits, correct) -> ExactPolicy:
     """Tabular softmax: the parameters are the logits."""
     probs = np.exp(np.asarray(logits, dtype=np.float64))
     probs /= probs.sum()
@@ -64,7 +64,7 @@ def softmax(logits, correct) -> ExactPolicy:
 
 def one_correct(n_arms: int, p: float) -> ExactPolicy:
     """Softmax with pass rate p, one correct arm, and wrong ones that are equally likely."""
-    return softmax(np.log([p] + [(1 - p) / (n_arms - 1)] * (n_arms - 1)), [1] + [0] * (n_arms - 1))
+    return softmax_policy(np.log([p] + [(1 - p) / (n_arms - 1)] * (n_arms - 1)), [1] + [0] * (n_arms - 1))
 
 
 def one_logit(p: float) -> ExactPolicy:
@@ -108,7 +108,7 @@ def all_groups(n_arms: int, size: int) -> np.ndarray:
     return np.ascontiguousarray(np.indices((n_arms,) * size).reshape(size, -1).T)
 
 
-def moments(
+def gradient_moments(
     policy: ExactPolicy, estimator: Estimator, size: int, baseline: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
     """Mean (d,) and total variance (trace) of the gradient of one group of `size` responses, by enumeration of all

@@ -20,7 +20,7 @@ from rftlab.studies.theory.models import (
     limit_factor,
     measured_factor,
     reinforce_with,
-    softmax,
+    softmax_policy,
     weighted_moments,
     weights,
     zscore,
@@ -89,7 +89,7 @@ BEST_MINUS_SECOND = reinforce_with(Advantage("second_best"))
         Mutant("scores without the softmax's normaliser", r"^largest"),
     ),
 )
-def pass_at_k(mutant: int) -> Claims:
+def pass_at_k_gradient(mutant: int) -> Claims:
     """T8. J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
     p, rest, missed = FOUR_ARMS.pass_rate, 0.0, mutant == 3
     policy = FOUR_ARMS._replace(scores=np.eye(4)) if mutant == 4 else FOUR_ARMS
@@ -181,7 +181,7 @@ def ceiling(mutant: int) -> Claims:
         yield exact(f"gap to 1/√(pq), in units of 1/(8Kpq), K=512, p={rate}", 1.0, gap, 0.02)
 
 
-SPELLED, LENGTHS = softmax([0.4, -0.3, 0.2, 0.0], [1, 1, 0, 0]), np.array([2, 6, 3, 9])
+SPELLED, LENGTHS = softmax_policy([0.4, -0.3, 0.2, 0.0], [1, 1, 0, 0]), np.array([2, 6, 3, 9])
 """T31: a short and a long right answer, a short and a long wrong one, and their lengths in tokens."""
 SEQUENCE, CONSTANT = Aggregation("seq_mean_token_mean"), Aggregation("seq_mean_token_sum", length=9.0)
 """Mean over responses of their mean over tokens (GRPO), and of their sums over a constant length (Dr. GRPO)."""

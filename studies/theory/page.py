@@ -55,14 +55,14 @@ class Figure(NamedTuple):
 FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-weights",
-        figures.weights,
+        figures.weights_figure,
         "GRPO favours very easy and very hard contexts (T3, T4, D3).",
         "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh all "
         "contexts alike, large groups favour the extremes.",
     ),
     Figure(
         "theory-variance",
-        figures.variance,
+        figures.variance_figure,
         "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
         "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts as "
         "named. Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is its "
@@ -71,21 +71,21 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "theory-plateau",
-        figures.plateau,
+        figures.plateau_figure,
         "How long a plateau lasts (T19, T20).",
         "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups p₀^(−1/2), "
         "the natural gradient ln(1/p₀). With K = 8 GRPO is faster by a constant factor only.",
     ),
     Figure(
         "theory-replay",
-        figures.replay,
+        figures.replay_figure,
         "How many past visits a replayed baseline should use (T17, D2).",
         "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts a "
         "visit, by drift of the pass rate per visit; dots mark the best window.",
     ),
     Figure(
         "theory-regret",
-        figures.regret,
+        figures.regret_figure,
         "A few batches are enough if they grow (T26, T28).",
         "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the "
         "best possible rate. Equal batches, that is a constant batch size, lose as soon as the first one is longer "

@@ -30,10 +30,10 @@ from rftlab.studies.theory.models import (
     all_groups,
     binomial,
     by_count,
+    gradient_moments,
     logit_moments,
-    moments,
     reinforce_with,
-    softmax,
+    softmax_policy,
     zscore,
     zscore_factor,
 )
@@ -106,7 +106,7 @@ SAMPLER, TARGET = 0.6, 0.7
 """T33: chance of a right token under the policy that sampled, and under the trainer's."""
 
 
-def sequences(length: int) -> tuple[np.ndarray, np.ndarray]:
+def token_sequences(length: int) -> tuple[np.ndarray, np.ndarray]:
     """All responses (2^L, L) of L tokens, 1 where a token is right, and their chances under the sampler."""
     tokens = all_groups(2, length).astype(np.float64)
     return tokens, np.where(tokens == 1, SAMPLER, 1 - SAMPLER).prod(axis=1)
@@ -114,7 +114,7 @@ def sequences(length: int) -> tuple[np.ndarray, np.ndarray]:
 
 def all_right_factor(estimator: Estimator, length: int) -> float:
     """W of a response that is right where all of its tokens are, drawn by the sampler."""
-    tokens, chance = sequences(length)
+    tokens, chance = token_sequences(length)
     rewards = tokens.prod(axis=1)
     logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
     rows, starts = np.arange(rewards.size), np.arange(rewards.size + 1) * length
@@ -181,14 +181,17 @@ def importance_weights(mutant: int) -> Claims:
 
 def weight_moment(estimator: Estimator, length: int, power: int = 2) -> float:
     """E[w^power] of the first token's weight, under the sampler."""
-    tokens, chance = sequences(length)
+    tokens, chance = token_sequences(length)
     logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
     rows, starts = np.arange(chance.size), np.arange(chance.size + 1) * length
     batch = prepare(estimator, np.ones(chance.size), rows, starts, logp, sampler_logp=sampler, n_rows=1)
     return float(chance @ batch.share.reshape(tokens.shape)[:, 0] ** power)
 
 
-FREQUENT, RARE = softmax([2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0]), softmax([-2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0])
+FREQUENT, RARE = (
+    softmax_policy([2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0]),
+    softmax_policy([-2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0]),
+)
 """T34: the right arm has a chance of .70, and of .04."""
 
 
@@ -199,7 +202,7 @@ def entropy_slope(probs: np.ndarray, step: np.ndarray) -> float:
     return float(-(moved * np.log(moved)).sum().imag / 1e-30)
 
 
-def covariance(probs: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+def policy_covariance(probs: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
     """Covariance of two functions of an arm under the policy."""
     return float(probs @ (first * second) - (probs @ first) * (probs @ second))
 
@@ -244,11 +247,11 @@ def entropy_change(mutant: int) -> Claims:
             ("RLOO", RLOO, 1.0),
             ("GRPO", zscore(1), float(zscore_factor(4, p))),
         ):
-            expected = -factor * covariance(probs, log, probs * (policy.correct - p))
-            measured = entropy_slope(probs, moments(policy, advantage, 4)[0])
+            expected = -factor * policy_covariance(probs, log, probs * (policy.correct - p))
+            measured = entropy_slope(probs, gradient_moments(policy, advantage, 4)[0])
             yield exact(f"dH, {kind}, K=4, {name} right arm", expected, measured)
-        natural = moments(policy, RLOO, 4)[0] / probs
-        expected = -covariance(probs, log, policy.correct)
+        natural = gradient_moments(policy, RLOO, 4)[0] / probs
+        expected = -policy_covariance(probs, log, policy.correct)
         yield exact(f"dH, natural gradient, {name} right arm", expected, entropy_slope(probs, natural))
     falls = [entropy_slope(policy.probs, policy.gradient) for policy in (FREQUENT, RARE)]
     fall, growth = falls[::-1] if mutant == 2 else falls
@@ -256,7 +259,7 @@ def entropy_change(mutant: int) -> Claims:
     yield positive("a rare right arm: growth of the entropy", growth)
     bounds = (-10.0, 0.0) if mutant == 3 else (0.0, 10.0)
     kept = entropy_slope(FREQUENT.probs, masked_mean(*bounds) / FREQUENT.probs)
-    whole = entropy_slope(FREQUENT.probs, moments(FREQUENT, RLOO, 4)[0] / FREQUENT.probs)
+    whole = entropy_slope(FREQUENT.probs, gradient_moments(FREQUENT, RLOO, 4)[0] / FREQUENT.probs)
     yield positive("what Clip-Cov takes off the fall, natural gradient", kept - whole)
     rate, n = 1e-3, 120_000
     logits = np.tile(np.log(FREQUENT.probs), (n, 1))
@@ -266,7 +269,7 @@ def entropy_change(mutant: int) -> Claims:
     after = odds / odds.sum(axis=1, keepdims=True)
     change = (-(after * np.log(after)).sum(axis=1) + FREQUENT.probs @ np.log(FREQUENT.probs)) / rate
     log = FREQUENT.probs if mutant == 1 else np.log(FREQUENT.probs)
-    expected = -covariance(FREQUENT.probs, log, FREQUENT.probs * (FREQUENT.correct - FREQUENT.pass_rate))
+    expected = -policy_covariance(FREQUENT.probs, log, FREQUENT.probs * (FREQUENT.correct - FREQUENT.pass_rate))
     yield sampled("dH, RLOO, K=8, simulated", expected, change, slack=0.01)
 
 
@@ -290,7 +293,7 @@ def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) 
     return np.array(moves)
 
 
-def silent_share(size: int, p: np.ndarray) -> np.ndarray:
+def all_equal_chance(size: int, p: np.ndarray) -> np.ndarray:
     """p^K + q^K."""
     return p**size + (1 - p) ** size
 
@@ -313,10 +316,10 @@ def silent_share(size: int, p: np.ndarray) -> np.ndarray:
     ),
     tier="slow",
 )
-def silent_groups(mutant: int) -> Claims:
+def dynamic_sampling(mutant: int) -> Claims:
     """T35. A silent group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts together."""
     size, (rates, shares) = 4, MIXED
-    silent, successes = float(shares @ silent_share(size, rates)), np.arange(size + 1)
+    silent, successes = float(shares @ all_equal_chance(size, rates)), np.arange(size + 1)
     signal = (successes > 0) & (successes < size)
     told = shares[:, None] * binomial(size, rates) * signal
     told /= told.sum()
@@ -331,7 +334,7 @@ def silent_groups(mutant: int) -> Claims:
         ratio = (1 - silent) * float(shares @ second) / float(shares @ plain) ** 2
         measured = float((told * gradient**2).sum() / parts.sum() ** 2)
         yield exact(f"{name}: E[g²]/E[g]² of groups with a signal", ratio, measured)
-    moves, own = resampled_moves(size, 150), silent_share(size, rates)
+    moves, own = resampled_moves(size, 150), all_equal_chance(size, rates)
     for i, name in enumerate(("hard", "even")):
         left = 1 - (own[i] if mutant == 2 else silent)
         expected = shares[i] * rates[i] * (1 - rates[i]) * (size - 1) / size / left

@@ -150,7 +150,7 @@ def tilted(reference: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarra
     return odds / odds.sum(axis=-1, keepdims=True)
 
 
-def objective(policy: np.ndarray, reference: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
+def regularised_objective(policy: np.ndarray, reference: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
     """Expected reward less beta KL(policy || reference), of policies (..., A)."""
     return (policy * (rewards - beta * np.log(policy / reference))).sum(axis=-1)
 
@@ -160,7 +160,7 @@ def limit_gap(best: np.ndarray, sampler: np.ndarray, rewards: np.ndarray, beta: 
     return float((best * (1 - best) * rewards * (1 - rewards) / sampler).sum() / (2 * beta))
 
 
-def fitted(
+def fitted_policy(
     reference: np.ndarray, rewards: np.ndarray, beta: float, counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Plug-in policies (runs, A) from Bernoulli rewards of counts (runs, A) pulls; an arm without pulls gets 1/2."""
@@ -199,10 +199,14 @@ def _regularised(mutant: int) -> Claims:
             )
         )
     yield exact("J(π*) − J(π) of a random π", BETA * float((other * np.log(other / best)).sum()), float(gap))
-    top, sizes, gaps = objective(tilted(REFERENCE, REWARDS, BETA), REFERENCE, REWARDS, BETA), np.logspace(3, 6, 4), []
+    top, sizes, gaps = (
+        regularised_objective(tilted(REFERENCE, REWARDS, BETA), REFERENCE, REWARDS, BETA),
+        np.logspace(3, 6, 4),
+        [],
+    )
     for n in sizes.astype(int):
-        policy = fitted(base, REWARDS, BETA, rng.multinomial(n, REFERENCE, size=12000), rng)
-        gaps.append(top - objective(policy, REFERENCE, REWARDS, BETA))
+        policy = fitted_policy(base, REWARDS, BETA, rng.multinomial(n, REFERENCE, size=12000), rng)
+        gaps.append(top - regularised_objective(policy, REFERENCE, REWARDS, BETA))
     yield rate("exponent of n, regularised", -1.0, *log_log_slope(sizes, np.column_stack(gaps)))
     yield sampled("n gap, n = 1e6", limit_gap(best, REFERENCE, REWARDS, BETA), sizes[-1] * gaps[-1])
     arms = np.geomspace(1e-4, 1e-4 if mutant == 2 else 1, 32)
@@ -278,13 +282,13 @@ def _price_of_batches(mutant: int) -> Claims:
 def _sampler(mutant: int) -> Claims:
     reference, rewards, beta, n = np.array([0.01, 0.19, 0.3, 0.5]), np.array([0.9, 0.5, 0.3, 0.1]), 0.15, 400_000
     rng, best = np.random.default_rng(33), tilted(reference, rewards, beta)
-    top = objective(best, reference, rewards, beta)
+    top = regularised_objective(best, reference, rewards, beta)
     first = rng.multinomial(n // 2, reference, size=12000)
     wins = rng.binomial(first, rewards)
     policy = np.broadcast_to(reference, first.shape) if mutant else tilted(reference, wins / np.maximum(first, 1), beta)
     second = rng.multinomial(n // 2, policy)
     means = (wins + rng.binomial(second, rewards)) / (first + second)
-    gap = n * (top - objective(tilted(reference, means, beta), reference, rewards, beta))
+    gap = n * (top - regularised_objective(tilted(reference, means, beta), reference, rewards, beta))
     bound = (best.size - 1) / (4 * beta)
     yield sampled(
         "n gap, half from π_ref, half from the policy fitted to it",

@@ -17,7 +17,7 @@ from rftlab.studies.theory.models import (
     binomial,
     constant,
     groups_by_count,
-    softmax,
+    softmax_policy,
     weighted_moments,
     weights,
     zscore,
@@ -209,7 +209,7 @@ def stale_gradient(mutant: int) -> Claims:
     rng, slack = np.random.default_rng(18), np.inf
     pairs = [(rng.normal(0, 1.5, (2, 4)), None) for _ in range(50)]
     for (new, past), baseline in [*pairs, (np.array([[0.0, 9.0, 0.0, 0.0], [0.0, 0.0, 0.0, 9.0]]), 0.0)]:
-        now, before = (softmax(logits, [1, 0, 0, 1]) for logits in (new, past))
+        now, before = (softmax_policy(logits, [1, 0, 0, 1]) for logits in (new, past))
         arms, b = all_groups(4, 1), before.pass_rate if baseline is None else baseline
         weight = weights(MEAN, now.correct[arms], constant(b))
         biased, _ = weighted_moments(now._replace(probs=before.probs), arms, weight)

@@ -51,7 +51,7 @@ def best_size(measured: dict[int, float]) -> float:
 SIZES = (1, 2, 4, 8, 16)
 
 
-def split(mutant: int, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> Claims:
+def split_claims(mutant: int, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> Claims:
     """T13 and T14: every case (pass rates, rho, nuisance) exactly, the last one also in drawn batches of N = 48 at
     the K of `drawn`."""
     advantage, between = MEAN if mutant == 1 else RLOO, mutant != 2
@@ -110,7 +110,7 @@ def drawn_deviations(
 def budget(mutant: int) -> Claims:
     """T13."""
     some, uniform = beta_rates(8, 24), beta_rates(1, 1)
-    yield from split(
+    yield from split_claims(
         mutant,
         {
             "Beta(8, 24), ρ=1": (some, 1.0, 0.0),
@@ -141,7 +141,7 @@ def budget(mutant: int) -> Claims:
 def nuisance(mutant: int) -> Claims:
     """T14. The best and the worst K of the statement, of Beta(1, 3) and of the histograms of D1, by enumeration."""
     rates, advantage, between = beta_rates(1, 3), MEAN if mutant == 1 else RLOO, mutant != 2
-    yield from split(
+    yield from split_claims(
         mutant, {"Beta(1, 3), ρ=1, ν²=4": (rates, 1.0, 4.0), "Beta(1, 3), ρ=1, ν²=1": (rates, 1.0, 1.0)}, (2, 8)
     )
     for name, levels in EXTREMES.items():
@@ -229,7 +229,7 @@ HISTOGRAMS = {
         Mutant("no noise between contexts", r"^N V"),
     ),
 )
-def best_split(mutant: int) -> Claims:
+def best_group_size(mutant: int) -> Claims:
     """D1. Every K from 1 to 64 by enumeration, for four histograms of pass rates and three levels of nuisance."""
     sizes = range(2, 65)
     for name, rates in HISTOGRAMS.items():

@@ -31,11 +31,11 @@ SHOWN = {
     "report/learning_curves": "tradeoff-curves",
     "report/overview": "overview",
     "report/tradeoff": "tradeoff-endpoints",
-    "theory/plateau": "theory-plateau",
-    "theory/regret": "theory-regret",
-    "theory/replay": "theory-replay",
-    "theory/variance": "theory-variance",
-    "theory/weights": "theory-weights",
+    "theory/plateau_figure": "theory-plateau",
+    "theory/regret_figure": "theory-regret",
+    "theory/replay_figure": "theory-replay",
+    "theory/variance_figure": "theory-variance",
+    "theory/weights_figure": "theory-weights",
 }
 """Picture of each function that draws."""
 

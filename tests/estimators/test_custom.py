@@ -27,7 +27,7 @@ from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.pool import pool_of
 from rftlab.sim.environments import build
 from rftlab.studies.data.runs.points import Point
-from rftlab.studies.estimators.show import show
+from rftlab.studies.estimators.show import show_cards
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 from tests.support.estimators.vectors import ROOT
 
@@ -534,7 +534,7 @@ def test_it_has_a_card_and_a_label():
     from rich.console import Console
 
     console = Console(file=StringIO(), width=200)
-    show(console, "mine")
+    show_cards(console, "mine")
     assert "A = mine(rewards, pool)" in console.file.getvalue() and isinstance(CARDS["mine"], Card)
     assert configured(rl.preset("mine").advantage).function is centred
 

@@ -34,7 +34,7 @@ from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.pool import pool_of
 from rftlab.shared.prepare import prepare
-from rftlab.studies.estimators.show import advantage_text, run_command, show
+from rftlab.studies.estimators.show import advantage_text, run_command, show_cards
 from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo""
 def printed(name: str | None, width: int = 150) -> str:
     """What the command prints, as one line of words."""
     console = Console(file=io.StringIO(), width=width)
-    show(console, name)
+    show_cards(console, name)
     return " ".join(console.file.getvalue().split())
 
 

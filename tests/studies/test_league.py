@@ -12,7 +12,14 @@ from rftlab.shared.cards import CARDS
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.simulate import League, parse_run
 from rftlab.studies.data.results.stats import interval, pooled_interval
-from rftlab.studies.estimators.league.league import entrants, findings, league_points, scores, table, verdict
+from rftlab.studies.estimators.league.league import (
+    entrants,
+    league_findings,
+    league_points,
+    league_table,
+    league_verdict,
+    scores,
+)
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.estimators.league.run import run_league
 
@@ -28,7 +35,7 @@ def ranked_of(values: dict[str, np.ndarray]) -> pd.DataFrame:
         for p, row in enumerate(grid)
         for s, value in enumerate(row)
     ]
-    return table(pd.DataFrame(rows, columns=["entrant", "budget", "pair", "seed", "value"]))
+    return league_table(pd.DataFrame(rows, columns=["entrant", "budget", "pair", "seed", "value"]))
 
 
 def row_of(ranked: pd.DataFrame, name: str, budget: str = "rollouts"):
@@ -116,9 +123,11 @@ def test_differences_and_verdicts():
     )
     row = row_of(ranked, "rloo")
     assert row.vs_grpo == pytest.approx((0.02 + noise).mean()) and row.vs_grpo_low < row.vs_grpo < row.vs_grpo_high
-    verdicts = {name: verdict(row_of(ranked, name), "grpo") for name in ("grpo", "minimalist", "rloo", "opo", "gspo")}
+    verdicts = {
+        name: league_verdict(row_of(ranked, name), "grpo") for name in ("grpo", "minimalist", "rloo", "opo", "gspo")
+    }
     assert verdicts == {"grpo": "", "minimalist": "worse", "rloo": "better", "opo": "level", "gspo": "same"}
-    assert verdict(row_of(ranked, "grpo"), "minimalist") == "better"
+    assert league_verdict(row_of(ranked, "grpo"), "minimalist") == "better"
     assert list(ranked[ranked["budget"] == "rollouts"]["value"]) == sorted(
         ranked[ranked["budget"] == "rollouts"]["value"], reverse=True
     )
@@ -136,7 +145,7 @@ def test_findings_count_what_the_table_says():
             "opo": np.full((2, 3), np.nan),
         }
     )
-    text = findings(ranked)[1]
+    text = league_findings(ranked)[1]
     assert "1 is (rloo +0.100) better than grpo" in text and "1 is (minimalist -0.200) worse" in text
     assert "1 cannot be told from it" in text and "Runs diverged for opo" in text and "0.600 (rloo)" in text
 

@@ -20,14 +20,14 @@ from rftlab.studies.theory.models import (
     binomial,
     by_count,
     constant,
+    gradient_moments,
     limit_factor,
     logit_moments,
     measured_factor,
-    moments,
     one_correct,
     one_logit,
     reinforce_with,
-    softmax,
+    softmax_policy,
     weights,
     zscore,
     zscore_factor,
@@ -77,8 +77,8 @@ def test_the_two_contexts_have_the_stated_logits():
 def test_scores_are_the_derivatives_of_log_probabilities():
     logits, step = np.array([0.3, -0.2, 0.9]), 1e-6
     for i in range(3):
-        up, down = (np.log(softmax(logits + sign * step * np.eye(3)[i], [1, 0, 0]).probs) for sign in (1, -1))
-        np.testing.assert_allclose((up - down) / (2 * step), softmax(logits, [1, 0, 0]).scores[:, i], atol=1e-9)
+        up, down = (np.log(softmax_policy(logits + sign * step * np.eye(3)[i], [1, 0, 0]).probs) for sign in (1, -1))
+        np.testing.assert_allclose((up - down) / (2 * step), softmax_policy(logits, [1, 0, 0]).scores[:, i], atol=1e-9)
 
 
 def test_policies_have_the_stated_pass_rate():
@@ -130,7 +130,7 @@ def test_weights_take_a_baseline_set_and_a_correction():
 @pytest.mark.parametrize("p", [0.1, 0.6])
 def test_counts_agree_with_the_enumeration_of_all_groups(advantage, p):
     size = 6
-    mean, spread = moments(one_logit(p), advantage, size)
+    mean, spread = gradient_moments(one_logit(p), advantage, size)
     by = logit_moments(by_count(advantage, size), p)
     assert by[0] == pytest.approx(mean[0], rel=1e-12)
     assert by[1] - by[0] ** 2 == pytest.approx(spread, rel=1e-11)
@@ -140,8 +140,8 @@ def test_counts_agree_with_the_enumeration_of_all_groups(advantage, p):
 
 
 def test_moments_agree_with_sampling():
-    policy, size, n = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), 3, 40_000
-    mean, spread = moments(policy, RLOO, size)
+    policy, size, n = softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), 3, 40_000
+    mean, spread = gradient_moments(policy, RLOO, size)
     arms = np.random.default_rng(1).choice(4, p=policy.probs, size=(n, size))
     drawn = np.einsum("nk,nkd->nd", weights(RLOO, policy.correct[arms]), policy.scores[arms])
     assert np.abs((drawn.mean(axis=0) - mean) / (drawn.std(axis=0) / np.sqrt(n))).max() < 4
@@ -149,7 +149,7 @@ def test_moments_agree_with_sampling():
 
 
 def test_factor_of_separates_direction_and_length():
-    policy = softmax([0.3, -0.2, 0.9], [1, 0, 0])
+    policy = softmax_policy([0.3, -0.2, 0.9], [1, 0, 0])
     across = np.cross(policy.gradient, [1.0, 2.0, 5.0])
     across *= np.linalg.norm(policy.gradient) / np.linalg.norm(across)
     assert along_gradient(policy, 3 * policy.gradient + 0.5 * across) == pytest.approx((3.0, 0.5))
@@ -204,7 +204,7 @@ def test_best_minus_second_best():
 
 
 def test_weight_curves():
-    _, table = figures.weights()
+    _, table = figures.weights_figure()
     assert list(table.columns) == ["K", "p", "W"] and list(table["K"].unique()) == ["2", "4", "8", "∞"]
     flat, infinite = (table[table["K"] == k].set_index("p")["W"] for k in ("2", "∞"))
     np.testing.assert_allclose(flat, np.sqrt(0.5))

@@ -13,9 +13,9 @@ from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue,
 from rftlab.studies.theory.command import (
     grouped,
     headline,
-    run,
     run_all,
-    selected,
+    run_check,
+    selected_checks,
     theory,
 )
 from tests.support.theory import made
@@ -87,11 +87,11 @@ def test_unknown_ids_name_the_known_ones(groups):
 
 def test_tiers_select(groups):
     groups(Algebra=[made("T1"), made("T2", tier="slow")], Derived=[made("D1")])
-    assert [check.id for check in selected(())] == ["T1", "T2", "D1"]
-    assert [check.id for check in selected((), "fast")] == ["T1", "D1"]
-    assert [check.id for check in selected((), "slow")] == ["T2"]
+    assert [check.id for check in selected_checks(())] == ["T1", "T2", "D1"]
+    assert [check.id for check in selected_checks((), "fast")] == ["T1", "D1"]
+    assert [check.id for check in selected_checks((), "slow")] == ["T2"]
     with pytest.raises(UserError, match="tier = 'slow' with T1 leaves no check; allowed: all, fast"):
-        selected(("T1",), "slow")
+        selected_checks(("T1",), "slow")
 
 
 def test_mutants_must_fail(groups):
@@ -119,18 +119,18 @@ def test_an_inconclusive_mutant_is_not_caught(groups):
 def test_a_bar_runs_and_tells_of_every_check(groups):
     groups(Algebra=[made("T1"), made("T2", tier="slow")])
     heard = []
-    run_all(selected(()), tell=lambda check, done: heard.append((check.id, done)))
+    run_all(selected_checks(()), tell=lambda check, done: heard.append((check.id, done)))
     assert heard == [("T1", False), ("T1", True), ("T2", False), ("T2", True)]
     console = Console(width=100, force_terminal=True, record=True, file=StringIO())
     assert theory(console, (), "all", False, False) == 0
 
 
 def test_headline_decides():
-    result = run(made("T1", good=False))
+    result = run_check(made("T1", good=False))
     assert result.verdict == FAIL and headline(result).name == "second"
-    assert headline(run(made("T1"))).name == "first"
-    assert headline(run(replace(made("T1"), experiment=lambda mutant: []))) is None
-    assert run(replace(made("T1"), experiment=lambda mutant: [])).verdict == INCONCLUSIVE
+    assert headline(run_check(made("T1"))).name == "first"
+    assert headline(run_check(replace(made("T1"), experiment=lambda mutant: []))) is None
+    assert run_check(replace(made("T1"), experiment=lambda mutant: [])).verdict == INCONCLUSIVE
 
 
 def test_inequalities_print_as_such():

@@ -184,7 +184,7 @@ def test_pushing_a_wrong_arm_down_can_lift_another_wrong_arm():
 
 
 def test_plateau_curves_have_the_exponents():
-    _, frame = figures.plateau()
+    _, frame = figures.plateau_figure()
     assert list(frame.columns) == ["estimator", "p0", "time"] and len(frame) == 4 * 61
     slopes = {}
     for name, part in frame.groupby("estimator"):

@@ -117,6 +117,6 @@ def test_figures_are_inside_the_page_and_in_the_folder(monkeypatch, tmp_path):
 
 
 def test_regret_curves_are_flat_where_batches_grow_and_steep_where_they_do_not():
-    table = figures.regret()[1].set_index(["grid", "batches", "horizon"])["ratio"]
+    table = figures.regret_figure()[1].set_index(["grid", "batches", "horizon"])["ratio"]
     assert table["growing", 5, 1e12] / table["growing", 5, 1e4] < 1.5
     assert table["equal", 4, 1e12] / table["equal", 4, 1e4] > 1000

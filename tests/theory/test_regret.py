@@ -18,7 +18,7 @@ from rftlab.studies.theory.bandits import (
     worst_regret,
 )
 from rftlab.studies.theory.check import INCONCLUSIVE
-from rftlab.studies.theory.regret import DIMENSIONS, fitted, limit_gap, objective, tilted, worst_case
+from rftlab.studies.theory.regret import DIMENSIONS, fitted_policy, limit_gap, regularised_objective, tilted, worst_case
 
 HORIZONS = np.logspace(4, 12, 9)
 
@@ -155,8 +155,8 @@ def test_worst_of_measures_on_runs_that_did_not_choose():
 def test_tilted_policy_is_the_maximiser():
     rng = np.random.default_rng(4)
     reference, rewards = rng.dirichlet(np.ones(5)), rng.random(5)
-    best = objective(tilted(reference, rewards, 0.3), reference, rewards, 0.3)
-    assert np.all(objective(rng.dirichlet(np.ones(5), size=500), reference, rewards, 0.3) < best)
+    best = regularised_objective(tilted(reference, rewards, 0.3), reference, rewards, 0.3)
+    assert np.all(regularised_objective(rng.dirichlet(np.ones(5), size=500), reference, rewards, 0.3) < best)
     assert best == pytest.approx(0.3 * np.log((reference * np.exp(rewards / 0.3)).sum()))
 
 
@@ -168,7 +168,9 @@ def test_the_refreshed_sampler_is_fivefold_better():
 
 
 def test_an_arm_never_pulled_counts_as_one_half():
-    policy = fitted(np.array([0.5, 0.5]), np.array([1.0, 1.0]), 1.0, np.array([[3, 0]]), np.random.default_rng(0))
+    policy = fitted_policy(
+        np.array([0.5, 0.5]), np.array([1.0, 1.0]), 1.0, np.array([[3, 0]]), np.random.default_rng(0)
+    )
     np.testing.assert_allclose(policy, tilted(np.array([0.5, 0.5]), np.array([1.0, 0.5]), 1.0)[None])
 
 

@@ -9,7 +9,15 @@ import pytest
 
 from rftlab.sim.run import batches
 from rftlab.studies.theory import figures, replay, splits
-from rftlab.studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
+from rftlab.studies.theory.models import (
+    MEAN,
+    RLOO,
+    beta_rates,
+    gradient_moments,
+    one_correct,
+    one_logit,
+    softmax_policy,
+)
 from rftlab.studies.theory.replay import (
     best_length,
     enumerated_error,
@@ -30,7 +38,7 @@ from rftlab.studies.theory.splits import (
     predicted,
     total_variance,
 )
-from rftlab.studies.theory.variance import best_baseline, crossing, spread
+from rftlab.studies.theory.variance import baseline_variance, best_baseline, crossing
 from tests.support.theory import expected
 
 PRINTED = {
@@ -64,7 +72,7 @@ def test_printed_best_sizes(rates, rho, nuisance, printed):
 
 def test_printed_variances_of_baselines():
     policy = one_logit(0.7)
-    assert [spread(policy, b) for b in (0.0, 0.7, 1.0)] == pytest.approx([0.0189, 0.0336, 0.1029], abs=1e-12)
+    assert [baseline_variance(policy, b) for b in (0.0, 0.7, 1.0)] == pytest.approx([0.0189, 0.0336, 0.1029], abs=1e-12)
 
 
 def test_a_survey_s_optimal_baseline_exceeds_every_reward():
@@ -77,7 +85,9 @@ def test_a_survey_s_optimal_baseline_exceeds_every_reward():
 
 @pytest.mark.parametrize(("p", "factor"), [(0.2, 1.0), (0.7, 0.1029 / 0.0189)])
 def test_remax_never_helps_with_one_logit(p, factor):
-    assert spread(one_logit(p), float(p > 0.5)) / spread(one_logit(p), 0.0) == pytest.approx(factor)
+    assert baseline_variance(one_logit(p), float(p > 0.5)) / baseline_variance(one_logit(p), 0.0) == pytest.approx(
+        factor
+    )
 
 
 def test_crossing_finds_a_root_and_says_where_there_is_none():
@@ -90,13 +100,13 @@ def test_total_variance_agrees_with_enumeration_of_one_context():
     for p in (0.2, 0.6):
         rates = splits.PassRates(np.array([p]), np.array([1.0]))
         assert total_variance(RLOO, 4, rates, 1.0, 0.0) == pytest.approx(
-            4 * moments(one_logit(p), RLOO, 4)[1], rel=1e-11
+            4 * gradient_moments(one_logit(p), RLOO, 4)[1], rel=1e-11
         )
 
 
 def test_total_variance_without_shared_features_counts_every_second_moment():
     rates = HISTOGRAMS["medium"]
-    second = [moments(one_logit(p), RLOO, 3)[1] + (p * (1 - p)) ** 2 for p in rates.values]
+    second = [gradient_moments(one_logit(p), RLOO, 3)[1] + (p * (1 - p)) ** 2 for p in rates.values]
     assert total_variance(RLOO, 3, rates, 0.0, 0.0) == pytest.approx(3 * rates.chances @ second, rel=1e-12)
 
 
@@ -146,7 +156,7 @@ def test_without_replacement_every_split_gains_nearly_the_same():
 
 
 def test_variance_curves():
-    _, table = figures.variance()
+    _, table = figures.variance_figure()
     assert list(table.columns) == ["case", "K", "variance", "best", "optimum"]
     for _, case in table.groupby("case"):
         assert list(case["K"]) == list(range(1, 33)) and case["best"].sum() == 1
@@ -233,7 +243,7 @@ def test_vertex_of_a_parabola():
 
 def test_stale_bias_bound_can_be_broken_by_a_smaller_constant():
     """The bound 2 sqrt(2) TV max|A| is within a factor of 4 of the bias somewhere: it is not vacuous."""
-    now, old = softmax([0.0, 8.0], [1, 0]), softmax([8.0, 0.0], [1, 0])
+    now, old = softmax_policy([0.0, 8.0], [1, 0]), softmax_policy([8.0, 0.0], [1, 0])
     weight = np.array([[1.0], [0.0]])
     biased, _ = replay.weighted_moments(now._replace(probs=old.probs), np.array([[0], [1]]), weight)
     distance = np.abs(now.probs - old.probs).sum() / 2
@@ -241,7 +251,7 @@ def test_stale_bias_bound_can_be_broken_by_a_smaller_constant():
 
 
 def test_replay_curves():
-    _, table = figures.replay()
+    _, table = figures.replay_figure()
     assert list(table.columns) == ["drift", "window", "mse", "best", "useful"]
     for drift, part in table.groupby("drift"):
         assert part["best"].sum() == 1
@@ -252,7 +262,7 @@ def test_replay_curves():
 
 
 def test_group_mean_shrinks_variance_and_gradient_alike():
-    policy = softmax([0.3, -0.2, 0.9], [1, 0, 0])
-    (mean, small), (full, large) = moments(policy, MEAN, 4), moments(policy, RLOO, 4)
+    policy = softmax_policy([0.3, -0.2, 0.9], [1, 0, 0])
+    (mean, small), (full, large) = gradient_moments(policy, MEAN, 4), gradient_moments(policy, RLOO, 4)
     np.testing.assert_allclose(mean, 0.75 * full)
     assert small == pytest.approx(0.75**2 * large)

@@ -114,7 +114,7 @@ def _value(run: pd.DataFrame, rounds: int, budget: int | None) -> float:
     return float(run[METRIC].iloc[-1] if budget is None else np.interp(budget, run["rollouts"], run[METRIC]))
 
 
-def table(scored: pd.DataFrame) -> pd.DataFrame:
+def league_table(scored: pd.DataFrame) -> pd.DataFrame:
     """One row per budget and entrant: value, and its difference to each reference with corrected interval; best first.
 
     Columns budget, entrant, family, value, then for each reference R: vs_R, vs_R_low, vs_R_high (nan for R itself), and
@@ -143,7 +143,7 @@ def _difference(wide: pd.DataFrame, name: str, reference: str) -> dict[str, floa
     return dict(zip(keys, pooled_interval(groups, len(wide.columns) - 1), strict=True))
 
 
-def verdict(row, reference: str) -> str:
+def league_verdict(row, reference: str) -> str:
     """better, worse or level with a reference by the corrected interval; "same" where every difference is exactly 0."""
     middle, low, high = (getattr(row, f"vs_{reference}{suffix}") for suffix in ("", "_low", "_high"))
     if np.isnan(middle):
@@ -153,7 +153,7 @@ def verdict(row, reference: str) -> str:
     return "better" if low > 0 else "worse" if high < 0 else "level"
 
 
-def findings(ranked: pd.DataFrame) -> list[str]:
+def league_findings(ranked: pd.DataFrame) -> list[str]:
     """What the table says, in sentences: one paragraph per budget."""
     return [_paragraph(ranked[ranked["budget"] == budget], budget) for budget in BUDGETS]
 
@@ -162,7 +162,7 @@ def _paragraph(part: pd.DataFrame, budget: str) -> str:
     sentences = []
     for reference in REFERENCES:
         by = {
-            kind: [row for row in part.itertuples() if verdict(row, reference) == kind]
+            kind: [row for row in part.itertuples() if league_verdict(row, reference) == kind]
             for kind in ("better", "worse", "level", "same")
         }
         sentences.append(

@@ -13,7 +13,14 @@ from rftlab.studies.data.runs.finish import finish_points, threads_of
 from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
-from rftlab.studies.estimators.league.league import REFERENCES, findings, league_points, scores, table, verdict
+from rftlab.studies.estimators.league.league import (
+    REFERENCES,
+    league_findings,
+    league_points,
+    league_table,
+    league_verdict,
+    scores,
+)
 from rftlab.studies.estimators.league.rules import Rules
 
 FOLDER = "league"
@@ -30,11 +37,11 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     finish_points(console, root, points, threads_of(threads), quiet, engine)
     results = collect(root, points)
     scored = scores(rules, results.curves)
-    ranked = table(scored)
+    ranked = league_table(scored)
     figure, numbers = league(ranked)
     save(figure, folder, "league", numbers)
     write_numbers(folder / "scores.csv", scored)
-    text = "\n\n".join(findings(ranked))
+    text = "\n\n".join(league_findings(ranked))
     write_file(folder / "findings.txt", (text + "\n").encode())
     _show(console, ranked)
     console.print(text, markup=False, highlight=False)
@@ -62,7 +69,7 @@ def _show(console: Console, ranked: pd.DataFrame) -> None:
 
 
 def _difference(row, reference: str) -> Text:
-    kind = verdict(row, reference)
+    kind = league_verdict(row, reference)
     if kind in ("", "same"):
         return Text(kind)
     middle = getattr(row, f"vs_{reference}")

@@ -11,7 +11,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import run
 from rftlab.studies.cli.estimators import CompareEstimators
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.estimators.compare import compared
+from rftlab.studies.estimators.compare import difference_rows
 from rftlab.studies.forecast.signal.power import smallest_difference
 
 
@@ -30,25 +30,25 @@ def test_differences_are_paired_by_seed():
     """The spread over seeds, ten times the difference, is common and cancels."""
     rng = np.random.default_rng(0)
     base, gain = 0.3 * rng.random(6), 0.02 + 0.005 * rng.normal(size=6)
-    (first, second, *_) = compared(scored({"a": list(base), "b": list(base + gain)}), ("a", "b"))
+    (first, second, *_) = difference_rows(scored({"a": list(base), "b": list(base + gain)}), ("a", "b"))
     expected = interval(gain)
     assert np.isnan(first.difference) and first.value == pytest.approx(base.mean())
     assert (second.difference, second.low, second.high) == pytest.approx(tuple(expected)) and second.low > 0
     assert second.smallest == pytest.approx(smallest_difference(gain.std(ddof=1), 6, paired=True))
-    shuffled = compared(scored({"a": list(base), "b": list((base + gain)[::-1])}), ("a", "b"))[1]
+    shuffled = difference_rows(scored({"a": list(base), "b": list((base + gain)[::-1])}), ("a", "b"))[1]
     assert shuffled.low < 0 < shuffled.high, "and with the pairing broken nothing is told apart"
 
 
 def test_intervals_hold_together_and_pairs_have_means_of_their_own():
     rng = np.random.default_rng(1)
     values = {name: list(np.repeat([0.2, 0.7], 4) + 0.01 * rng.normal(size=8)) for name in "abc"}
-    (_, alone, *_) = compared(scored({k: values[k] for k in "ab"}, ("p", "q")), ("a", "b"))
-    (_, among, *_) = compared(scored(values, ("p", "q")), ("a", "b", "c"))
+    (_, alone, *_) = difference_rows(scored({k: values[k] for k in "ab"}, ("p", "q")), ("a", "b"))
+    (_, among, *_) = difference_rows(scored(values, ("p", "q")), ("a", "b", "c"))
     assert among.high - among.low > 1.1 * (alone.high - alone.low) and among.smallest == alone.smallest < 0.05
 
 
 def test_a_run_that_diverged_leaves_no_difference():
-    rows = compared(scored({"a": [0.1, 0.2], "b": [0.1, np.nan]}), ("a", "b"))
+    rows = difference_rows(scored({"a": [0.1, 0.2], "b": [0.1, np.nan]}), ("a", "b"))
     assert rows[1].diverged == 1 and np.isnan(rows[1].difference) and np.isnan(rows[1].value)
 
 
