@@ -44,7 +44,7 @@ def makers(name: str) -> set[str]:
 COMMANDS = [command for group in (*GROUPS.values(), DEV) for command in group.values()]
 THINGS: dict[str, Callable[[], Iterable[str]]] = {
     "an estimator": lambda: map(home, FAMILIES),
-    "a log format": lambda: map(home, FORMATS),
+    "a log format": lambda: [home(log.read) for log in FORMATS],
     "a forecaster": lambda: [home(forecaster) for forecaster in QUICK.values()],
     "a claim": lambda: {home(module) for module in (claims, public_claims) if module.CLAIMS} | makers("Claim"),
     "a check of theory": lambda: makers("theory_check"),

@@ -23,6 +23,7 @@ SHOWN = {
     "law/collapse": "law",
     "league/league": "league",
     "pilot/headroom_figure": "pilot-headroom",
+    "public/credit_figure": "public-credit",
     "public/learning_rates": "public_learning_rates",
     "public/pods": "public-pods",
     "public/single_runs": "public_single_runs",
@@ -47,8 +48,8 @@ def drawing(source: str) -> list[str]:
 
 
 def test_every_function_that_draws_has_a_picture():
-    homes = {path.parent.name: path for path in (ROOT / "studies").rglob("figure*.py")}
-    assert {f"{room}/{name}" for room, path in homes.items() for name in drawing(path.read_text())} == set(SHOWN)
+    files = (ROOT / "studies").rglob("*.py")
+    assert {f"{path.parent.name}/{name}" for path in files for name in drawing(path.read_text())} == set(SHOWN)
     text = GALLERY.read_text()
     assert [name for name, picture in SHOWN.items() if not re.search(rf"[(/]{picture}\.png\)", text)] == []
 
