@@ -26,30 +26,20 @@ def command_text(choices: Choices) -> str:
                     sampling=card.sampling, rounds=own.design.rounds, eval_every=own.design.eval_every)  # fmt: skip
     flags = [*_flags(run.design, design, ""), *_flags(run.optimizer, own.optimizer, "optimizer."),
              *_flags(run.environment, own.environment, "environment.")]  # fmt: skip
-    words = [
-        "rftlab",
-        "run",
-        "cell",
-        "--pair",
-        plain_pair(choices.start),
-        "--preset",
-        choices.estimator,
-        "--seeds",
-        str(SEEDS),
-    ]
-    return shlex.join([*words, *flags])
+    words = ["rftlab", "run", "cell", "--pair", plain_pair(choices.start), "--preset", choices.estimator]
+    return shlex.join([*words, "--seeds", str(SEEDS), *flags])
 
 
 def _flags(part: Any, usual: Any, path: str) -> list[str]:
     """Flags of the fields that differ."""
-    found: list[str] = []
+    flags: list[str] = []
     for name in (field.name for field in fields(part)):
         own, default = getattr(part, name), getattr(usual, name)
         if is_dataclass(own):
-            found += _flags(own, default, f"{path}{name}.")
+            flags += _flags(own, default, f"{path}{name}.")
         elif own != default:
-            found += [f"--{path}{name}".replace("_", "-"), str(own)]
-    return found
+            flags += [f"--{path}{name}".replace("_", "-"), str(own)]
+    return flags
 
 
 def python_text(choices: Choices) -> str:
@@ -99,13 +89,13 @@ def trainer_text(choices: Choices, engine: EngineChoice) -> str:
     prompt, response = LENGTHS.get(real.task.name, (256, 256))
     rate = float(f"{real.optimizer.learning_rate * factor:.4g}")
     wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1, real.temperature)
-    found = engine_flags(engine, wanted)
-    check(not found.refused, found.refused)
+    settings = engine_flags(engine, wanted)
+    check(not settings.refused, settings.refused)
     notes = [
-        *found.notes,
+        *settings.notes,
         f"learning rate: the pair's {real.optimizer.learning_rate:g} times {factor:.3g}, the slider's",
     ]
-    return "\n".join([f"# {note}" for note in notes] + [f"{name}={value}" for name, value in found.flags.items()])
+    return "\n".join([f"# {note}" for note in notes] + [f"{name}={value}" for name, value in settings.flags.items()])
 
 
 FORMS: dict[str, Callable[[Choices], str]] = {

@@ -162,9 +162,9 @@ class Bench:
 
         # who holds the worlds must not wait for others, who may wait for a world
         world = self.worlds.get(run.environment, job.stop.is_set)
-        found = simulate(run, world, stopped=stopped)
-        ended = found.diverged_at is None
-        job.values[cell.batch, cell.group] = float(found.curve.test_pass_at_1[-1]) if ended else 0.0
+        outcome = simulate(run, world, stopped=stopped)
+        ended = outcome.diverged_at is None
+        job.values[cell.batch, cell.group] = float(outcome.curve.test_pass_at_1[-1]) if ended else 0.0
 
     def _submit(self, job: Job, work: Callable[[], None]) -> None:
         with self._count:
@@ -189,11 +189,11 @@ class Bench:
             job.await_turn(seed, self.abreast)
             return job.stop.is_set()
 
-        found = simulate(replace(job.run, seed=seed), world, stopped=stopped, watch=keep)
+        outcome = simulate(replace(job.run, seed=seed), world, stopped=stopped, watch=keep)
         with job.lock:
-            job.curves[seed] = found.curve
-            if found.diverged_at is not None:
-                job.diverged[seed] = found.diverged_at
+            job.curves[seed] = outcome.curve
+            if outcome.diverged_at is not None:
+                job.diverged[seed] = outcome.diverged_at
             job.ended += 1
             job.lock.notify_all()
 

@@ -25,7 +25,7 @@ from rftlab.studies.report.chart import (
     rates,
 )
 from rftlab.studies.report.report import template
-from rftlab.studies.report.svg import svg_of
+from rftlab.studies.report.svg import chart_html
 
 PAGE = "forecast.html"
 OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best", "in_budget", "outside")
@@ -55,7 +55,7 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
     chart, _ = grid_figure(table, "")
     context = {
         "title": title,
-        "figures": {"forecast": Markup(svg_of(chart))},
+        "figures": {"forecast": Markup(chart_html(chart))},
         "rows": [_row(row) for row in table.sort_values("forecast", ascending=False).to_dict("records")],
         "chosen": next((_row(row) for row in table[table["cell"] == recommended].to_dict("records")), None),
         "nothing": NOTHING,

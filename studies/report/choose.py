@@ -53,16 +53,18 @@ class Advice(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def advice_of(curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, designs: dict[str, Design]) -> list[Advice]:
+def advise_pairs(
+    curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, designs: dict[str, Design]
+) -> list[Advice]:
     """Advice for every pair of a report of which a design finished. `designs` by their labels; `curves` and
     `endpoints` as studies/report/report.py says."""
-    found = []
+    advice = []
     for name in curves["pair"].unique():
         table = finals(curves, name, "test")
         known = [cell for cell in table.columns if cell in designs and table[cell].notna().any()]
         if known:
-            found.append(_advice(name, level, table, known, designs, _trust(name, curves, endpoints, level, table)))
-    return found
+            advice.append(_advice(name, level, table, known, designs, _trust(name, curves, endpoints, level, table)))
+    return advice
 
 
 def _advice(

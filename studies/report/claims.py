@@ -79,7 +79,7 @@ class Count(NamedTuple):
         )
 
 
-def counts_of(level: Level, findings: list[ClaimFinding]) -> list[Count]:
+def count_verdicts(level: Level, findings: list[ClaimFinding]) -> list[Count]:
     """The tallies of a level: those that the paper has numbers of, and those against its range. The simulator was
     fitted to these numbers."""
     own = [f for f in findings if not f.ours]
@@ -89,23 +89,23 @@ def counts_of(level: Level, findings: list[ClaimFinding]) -> list[Count]:
     return [Count(level, kind, tally(judgements), fitted) for kind, judgements in kinds]
 
 
-def key_of(one: Judgement) -> str:
+def mark_name(one: Judgement) -> str:
     """What a judgement is marked as."""
     return LITTLE if one.little else one.verdict
 
 
-def words_of(one: Judgement, within: bool = False) -> str:
+def judgement_words(one: Judgement, within: bool = False) -> str:
     """A judgement in words."""
     said = WITHIN.get(one.verdict, one.verdict) if within else one.verdict
     return f"{said}, which says little: shuffled labels reach it in {one.same:.0%}" if one.little else said
 
 
-def columns_of(findings: list[ClaimFinding]) -> list[str]:
+def ordered_pairs(findings: list[ClaimFinding]) -> list[str]:
     """Pairs that the findings are about, those of a data set together."""
     return [pair for group in by_dataset(dict.fromkeys(f.pair for f in findings)).values() for pair in group]
 
 
-def rows_of(findings: list[ClaimFinding]) -> list[dict[str, Any]]:
+def claim_rows(findings: list[ClaimFinding]) -> list[dict[str, Any]]:
     """One entry per claim, in order of first appearance: the claim, its finding per pair, on how many pairs the paper's
     own numbers hold, and whether they are known at all."""
     rows: dict[str, dict[str, Any]] = {}
@@ -117,7 +117,7 @@ def rows_of(findings: list[ClaimFinding]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def quantities_of(f: ClaimFinding) -> list[dict[str, Any]]:
+def measured_quantities(f: ClaimFinding) -> list[dict[str, Any]]:
     """What was measured, one entry per quantity: what is accepted over pairs, and what the paper reports of this one.
     A best design that is what it would be compared with is left out."""
     rows: dict[str, dict[str, Any]] = {}
@@ -153,7 +153,7 @@ def findings_table(findings: list[ClaimFinding]) -> pd.DataFrame:
     of shuffles that reach it, that in which the claim holds, and whether it is counted."""
     rows = []
     for f in findings:
-        for row in quantities_of(f):
+        for row in measured_quantities(f):
             part, (low, high) = row["part"], row["range"] or (np.nan, np.nan)
             numbers = {"measured": part.measured.value, "low": part.measured.low, "high": part.measured.high}
             rows.append(
@@ -179,11 +179,11 @@ def _columns(name: str, one: Judgement, said: str) -> dict[str, Any]:
 def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding]]]) -> None:
     """What was found, as a matrix of claims and pairs with counts, and how sure that is."""
     findings = [f for _, own in parts for f in own]
-    columns = columns_of(findings)
+    columns = ordered_pairs(findings)
     pairs = (Column(pretty(pair).replace(" · ", "\n"), align="center") for pair in columns)
     paper = Column("paper", align="left")
     table = Table("claim", paper, *pairs, pad_edge=False, collapse_padding=True)  # nine pairs in 80 columns
-    for row in rows_of(findings):
+    for row in claim_rows(findings):
         table.add(row["claim"].name, row["paper"], *(_cell(row["pairs"].get(pair)) for pair in columns))
     console.print(Text("What was found", style="bold"))
     console.print(table)
@@ -195,7 +195,7 @@ def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding]]])
         if claim.remark:
             console.print(Text(f"{claim.name}: {claim.remark}"))
     for level, own in parts:
-        for count in counts_of(level, own):
+        for count in count_verdicts(level, own):
             console.print(Text(count.words, style="bold"))
     console.print(Text("How sure that is", style="bold"))
     console.print(HOW_SURE)
@@ -205,4 +205,4 @@ def _cell(f: ClaimFinding | None) -> Text:
     """The two marks of a finding."""
     if f is None:
         return Text("")
-    return Text("").join(Text(MARKS[key_of(one)], style=STYLES[key_of(one)]) for one in (f.own, f.within))
+    return Text("").join(Text(MARKS[mark_name(one)], style=STYLES[mark_name(one)]) for one in (f.own, f.within))

@@ -41,7 +41,7 @@ _NAMES = {"qwen": "Qwen", "llama": "Llama", "olmo": "OLMo", "gsm8k": "GSM8K", "m
 _SPLIT_COLOURS = dict(zip(SPLITS, PALETTE, strict=False))
 
 
-def dataset_of(pair: str) -> str:
+def dataset_name(pair: str) -> str:
     """Data set in a pair's name: 'gsm8k' of 'qwen-gsm8k'."""
     return pair.rpartition("-")[2]
 
@@ -55,11 +55,11 @@ def by_dataset(pairs: Iterable[str]) -> dict[str, list[str]]:
     """Pairs of each data set, in the given order."""
     groups: dict[str, list[str]] = {}
     for pair in pairs:
-        groups.setdefault(dataset_of(pair), []).append(pair)
+        groups.setdefault(dataset_name(pair), []).append(pair)
     return groups
 
 
-def rows_of(pairs: Iterable[str]) -> list[list[str]]:
+def pair_rows(pairs: Iterable[str]) -> list[list[str]]:
     """Pairs as figures arrange them: those of a data set in a row; in one row where each has a data set of its own."""
     groups = list(by_dataset(pairs).values())
     return groups if max(map(len, groups)) > 1 else [[pair for group in groups for pair in group]]
@@ -110,7 +110,7 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
                 series.append(
                     PlotSeries([own["round"].max()], published, diamonds(colours[cell]), f"{tick} · published")
                 )
-            y = PlotAxis(f"{split} Pass@1", low=0.0, high=tops[dataset_of(pair), split])
+            y = PlotAxis(f"{split} Pass@1", low=0.0, high=tops[dataset_name(pair), split])
             panels.append(
                 Panel(pretty(pair), PlotAxis("training round"), y, tuple(series), facts={"pair": pair, "split": split})
             )
@@ -126,7 +126,7 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
 def _tops(numbers: pd.DataFrame) -> dict[tuple[str, str], float]:
     """The highest value of each data set and split, with some room, so that its panels share an axis."""
     highest = numbers[["high", "mean", "published"]].max(axis=1)
-    groups = highest.groupby([numbers["pair"].map(dataset_of), numbers["split"]])
+    groups = highest.groupby([numbers["pair"].map(dataset_name), numbers["split"]])
     return {key: min(1.0, 1.06 * float(top)) or 1.0 for key, top in groups.max().items()}
 
 
@@ -151,7 +151,7 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
     if len(experiment.cells) == 1:
         return _dumbbells(experiment, endpoints, pairs)
     numbers = endpoints[(endpoints["experiment"] == experiment.name) & endpoints["pair"].isin(pairs)]
-    groups = rows_of(pairs)
+    groups = pair_rows(pairs)
     columns = max(map(len, groups))
     panels: list[Panel | None] = []
     for group in groups:
@@ -176,19 +176,19 @@ def endpoint_series(
     rows = rows.set_index("tick").reindex(list(experiment.ticks))
     places = np.arange(len(rows))
     joined = _on_axis(experiment) if _on_axis(experiment) > 1 else len(rows)
-    found = []
+    series = []
     for part, dash in ((slice(joined), style.dash), (slice(joined, None), "")):
         own, look = rows[part], MarkStyle(style.colour, dash, marker="o")
         if len(own):
             one = PlotSeries(places[part], own["mean"], look, name, facts=facts)
-            found.append(error_bars(one, own["low"], own["high"]))
+            series.append(error_bars(one, own["low"], own["high"]))
     if rows["published"].notna().any():
-        found.append(
+        series.append(
             PlotSeries(
                 places, rows["published"], diamonds(style.colour), f"{name} · published".strip(" ·"), facts=facts
             )
         )
-    return found
+    return series
 
 
 def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
@@ -226,7 +226,7 @@ def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
     pairs = list(dict.fromkeys(numbers["pair"]))
     markers = dict(zip(by_dataset(pairs), "osv^", strict=False))
     styles = {
-        pair: MarkStyle(colour, "", 1.2, markers[dataset_of(pair)], 5.5)
+        pair: MarkStyle(colour, "", 1.2, markers[dataset_name(pair)], 5.5)
         for pair, colour in zip(pairs, PALETTE, strict=False)
     }
     panels = []

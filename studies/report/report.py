@@ -36,27 +36,27 @@ from rftlab.studies.data.results.language import PHASES, costs, has_costs
 from rftlab.studies.data.results.verdicts import FAILS, MORE, ClaimFinding
 from rftlab.studies.report import figures
 from rftlab.studies.report.chart import Drawn
-from rftlab.studies.report.choose import WIDE, Advice, advice_of
+from rftlab.studies.report.choose import WIDE, Advice, advise_pairs
 from rftlab.studies.report.claims import (
     HOW_SURE,
     LEGEND,
     MARKS,
     NAMES,
     SIDES,
-    columns_of,
-    counts_of,
+    claim_rows,
+    count_verdicts,
     findings_table,
     found_words,
-    key_of,
-    quantities_of,
+    judgement_words,
+    mark_name,
+    measured_quantities,
+    ordered_pairs,
     range_words,
     show_claims,
-    words_of,
 )
-from rftlab.studies.report.claims import rows_of as claim_rows
 from rftlab.studies.report.draw import save
-from rftlab.studies.report.figures import by_dataset, pretty, rows_of
-from rftlab.studies.report.svg import svg_of
+from rftlab.studies.report.figures import by_dataset, pair_rows, pretty
+from rftlab.studies.report.svg import chart_html
 
 LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}
 SAMPLES = {"gsm8k": "in-sample", "math": "in-sample"}
@@ -119,9 +119,9 @@ def write_report(
         "facets": _facets(experiments, list(parts.values())),
         "advice": _advice(experiments, list(parts.values())),
         "level": main.level,
-        "columns": columns_of(findings),
+        "columns": ordered_pairs(findings),
         "claims": claim_rows(findings),
-        "counts": [count for part in parts.values() for count in counts_of(part.level, part.findings)],
+        "counts": [count for part in parts.values() for count in count_verdicts(part.level, part.findings)],
         "errors": agreement(main.endpoints).to_dict("records"),
         "unfair": unfair(main),
         "about": about,
@@ -174,7 +174,7 @@ def _facets(experiments: list[Experiment], parts: list[ReportPart]) -> dict[str,
 
 def _advice(experiments: list[Experiment], parts: list[ReportPart]) -> list[Advice]:
     designs = {label(cell): cell for e in experiments for cell in e.cells}
-    return [one for part in parts for one in advice_of(part.curves, part.endpoints, part.level, designs)]
+    return [one for part in parts for one in advise_pairs(part.curves, part.endpoints, part.level, designs)]
 
 
 def _dataset_title(dataset: str, level: Level) -> str:
@@ -186,7 +186,7 @@ def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[
     plans: dict[str, Plan] = {}
     for prefix, part in parts.items():
         if any(e.name in figures.OVERVIEW for e in experiments):
-            plans[f"{prefix}overview"] = partial(figures.overview, part.endpoints, rows_of(part.pairs)[0])
+            plans[f"{prefix}overview"] = partial(figures.overview, part.endpoints, pair_rows(part.pairs)[0])
         known = part.endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
         if len(known):
             plans[f"{prefix}agreement"] = partial(figures.agreement, known, _error_lines(part.endpoints, part.level))
@@ -212,7 +212,7 @@ def draw(folder: Path, name: str, drawn: Drawn) -> Markup:
     """Saves a figure; returns it as a part of a page."""
     chart, numbers = drawn
     save(chart, folder, name, numbers)
-    return svg_of(chart)
+    return chart_html(chart)
 
 
 def _error_lines(endpoints: pd.DataFrame, level: Level) -> dict[str, list[str]]:
@@ -226,10 +226,14 @@ def _error_lines(endpoints: pd.DataFrame, level: Level) -> dict[str, list[str]]:
 def _tables(part: ReportPart, gained: pd.DataFrame, experiments: list[Experiment]) -> dict[str, Any]:
     """What the page says about a part: endpoints by experiment, the parts of gains, and where language models ran
     their costs."""
-    found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged}
-    found["gains"] = gained.to_dict("records")
-    found["costs"] = costs(part.curves).to_dict("records") if has_costs(part.curves) else []
-    return found | {"rows": {e.name: _endpoint_rows(e, part.endpoints, part.pairs) for e in experiments}}
+    return {
+        "level": part.level,
+        "pairs": part.pairs,
+        "diverged": part.diverged,
+        "gains": gained.to_dict("records"),
+        "costs": costs(part.curves).to_dict("records") if has_costs(part.curves) else [],
+        "rows": {e.name: _endpoint_rows(e, part.endpoints, part.pairs) for e in experiments},
+    }
 
 
 def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> list[dict[str, Any]]:
@@ -270,9 +274,9 @@ def template(name: str) -> Template:
     environment.filters |= {
         "pretty": pretty,
         "dataset_title": _dataset_title,
-        "key": key_of,
-        "judgement": words_of,
-        "quantities": quantities_of,
+        "key": mark_name,
+        "judgement": judgement_words,
+        "quantities": measured_quantities,
         "found": found_words,
         "range": range_words,
         "slug": lambda text: text.replace(" ", "-"),

@@ -46,7 +46,7 @@ _SHAPES = {
 _OPEN = ("|", "_", "x", "+")
 
 
-def svg_of(chart: Chart) -> Markup:
+def chart_html(chart: Chart) -> Markup:
     """Legend and panels of a chart as HTML."""
     shown = [(panel, axes) for panel, axes in zip(chart.panels, resolve(chart), strict=True) if panel and axes]
     total = sum(len(one.x) for panel, _ in shown for one in panel.series)

@@ -95,8 +95,8 @@ def _verdict(console: Console, plan: CostPlan) -> None:
     """Whether it fits; what would make it fit, where it does not."""
     memory, other = plan.memory, not plan.run.compute.gradient_checkpointing
     held, held_other = (
-        found.phases["update"]["activations"] / 1e9
-        for found in (memory, plan.memory_with(gradient_checkpointing=other))
+        memory_plan.phases["update"]["activations"] / 1e9
+        for memory_plan in (memory, plan.memory_with(gradient_checkpointing=other))
     )
     say(console, f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other} {held_other:.2f} GB")
     peak = (

@@ -33,11 +33,11 @@ def show(
     run = stored_run(folder)
     for low, high in unrecorded(folder):
         say(console, f"rounds {low} to {high} are missing: {folder} has no file with their records")
-    found: list[Change] | list[GroupSummary] = (
+    shown: list[Change] | list[GroupSummary] = (
         changes_of_run(folder, wanted, groups) if order == "changed" else groups_of_run(folder, wanted, order, groups)
     )
     prompts = _prompts(console, run)
-    for each in found:
+    for each in shown:
         first = each.first if isinstance(each, Change) else each
         say(console, _title(each))
         for line in _shown_prompt(prompts, first.prompt, letters):
@@ -75,14 +75,14 @@ def _prompts(console: Console, run: StoredRun) -> tuple[Prompt, ...]:
 
 def _data_sums(run: StoredRun) -> set[str]:
     """Checksums of the data, as checkpoints say them."""
-    found = set()
+    sums = set()
     for place in numbered(run.folder / CHECKPOINTS):
         try:
             facts = read_json(place / STATE)
-            found |= {facts["data"]} if isinstance(facts, dict) and isinstance(facts.get("data"), str) else set()
+            sums |= {facts["data"]} if isinstance(facts, dict) and isinstance(facts.get("data"), str) else set()
         except (OSError, ValueError):
             continue
-    return found
+    return sums
 
 
 def _shown_prompt(prompts: tuple[Prompt, ...], number: int, letters: int) -> list[str]:

@@ -24,12 +24,12 @@ def train_model(
     with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
 
-        def evaluated(done: int, found: dict[str, float]) -> None:
+        def evaluated(done: int, measured: dict[str, float]) -> None:
             bar.update(
                 task,
-                description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")),
+                description=" ".join(f"{name} {measured[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")),
             )
-            track(done, found)
+            track(done, measured)
 
         report = TrainingCallbacks(
             rounds=lambda done: bar.update(task, completed=done),

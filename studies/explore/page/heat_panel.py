@@ -61,10 +61,10 @@ class HeatPanel:
 
     def _choices(self, batch: int, group: int) -> Choices:
         """What a cell means: the run whose value it shows, where there is one."""
-        found = self.filled.choices.moving("B", batch).moving("K", group)
+        choices = self.filled.choices.moving("B", batch).moving("K", group)
         cells = self.job.cells if self.job else []
         runs = [cell.run for cell in cells if (cell.batch, cell.group) == (batch, group) and cell.run]
-        return found.moving("rounds", runs[0].design.rounds) if runs else found
+        return choices.moving("rounds", runs[0].design.rounds) if runs else choices
 
     def fill(self, scene: Scene, seconds: Callable[[Choices], float | None]) -> None:
         """Fill the map for a scene. Raises UserError where its choices mean no run."""

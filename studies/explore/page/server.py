@@ -69,15 +69,15 @@ def check_installed() -> None:
 
 def listening(port: int) -> socket.socket:
     """A socket on this machine's own address; port 0 takes a free one. Raises UserError where it is taken."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
+        listener.bind((HOST, port))
     except OSError as error:
-        found.close()
+        listener.close()
         raise UserError(f"port = {port}: {error.strerror}; allowed: a free port from 1024 on, or 0 for any") from None
-    found.listen(64)
-    return found
+    listener.listen(64)
+    return listener
 
 
 def serve(build: Callable[[], None], port: int, ready: Callable[[str], None], end: threading.Event) -> None:
@@ -90,14 +90,14 @@ def serve(build: Callable[[], None], port: int, ready: Callable[[str], None], en
     from fastapi import FastAPI
     from nicegui import ui
 
-    found = listening(port)
-    host, place = f"{HOST}:{found.getsockname()[1]}", f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
+    listener = listening(port)
+    host, place = f"{HOST}:{listener.getsockname()[1]}", f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
     app = FastAPI(openapi_url=None)
     ui.run_with(app, root=build, title="rftlab explore", mount_path=place, tailwind=False, show_welcome_message=False,
                 reconnect_timeout=30, language="en-US")  # fmt: skip
     guarded = Guard(app, (host, host.replace(HOST, "localhost")))
     server = uvicorn.Server(uvicorn.Config(guarded, log_level="error", access_log=False, lifespan="on"))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([found])), daemon=True, name="pages")
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True, name="pages")
     thread.start()
     while not server.started and thread.is_alive():
         end.wait(0.01)

@@ -24,7 +24,7 @@ from rftlab.studies.report.chart import (
     rule,
 )
 from rftlab.studies.report.draw import picture
-from rftlab.studies.report.svg import MAX_POINTS, shade, svg_of
+from rftlab.studies.report.svg import MAX_POINTS, chart_html, shade
 from tests.support.web.browser import HOSTILE
 
 BLUE, ORANGE = "#0173b2", "#de8f05"
@@ -48,17 +48,17 @@ def rows_of(page):
 
 
 def test_lines_carry_their_numbers_and_intervals():
-    one, two = rows_of(svg_of(chart()))
+    one, two = rows_of(chart_html(chart()))
     assert [len(one), len(two)] == [3, 3]  # the gap is left out
     assert one[1][2:] == [1, 0.5, 0.45, 0.6] and two[1][2:] == [1, 0.25, 0.2, 0.35]
-    page = str(svg_of(chart()))
+    page = str(chart_html(chart()))
     assert "here" in page and "a panel" in page and page.count('class="line"') == 4
 
 
 def test_an_interval_along_x_lies_along_x():
     dots = error_bars(PlotSeries([0.5], [1.0], MarkStyle(BLUE, "", marker="o"), "one"), [0.25], [1.0], along=0)
     flat = Panel("", PlotAxis("x", low=0.0, high=1.0), PlotAxis("y", low=0.0, high=2.0), (dots,))
-    path = re.search(r'class="bars" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)', str(svg_of(chart(flat))))
+    path = re.search(r'class="bars" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)', str(chart_html(chart(flat))))
     left, top, right, bottom = map(float, path.groups())
     assert right - left > 100 and top == bottom
 
@@ -117,13 +117,13 @@ def test_axes_that_are_shared_have_equal_limits():
 def test_names_stand_for_places():
     one = PlotSeries([0, 1], [3, 4], MarkStyle())
     named = Panel("", names("design", ["(1, 256)", "(32, 8)"]), PlotAxis(), (one,))
-    assert [row[2] for row in rows_of(svg_of(chart(named)))[0]] == ["(1, 256)", "(32, 8)"]
+    assert [row[2] for row in rows_of(chart_html(chart(named)))[0]] == ["(1, 256)", "(32, 8)"]
     plain = Panel("", PlotAxis("x", ticks={0: "0", 1: "1"}), PlotAxis(), (one,))
-    assert [row[2] for row in rows_of(svg_of(chart(plain)))[0]] == [0, 1]
+    assert [row[2] for row in rows_of(chart_html(chart(plain)))[0]] == [0, 1]
 
 
 def test_a_picture_is_whole_and_its_facts_are_there():
-    page = str(svg_of(chart(replace(panel(dash="--", split="test"), facts={"pair": "qwen-gsm8k"}))))
+    page = str(chart_html(chart(replace(panel(dash="--", split="test"), facts={"pair": "qwen-gsm8k"}))))
     root = ET.fromstring(f"<all>{page}</all>")
     assert root.find(".//*[@class='panel']").get("data-pair") == "qwen-gsm8k"
     series = root.findall(".//*[@class='s']")
@@ -165,7 +165,7 @@ def test_every_text_is_escaped(text):
         remarks=(Remark(1, 0.5, text),),
         keys=(LegendKey(text, MarkStyle()),),
     )
-    page = str(svg_of(chart(hostile, title=text)))
+    page = str(chart_html(chart(hostile, title=text)))
     tags, attributes = tags_of(page)
     assert tags <= {"div", "p", "b", "ul", "li", "svg", "g", "path", "text", "title"}
     assert attributes <= KNOWN and not page.count("</script")
@@ -175,7 +175,7 @@ def test_every_text_is_escaped(text):
 def test_a_chart_of_very_many_points_stays_small():
     x = np.arange(5000)
     waves = tuple(PlotSeries(x, np.sin(x / (30 + i)), MarkStyle()) for i in range(20))
-    rows = rows_of(svg_of(chart(Panel("", PlotAxis(), PlotAxis(), waves))))
+    rows = rows_of(chart_html(chart(Panel("", PlotAxis(), PlotAxis(), waves))))
     assert MAX_POINTS / 2 < sum(map(len, rows)) <= MAX_POINTS + 20 and {row[-1][2] for row in rows} == {4999}
 
 
@@ -195,5 +195,5 @@ def test_a_chart_is_a_file_and_equal_charts_are_equal_files(kind, first):
 @pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
 def test_numbers_of_any_size_are_drawn(values, scale):
     wild = chart(Panel("", PlotAxis("x", scale), PlotAxis("y", scale), (PlotSeries(values, values, MarkStyle()),)))
-    numbers = re.findall(r' d="([^"]*)"', str(svg_of(wild)))
+    numbers = re.findall(r' d="([^"]*)"', str(chart_html(wild)))
     assert numbers and not re.search("nan|inf", "".join(numbers)) and picture(wild, "png").startswith(b"\x89PNG")

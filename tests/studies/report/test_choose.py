@@ -7,7 +7,7 @@ import pytest
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.results.endpoints import endpoint_table
 from rftlab.studies.data.results.verdicts import BOTH, LESS, MORE, measure, side_of
-from rftlab.studies.report.choose import advice_of, in_words
+from rftlab.studies.report.choose import advise_pairs, in_words
 
 ROLLOUTS = EXPERIMENTS["rollouts"]
 DESIGNS = {label(cell): cell for cell in ROLLOUTS.cells}
@@ -29,14 +29,14 @@ def curves(ends, pair="qwen-gsm8k", seeds=5, rounds=2000, noise=0.001, base=0.01
 
 def advise(table, level="sim"):
     pairs = list(table["pair"].unique())
-    (found,) = advice_of(table, endpoint_table(table, [ROLLOUTS], pairs), level, DESIGNS)
+    (found,) = advise_pairs(table, endpoint_table(table, [ROLLOUTS], pairs), level, DESIGNS)
     return found
 
 
 def test_the_cheapest_of_those_that_are_as_good_is_chosen():
     found = advise(curves(dict(zip(CELLS, (0.50, 0.59, 0.595, 0.60, 0.605), strict=True))))
     assert (found.design, found.per_round, found.best) == ("batch 32, 8 rollouts", 256, "batch 32, 64 rollouts")
-    assert found.gain.mean == pytest.approx(0.58) and found.tried == 5
+    assert found.gain.value == pytest.approx(0.58) and found.tried == 5
 
 
 def test_a_design_that_may_be_worse_is_not_chosen():
@@ -53,7 +53,9 @@ def test_what_nothing_moves_is_said():
 def test_the_best_split_of_a_common_cost_is_told():
     same = EXPERIMENTS["tradeoff"]
     table = curves({label(cell): 0.5 + 0.01 * (cell.batch_size == 64) for cell in same.cells})
-    (found,) = advice_of(table, endpoint_table(table, [same], ["qwen-gsm8k"]), "sim", {label(c): c for c in same.cells})
+    (found,) = advise_pairs(
+        table, endpoint_table(table, [same], ["qwen-gsm8k"]), "sim", {label(c): c for c in same.cells}
+    )
     assert (found.equal, found.equal_cost) == ("batch 64, 4 rollouts", 256)
     assert advise(curves(dict.fromkeys(CELLS, 0.5))).equal == ""
 
