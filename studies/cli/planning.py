@@ -81,7 +81,7 @@ class Signal:
     def execute(self, console: Console) -> int:
         """Print the tables."""
         from rftlab.studies.forecast.signal import show
-        from rftlab.studies.forecast.signal.signal import beta_of
+        from rftlab.studies.forecast.signal.signal import match_beta
         from rftlab.studies.forecast.signal.source import Fitted, fit_rates
 
         measured, origin = self._measured()
@@ -90,7 +90,7 @@ class Signal:
         else:
             mean = self.p or 0.0
             text = f"Beta with mean {mean:g} and deviation {self.spread:g}, as given" if self.spread else "all alike"
-            rates = Fitted(beta_of(mean, self.spread), None, text)
+            rates = Fitted(match_beta(mean, self.spread), None, text)
         if origin:
             say(console, origin)
         say(console, f"pass rates: {rates.origin}")
@@ -180,14 +180,14 @@ class Power:
         """Print what follows."""
         from rftlab.studies.forecast.signal import show_power as show
         from rftlab.studies.forecast.signal.power import checked_questions
-        from rftlab.studies.forecast.signal.repeats import chosen, scores_of, selected
+        from rftlab.studies.forecast.signal.repeats import chosen, final_scores, selected
 
         sigma = self.sigma
         runs = selected(self.results, self.imported) if self.imported else None
         if runs:
             show.show_tasks(console, *runs)
         if self.a:
-            scores = scores_of(*runs) if runs else {}
+            scores = final_scores(*runs) if runs else {}
             a, b = (chosen(scores, getattr(self, name)) if runs else self._numbers(name) for name in ("a", "b"))
             show.show_compared(console, a, b, self.paired, sigma)
         elif runs and sigma is None:

@@ -36,14 +36,14 @@ def designs_from(texts: tuple[str, ...], imported: Imported, quick: bool = False
     sized = [
         (_free(runs[0].design, batch, rollouts, imported.rounds), rate or usual) for batch, rollouts, rate in asked
     ]
-    found = tuple(dict.fromkeys(FreeDesign(*one) for one in sized))
+    designs = tuple(dict.fromkeys(FreeDesign(*one) for one in sized))
     if quick:
-        return found
-    widest, there = max(one.design.batch_size for one in found), imported.evidence.facts.n_train
+        return designs
+    widest, there = max(one.design.batch_size for one in designs), imported.evidence.facts.n_train
     check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")
-    most = max(one.design.batch_size * one.design.rollouts * one.design.rounds for one in found)
+    most = max(one.design.batch_size * one.design.rollouts * one.design.rounds for one in designs)
     check(most <= MAX_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MAX_ROLLOUTS:,}")
-    return found
+    return designs
 
 
 def _parsed(text: str) -> tuple[int, int, float | None]:

@@ -32,7 +32,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.data.runs.workers import workers
 from rftlab.studies.forecast.evidence import Evidence
-from rftlab.studies.forecast.knobs import world_of
+from rftlab.studies.forecast.knobs import build_world
 
 ENOUGH = 24.0
 """Effective number of particles that annealing keeps."""
@@ -82,21 +82,21 @@ class Posterior(NamedTuple):
 
     def simulation(self, index: int) -> Simulation:
         """The simulation of a particle, each of which has one: without, its weight would be 0."""
-        found = simulation_of(self.evidence, self.particles.coordinates[index], int(self.particles.seeds[index]))
-        assert found is not None
-        return found
+        run = simulate_at(self.evidence, self.particles.coordinates[index], int(self.particles.seeds[index]))
+        assert run is not None
+        return run
 
 
-def simulation_of(evidence: Evidence, coordinates: np.ndarray, seed: int) -> Simulation | None:
+def simulate_at(evidence: Evidence, coordinates: np.ndarray, seed: int) -> Simulation | None:
     """The simulation at coordinates, with world and training seeded by `seed`; None where the base policy cannot be
     as measured."""
-    found = world_of(evidence.facts, coordinates, seed)
-    return None if found is None else replace(found, seed=seed)
+    start = build_world(evidence.facts, coordinates, seed)
+    return None if start is None else replace(start, seed=seed)
 
 
 def log_likelihood(evidence: Evidence, coordinates: np.ndarray, seed: int) -> float:
     """Of all runs of the evidence; -inf outside the prior's support."""
-    start = simulation_of(evidence, coordinates, seed)
+    start = simulate_at(evidence, coordinates, seed)
     if start is None:
         return -np.inf
     world, total = build(start.environment), 0.0
@@ -121,16 +121,18 @@ def calibrate(
     """
     family = evidence.facts.family
     n_knobs, effort = len(family.knobs), family.effort
-    found = Particles(np.empty((0, n_knobs)), np.empty(0), np.empty(0, dtype=np.int64))
+    particles = Particles(np.empty((0, n_knobs)), np.empty(0), np.empty(0, dtype=np.int64))
     proposals: list[Proposal] = []
     with workers(threads) as pool:
         for generation in range(effort.generations + 1):
             rng = np.random.Generator(np.random.Philox(key=np.array([seed, generation], dtype=np.uint64)))
             drawn, density = (
-                _first(n_knobs, effort.first, seed) if generation == 0 else _next(found, proposals, effort.later, rng)
+                _first(n_knobs, effort.first, seed)
+                if generation == 0
+                else _next(particles, proposals, effort.later, rng)
             )
             proposals.append(Proposal(len(drawn), density))
-            first, seeds = len(found.seeds), len(found.seeds) + np.arange(len(drawn))
+            first, seeds = len(particles.seeds), len(particles.seeds) + np.arange(len(drawn))
             values = list(known[first : first + len(drawn)])
             for value in pool.map(
                 lambda job: log_likelihood(evidence, *job),
@@ -138,16 +140,16 @@ def calibrate(
             ):
                 values.append(value)
                 progress(first + len(values), effort.total)
-            found = Particles(
-                np.vstack([found.coordinates, drawn]),
-                np.append(found.log_likelihood, values),
-                np.append(found.seeds, seeds),
+            particles = Particles(
+                np.vstack([particles.coordinates, drawn]),
+                np.append(particles.log_likelihood, values),
+                np.append(particles.seeds, seeds),
             )
-            keep(found.log_likelihood)
-            if not np.isfinite(found.log_likelihood).any():
+            keep(particles.log_likelihood)
+            if not np.isfinite(particles.log_likelihood).any():
                 raise UserError(_impossible(evidence))
-    weights, temperature = _weights(found, proposals)
-    return Posterior(evidence, found, weights, temperature, _resample(weights, rng, DRAWS))
+    weights, temperature = _weights(particles, proposals)
+    return Posterior(evidence, particles, weights, temperature, _resample(weights, rng, DRAWS))
 
 
 def _impossible(evidence: Evidence) -> str:
@@ -168,14 +170,14 @@ def _first(n_knobs: int, size: int, seed: int) -> tuple[np.ndarray, Density]:
 
 
 def _next(
-    found: Particles, proposals: list[Proposal], size: int, rng: np.random.Generator
+    particles: Particles, proposals: list[Proposal], size: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, Density]:
     """Draws around the particles that fit, a kernel density with Silverman's width and half as much again, and from
     the prior."""
-    weights, _ = _weights(found, proposals)
+    weights, _ = _weights(particles, proposals)
     n_prior = round(DEFENSIVE * size)
-    centres = found.coordinates[_resample(weights, rng, size - n_prior)]
-    spread = np.cov(found.coordinates.T, aweights=weights) + 1e-4 * np.eye(found.coordinates.shape[1])
+    centres = particles.coordinates[_resample(weights, rng, size - n_prior)]
+    spread = np.cov(particles.coordinates.T, aweights=weights) + 1e-4 * np.eye(particles.coordinates.shape[1])
     effective, k = 1 / (weights**2).sum(), spread.shape[0]
     spread = spread * (4 / (effective * (k + 2))) ** (2 / (k + 4)) * 1.5
     root = np.linalg.cholesky(spread)
@@ -192,18 +194,20 @@ def _next(
     return drawn, density
 
 
-def _weights(found: Particles, proposals: list[Proposal]) -> tuple[np.ndarray, float]:
+def _weights(particles: Particles, proposals: list[Proposal]) -> tuple[np.ndarray, float]:
     """Normalised weights against the mixture of all proposals, at the largest power of the likelihood that keeps
     ENOUGH particles effective."""
-    n = len(found.coordinates)
+    n = len(particles.coordinates)
     mixture = logsumexp(
-        np.stack([np.log(size / n) + density(found.coordinates) for size, density in proposals]), axis=0
+        np.stack([np.log(size / n) + density(particles.coordinates) for size, density in proposals]), axis=0
     )
-    ratio = log_prior(found.coordinates) - mixture
+    ratio = log_prior(particles.coordinates) - mixture
 
     def at(power: float) -> np.ndarray:
         log = np.where(
-            np.isfinite(found.log_likelihood), power * np.nan_to_num(found.log_likelihood, neginf=0.0) + ratio, -np.inf
+            np.isfinite(particles.log_likelihood),
+            power * np.nan_to_num(particles.log_likelihood, neginf=0.0) + ratio,
+            -np.inf,
         )
         weights = np.exp(log - log.max())
         return weights / weights.sum()
@@ -252,19 +256,19 @@ def _read(path: Path, remark: Callable[[str], None]) -> np.ndarray:
         return NOTHING
     try:
         data = read_file(path)
-        found = np.frombuffer(data[32:], "<f8")
-        if data[:32] != _sum(path, data[32:]) or np.isnan(found).any():
+        values = np.frombuffer(data[32:], "<f8")
+        if data[:32] != _sum(path, data[32:]) or np.isnan(values).any():
             raise ValueError("it was changed, or is of another calibration or version of rftlab")
     except (OSError, ValueError) as damage:
         remark(f"damaged, redone: {path}: {damage}")
         with reported(path):
             remove(path)
         return NOTHING
-    return found
+    return values
 
 
-def _write(path: Path, found: np.ndarray) -> None:
-    data = found.astype("<f8").tobytes()
+def _write(path: Path, values: np.ndarray) -> None:
+    data = values.astype("<f8").tobytes()
     with reported(path):
         write_file(path, _sum(path, data) + data)
 

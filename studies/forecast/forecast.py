@@ -28,7 +28,7 @@ from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.passrates import moments
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
-from rftlab.studies.forecast.predict import Forecast, ends_of, predict
+from rftlab.studies.forecast.predict import Forecast, particle_ends, predict
 
 CLOSE = 0.02
 """A design that is this near to the best one is as good."""
@@ -101,7 +101,7 @@ def knob_table(posterior: Posterior) -> pd.DataFrame:
 def fits(posterior: Posterior) -> np.ndarray:
     """Test Pass@1 at the end of the pilot's runs, as the parameter sets simulate it: (sets, runs)."""
     designs = [run.design for run in posterior.evidence.runs]
-    return np.array([ends_of(posterior, int(index), designs)[:, 1] for index in np.unique(posterior.draws)])
+    return np.array([particle_ends(posterior, int(index), designs)[:, 1] for index in np.unique(posterior.draws)])
 
 
 def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from rftlab.studies.forecast.imported import (
 from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.page import grid_figure, write_page
 from rftlab.studies.forecast.predict import Forecast, predict
-from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, beside_of, say_outside, show_posterior, whose
+from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, columns_beside, say_outside, show_posterior, whose
 from rftlab.studies.report.draw import save
 
 TRUST = (
@@ -149,7 +149,7 @@ def _measured(found: Imported) -> dict[str, float]:
 
 def show(console: Console, made: FreeForecast, found: Imported) -> None:
     """The forecast of every design, and the best."""
-    beside = beside_of(made.source, made.misfit, ("law", "still", "sigmoid"))
+    beside = columns_beside(made.source, made.misfit, ("law", "still", "sigmoid"))
     title = f"{found.name}: test Pass@1 after {found.rounds} rounds"
     table = Table("design", "rollouts", "forecast", "80%", "measured", *beside, title=title)
     for row in made.table.itertuples():

@@ -134,15 +134,15 @@ def paced(family: Family, rounds: int) -> Family:
 def informed(family: Family, others: list[Simulation]) -> Family:
     """The family with the medians of its knobs where other pairs are."""
     return replace(
-        family, knobs=tuple(knob.around([_value_of(other, knob.name) for other in others]) for knob in family.knobs)
+        family, knobs=tuple(knob.around([_knob_value(other, knob.name) for other in others]) for knob in family.knobs)
     )
 
 
-def _value_of(run: Simulation, name: str) -> float:
+def _knob_value(run: Simulation, name: str) -> float:
     return run.optimizer.learning_rate if name == "rate" else getattr(run.environment, name)
 
 
-def world_of(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulation | None:
+def build_world(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulation | None:
     """The simulation at coordinates (n_knobs,); None where no base policy is right as often as it must be."""
     values: dict[str, Any] = {
         knob.name: float(knob.value(z)) for knob, z in zip(facts.family.knobs, coordinates, strict=True)

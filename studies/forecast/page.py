@@ -60,7 +60,7 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
         "chosen": next((_row(row) for row in table[table["cell"] == recommended].to_dict("records")), None),
         "nothing": NOTHING,
         "shown": {name: name in table for name in OWN},
-        "beside": beside_of(table),
+        "beside": other_forecasts(table),
         "facets": {},
         "trust": [*(seen(table, recommended) if recommended else []), *notes],
         "about": {"commit": commit(), **versions()},
@@ -71,11 +71,11 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
     return folder / PAGE
 
 
-def beside_of(table: pd.DataFrame) -> dict[str, bool]:
+def other_forecasts(table: pd.DataFrame) -> dict[str, bool]:
     """Columns of other forecasts that say anything, and whether the table has their interval, NAME_low to NAME_high."""
-    found = [str(name) for name in table if name not in OWN and table[name].notna().any()]
-    bounds = {f"{name}_{end}" for name in found for end in ("low", "high")}
-    return {name: f"{name}_low" in found for name in found if name not in bounds}
+    others = [str(name) for name in table if name not in OWN and table[name].notna().any()]
+    bounds = {f"{name}_{end}" for name in others for end in ("low", "high")}
+    return {name: f"{name}_low" in others for name in others if name not in bounds}
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def seen(table: pd.DataFrame, recommended: str) -> list[str]:
     own = table.set_index("cell").loc[recommended]
     within = table[table["in_budget"] & (table["cell"] != recommended)]
     level = int((within["high"] >= own["low"]).sum())
-    found = [
+    said = [
         f"The 80% intervals of {level} of {len(within)} other designs in budget reach into that of the recommended "
         f"one: {'it is not told apart from them' if level else 'it stands alone'}."
     ]
@@ -95,8 +95,8 @@ def seen(table: pd.DataFrame, recommended: str) -> list[str]:
     if len(known):
         off = float(np.abs(known["forecast"] - known["measured"]).mean())
         inside = int(((known["low"] <= known["measured"]) & (known["measured"] <= known["high"])).sum())
-        found.append(
+        said.append(
             f"Of the {len(known)} designs that were run the forecast is {off:.3f} off on average, and the 80% interval "
             f"has {inside}. The forecast had seen them: of others expect more."
         )
-    return found
+    return said

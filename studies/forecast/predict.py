@@ -79,7 +79,7 @@ def simulated_ends(
     sets, again = np.unique(posterior.draws, return_inverse=True)  # a set that stands for several is simulated once
     ends = np.empty((len(sets), len(wanted), len(SPLITS)))
     with workers(threads) as pool:
-        for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), sets)):
+        for row, values in enumerate(pool.map(lambda index: particle_ends(posterior, int(index), wanted), sets)):
             ends[row] = values
             progress(row + 1, len(ends))
     return ends[again]
@@ -108,16 +108,16 @@ def misfit(posterior: Posterior, at_runs: np.ndarray) -> float:
     return float(off[np.isfinite(off)].mean()) if np.isfinite(off).any() else 0.0
 
 
-def ends_of(posterior: Posterior, index: int, cells: list[Design]) -> np.ndarray:
+def particle_ends(posterior: Posterior, index: int, cells: list[Design]) -> np.ndarray:
     """Train and test Pass@1 (cells, 2) after training; 0 for a run that diverged."""
     start = posterior.simulation(index)
     world = build(start.environment)
-    found = np.zeros((len(cells), len(SPLITS)))
+    ends = np.zeros((len(cells), len(SPLITS)))
     for row, design in enumerate(cells):
         done = simulate(replace(start, design=design), world)
         if done.diverged_at is None:
-            found[row] = done.curve.train_pass_at_1[-1], done.curve.test_pass_at_1[-1]
-    return found
+            ends[row] = done.curve.train_pass_at_1[-1], done.curve.test_pass_at_1[-1]
+    return ends
 
 
 def _carried_over(

@@ -31,7 +31,7 @@ def show_posterior(
         "parameter", "prior", "posterior (80%)", "spread left", "", title=f"{title}: parameters of the simulator"
     )
     for row in knob_table(posterior).itertuples():
-        verdict = "found" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
+        verdict = "simulated" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
         table.add(
             row.knob,
             f"{row.prior:.3g} [{row.prior_low:.3g}, {row.prior_high:.3g}]",
@@ -41,7 +41,7 @@ def show_posterior(
         )
     console.print(table)
     fit = Table("design", "measured", "simulated", "difference", title="does it fit? Pass@1 at the end of the runs")
-    for cell, measured, found in zip(
+    for cell, measured, simulated in zip(
         labels,
         [run.values[-1, 1] for run in posterior.evidence.runs],
         fits(posterior).T,
@@ -50,8 +50,8 @@ def show_posterior(
         fit.add(
             Text(short(cell)),
             f"{measured:.3f}",
-            f"{found.mean():.3f} [{np.quantile(found, 0.1):.3f}, {np.quantile(found, 0.9):.3f}]",
-            f"{found.mean() - measured:+.3f}",
+            f"{simulated.mean():.3f} [{np.quantile(simulated, 0.1):.3f}, {np.quantile(simulated, 0.9):.3f}]",
+            f"{simulated.mean() - measured:+.3f}",
         )
     console.print(fit)
     for row in () if unused is None else unused.itertuples():
@@ -73,7 +73,7 @@ def show_posterior(
 
 def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
-    beside = beside_of(grid.source, grid.misfit, tuple(QUICK))
+    beside = columns_beside(grid.source, grid.misfit, tuple(QUICK))
     table = Table(
         "design",
         "cost",
@@ -141,7 +141,7 @@ BESIDE_TEXT = (
 )
 
 
-def beside_of(source: str, misfit: float, names: tuple[str, ...]) -> tuple[str, ...]:
+def columns_beside(source: str, misfit: float, names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of the columns beside the recommended forecast: those of `names`, and the simulator where it was asked and
     is not the one."""
     others = () if source == "simulator" or np.isnan(misfit) else ("simulator",)

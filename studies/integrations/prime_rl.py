@@ -36,7 +36,7 @@ def loss(inputs: Any, estimator: str | Estimator = "dapo", over_tokens: bool = F
     plain = averaged_over_tokens(preset(estimator) if isinstance(estimator, str) else estimator, over_tokens)
     pieces = (inputs.advantages, inputs.ref_logprobs, inputs.loss_weights)
     advantages, ref_logp, weights = (None if piece is None else piece[None] for piece in pieces)
-    found = losses.objective_and_metrics(
+    result = losses.objective_and_metrics(
         inputs.trainer_logprobs[None],
         inputs.inference_logprobs[None],
         mask=inputs.loss_mask[None],
@@ -46,8 +46,8 @@ def loss(inputs: Any, estimator: str | Estimator = "dapo", over_tokens: bool = F
         correction=weights,
         n_tokens=1,
     )
-    metrics = {"clip_fraction": found.clip_fraction, "dual_clip_fraction": found.dual_clip_fraction}
-    return LossOutputs(loss=-found.objective, metrics=metrics)
+    metrics = {"clip_fraction": result.clip_fraction, "dual_clip_fraction": result.dual_clip_fraction}
+    return LossOutputs(loss=-result.objective, metrics=metrics)
 
 
 def averaged_over_tokens(estimator: Estimator, over_tokens: bool) -> Estimator:

@@ -22,23 +22,25 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.studies.integrations import losses
 
 
-def estimator_of(args: Any) -> Estimator:
+def named_estimator(args: Any) -> Estimator:
     """The estimator that the settings name. Raises UserError where they name none, or one that slime cannot hold."""
     name = getattr(args, "rftlab_estimator", None)
     check(
         isinstance(name, str), f"rftlab_estimator = {name!r}; allowed: a name of rftlab estimators, in your YAML file"
     )
-    found = preset(str(name))
-    kind, per_token = found.aggregation.kind, bool(args.calculate_per_token_loss)
+    estimator = preset(str(name))
+    kind, per_token = estimator.aggregation.kind, bool(args.calculate_per_token_loss)
     check(
         kind == "token_mean" if per_token else kind.startswith("seq_mean"),
         f"aggregation {kind}; allowed: {'token_mean' if per_token else 'seq_mean_...'} with --calculate-per-token-loss "
         f"{'on' if per_token else 'off'}",
     )
-    check(not isinstance(found.mask, ClipCov | KLCov), f"{name}: its mask compares the tokens of a whole batch")
-    check(not found.advantage.by_token, f"{name}: advantages that differ from token to token; slime takes one each")
-    check(found.kl.kind == "none" or found.kl.place == "loss", f"{name}: KL in the reward; allowed: in the loss")
-    return found
+    check(not isinstance(estimator.mask, ClipCov | KLCov), f"{name}: its mask compares the tokens of a whole batch")
+    check(not estimator.advantage.by_token, f"{name}: advantages that differ from token to token; slime takes one each")
+    check(
+        estimator.kl.kind == "none" or estimator.kl.place == "loss", f"{name}: KL in the reward; allowed: in the loss"
+    )
+    return estimator
 
 
 def rewards(args: Any, samples: list) -> tuple[list[float], list[float]]:
@@ -48,7 +50,7 @@ def rewards(args: Any, samples: list) -> tuple[list[float], list[float]]:
     longest = max(map(len, masks))
     mask: Any = [row + [0] * (longest - len(row)) for row in masks]
     group = [sample.group_index for sample in samples]
-    return raw, losses.advantages(raw, group, mask, estimator=estimator_of(args)).tolist()
+    return raw, losses.advantages(raw, group, mask, estimator=named_estimator(args)).tolist()
 
 
 def loss(args: Any, batch: dict, logits: Any, sum_of_sample_mean: Any) -> tuple[Any, dict[str, Any]]:
@@ -56,22 +58,22 @@ def loss(args: Any, batch: dict, logits: Any, sum_of_sample_mean: Any) -> tuple[
     from slime.backends.megatron_utils.loss import get_log_probs_and_entropy
 
     check(args.context_parallel_size == 1, "context parallelism splits responses; allowed: --context-parallel-size 1")
-    estimator = estimator_of(args)
+    estimator = named_estimator(args)
     given = {name: batch[name] for name in ("unconcat_tokens", "total_lengths", "response_lengths")}
-    _, found = get_log_probs_and_entropy(logits, args=args, with_entropy=True, **given)
+    _, computed = get_log_probs_and_entropy(logits, args=args, with_entropy=True, **given)
     starts = [0]
     for length in batch["response_lengths"]:
         starts.append(starts[-1] + length)
     names = ("log_probs", "ref_log_probs", "rollout_log_probs")
     old, ref, sampler = (joined(batch[name]) if batch.get(name) else None for name in names)
     objective = losses.objective(
-        joined(found["log_probs"]),
+        joined(computed["log_probs"]),
         old,
         mask=joined(batch["loss_masks"]),
         starts=starts,
         estimator=estimator,
         advantages=joined(batch["advantages"]),
-        entropy=joined(found["entropy"]) if estimator.entropy else None,
+        entropy=joined(computed["entropy"]) if estimator.entropy else None,
         ref_logp=ref,
         sampler_logp=sampler,
         n_tokens=1,

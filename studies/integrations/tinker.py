@@ -52,7 +52,7 @@ def loss(estimator: str | Estimator) -> Callable[[list[Any], list[Any]], tuple[A
         starts = [0]
         for logp in logprobs:
             starts.append(starts[-1] + len(logp))
-        found = losses.objective_and_metrics(
+        result = losses.objective_and_metrics(
             joined(logprobs),
             columns["logprobs"],
             mask=columns["mask"],
@@ -62,6 +62,6 @@ def loss(estimator: str | Estimator) -> Callable[[list[Any], list[Any]], tuple[A
             ref_logp=ref_logp,
             sampler_logp=columns["logprobs"] if kind == "ratio" else None,
         )
-        return -found.objective, {"clip_fraction": float(found.clip_fraction), "kl": float(found.kl)}
+        return -result.objective, {"clip_fraction": float(result.clip_fraction), "kl": float(result.kl)}
 
     return of_batch

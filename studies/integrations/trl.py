@@ -1,4 +1,4 @@
-"""rftlab's estimators inside TRL: GRPOTrainer with our advantages and our loss.
+"""rftlab's estimators inside TRL: GRPOTrainer with our advantages and our loss, and its run kept as one of ours.
 
     RftlabGRPOTrainer(model, reward, args, data, estimator="gspo", support=2, window=32)
 
@@ -16,11 +16,13 @@ log-probabilities, logging and evaluation are TRL's. Read in TRL 1.16.
 
 import copy
 import json
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.callbacks import TrainerCallback
 from trl.trainer.grpo_trainer import gather_object
 
 from rftlab.llm.losses.credit import shaped
@@ -30,16 +32,22 @@ from rftlab.shared.cards import preset
 from rftlab.shared.config.aggregation import aggregation_rule
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import folder_below, kind_of, read_json
+from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.integrations import losses
-from rftlab.studies.integrations.text_windows import TextWindows
 from rftlab.studies.integrations.trl_options import (
     check_estimator,
     check_options,
     check_sizes,
     compares_with_base,
-    facts_of,
+    design_facts,
 )
+from rftlab.studies.readers.assemble import assemble
+from rftlab.studies.readers.formats.trl_state import run_from_history
+from rftlab.studies.readers.run import KnownDesign
+from rftlab.studies.readers.store import PLACE, check_name, write_collection
 
 WINDOWS = "rftlab_windows.json"
 """In checkpoints."""
@@ -57,7 +65,48 @@ MODEL_INPUTS = (
 )
 
 
-def mask_of(inputs: dict[str, Any]) -> Any:
+class TextWindows:
+    """The most recent rewards of each prompt; as `rftlab.shared.replay`, where the number of prompts is not known."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.rewards: dict[str, deque[float]] = {}
+        """By the prompt's text, the oldest first."""
+
+    def push(self, texts: list[str], rewards: list[float]) -> None:
+        """Append rewards to the windows of their prompts, in order."""
+        for text, reward in zip(texts, rewards, strict=True):
+            self.rewards.setdefault(text, deque(maxlen=self.size)).append(reward)
+
+    def pool(self, texts: dict[int, str]) -> tuple[list[float], list[int]]:
+        """Baseline sets: rewards, and the labels of their groups, from the prompts of these."""
+        held = [(reward, label) for label, text in texts.items() for reward in self.rewards.get(text, ())]
+        return [reward for reward, _ in held], [label for _, label in held]
+
+    def save(self, path: Path) -> None:
+        """Write them to a file."""
+        held = {text: list(rewards) for text, rewards in self.rewards.items()}
+        write_file(path, json.dumps({"size": self.size, "rewards": held}).encode())
+
+    def load(self, path: Path) -> None:
+        """Take those of a file that `save` wrote. Raises UserError where there is none, or of another size."""
+        try:
+            stored = read_json(path)
+            size, rewards = stored["size"], {text: _numbers(held) for text, held in stored["rewards"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be read: {error}; allowed: the replay windows of a checkpoint") from None
+        if size != self.size:
+            raise UserError(f"{path}: window = {size}; allowed: as in this run, {self.size}")
+        self.rewards = {text: deque(held, maxlen=self.size) for text, held in rewards.items()}
+
+
+def _numbers(values: Any) -> list[float]:
+    if not isinstance(values, list):
+        raise TypeError("rewards that are no list")
+    return [float(value) for value in values]
+
+
+def token_mask(inputs: dict[str, Any]) -> Any:
     """Which tokens (R, L) count."""
     mask = inputs["completion_mask"]
     return (mask if inputs.get("tool_mask") is None else mask * inputs["tool_mask"]).bool()
@@ -84,24 +133,24 @@ class RftlabGRPOTrainer(GRPOTrainer):
         **named: Any,
     ):
         args = copy.copy(args) if args is not None else GRPOConfig()
-        found = preset(estimator) if isinstance(estimator, str) else estimator
-        check(isinstance(found, Estimator), f"estimator = {estimator!r}; allowed: a name, or an Estimator")
+        chosen = preset(estimator) if isinstance(estimator, str) else estimator
+        check(isinstance(chosen, Estimator), f"estimator = {estimator!r}; allowed: a name, or an Estimator")
         check_sizes(args, support, window)
-        check_estimator(found, args)
-        check_options(found, args)
-        if compares_with_base(found):
-            args.beta = found.kl.coef or 1.0  # what TRL asks before it finds the reference's log-probabilities
-        vars(args).update(facts_of(found, support))
-        self.estimator, self.support = found, support
+        check_estimator(chosen, args)
+        check_options(chosen, args)
+        if compares_with_base(chosen):
+            args.beta = chosen.kl.coef or 1.0  # what TRL asks before it finds the reference's log-probabilities
+        vars(args).update(design_facts(chosen, support))
+        self.estimator, self.support = chosen, support
         self.windows = TextWindows(window) if window else None
         """Most recent rewards of each prompt."""
         super().__init__(model, reward_funcs, args, *arguments, **named)
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        found = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        scores = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         texts = [one if isinstance(one, str) else json.dumps(one, default=str) for one in prompts]
-        self._scored = found, gather_object(texts) if self.windows else []
-        return found
+        self._scored = scores, gather_object(texts) if self.windows else []
+        return scores
 
     def _generate_and_score_completions(self, inputs):
         output = super()._generate_and_score_completions(inputs)
@@ -136,7 +185,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
         by_function, texts = self._scored
         real, k = wide(by_function.device), self.num_generations
         weights = self.reward_weights.to(by_function)
-        mask = self._everywhere(mask_of(output))
+        mask = self._everywhere(token_mask(output))
         scored = ~by_function.isnan().all(1)
         place = scored.new_ones(len(scored)).cumsum(0) - 1
         group, trained = place // k, place % k < k - self.support
@@ -151,11 +200,11 @@ class RftlabGRPOTrainer(GRPOTrainer):
         if self.support:
             sets["support"] = rewards[aside], group[aside]
         plain = replace(self.estimator, length=Length(), kl=replace(self.estimator.kl, place="loss"))
-        found = rewards.new_zeros(0)
+        computed = rewards.new_zeros(0)
         if rows.any():
-            found = losses.advantages(rewards[rows], group[rows], mask[rows], estimator=plain, **sets)
-        advantages = rewards.new_zeros((len(rewards), *found.shape[1:]))
-        advantages[rows] = found
+            computed = losses.advantages(rewards[rows], group[rows], mask[rows], estimator=plain, **sets)
+        advantages = rewards.new_zeros((len(rewards), *computed.shape[1:]))
+        advantages[rows] = computed
         return advantages, trained
 
     def _remembered(self, windows: TextWindows, rewards, group, rows, texts: list[str]) -> tuple[Any, Any]:
@@ -182,7 +231,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
         steps, every = self.args.gradient_accumulation_steps, aggregation_rule(self.estimator.aggregation).count_empty
         for start in range(0, len(parts), steps):
             window = parts[start : start + steps]
-            lengths = [mask_of(part).sum(1) for part in window]
+            lengths = [token_mask(part).sum(1) for part in window]
             n_rows = sum((length >= 0 if every else length > 0).sum() for length in lengths)
             n_tokens = sum(length.sum() for length in lengths)
             for part in window:
@@ -212,8 +261,8 @@ class RftlabGRPOTrainer(GRPOTrainer):
     def _compute_loss(self, model, inputs):
         estimator, training = self.estimator, self.model.training
         logp, entropy, router = self._logps(model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled)
-        mask, (n_rows, n_tokens) = mask_of(inputs), inputs.get("rftlab_counts", (None, None))
-        found = losses.objective_and_metrics(
+        mask, (n_rows, n_tokens) = token_mask(inputs), inputs.get("rftlab_counts", (None, None))
+        result = losses.objective_and_metrics(
             logp,
             inputs.get("old_per_token_logps"),
             mask=mask,
@@ -225,12 +274,12 @@ class RftlabGRPOTrainer(GRPOTrainer):
             n_tokens=n_tokens,
             **self._sampler(inputs, logp),
         )
-        loss = -found.objective * (self.accelerator.num_processes if training else 1)  # processes are averaged
+        loss = -result.objective * (self.accelerator.num_processes if training else 1)  # processes are averaged
         metrics = self._metrics["train" if training else "eval"]
-        shown = {"clip_ratio/region_mean": found.clip_fraction}
+        shown = {"clip_ratio/region_mean": result.clip_fraction}
         shown["entropy"] = (entropy.detach() * mask).sum() / mask.sum().clamp(min=1)
         if estimator.kl.kind != "none":
-            shown["kl"] = found.kl
+            shown["kl"] = result.kl
         if router is not None:
             steps = self.current_gradient_accumulation_steps if training else 1
             loss = loss + self.router_aux_loss_coef * router / steps
@@ -249,3 +298,28 @@ class RftlabGRPOTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.windows:
             self.windows.load(Path(checkpoint) / WINDOWS)
+
+
+class KeepCurve(TrainerCallback):
+    """Keeps what TRL logged, and the design that its arguments say, as `imported:NAME` of a results folder.
+
+    `rftlab compare imported:NAME`, `diagnose`, `power` and `signal` read it. Raises UserError before training where
+    the name cannot be one or is taken. A run that stops earlier is kept by `rftlab import` of its last checkpoint.
+    """
+
+    def __init__(self, name: str, results: Path | str = "results"):
+        self.name, self.results = check_name(name), Path(results)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Look whether the name is free."""
+        if state.is_world_process_zero:
+            open_store(self.results)
+            folder = folder_below(self.results, PLACE, self.name)
+            check(kind_of(folder) is None, f"{folder} holds another run; allowed: another name, or remove the folder")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Keep the run."""
+        if state.is_world_process_zero:
+            raw = run_from_history(self.name, state.log_history, state.logging_steps)
+            raw.config = vars(args)
+            write_collection(self.results, self.name, [assemble(raw, (), KnownDesign(), args.world_size)])

@@ -36,7 +36,7 @@ def compares_with_base(estimator: Estimator) -> bool:
     return estimator.kl.kind != "none" and estimator.kl.anchor == "base"
 
 
-def facts_of(estimator: Estimator, support: int) -> dict[str, Any]:
+def design_facts(estimator: Estimator, support: int) -> dict[str, Any]:
     """What TRL's arguments should say of the run, as plain values; `rftlab import` reads them."""
     spec = estimator.advantage
     return {
@@ -71,10 +71,10 @@ def check_options(estimator: Estimator, args: Any) -> None:
     """Raise UserError where an option of TRL's says something else than the estimator."""
     defaults = {one.name: one.default for one in fields(args)}
     for name in SAID_BY_ESTIMATOR:
-        found, usual = getattr(args, name, None), defaults.get(name)
-        same = found == usual or (name == "scale_rewards" and found is True and usual == "group")
-        same = same or (name == "epsilon_high" and found == args.epsilon)
-        check(same, f"GRPOConfig({name}={found!r}): the estimator decides on that; allowed: TRL's default, {usual!r}")
+        value, usual = getattr(args, name, None), defaults.get(name)
+        same = value == usual or (name == "scale_rewards" and value is True and usual == "group")
+        same = same or (name == "epsilon_high" and value == args.epsilon)
+        check(same, f"GRPOConfig({name}={value!r}): the estimator decides on that; allowed: TRL's default, {usual!r}")
     coef = estimator.kl.coef if compares_with_base(estimator) else 0.0
     message = f"GRPOConfig(beta={args.beta!r}): the estimator's KL penalty has the coefficient {coef:g}"
     check(args.beta in (0.0, coef), message + "; allowed: beta=0.0, and estimator.kl for another coefficient")

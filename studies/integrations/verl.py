@@ -42,7 +42,7 @@ def without_what_verl_adds(estimator: Estimator) -> Estimator:
     return replace(estimator, kl=kl, entropy=0.0, correction=Correction())
 
 
-def support_of(config: Any) -> int:
+def read_support(config: Any) -> int:
     """Responses of each group that are not trained on. Raises UserError where the flag is no count."""
     said = config.get("rftlab", None) if isinstance(config, Mapping) or hasattr(config, "get") else None
     value = 0 if said is None else said.get("support", 0)
@@ -56,11 +56,11 @@ def trained_rows(group: list, support: int) -> list[bool]:
     for label in group:
         size = left[label] + support
         check(left[label] > 0, f"algorithm.rftlab.support = {support} of {size} responses; allowed: fewer than that")
-    found = []
+    rows = []
     for label in group:
-        found.append(left[label] > 0)
+        rows.append(left[label] > 0)
         left[label] -= 1
-    return found
+    return rows
 
 
 def without_support(estimator: Estimator, advantages: Any, mask: Any, trained: list[bool]) -> Any:
@@ -95,10 +95,10 @@ def advantage_estimator(name: str, estimator: Estimator):
             )
         given = {"baseline": reward_baselines} if plain.advantage.given else {}
         rewards = rewards * 0 if by_token else rewards
-        found = losses.advantages(rewards, group, mask, estimator=plain, **by_token, **given)
-        found = (found if found.ndim == 2 else found[:, None]) * mask
-        found = without_support(plain, found, mask, trained_rows(group, support_of(config)))
-        return found, found
+        advantages = losses.advantages(rewards, group, mask, estimator=plain, **by_token, **given)
+        advantages = (advantages if advantages.ndim == 2 else advantages[:, None]) * mask
+        advantages = without_support(plain, advantages, mask, trained_rows(group, read_support(config)))
+        return advantages, advantages
 
     compute.__name__ = PREFIX + name
     return compute
@@ -120,7 +120,7 @@ def policy_loss(name: str, estimator: Estimator):
         batch = getattr(config, "global_batch_info", None) or {}
         if getattr(config, "use_dynamic_bsz", False):
             _check_micro_batches(plain, "with use_dynamic_bsz")
-        found = losses.objective_and_metrics(
+        result = losses.objective_and_metrics(
             log_prob,
             old_log_prob,
             mask=response_mask,
@@ -133,11 +133,11 @@ def policy_loss(name: str, estimator: Estimator):
         mask = response_mask.to(log_prob.dtype)
         moved = (((old_log_prob - log_prob).detach() * mask).sum() / mask.sum().clamp(min=1)).item()
         metrics = {
-            "actor/pg_clipfrac": found.clip_fraction.item(),
+            "actor/pg_clipfrac": result.clip_fraction.item(),
             "actor/ppo_kl": moved,
-            "actor/pg_clipfrac_lower": found.dual_clip_fraction.item(),
+            "actor/pg_clipfrac_lower": result.dual_clip_fraction.item(),
         }
-        return -found.objective * (batch.get("dp_size") or 1), metrics
+        return -result.objective * (batch.get("dp_size") or 1), metrics
 
     compute.__name__ = PREFIX + name
     return compute

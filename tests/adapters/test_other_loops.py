@@ -225,4 +225,4 @@ def test_slime_gets_advantages_in_the_place_of_rewards():
 )
 def test_what_slime_cannot_hold(name, per_token, message):
     with pytest.raises(UserError, match=message):
-        slime.estimator_of(settings(name, per_token))
+        slime.named_estimator(settings(name, per_token))

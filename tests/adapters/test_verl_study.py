@@ -28,7 +28,7 @@ from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.points import Point, points_of
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.files import write_pair
-from rftlab.studies.integrations.verl_study.settings import refused, settings_of
+from rftlab.studies.integrations.verl_study.settings import refused, verl_config
 from rftlab.studies.readers.designs import read_design
 
 PAIR, CLUSTER = "smollm2-words", Cluster(2, 4, 2, model="/models/smollm2")
@@ -113,7 +113,7 @@ CHOSEN = [
 def test_verl_takes_every_setting_as_it_is_meant(point, written, default):
     config = compose_in(written / point.id)
     found = OmegaConf.to_container(config, resolve=True)
-    for place, value in leaves(settings_of(point.llm_run, point.id, CLUSTER)):
+    for place, value in leaves(verl_config(point.llm_run, point.id, CLUSTER)):
         assert at(found, place) == value, place
         if place not in ADDED and place[:-1] != ("actor_rollout_ref", "actor", "optim", "override_optimizer_config"):
             at(default, place)

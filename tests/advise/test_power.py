@@ -17,7 +17,7 @@ from rftlab.studies.forecast.signal.power import (
     sigma_of_difference,
     smallest_difference,
 )
-from rftlab.studies.forecast.signal.repeats import final_score, pooled_sigma, repeats_of
+from rftlab.studies.forecast.signal.repeats import final_score, find_repeats, pooled_sigma
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
@@ -164,7 +164,7 @@ RUNS = [
 
 
 def test_repeats_are_runs_of_one_known_design():
-    groups = repeats_of(RUNS)
+    groups = find_repeats(RUNS)
     assert [(group.name, len(group.scores)) for group in groups] == [("a", 3), ("b", 3)]
     sigma, degrees = pooled_sigma([group.scores for group in groups])
     assert degrees == 4 and sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
@@ -173,9 +173,9 @@ def test_repeats_are_runs_of_one_known_design():
 
 def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
     pair = [imported(f"p-{i}", value, repeats="p") for i, value in enumerate(A[:2])]
-    assert [(group.name, group.scores.tolist()) for group in repeats_of(pair)] == [("p", [0.41, 0.43])]
+    assert [(group.name, group.scores.tolist()) for group in find_repeats(pair)] == [("p", [0.41, 0.43])]
     halves = [replace(pair[0], design=replace(run.design, rollouts=None)) for run in pair]
-    assert repeats_of([halves[0], replace(halves[1], name="q")]) == []
+    assert find_repeats([halves[0], replace(halves[1], name="q")]) == []
     tasks = tuple(
         piece._replace(task=task, values=piece.values + more)
         for piece in pair[0].pieces
@@ -216,8 +216,8 @@ def test_what_repeats_share_is_said_and_no_name_tells():
     """A difference that no field of a design holds, such as which responses are trained on, may be in a name only."""
     both = [(kind, i, value) for kind, values in (("x", A), ("y", B)) for i, value in enumerate(values)]
     runs = [imported(f"{kind}/r{i}", value, repeats=kind) for kind, i, value in both]
-    assert repeats_of([imported(f"{kind}/r{i}", value) for kind, i, value in both]) == []
-    assert [(group.name, len(group.scores)) for group in repeats_of(runs)] == [("x", 3), ("y", 3)]
+    assert find_repeats([imported(f"{kind}/r{i}", value) for kind, i, value in both]) == []
+    assert [(group.name, len(group.scores)) for group in find_repeats(runs)] == [("x", 3), ("y", 3)]
 
 
 def test_a_collection_without_repeats_says_so(tmp_path):

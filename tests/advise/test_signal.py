@@ -15,9 +15,9 @@ from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
 from rftlab.studies.forecast.pilot.store import shipped_base
 from rftlab.studies.forecast.signal.signal import (
-    beta_of,
     exactly,
     expected_tries,
+    match_beta,
     posterior,
     silent_share,
 )
@@ -51,11 +51,11 @@ def test_a_share_at_zero_is_silent():
 
 @pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-6, 1e-3])
 def test_a_narrow_beta_is_as_questions_that_are_alike(spread):
-    assert silent_share(beta_of(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
+    assert silent_share(match_beta(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
 
 
 def test_the_mean_and_spread_of_a_beta_are_those_given():
-    found = beta_of(0.3, 0.2)
+    found = match_beta(0.3, 0.2)
     assert (found.mean, found.variance) == (pytest.approx(0.3), pytest.approx(0.04))
 
 

@@ -28,7 +28,7 @@ from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.noise import analyse
 from rftlab.studies.forecast.pilot.pilot import Base, pilot_from
-from rftlab.studies.forecast.pilot.run import base_from, headroom_of, pilot, wanted
+from rftlab.studies.forecast.pilot.run import base_from, pilot, summarize_headroom, wanted
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
 from tests.support.trainer.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
@@ -197,7 +197,7 @@ def test_other_temperatures_and_many_tries_are_of_the_same_questions():
     assert (
         alone.headroom.right == {} and alone.headroom.many.size == alone.headroom.rollouts == alone.headroom.tokens == 0
     )
-    assert headroom_of(alone).temperatures == () and headroom_of(alone).tries[-1].at == 4
+    assert summarize_headroom(alone).temperatures == () and summarize_headroom(alone).tries[-1].at == 4
 
 
 def test_answers_of_a_question_are_numbered_as_they_appear():

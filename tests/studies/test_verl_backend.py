@@ -30,10 +30,10 @@ from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.points import Point, points_of
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study import data as verl_data
-from rftlab.studies.integrations.verl_study.files import design_of as written_design
-from rftlab.studies.integrations.verl_study.files import files_of, write_pair, yaml_of
+from rftlab.studies.integrations.verl_study.files import describe_design as written_design
+from rftlab.studies.integrations.verl_study.files import point_files, write_pair, yaml_text
 from rftlab.studies.integrations.verl_study.reward import compute_score
-from rftlab.studies.integrations.verl_study.settings import refused, settings_of
+from rftlab.studies.integrations.verl_study.settings import refused, verl_config
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.store import write_collection
@@ -70,7 +70,7 @@ def facts(known):
     ids=lambda run: Point(PAIR, run).cell,
 )
 def test_verls_settings_say_the_same_design(run):
-    settings = settings_of(run, "x", CLUSTER)
+    settings = verl_config(run, "x", CLUSTER)
     found, notes = read_design(settings, "", None)
     mine, _ = read_design(config_of(run), "rftlab", None)
     assert facts(found) == facts(mine) and not found.assumed and not found.unknown
@@ -80,7 +80,7 @@ def test_verls_settings_say_the_same_design(run):
 @pytest.mark.parametrize("point", KEPT, ids=lambda point: point.cell)
 def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
     """By what `rftlab compare` calls equal."""
-    found, _ = read_design(settings_of(point.llm_run, "x", CLUSTER), "", None)
+    found, _ = read_design(verl_config(point.llm_run, "x", CLUSTER), "", None)
     known = known_of(point.run.design, PAIR)
     names = ("prompts", "rollouts", "updates_per_round", "advantage")
     assert all(getattr(found, name) == getattr(known, name) for name in names)
@@ -101,7 +101,7 @@ def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
     ],
 )
 def test_another_setting_is_another_design(place, value):
-    settings = settings_of(SPLIT.llm_run, "x", CLUSTER)
+    settings = verl_config(SPLIT.llm_run, "x", CLUSTER)
     *parts, last = place.split(".")
     part = settings
     for name in parts:
@@ -139,17 +139,17 @@ def test_what_verl_cannot_do_is_said(run, why):
 def test_a_warm_up_is_in_rounds_and_a_norm_may_be_unlimited():
     start = run_with(minibatches=4)
     run = replace(start, optimizer=replace(start.optimizer, warmup_steps=10, max_grad_norm=float("inf"), eps=1e-6))
-    optimizer = settings_of(run, "x", CLUSTER)["actor_rollout_ref"]["actor"]["optim"]
+    optimizer = verl_config(run, "x", CLUSTER)["actor_rollout_ref"]["actor"]["optim"]
     assert optimizer["lr_warmup_steps"] == 3 and optimizer["override_optimizer_config"] == {"eps": 1e-6}
-    assert "clip_grad: .inf\n" in yaml_of(optimizer) and "eps: 1.0e-06\n" in yaml_of(optimizer)
+    assert "clip_grad: .inf\n" in yaml_text(optimizer) and "eps: 1.0e-06\n" in yaml_text(optimizer)
 
 
 def test_yaml_is_read_as_it_was_meant():
     yaml = pytest.importorskip("yaml")
-    text = files_of(SPLIT, CLUSTER)["verl.yaml"]
+    text = point_files(SPLIT, CLUSTER)["verl.yaml"]
     found = yaml.safe_load(text)
     assert found.pop("defaults") == ["ppo_trainer", "_self_"] and found.pop("hydra")
-    assert found == settings_of(SPLIT.llm_run, SPLIT.id, CLUSTER)
+    assert found == verl_config(SPLIT.llm_run, SPLIT.id, CLUSTER)
 
 
 # --- files ---
@@ -273,7 +273,7 @@ def test_the_command_finds_its_files_and_keeps_its_log(written):
 def log_of(point: Point, first: int = 0, rounds: int = 20) -> str:
     """What verl prints of a run, as far as it is read; of one that goes on after a round, from there on."""
     ray = "(TaskRunnerV1 pid=7) "
-    lines = pformat(settings_of(point.llm_run, point.id, CLUSTER)).splitlines()
+    lines = pformat(verl_config(point.llm_run, point.id, CLUSTER)).splitlines()
     for step in range(first, rounds + 1):
         scores = f"val-core/words/acc/mean@2:{step / 40} - val-core/words-training/acc/mean@2:{step / 30}"
         trained = f"timing_s/step:3.0 - critic/score/mean:{step / 50}"

@@ -19,7 +19,7 @@ from rftlab.studies.data.runs.study import Study
 from rftlab.studies.forecast.advise.fleet import Fleet, FleetPlan, planned_on
 from rftlab.studies.forecast.advise.models import shape_named
 from rftlab.studies.integrations.cluster import Cluster
-from rftlab.studies.integrations.verl_study.files import left_out_of, reasons, write_pair
+from rftlab.studies.integrations.verl_study.files import find_left_out, reasons, write_pair
 from rftlab.studies.integrations.verl_study.settings import MAX_TOKENS
 
 USUAL_GPU = "H100"
@@ -74,7 +74,7 @@ def _plans(
         shape = shape_named(run.model.source).shape
     except UserError as error:
         raise UserError(f"{error}; or rftlab advise --model 7B --gpus {fleet.name}, for a model of that size") from None
-    assumed, left_out = assume_lengths(run, flags), left_out_of(points, cluster, questions_of(run)["train"].there)
+    assumed, left_out = assume_lengths(run, flags), find_left_out(points, cluster, questions_of(run)["train"].there)
     cells = {point.cell: point.llm_run for point in points if point.cell not in left_out}
     return {cell: planned_on(_as_in_verl(one), shape, fleet, assumed) for cell, one in cells.items()}, left_out
 

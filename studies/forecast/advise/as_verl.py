@@ -26,7 +26,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.integrations.cluster import Cluster
-from rftlab.studies.integrations.verl_study.settings import PREFIX, refused, settings_of
+from rftlab.studies.integrations.verl_study.settings import PREFIX, refused, verl_config
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.designs.verl import ACTOR, DEFAULTS, LIBRARY, LOSS, ROLLOUT
 
@@ -64,7 +64,7 @@ def verl_settings(design: Design, model: Model, rate: float, temperature: float,
     own = native(design.estimator, design.rollouts) if not design.support_rollouts else None
     reason = refused(run, cluster, native=own is not None)
     check(not reason, reason)
-    settings = flat(settings_of(run, "design", cluster)) | (own or {})
+    settings = flat(verl_config(run, "design", cluster)) | (own or {})
     return {name: value for name, value in settings.items() if not name.startswith(_UNTOLD)}
 
 

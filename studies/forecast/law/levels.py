@@ -24,7 +24,7 @@ from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import has_study, read_study
 from rftlab.studies.forecast.law.curve import KnownRun
 from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, simulate_noise
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, midway_of
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, midway_round
 from rftlab.studies.forecast.pilot.pilot import Base
 from rftlab.studies.forecast.pilot.store import read_pilot, shipped_base, shipped_pairs
 
@@ -117,7 +117,7 @@ def simulated_noise(pair: str) -> tuple[MeasuredNoise, MeasuredNoise]:
     start = start_at(pair, "sim")
     run = replace(start, design=replace(BASELINE, rounds=start.design.rounds, eval_every=start.design.eval_every))
     world = build(run.environment)
-    return simulate_noise(run, world), simulate_noise(run, world, midway_of(run.design))
+    return simulate_noise(run, world), simulate_noise(run, world, midway_round(run.design))
 
 
 def _measured(

@@ -61,7 +61,7 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]
     if any(_same(design, learning_rate, run) for run in good):
         return ""
     rates = [run.learning_rate for run in good if run.learning_rate is not None]
-    most = max(UPDATES, *(updates_of(run.design) for run in good))
+    most = max(UPDATES, *(round_updates(run.design) for run in good))
     smallest = min(run.design.batch_size / run.design.minibatches for run in good)
     reasons = []
     if learning_rate is not None and rates and learning_rate > FASTER * max(rates) * (1 + 1e-9):
@@ -73,8 +73,10 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]
     if _is_alone(design) and not any(_alone(run.design) for run in good):
         reasons.append("a group's advantage with one rollout and no support or window, so no baseline")
     smaller = design.batch_size / design.minibatches < smallest
-    if updates_of(design) > most and (design.epochs > UPDATES or smaller):
-        reasons.append(f"{updates_of(design)} updates a round, more than the {most} that were measured or usually hold")
+    if round_updates(design) > most and (design.epochs > UPDATES or smaller):
+        reasons.append(
+            f"{round_updates(design)} updates a round, more than the {most} that were measured or usually hold"
+        )
     return "; ".join(reasons)
 
 
@@ -85,7 +87,7 @@ def spoils(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
     return run.learning_rate is not None and bool(rates) and run.learning_rate > max(rates)
 
 
-def updates_of(design: Design) -> int:
+def round_updates(design: Design) -> int:
     """Updates of a round."""
     return design.epochs * design.minibatches
 

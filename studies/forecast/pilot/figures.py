@@ -25,16 +25,16 @@ from rftlab.studies.report.figures import pretty
 _KINDS = {"temperature": PALETTE[0], "pass@k": PALETTE[2], "maj@k": PALETTE[1]}
 
 
-def headroom_figure(pair: str, found: Headroom) -> Drawn:
+def headroom_figure(pair: str, headroom: Headroom) -> Drawn:
     """Pass@1 against temperature; pass@k and maj@k against k. Bars are 95%; the dotted line is Pass@1 as trained."""
-    parts = dict(zip(_KINDS, (found.temperatures, found.tries, found.majority), strict=True))
+    parts = dict(zip(_KINDS, (headroom.temperatures, headroom.tries, headroom.majority), strict=True))
     y = rates("share of unseen questions")
-    shapes = (rule(found.tries[0].value, MarkStyle(GREY, ":", 0.8)),) if found.tries else ()
+    shapes = (rule(headroom.tries[0].value, MarkStyle(GREY, ":", 0.8)),) if headroom.tries else ()
     cold = PlotAxis("temperature of sampling")
-    if found.temperatures:
-        at = [rate.at for rate in found.temperatures]
+    if headroom.temperatures:
+        at = [rate.at for rate in headroom.temperatures]
         cold = replace(cold, low=max(at) + 0.05, high=min(at) - 0.05)
-    ticks = {rate.at: f"{rate.at:g}" for rate in (*found.tries, *found.majority)}
+    ticks = {rate.at: f"{rate.at:g}" for rate in (*headroom.tries, *headroom.majority)}
     several = PlotAxis("responses k", "log", ticks=dict(sorted(ticks.items())))
     panels = (
         Panel(pretty(pair), cold, y, _series(parts, "temperature"), shapes),

@@ -18,6 +18,6 @@ def check_cells(cells: tuple[str, ...]) -> None:
     check(len(set(cells)) == len(cells), f"designs: {', '.join(cells)} names one twice")
 
 
-def midway_of(design: Design) -> int:
+def midway_round(design: Design) -> int:
     """The round half way through a run, where r and phi are measured beside those of the base policy."""
     return max(1, design.rounds // 2)

@@ -124,9 +124,7 @@ def _fitted(counts: np.ndarray, m: int, with_zero: bool) -> BetaBinomial:
     starts = [
         (centre, size, zero)[: len(bounds)] for size in (0.0, 2.5) for zero in ((-3.0, 0.0) if with_zero else (0.0,))
     ]
-    best = min(
-        (minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda found: found.fun
-    )
+    best = min((minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda fit: fit.fun)
     return BetaBinomial(*unpacked(best.x), -float(best.fun))
 
 

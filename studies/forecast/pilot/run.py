@@ -25,7 +25,7 @@ from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, has_llm
 from rftlab.studies.data.runs.points import Point, schedule
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.forecast.pilot import store as pilot_store
-from rftlab.studies.forecast.pilot.grid import CELLS, check_cells, midway_of
+from rftlab.studies.forecast.pilot.grid import CELLS, check_cells, midway_round
 from rftlab.studies.forecast.pilot.headroom import (
     TRIES,
     VOTES,
@@ -91,7 +91,7 @@ class Wanted(NamedTuple):
     def midway_run(self) -> LLMRun:
         """The first half of the baseline's run, which hardly evaluates: its weights are wanted, not its curve."""
         start = start_at(self.pair, "llm")
-        rounds = midway_of(start.design)
+        rounds = midway_round(start.design)
         return replace(
             start,
             design=replace(BASELINE, rounds=rounds, eval_every=rounds),
@@ -119,19 +119,19 @@ def pilot(
     """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not
     measured again."""
     place, config = pilot_store.pilot_path(store.open_store(root), what.pair), what.config()
-    found = _stored(console, place, PilotMeasurements, config)
-    if found is None:
+    measured = _stored(console, place, PilotMeasurements, config)
+    if measured is None:
         if not quiet:
-            say(console, price_of(what), "dim")
-        base = base_of(console, what, root, quiet)
-        found = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
-        found = found._replace(
-            runs=tuple(with_early(root, *one) for one in zip(found.runs, what.points(), strict=True))
+            say(console, price_text(what), "dim")
+        base = measure_base(console, what, root, quiet)
+        measured = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
+        measured = measured._replace(
+            runs=tuple(with_early(root, *one) for one in zip(measured.runs, what.points(), strict=True))
         )
-        pilot_store.write(place, found, config)
+        pilot_store.write(place, measured, config)
     elif not quiet:
         say(console, f"{place} has it already")
-    return found
+    return measured
 
 
 def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine) -> pd.DataFrame:
@@ -146,7 +146,7 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
     return results.curves
 
 
-def price_of(what: Wanted) -> str:
+def price_text(what: Wanted) -> str:
     """What will be sampled at most, before it is."""
     start = start_at(what.pair, "llm")
     sizes, runs = start.task.sizes, what.points()
@@ -179,32 +179,32 @@ def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
     return run._replace(early_silent=RateAt(float(size), share, error, groups, size))
 
 
-def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
+def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
     """The measurements of the base model, and half way through the baseline's run, from their file or made now."""
     place, config = pilot_store.pilot_path(root, what.pair, "base"), what.base_config()
-    found = _stored(console, place, Base, config)
-    whole = found is not None and (found.midway is not None or not what.midway)
+    base = _stored(console, place, Base, config)
+    whole = base is not None and (base.midway is not None or not what.midway)
     check(whole or has_llm(), f"a pilot {NEEDS_LLM}")
-    if found is None:
+    if base is None:
         run = start_at(what.pair, "llm")
-        found = base_from(what.pair, in_a_process(console, "base model", quiet, work_probe, (run, what.probe)))
-        pilot_store.write(place, found, config)
-    if what.midway and found.midway is None:
+        base = base_from(what.pair, in_a_process(console, "base model", quiet, work_probe, (run, what.probe)))
+        pilot_store.write(place, base, config)
+    if what.midway and base.midway is None:
         folder = folder_below(place.parent, "midway")
-        found = found._replace(midway=_midway_of(console, what, folder, quiet))
-        pilot_store.write(place, found, config)
+        base = base._replace(midway=_measure_midway(console, what, folder, quiet))
+        pilot_store.write(place, base, config)
         remove(folder)
-    return found if what.midway else found._replace(midway=None)
+    return base if what.midway else base._replace(midway=None)
 
 
-def _midway_of(console: Console, what: Wanted, folder: Path, quiet: bool) -> Midway:
+def _measure_midway(console: Console, what: Wanted, folder: Path, quiet: bool) -> Midway:
     """Train the baseline half way, in a folder from whose checkpoints it goes on, and measure gradients there."""
     run, title = what.midway_run(), "half way through the baseline's run"
     trained: Spent = in_a_process(console, f"{title}: training", quiet, work_train, (run, folder))
-    found: ProbedGradients = in_a_process(console, title, quiet, work_probe_trained, (run, folder, what.probe))
-    spent = {"half a run": trained, "its gradients": Spent(found.rollouts, found.tokens, found.seconds)}
-    ratios = measure_ratios(found.raw, found.centred)
-    return Midway(run.design.rounds, analyse(found.raw), analyse(found.centred), ratios, spent)
+    probed: ProbedGradients = in_a_process(console, title, quiet, work_probe_trained, (run, folder, what.probe))
+    spent = {"half a run": trained, "its gradients": Spent(probed.rollouts, probed.tokens, probed.seconds)}
+    ratios = measure_ratios(probed.raw, probed.centred)
+    return Midway(run.design.rounds, analyse(probed.raw), analyse(probed.centred), ratios, spent)
 
 
 def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
@@ -217,31 +217,31 @@ def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> 
         return None
 
 
-def base_from(pair: str, found: "Probed") -> Base:
+def base_from(pair: str, probed: "Probed") -> Base:
     """What a pilot keeps of a probe."""
-    headroom = found.headroom
-    spent = {name: _spent(getattr(found, name)) for name in ("train", "test")} | {
+    headroom = probed.headroom
+    spent = {name: _spent(getattr(probed, name)) for name in ("train", "test")} | {
         "temperatures, tries": Spent(headroom.rollouts, headroom.tokens, headroom.seconds),
-        "gradients": Spent(0, 0, found.seconds),
+        "gradients": Spent(0, 0, probed.seconds),
     }
-    available = (found.train.available, found.test.available)
+    available = (probed.train.available, probed.test.available)
     return Base(
         pair,
         *available,
-        answers_of(found.train),
-        answers_of(found.test),
-        analyse(found.raw),
-        analyse(found.centred),
+        count_answers(probed.train),
+        count_answers(probed.test),
+        analyse(probed.raw),
+        analyse(probed.centred),
         spent,
-        measure_ratios(found.raw, found.centred),
-        headroom_of(found),
+        measure_ratios(probed.raw, probed.centred),
+        summarize_headroom(probed),
     )
 
 
-def headroom_of(found: "Probed") -> Headroom:
+def summarize_headroom(probed: "Probed") -> Headroom:
     """What the base model could already do, from all of its responses: k tries and votes from all test questions
     where they have k responses, else from the few that have many."""
-    train, test, headroom = found.train, found.test, found.headroom
+    train, test, headroom = probed.train, probed.test, probed.headroom
     counts, m = train.strict.sum(axis=1), train.strict.shape[1]
     few, many = test.strict.shape[1], headroom.many.shape[1]
     tries, votes = measure_tries(test.strict.sum(axis=1), few), measure_votes(test.answers, test.strict)
@@ -262,7 +262,7 @@ def _spent(answers: "SplitAnswers") -> Spent:
     return Spent(answers.lengths.size, int(answers.lengths.sum()), answers.seconds)
 
 
-def answers_of(answers: "SplitAnswers") -> Answers:
+def count_answers(answers: "SplitAnswers") -> Answers:
     """Counts and lengths of the responses to a split."""
     strict, flexible, well_formed = (
         np.asarray(column).sum(axis=1).astype(np.int64)

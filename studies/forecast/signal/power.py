@@ -133,16 +133,16 @@ def _permuted(a: np.ndarray, b: np.ndarray, paired: bool) -> tuple[float, float]
         if len(a) > 16:
             return nan, nan
         signs = 1 - 2 * ((np.arange(2 ** len(a))[:, None] >> np.arange(len(a))) & 1)
-        found = np.abs(signs @ (b - a)) / len(a)
-        return float((found >= abs((b - a).mean()) - tiny).mean()), 2 / 2 ** len(a)
+        differences = np.abs(signs @ (b - a)) / len(a)
+        return float((differences >= abs((b - a).mean()) - tiny).mean()), 2 / 2 ** len(a)
     every = np.concatenate([a, b])
     if comb(len(every), len(b)) > MAX_SPLITS:
         return nan, nan
     chosen = np.array(list(combinations(range(len(every)), len(b))))
     sums = every[chosen].sum(axis=1)
-    found = np.abs(sums / len(b) - (every.sum() - sums) / len(a))
+    differences = np.abs(sums / len(b) - (every.sum() - sums) / len(a))
     least = (2 if len(a) == len(b) else 1) / len(chosen)
-    return float((found >= abs(b.mean() - a.mean()) - tiny).mean()), least
+    return float((differences >= abs(b.mean() - a.mean()) - tiny).mean()), least
 
 
 def seeds_for(difference: float, sigma: float, paired: bool) -> int:

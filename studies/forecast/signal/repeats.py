@@ -41,22 +41,22 @@ def tasks_told(runs: list[ImportedRun], task: str | None) -> str:
     return f"Pass@1 is the mean over {', '.join(tasks)}; NAME/TASK is one of them" if several else ""
 
 
-def scores_of(runs: list[ImportedRun], task: str | None = None) -> dict[str, float]:
+def final_scores(runs: list[ImportedRun], task: str | None = None) -> dict[str, float]:
     """`final_score` by the runs' names, those without left out. Raises UserError where none has one."""
-    found = {run.name: score for run in runs if (score := final_score(run, task)) is not None}
+    scores = {run.name: score for run in runs if (score := final_score(run, task)) is not None}
     names = ", ".join(sorted({str(metric) for run in runs for metric in run.curves["metric"].unique()})[:8])
-    check(bool(found), f"no run has {METRIC} of a test split; they have: {names}")
-    return found
+    check(bool(scores), f"no run has {METRIC} of a test split; they have: {names}")
+    return scores
 
 
 def chosen(scores: dict[str, float], names: tuple[str, ...]) -> np.ndarray:
     """Scores of runs by name, * for any letters, each run once. Raises UserError for a name that is not there."""
-    found: dict[str, float] = {}
+    picked: dict[str, float] = {}
     for name in names:
         own = {name: scores[name]} if name in scores else {n: s for n, s in scores.items() if fnmatchcase(n, name)}
         check(bool(own), f"no run {name!r} with a test Pass@1; there are: {', '.join(list(scores)[:12])}")
-        found |= own
-    return np.array([*found.values()])
+        picked |= own
+    return np.array([*picked.values()])
 
 
 class Repeats(NamedTuple):
@@ -68,7 +68,7 @@ class Repeats(NamedTuple):
     scores: np.ndarray
 
 
-def repeats_of(runs: list[ImportedRun], task: str | None = None) -> list[Repeats]:
+def find_repeats(runs: list[ImportedRun], task: str | None = None) -> list[Repeats]:
     """Scores of runs that repeat each other (`ImportedRun.repeats`), where two or more have one.
 
     Only designs of which B and K are known: of others nobody knows that they are equal.

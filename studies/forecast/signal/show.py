@@ -23,24 +23,24 @@ APART = 0.05
 """Difference of two fits from which neither is to be believed alone."""
 
 
-def show_silent(console: Console, found: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:
+def show_silent(console: Console, believed: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:
     """Shares of silent groups for each K, with what the counts say without a fit."""
-    other = "without a form" if isinstance(found.rates, BetaBinomial) else "beta-binomial"
-    table = Table("K", "share", *((other, "from counts alone") if found.other is not None else ()), wrap="never")
+    other = "without a form" if isinstance(believed.rates, BetaBinomial) else "beta-binomial"
+    table = Table("K", "share", *((other, "from counts alone") if believed.other is not None else ()), wrap="never")
     for k in rollouts:
-        table.add(str(k), f"{silent_share(found.rates, k):.3f}", *_otherwise(found, measured, k))
+        table.add(str(k), f"{silent_share(believed.rates, k):.3f}", *_otherwise(believed, measured, k))
     put(console, "silent groups: all right or all wrong", table)
-    if found.other is not None:
-        _show_apart(console, found.rates, found.other, rollouts)
+    if believed.other is not None:
+        _show_apart(console, believed.rates, believed.other, rollouts)
 
 
-def _otherwise(found: Fitted, measured: MeasuredRates | None, k: int) -> tuple[str, ...]:
+def _otherwise(believed: Fitted, measured: MeasuredRates | None, k: int) -> tuple[str, ...]:
     """The share by the other fit and from the counts alone; () where no responses were counted."""
-    if found.other is None or measured is None or measured.counts is None:
+    if believed.other is None or measured is None or measured.counts is None:
         return ()
     alone = measure_silence(measured.counts, measured.responses, k)
     shown = f"{alone.value:.3f} ± {alone.error:.3f}" if alone else f"only to K = {measured.responses}"
-    return f"{silent_share(found.other, k):.3f}", shown
+    return f"{silent_share(believed.other, k):.3f}", shown
 
 
 def _show_apart(console: Console, rates: Rates, other: Rates, rollouts: tuple[int, ...]) -> None:
@@ -103,10 +103,10 @@ def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, 
     put(console, f"dynamic sampling, B = {batch}: batches until {batch} groups have signal", table)
 
 
-def show_drops(console: Console, found: Fitted, measured: MeasuredRates, rollouts: tuple[int, ...]) -> None:
+def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts: tuple[int, ...]) -> None:
     """Questions that were always right or always wrong, with the chance that their groups are silent; nothing where
     no responses were counted."""
-    counts, m, other = measured.counts, measured.responses, found.other
+    counts, m, other = measured.counts, measured.responses, fits.other
     if counts is None or other is None:
         return
     table, worth = Table("outcome", "questions", "pass rate", *(f"K = {k}" for k in rollouts), wrap="never"), []
@@ -114,7 +114,7 @@ def show_drops(console: Console, found: Fitted, measured: MeasuredRates, rollout
         if not (counts == right).any():
             table.add(name, f"0 of {len(counts)}")
             continue
-        believed, _ = after = [posterior(fit, m, right) for fit in (found.rates, other)]
+        believed, _ = after = [posterior(fit, m, right) for fit in (fits.rates, other)]
         share, chances = f"{(counts == right).sum()} of {len(counts)}", (silent_share(believed, k) for k in rollouts)
         table.add(name, share, f"{believed.mean:.3f}", *(f"{chance:.2f}" for chance in chances))
         surely = [k for k in rollouts if min(silent_share(fit, k) for fit in after) >= DROP]

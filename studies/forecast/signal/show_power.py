@@ -17,7 +17,7 @@ from rftlab.studies.forecast.signal.power import (
     sigma_of_difference,
     smallest_difference,
 )
-from rftlab.studies.forecast.signal.repeats import pooled_sigma, repeats_of, tasks_told
+from rftlab.studies.forecast.signal.repeats import find_repeats, pooled_sigma, tasks_told
 from rftlab.studies.readers.run import ImportedRun
 
 SEEDS = (2, 3, 5, 10, 20)
@@ -25,31 +25,31 @@ SEEDS = (2, 3, 5, 10, 20)
 
 def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None) -> None:
     """Whether measured runs differ."""
-    found = compared(a, b, paired, sigma)
+    difference = compared(a, b, paired, sigma)
     sides = (
         f"{name}: {len(side)} run{'s' * (len(side) > 1)}, mean {side.mean():.4f}"
         for name, side in zip("ab", (a, b), strict=True)
     )
     say(console, "; ".join(sides))
-    if not isfinite(found.low):
+    if not isfinite(difference.low):
         why = "one run on a side says" if min(len(a), len(b)) < 2 else "runs of a side that are all equal say"
-        say(console, f"difference {found.value:+.4f}; {why} nothing of the seeds: cannot be told")
+        say(console, f"difference {difference.value:+.4f}; {why} nothing of the seeds: cannot be told")
         say(console, "more seeds, or --sigma of such runs, would tell", "dim")
         return
     test = "z test" if sigma is not None else "t test of pairs" if paired else "Welch's t test"
     say(
         console,
-        f"difference {found.value:+.4f}, 95% interval {found.low:+.4f} to {found.high:+.4f} ({test}, "
-        f"{_p(found.p_value)})",
+        f"difference {difference.value:+.4f}, 95% interval {difference.low:+.4f} to {difference.high:+.4f} ({test}, "
+        f"{_p(difference.p_value)})",
     )
-    say(console, _verdict(found), "bold")
-    _show_permutation(console, found)
-    if found.sigma > 0 and found.value != 0:
-        need = seeds_for(abs(found.value), found.sigma, paired)
+    say(console, _verdict(difference), "bold")
+    _show_permutation(console, difference)
+    if difference.sigma > 0 and difference.value != 0:
+        need = seeds_for(abs(difference.value), difference.sigma, paired)
         what = "a difference of a pair" if paired else "a run"
         say(
             console,
-            f"deviation of {what} {found.sigma:.4f}: {need} seeds a side find a true difference of this size with "
+            f"deviation of {what} {difference.sigma:.4f}: {need} seeds a side find a true difference of this size with "
             "chance 0.8",
         )
 
@@ -58,21 +58,19 @@ def _p(value: float) -> str:
     return f"p = {value:.3f}" if value >= 0.0005 else "p < 0.001"
 
 
-def _verdict(found: Difference) -> str:
-    if found.seen:
+def _verdict(difference: Difference) -> str:
+    if difference.seen:
         return "a difference: the interval leaves out 0"
     return "no difference seen: the interval holds 0, and so differences of either sign up to its ends"
 
 
-def _show_permutation(console: Console, found: Difference) -> None:
-    if isnan(found.permutation):
+def _show_permutation(console: Console, difference: Difference) -> None:
+    if isnan(difference.permutation):
         return
-    say(console, f"counted over all ways to deal the runs: {_p(found.permutation)}", "dim")
-    if found.least > 0.05:
-        text = (
-            f"with so few runs that cannot be below {found.least:.3f}: the t test decides, which takes noise as normal"
-        )
-        say(console, f" {text}", "dim")
+    say(console, f"counted over all ways to deal the runs: {_p(difference.permutation)}", "dim")
+    if difference.least > 0.05:
+        least = f"with so few runs that cannot be below {difference.least:.3f}"
+        say(console, f" {least}: the t test decides, which takes noise as normal", "dim")
 
 
 def show_tasks(console: Console, runs: list[ImportedRun], task: str | None = None) -> None:
@@ -83,7 +81,7 @@ def show_tasks(console: Console, runs: list[ImportedRun], task: str | None = Non
 
 def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = None) -> float:
     """The deviation of repeated runs, with its 95% interval; returns it."""
-    groups = repeats_of(runs, task)
+    groups = find_repeats(runs, task)
     sigma, degrees = pooled_sigma([group.scores for group in groups])
     table = Table("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation", wrap="never")
     for name, design, scores in groups:

@@ -29,7 +29,7 @@ ALIKE = 1e-7
 """Part of the largest spread below which questions count as all alike."""
 
 
-def beta_of(mean: float, spread: float) -> Rates:
+def match_beta(mean: float, spread: float) -> Rates:
     """The Beta distribution of that mean and standard deviation; all questions alike where the spread is 0.
 
     Raises UserError where there is none: the spread must be below sqrt(mean (1 - mean)).

@@ -88,14 +88,14 @@ def imported_rates(root: Path, name: str, rounds: tuple[int, int] | None = None)
     there are any; and in words what was taken. rounds: None takes the last quarter of those that are there. Raises
     UserError where a log had no row a response."""
     runs, _ = selected(root, name)
-    found = [one for run in runs for one in run.outcomes]
+    outcomes = [one for run in runs for one in run.outcomes]
     check(
-        bool(found),
+        bool(outcomes),
         f"imported runs {name!r} have no right responses by question; allowed: runs from logs with a row a response "
         "(verl's rollout_data_dir, TRL's completions)",
     )
-    split = "train" if any(one.split == "train" for one in found) else "test"
-    own = [one for one in found if one.split == split]
+    split = "train" if any(one.split == "train" for one in outcomes) else "test"
+    own = [one for one in outcomes if one.split == split]
     columns = [
         np.concatenate([np.array(part, dtype=np.int64) for part in parts])
         for parts in zip(*(one[1:] for one in own), strict=True)
@@ -156,24 +156,24 @@ def _counted(path: Path, counts: np.ndarray, known: np.ndarray) -> MeasuredRates
 
 def _column(path: Path, rows: list[dict[str, Any]], name: str) -> np.ndarray:
     """Numbers of a column; each must be there."""
-    found = np.empty(len(rows))
+    numbers = np.empty(len(rows))
     for i, row in enumerate(rows):
         value: Any = row.get(name)
         try:
-            found[i] = float(value) if not isinstance(value, bool) else float("nan")
+            numbers[i] = float(value) if not isinstance(value, bool) else float("nan")
         except (TypeError, ValueError, OverflowError):
-            found[i] = float("nan")
-        check(bool(np.isfinite(found[i])), f"{path}: question {i + 1} has {name} = {value!r:.40}; allowed: a number")
-    return found
+            numbers[i] = float("nan")
+        check(bool(np.isfinite(numbers[i])), f"{path}: question {i + 1} has {name} = {value!r:.40}; allowed: a number")
+    return numbers
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        found = read_json(path.resolve())
+        content = read_json(path.resolve())
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is no JSON that can be read: {str(error)[:200]}; allowed: {ALLOWED}") from None
-    check(isinstance(found, list), f"{path} holds no list; allowed: {ALLOWED}")
-    return [_json_row(path, value) for value in found]
+    check(isinstance(content, list), f"{path} holds no list; allowed: {ALLOWED}")
+    return [_json_row(path, value) for value in content]
 
 
 def _json_row(path: Path, value: Any) -> dict[str, Any]:

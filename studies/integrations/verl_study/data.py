@@ -49,7 +49,7 @@ __all__ = ["compute_score"]
 '''
 
 
-def files_of(run: LLMRun, task: Task) -> dict[str, bytes]:
+def data_files(run: LLMRun, task: Task) -> dict[str, bytes]:
     """The files of a pair, by name. Raises UserError where its prompts are no chat messages.
 
     No tokenizer is asked: prompts that are too long are in them, and verl leaves those out itself. Questions of the

@@ -24,7 +24,7 @@ from rftlab.shared.plumbing.folders import file_below, folder_below, kind_of, re
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study import data
-from rftlab.studies.integrations.verl_study.settings import VERL, refused, refused_model, settings_of
+from rftlab.studies.integrations.verl_study.settings import VERL, refused, refused_model, verl_config
 from rftlab.studies.readers.designs import read_design
 
 PLACE, DATA = "verl", "data"
@@ -70,40 +70,40 @@ def write_pair(root: Path, points: list[Point], cluster: Cluster) -> Written:
     problem = refused_model(run)
     check(not problem, f"{problem}; allowed: --verl.model with a folder of the cluster, or a name on the hub")
     task = load(run.task)
-    left_out = left_out_of(points, cluster, len(task["train"]))
+    left_out = find_left_out(points, cluster, len(task["train"]))
     kept = [point for point in points if point.cell not in left_out]
     folder = folder_below(root, PLACE, pair)
     with reported(folder):
         _write_data(root, points[0], task)
         for point in kept:
-            for name, text in files_of(point, cluster).items():
+            for name, text in point_files(point, cluster).items():
                 _write(file_below(root, PLACE, pair, point.id, name), text.encode())
         _write(file_below(root, PLACE, pair, README), readme(pair, left_out).encode())
     return Written(folder, kept, left_out)
 
 
-def left_out_of(points: list[Point], cluster: Cluster, questions: int) -> dict[str, str]:
+def find_left_out(points: list[Point], cluster: Cluster, questions: int) -> dict[str, str]:
     """Cells that verl cannot run as they are meant, with the reason. questions: to train on."""
-    found = {}
+    left_out = {}
     for point in points:
         run, size = point.llm_run, point.run.design.batch_size
         short = f"batch_size = {size} of {questions} questions: verl takes whole batches" if size > questions else ""
         reason = refused(run, cluster) or short
         if reason:
-            found[point.cell] = reason
-    return found
+            left_out[point.cell] = reason
+    return left_out
 
 
-def files_of(point: Point, cluster: Cluster) -> dict[str, str]:
+def point_files(point: Point, cluster: Cluster) -> dict[str, str]:
     """The files of a run, by name."""
     return {
-        SETTINGS: _HEAD + yaml_of(settings_of(point.llm_run, point.id, cluster)),
+        SETTINGS: _HEAD + yaml_text(verl_config(point.llm_run, point.id, cluster)),
         COMMAND: _RUN.format(name=point.name),
-        DESIGN: json.dumps(design_of(point), indent=1, sort_keys=True) + "\n",
+        DESIGN: json.dumps(describe_design(point), indent=1, sort_keys=True) + "\n",
     }
 
 
-def design_of(point: Point) -> dict[str, Any]:
+def describe_design(point: Point) -> dict[str, Any]:
     """A run as plain values: what it is, its design in the terms of imported runs, its whole configuration."""
     config = config_of(point.llm_run)
     known, _ = read_design(config, "rftlab", None)
@@ -111,12 +111,12 @@ def design_of(point: Point) -> dict[str, Any]:
     return what | {"design": asdict(known), "config": config}
 
 
-def yaml_of(settings: dict[str, Any], depth: int = 0) -> str:
+def yaml_text(settings: dict[str, Any], depth: int = 0) -> str:
     """Nested settings as YAML; names and texts are ours or quoted."""
     lines = []
     for name, value in settings.items():
         if isinstance(value, dict):
-            lines.append(f"{'  ' * depth}{name}:\n{yaml_of(value, depth + 1)}")
+            lines.append(f"{'  ' * depth}{name}:\n{yaml_text(value, depth + 1)}")
         else:
             lines.append(f"{'  ' * depth}{name}: {_scalar(value)}\n")
     return "".join(lines)
@@ -173,7 +173,7 @@ def _write_data(root: Path, point: Point, task: Task) -> None:
             raise UserError(f"{folder} cannot be trusted: {error}; remove it and run the same command again") from None
         check(same, f"{folder} holds other data; allowed: another --results, or remove verl/{point.pair}")
         return
-    write_folder(folder, data.files_of(point.llm_run, task))
+    write_folder(folder, data.data_files(point.llm_run, task))
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -79,7 +79,7 @@ def sampled(run: LLMRun) -> int:
     return run.design.rollouts + run.design.support_rollouts
 
 
-def settings_of(run: LLMRun, name: str, cluster: Cluster) -> dict[str, Any]:
+def verl_config(run: LLMRun, name: str, cluster: Cluster) -> dict[str, Any]:
     """verl's settings of a run, nested as in its configuration. name: of the run, verl's `experiment_name`."""
     return {
         "algorithm": _algorithm(run),
@@ -98,16 +98,16 @@ def settings_of(run: LLMRun, name: str, cluster: Cluster) -> dict[str, Any]:
 def _algorithm(run: LLMRun) -> dict[str, Any]:
     estimator, support = run.design.estimator, run.design.support_rollouts
     kl, correction = estimator.kl, estimator.correction
-    found: dict[str, Any] = {"adv_estimator": PREFIX + name_of(estimator)}
+    settings: dict[str, Any] = {"adv_estimator": PREFIX + name_of(estimator)}
     if support:
-        found["rftlab"] = {"support": support}
+        settings["rftlab"] = {"support": support}
     in_reward = kl.kind != "none" and kl.anchor == "base" and kl.place == "reward"
-    found["use_kl_in_reward"] = in_reward
+    settings["use_kl_in_reward"] = in_reward
     if in_reward:
-        found |= {"kl_penalty": _kl_type(estimator), "kl_ctrl": {"type": "fixed", "kl_coef": kl.coef}}
+        settings |= {"kl_penalty": _kl_type(estimator), "kl_ctrl": {"type": "fixed", "kl_coef": kl.coef}}
     if correction.kind != "none":
-        found["rollout_correction"] = {"rollout_is": correction.level, "rollout_is_threshold": correction.high}
-    return found
+        settings["rollout_correction"] = {"rollout_is": correction.level, "rollout_is_threshold": correction.high}
+    return settings
 
 
 def _kl_type(estimator: Estimator) -> str:
@@ -138,7 +138,7 @@ def _actor(run: LLMRun) -> dict[str, Any]:
     aggregation, kl = estimator.aggregation, estimator.kl
     scaled = aggregation.kind == "seq_mean_token_sum" and aggregation.length is not None
     in_loss = kl.kind != "none" and kl.anchor == "base" and kl.place == "loss"
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "policy_loss": {"loss_mode": PREFIX + name_of(estimator)},
         "ppo_mini_batch_size": design.batch_size // design.minibatches,
         "ppo_epochs": design.epochs,
@@ -152,16 +152,16 @@ def _actor(run: LLMRun) -> dict[str, Any]:
         "optim": _optimizer(run),
     }
     if scaled and aggregation.length is not None:
-        found["loss_scale_factor"] = int(aggregation.length)
+        settings["loss_scale_factor"] = int(aggregation.length)
     if in_loss:
-        found |= {"kl_loss_type": _kl_type(estimator), "kl_loss_coef": kl.coef}
-    return found
+        settings |= {"kl_loss_type": _kl_type(estimator), "kl_loss_coef": kl.coef}
+    return settings
 
 
 def _optimizer(run: LLMRun) -> dict[str, Any]:
     """The schedule of verl takes one step a round, ours one an update."""
     own, updates = run.optimizer, run.design.epochs * run.design.minibatches
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "lr": own.learning_rate,
         "weight_decay": own.weight_decay,
         "betas": [own.beta1, own.beta2],
@@ -169,7 +169,7 @@ def _optimizer(run: LLMRun) -> dict[str, Any]:
         "lr_scheduler_type": "constant",
         "lr_warmup_steps": -(-own.warmup_steps // updates),
     }
-    return found | ({"override_optimizer_config": {"eps": own.eps}} if own.eps != 1e-8 else {})
+    return settings | ({"override_optimizer_config": {"eps": own.eps}} if own.eps != 1e-8 else {})
 
 
 def _rollout(run: LLMRun, cluster: Cluster) -> dict[str, Any]:

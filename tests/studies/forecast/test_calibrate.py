@@ -14,7 +14,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.pairs import PAIRS
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import calibrate as module
-from rftlab.studies.forecast.calibrate import _sum, calibrate, calibrated, identity, log_likelihood, simulation_of
+from rftlab.studies.forecast.calibrate import _sum, calibrate, calibrated, identity, log_likelihood, simulate_at
 from rftlab.studies.forecast.evidence import (
     DISCREPANCY,
     SEED_NOISE,
@@ -32,9 +32,9 @@ from rftlab.studies.forecast.knobs import (
     Facts,
     SimulatorKnob,
     answer_rates,
+    build_world,
     informed,
     paced,
-    world_of,
 )
 from rftlab.studies.forecast.others import paper_evidence
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
@@ -122,7 +122,7 @@ def test_points_of_a_run_share_what_the_simulator_leaves_out():
 @pytest.mark.parametrize("strict, formed", [(0.08, 0.99), (0.07, 0.45), (0.3, 0.6), (0.9, 0.95)])
 def test_base_policies_are_as_right_and_as_well_formed_as_asked(strict, formed):
     facts = Facts(SHORT, 2048, 100, strict, formed)
-    start = world_of(facts, np.zeros(len(SHORT.knobs)), 7)
+    start = build_world(facts, np.zeros(len(SHORT.knobs)), 7)
     base = build(start.environment).train
     well_formed = np.exp(base.base_format_logp[:, 1]).mean()
     assert well_formed == pytest.approx(formed, abs=0.02)
@@ -132,7 +132,7 @@ def test_base_policies_are_as_right_and_as_well_formed_as_asked(strict, formed):
 def test_what_no_base_policy_can_be_has_no_likelihood_and_is_refused():
     """Right in one of 200 responses, where a random answer is right in one of 64."""
     facts = Facts(TINY, 96, 64, 0.005, 0.98)
-    assert world_of(facts, CENTRE, 0) is None
+    assert build_world(facts, CENTRE, 0) is None
     assert log_likelihood(Evidence(facts, ()), CENTRE, 0) == -np.inf
     with pytest.raises(
         UserError,
@@ -292,7 +292,7 @@ def test_without_silence_nothing_changes_by_a_bit():
 def test_the_truth_is_likelier_than_a_world_with_other_silence():
     """The likelihood with silence, of the world that it comes from and of one with another spread of pass rates."""
     evidence = planted()
-    start = simulation_of(Evidence(FACTS, ()), CENTRE, 1003)
+    start = simulate_at(Evidence(FACTS, ()), CENTRE, 1003)
     runs = []
     for run in evidence.runs:
         curve = simulate(replace(start, design=run.design), build(start.environment)).curve

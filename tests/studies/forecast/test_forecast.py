@@ -14,7 +14,7 @@ from rftlab.studies.cli.main import main
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import forecast as forecasting
 from rftlab.studies.forecast import forecasters
-from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
+from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
 from rftlab.studies.forecast.combine import MISFIT, halfway, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
@@ -24,7 +24,7 @@ from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.others import finals
 from rftlab.studies.forecast.page import grid_figure
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.predict import covariance, ends_of, misfit, predict
+from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict
 from rftlab.studies.forecast.score.figures import score_figure
 from rftlab.studies.forecast.score.real_cases import public_cases
 from rftlab.studies.forecast.score.run import CASES
@@ -63,7 +63,9 @@ def posterior_at(runs: tuple[Observed, ...], sets: int = 4) -> Posterior:
 def test_a_forecast_without_a_residual_is_the_simulation():
     cells = DESIGNS[:3]
     start = posterior_at(())
-    fits = np.array([ends_of(start, i, [replace(cell, eval_every=cell.rounds) for cell in cells]) for i in range(4)])
+    fits = np.array(
+        [particle_ends(start, i, [replace(cell, eval_every=cell.rounds) for cell in cells]) for i in range(4)]
+    )
     fits = fits[:, :, 1]
     runs = tuple(observed(cell, float(fits[:, i].mean())) for i, cell in enumerate(list(CELLS)[:3]))
     found = predict(posterior_at(runs), cells, 500, 0, 1)
@@ -78,7 +80,9 @@ def test_a_residual_is_carried_over_to_designs_like_its_own():
     next to nothing to (1, 256)."""
     names = ["32x8-paper_text", "32x16-paper_text", "1x256-paper_text"]
     cells = tuple(replace(CELLS[name], rounds=40, eval_every=40) for name in names)
-    simulated = np.mean([ends_of(posterior_at(()), i, [replace(cells[0], eval_every=40)])[:, 1] for i in range(4)])
+    simulated = np.mean(
+        [particle_ends(posterior_at(()), i, [replace(cells[0], eval_every=40)])[:, 1] for i in range(4)]
+    )
     found = predict(posterior_at((observed(names[0], simulated + 0.2),)), cells, 500, 0, 1)
     moved = found.mean - found.simulated.mean(axis=0)
     share = DISCREPANCY**2 / (DISCREPANCY**2 + 2 * SEED_NOISE**2 + 0.01**2)
@@ -184,7 +188,9 @@ def test_every_quick_forecast_is_a_function_of_the_evidence_alone():
 
 def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
     cells = DESIGNS[:2]
-    ends = np.mean([ends_of(posterior_at(()), i, [replace(DESIGNS[0], eval_every=40)]) for i in range(4)], axis=0)[0]
+    ends = np.mean(
+        [particle_ends(posterior_at(()), i, [replace(DESIGNS[0], eval_every=40)]) for i in range(4)], axis=0
+    )[0]
     close, far = (observed(next(iter(CELLS)), float(ends[1]) + shift) for shift in (0.01, 0.5))
     by_law = law(Evidence(FACTS, (far,)), cells)
     for run, source in ((close, "simulator"), (far, "law")):
@@ -428,7 +434,7 @@ def test_a_base_model_that_is_never_right_is_refused(tmp_path):
 
 def test_simulations_of_a_posterior_differ_in_world_and_training():
     evidence = Evidence(FACTS, ())
-    a, b = (simulation_of(evidence, np.zeros(len(SHORT.knobs)), seed) for seed in (1, 2))
+    a, b = (simulate_at(evidence, np.zeros(len(SHORT.knobs)), seed) for seed in (1, 2))
     assert (a.seed, a.environment.world_seed) == (1, 1) and (b.seed, b.environment.world_seed) == (2, 2)
 
 

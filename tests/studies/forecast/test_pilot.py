@@ -23,7 +23,7 @@ from rftlab.studies.forecast.pilot import store
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts
 from rftlab.studies.forecast.pilot.pilot import Gradient, PilotMeasurements, pilot_from
-from rftlab.studies.forecast.pilot.run import answers_of, wanted
+from rftlab.studies.forecast.pilot.run import count_answers, wanted
 from rftlab.studies.forecast.pilot.show import show_pilot, spark
 from rftlab.studies.forecast.pilot.store import (
     DamagedPilot,
@@ -306,7 +306,7 @@ def test_responses_are_counted():
     rng = np.random.default_rng(0)
     strict, flexible, form, finished = (rng.random((6, 4)) < share for share in (0.3, 0.5, 0.8, 0.9))
     lengths = rng.integers(1, 9, (6, 4))
-    found = answers_of(
+    found = count_answers(
         SimpleNamespace(
             strict=strict * 1.0, flexible=flexible * 1.0, well_formed=form, finished=finished, lengths=lengths
         )
@@ -319,7 +319,7 @@ def test_responses_are_counted():
     assert found.rate("flexible") == pytest.approx(flexible.mean()) and found.lengths.mean == lengths.mean()
     assert found.lengths.right == lengths[strict].mean() and found.lengths.wrong == lengths[~strict].mean()
     assert found.lengths.cut == pytest.approx(1 - finished.mean()) and found.lengths.quantiles[2] == np.median(lengths)
-    none = answers_of(
+    none = count_answers(
         SimpleNamespace(strict=0.0 * strict, flexible=flexible, well_formed=form, finished=finished, lengths=lengths)
     )
     assert math.isnan(none.lengths.right)

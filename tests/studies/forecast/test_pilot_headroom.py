@@ -161,7 +161,7 @@ def test_a_pilot_says_what_it_costs_and_how_many_groups_of_early_rounds_are_sile
         assert price in console.file.getvalue()  # before anything is sampled
         return pilot.base
 
-    monkeypatch.setattr(pilot_run, "base_of", base_of)
+    monkeypatch.setattr(pilot_run, "measure_base", base_of)
     monkeypatch.setattr(pilot_run, "_curves", lambda *what: shipped())
     found = pilot_run.pilot(Console(file=io.StringIO(), width=400), asked, tmp_path, 1, quiet=False)
     silent, alone = (run.early_silent for run in found.runs)

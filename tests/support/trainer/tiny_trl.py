@@ -17,8 +17,8 @@ with warnings.catch_warnings():
     from trl import GRPOConfig
     from trl.trainer.callbacks import TrainerCallback
 
-    from rftlab.studies.integrations.trl import RftlabGRPOTrainer, mask_of
-    from rftlab.studies.integrations.trl_curve import KeepCurve as KeepCurve
+    from rftlab.studies.integrations.trl import KeepCurve as KeepCurve
+    from rftlab.studies.integrations.trl import RftlabGRPOTrainer, token_mask
 
 WORDS = ["<pad>", "<unk>", "<eos>", *map(str, range(VOCABULARY - 3))]
 PROMPTS = [f"{i} {i + 1} {i + 2}"[: 3 + 2 * (i % 2)] for i in range(8)]
@@ -154,7 +154,7 @@ def forward(model, parts):
     for part in parts:
         ids = torch.cat([part["prompt_ids"], part["completion_ids"]], 1)
         attention = torch.cat([part["prompt_mask"], part["completion_mask"]], 1)
-        n, mask = part["completion_ids"].shape[1], mask_of(part)
+        n, mask = part["completion_ids"].shape[1], token_mask(part)
         scores = model(input_ids=ids, attention_mask=attention).logits[:, -n - 1 : -1].log_softmax(-1)
         logp = scores.gather(2, part["completion_ids"][:, :, None])[:, :, 0]
         for out, values in zip(found, (logp[mask], -(scores.exp() * scores).sum(-1)[mask], mask.sum(1)), strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.forecast.calibrate import simulation_of
+from rftlab.studies.forecast.calibrate import simulate_at
 from rftlab.studies.forecast.evidence import Evidence, observe
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
@@ -18,7 +18,7 @@ CENTRE = np.zeros(len(TINY.knobs))
 
 def planted(seed: int = 3) -> Evidence:
     """Evidence from the simulator itself at the middle of the prior."""
-    start = simulation_of(Evidence(FACTS, ()), CENTRE, 1000 + seed)
+    start = simulate_at(Evidence(FACTS, ()), CENTRE, 1000 + seed)
     world = build(start.environment)
     designs = (
         replace(CELLS[PILOT_CELLS[0]], rounds=60, eval_every=10),
