@@ -10,35 +10,16 @@ from rftlab.studies.readers.run import COLUMNS, Piece
 
 LABELS = ("split", "task", "metric", "source")
 _TEXT = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
-_KINDS = {
-    "round": pyarrow.int32(),
-    "value": pyarrow.float64(),
-    "n": pyarrow.float32(),
-    "source_step": pyarrow.int32(),
-}
+_KINDS = {"round": pyarrow.int32(), "value": pyarrow.float64(), "n": pyarrow.float32(), "source_step": pyarrow.int32()}
 SCHEMA = pyarrow.schema([(name, _KINDS.get(name, _TEXT)) for name in COLUMNS])
 """Labels are dictionaries, so that a value costs a few bytes."""
 
 
 def make_frame(run: str, pieces: tuple[Piece, ...]) -> pd.DataFrame:
     """The long form (`COLUMNS`) of a run, a piece after the other."""
-    lengths = [len(piece.rounds) for piece in pieces]
-
-    def labels(values: list[str]) -> pd.Categorical:
-        kinds, codes = _coded(values)
-        small = codes.astype(np.int8 if len(kinds) < 128 else np.int16)
-        return pd.Categorical.from_codes(np.repeat(small, lengths), categories=kinds, validate=False)
-
-    steps = _whole([piece.steps for piece in pieces])
-    columns = {
-        "run": labels([run] * len(pieces)),
-        "round": _whole([piece.rounds for piece in pieces]),
-        "value": _joined([piece.values for piece in pieces], float),
-        "n": _joined([_behind(piece) for piece in pieces], np.float32),
-        "source_step": pd.arrays.IntegerArray(steps, steps < 0),
-    }
-    columns |= {name: labels([getattr(piece, name) for piece in pieces]) for name in LABELS}
-    return pd.DataFrame(columns, columns=list(COLUMNS), copy=False)
+    table = _table(run, list(pieces))
+    frame = table.to_pandas(types_mapper={pyarrow.int32(): pd.Int32Dtype()}.get, use_threads=False)
+    return frame.astype({"round": np.int32})
 
 
 def make_tables(run: str, pieces: tuple[Piece, ...], rows: int) -> Iterator[pyarrow.Table]:
@@ -60,10 +41,10 @@ def _table(run: str, pieces: list[Piece]) -> pyarrow.Table:
         kinds, codes = _coded(values)
         return pyarrow.DictionaryArray.from_arrays(np.repeat(codes.astype(np.int16), lengths), kinds)
 
-    steps = _whole([piece.steps for piece in pieces])
+    steps = _joined([piece.steps for piece in pieces], np.int32)
     columns = {
         "run": labels([run] * len(pieces)),
-        "round": pyarrow.array(_whole([piece.rounds for piece in pieces])),
+        "round": pyarrow.array(_joined([piece.rounds for piece in pieces], np.int32)),
         "value": pyarrow.array(_joined([piece.values for piece in pieces], float)),
         "n": pyarrow.array(_joined([_behind(piece) for piece in pieces], np.float32), from_pandas=True),
         "source_step": pyarrow.array(steps, mask=steps < 0),
@@ -102,10 +83,6 @@ def _coded(values: list[str]) -> tuple[list[str], np.ndarray]:
 
 def _behind(piece: Piece) -> np.ndarray:
     return np.full(len(piece.rounds), np.nan, np.float32) if piece.n is None else piece.n
-
-
-def _whole(parts: list[np.ndarray]) -> np.ndarray:
-    return _joined(parts, np.int32)
 
 
 def _joined(parts: list[np.ndarray], kind: type) -> np.ndarray:

@@ -75,20 +75,14 @@ _PLAIN = (
     (r"answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean|acc/mean", "pass_at_1"),
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
     (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*/mean", "format_rate"),
-    (
-        r"reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean",
-        "reward_mean",
-    ),
+    (r"reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean", "reward_mean"),
     (
         r"completions/mean_length|response_length|response_length/mean|mean_response_length|completion_length|completion_length/mean|avg_response_len"
         r"|avg_response_length|avg_response_token_length|response_len|mean_completion_length",
         "response_length",
     ),
     (r"completions/clipped_ratio|truncated_fraction", "truncated_fraction"),
-    (
-        r"entropy|token_entropy|entropy_avg|avg_entropy|entropy/mean|entropy_mean|mean_entropy|policy_entropy",
-        "entropy",
-    ),
+    (r"entropy|token_entropy|entropy_avg|avg_entropy|entropy/mean|entropy_mean|mean_entropy|policy_entropy", "entropy"),
     (r"approx_kl|ppo_kl|policy_kl|old_kl", "kl"),
     (r"kl|kl_ref|reference_kl|ref_kl|kl_loss|kl_to_ref", "kl_ref"),
     (r"clip_ratio/region_mean|clip_fraction|clip_ratio|clipfrac|pg_clipfrac|clip_frac", "clip_fraction"),

@@ -80,10 +80,7 @@ FILES = {
         "python -m verl.trainer.main_ppo data.train_batch_size=64 \\\n  actor_rollout_ref.rollout.n=5\n",
         "verl",
     ),
-    "train.py": (
-        "args = GRPOConfig(per_device_train_batch_size=4, num_generations=8)\n# num_generations=16\n",
-        "trl",
-    ),
+    "train.py": ("args = GRPOConfig(per_device_train_batch_size=4, num_generations=8)\n# num_generations=16\n", "trl"),
     "launch.sh": (
         "accelerate launch --num_processes 4 grpo.py --num_generations 8 --per_device_train_batch_size 4\n",
         "trl",

@@ -7,10 +7,8 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers import RawRun, read_collection, read_logs
-from rftlab.studies.readers.store import name_for
+from rftlab.studies.readers import read_logs
 from tests.support.logs.formats import LOGS, runs_folder, said, verl_log, wide_csv, wrong
-from tests.support.machine.here import rftlab
 
 FOLDER = runs_folder()
 public = pytest.mark.skipif(FOLDER is None, reason="the public logs are not beside the project (../shared/data/runs)")
@@ -71,28 +69,11 @@ def test_columns_can_be_named(tmp_path):
         read_logs([path], columns={"step": "iter"})
 
 
-def test_a_reader_of_ones_own_is_a_function(tmp_path):
-    def mine(path: Path) -> RawRun:
-        run = RawRun("mine", "my format")
-        for place, line in enumerate(path.read_text().splitlines(), start=1):
-            step, value = line.split("->")
-            run.add("accuracy", int(step), float(value), place)
-        return run
-
-    (run,) = read_logs([written(tmp_path, "x", "1->0.5\n2->0.6\n")], reader=mine)
-    assert said([run]) == {(1, "train", "pass_at_1"): 0.5, (2, "train", "pass_at_1"): 0.6} and run.format == "my format"
-
-
 def test_what_is_missing_stays_missing(tmp_path):
     only_validation = "step,eval_acc\n10,0.5\n20,0.6\n"
     (run,) = read_logs([written(tmp_path, "v.csv", only_validation)])
     assert said([run]) == {(10, "test", "pass_at_1"): 0.5, (20, "test", "pass_at_1"): 0.6}
     assert "prompts" in run.design.unknown and len(run.design.unknown) == 10
-
-
-def test_verls_configuration_is_read_between_other_lines():
-    text = verl_log().text.splitlines(keepends=True)
-    assert any("ppo_mini_batch_size" in line for line in text)
 
 
 def test_numbers_of_numpy_and_all_digits_are_read(tmp_path):
@@ -137,13 +118,6 @@ def test_the_samples_are_read():
         4,
         "gae",
     )
-
-
-@public
-@pytest.mark.parametrize("path", sorted((FOLDER / "samples").iterdir()) if FOLDER else [], ids=lambda path: path.name)
-def test_each_sample_is_imported_with_one_command(path, tmp_path):
-    status, text = rftlab("import", path, "--results", tmp_path)
-    assert status == 0 and "kept in" in text and read_collection(tmp_path, name_for(path))
 
 
 @public
@@ -247,10 +221,7 @@ def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
 def test_verls_file_logger_is_json_lines(tmp_path):
     lines = [
         json.dumps(
-            {
-                "step": s,
-                "data": {"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s},
-            }
+            {"step": s, "data": {"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s}}
         )
         for s in (1, 2)
     ]

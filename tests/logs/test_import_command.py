@@ -115,14 +115,7 @@ def test_a_reader_in_a_file_of_ones_own(tmp_path):
         "float(word), step)\n    return run\n"
     )
     (tmp_path / "x.txt").write_text("0.5 0.25")
-    arguments = (
-        "import",
-        tmp_path / "x.txt",
-        "--reader",
-        f"{tmp_path / 'mine.py'}:read",
-        "--results",
-        tmp_path / "r",
-    )
+    arguments = ("import", tmp_path / "x.txt", "--reader", f"{tmp_path / 'mine.py'}:read", "--results", tmp_path / "r")
     assert rftlab(*arguments)[0] == 0 and said(read_collection(tmp_path / "r", "x")) == {
         (1, "train", "entropy"): 0.5,
         (2, "train", "entropy"): 0.25,

@@ -32,8 +32,7 @@ def trained(folder):
 
         words = Tokenizer(
             models.WordLevel(
-                {word: i for i, word in enumerate(["<pad>", "<eos>", "<unk>", *map(str, range(20))])},
-                unk_token="<unk>",
+                {word: i for i, word in enumerate(["<pad>", "<eos>", "<unk>", *map(str, range(20))])}, unk_token="<unk>"
             )
         )
         words.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -22,8 +22,7 @@ def own_design(config: Reader, processes: int | None) -> KnownDesign:
         rollouts=config.count("design.rollouts"),
         updates_per_round=epochs * parts,
         learning_rate=next(
-            (rate for name in ("learning_rate", "rate") if (rate := config.real(f"optimizer.{name}")) is not None),
-            None,
+            (rate for name in ("learning_rate", "rate") if (rate := config.real(f"optimizer.{name}")) is not None), None
         ),
         advantage=_advantage(config),
         loss=", ".join(

@@ -37,12 +37,7 @@ REWARDS = ("score", "reward")
 RESPONSES = ("output", "completion", "response", "sample_idx")
 """Names of what each response has of its own."""
 _STEP = re.compile(r"(?:^|.*(?:step|rollout|round|completions)_?)0*(\d{1,9})", re.IGNORECASE)
-_PLACES = (
-    "*.jsonl",
-    "step_*/*.jsonl",
-    "completions_*.parquet",
-    "completions/completions_*.parquet",
-)
+_PLACES = ("*.jsonl", "step_*/*.jsonl", "completions_*.parquet", "completions/completions_*.parquet")
 MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
 _OWN = ("step", "prompt", "completion", "advantage")
 _TABLE = re.compile(r"completions_(\d{1,9})\.parquet")

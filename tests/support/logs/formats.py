@@ -155,9 +155,7 @@ def trainer_state(seed: int = 0) -> Log:
     ]
     history += [{"step": r, "eval_rewards/accuracy_reward/mean": value} for r, value in test.items()]
     return Log(
-        "trainer_state.json",
-        json.dumps({"log_history": history, "logging_steps": 1}, indent=1),
-        truth_of(train, test),
+        "trainer_state.json", json.dumps({"log_history": history, "logging_steps": 1}, indent=1), truth_of(train, test)
     )
 
 
