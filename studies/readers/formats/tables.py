@@ -269,14 +269,6 @@ def numbers(texts: list[str], comma: bool) -> list[float | None]:
     return [number(text, comma) if text and not text.isspace() else None for text in texts]
 
 
-def read_cells(table: DelimitedText, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:
-    """Index and number of cells that are not empty; None of what is no number."""
-    for i in columns:
-        text = cells[i]
-        if text and not text.isspace():
-            yield i, number(text, table.comma)
-
-
 def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[str, ...], path: Path) -> str | None:
     """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where
     the named one is not."""

@@ -9,6 +9,7 @@ literal, never evaluated; without one, the overrides of the command line are tak
 import ast
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from rftlab.studies.readers.designs.values import at, word
 from rftlab.studies.readers.run import RawRun
@@ -258,23 +259,22 @@ class _Log:
         if self.together:
             said = "step lines run together: each counts, without the last value before another"
             self.run.notes.append(f"line {self.together[0]} and {len(self.together) - 1} more: {said}")
-        if self.doubtful:
-            many = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
-            said = "the next line may be the rest of its last value, which is left out"
-            self.run.notes.append(f"line {self.doubtful[0]}{many}: {said}")
+        self._note(self.doubtful, "the next line may be the rest of its last value, which is left out")
         if self.initial:
             self._begin(1, 1)
         if self.run.config is None and self.overrides:
             self.run.config, self.run.whole = dict(self.overrides), False
             self.run.notes.append("no whole configuration in the log: the design is that of the command line")
-        self._of_ours()
-        if self.unread:
-            many = f" and {len(self.unread) - 1} more" if len(self.unread) > 1 else ""
-            said = f"parts that are no name:number, or of no step up to {LARGEST_STEP}, left out"
-            self.run.notes.append(f"line {self.unread[0]}{many}: {said}")
+        self._rename_own()
+        self._note(self.unread, f"parts that are no name:number, or of no step up to {LARGEST_STEP}, left out")
         return self.run
 
-    def _of_ours(self) -> None:
+    def _note(self, places: list[int], said: str) -> None:
+        if places:
+            many = f" and {len(places) - 1} more" if len(places) > 1 else ""
+            self.run.notes.append(f"line {places[0]}{many}: {said}")
+
+    def _rename_own(self) -> None:
         """A run that rftlab set up has its cell's name, without the hash, so that seeds repeat each other; validation
         on training questions keeps the name that it has in runs of ours."""
         config = self.run.config or {}
@@ -285,11 +285,13 @@ class _Log:
         self.run.aliases |= {one: "train.train_pass_at_1" for one in self.run.series if _SEEN.fullmatch(one)}
 
 
-class _Block:
+class _Block(NamedTuple):
     """Something that is printed over several lines."""
 
-    def __init__(self, kind: str, prefix: str, place: int, lines: list[str]):
-        self.kind, self.prefix, self.place, self.lines = kind, prefix, place, lines
+    kind: str
+    prefix: str
+    place: int
+    lines: list[str]
 
 
 def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:

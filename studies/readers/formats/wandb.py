@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
 from rftlab.studies.readers.formats.json_records import flat
-from rftlab.studies.readers.formats.tables import STEPS, open_table, read_cells, read_header, read_rows
+from rftlab.studies.readers.formats.tables import STEPS, DelimitedText, open_table, read_header, read_rows
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head, number, read_step, whole
 
@@ -25,6 +25,7 @@ _BOUNDS = ("__MIN", "__MAX")
 _X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
 _LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
 MAX_RUNS = 2000
+_CALLS = "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
 OFFLINE, MARK = "W&B offline run", b":W&B"
 NEEDED = "needs the package wandb (pip install wandb)"
 _HEADER, _BLOCK, _PART = 7, 32768, struct.Struct("<IHB")
@@ -61,65 +62,44 @@ def _long(names: list[str]) -> list[str] | None:
 
 
 def read_export(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The runs of an export."""
+    """The runs of an export. Every run of a file is told of its repairs."""
     table = open_table(head)
+    bad: dict[str, int] = {}
     long = _long(table.header)
-    return _read_long(table, head, long) if long else _read_wide(table, head)
+    runs = _read_long(table, head, long, bad) if long else _read_wide(table, head, bad)
+    left_out = "is no number of the kind allowed; such rows are left out"
+    for run in runs:
+        run.notes += table.notes + [f"line {place}: {what} {left_out}" for what, place in bad.items()]
+    return runs
 
 
-def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
-    """A row a value."""
+def _read_long(table: DelimitedText, head: Head, names: list[str], bad: dict[str, int]) -> list[RawRun]:
+    """A row a value. bad: gets the first line of each kind of damage."""
     at, told = [table.header.index(name) for name in names[:3]], telling(table.header, names[3] if names[3:] else None)
     own = [table.header.index(name) for name in told]
     runs: dict[Key, RawRun] = {}
-    bad: dict[str, int] = {}
     with read_rows(table, head.encoding) as rows:
         for place, cells in rows:
-            metric, step, value = (
-                cells[at[0]].strip(),
-                read_step(cells[at[1]], table.comma),
-                number(cells[at[2]], table.comma),
-            )
-            key = tuple([cells[i].strip() for i in own])
-            if not cells[at[2]].strip():
-                continue
-            if step is None or value is None or not metric:
-                bad.setdefault("step" if step is None else "value" if value is None else "metric", place)
-                continue
-            run = runs.get(key) or runs.setdefault(key, RawRun("", EXPORT, one_track=False))
-            run.add(metric, step, value, place)
-    separate = told_apart(runs, told, Texts(), table.path)
-    _noted({run.name: run for run in separate}, table, bad)
-    return separate
+            metric, step, value = (cells[i].strip() for i in at)
+            done, measured = read_step(step, table.comma), number(value, table.comma)
+            if value and (done is None or measured is None or not metric):
+                bad.setdefault("step" if done is None else "value" if measured is None else "metric", place)
+            elif value and done is not None and measured is not None:
+                key = tuple([cells[i].strip() for i in own])
+                run = runs.get(key) or runs.setdefault(key, RawRun("", EXPORT, one_track=False))
+                run.add(metric, done, measured, place)
+    return told_apart(runs, told, Texts(), table.path)
 
 
-def _new(runs: dict[str, RawRun], table, name: str) -> RawRun:
-    check(len(runs) < MAX_RUNS, f"{table.path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
-    runs[name] = RawRun(name, EXPORT, one_track=False)
-    return runs[name]
-
-
-def _noted(runs: dict[str, RawRun], table, bad: dict[str, int]) -> None:
-    """Every run of a file is told of its repairs."""
-    notes = table.notes + [
-        f"line {place}: {what} is no number of the kind allowed; such rows are left out" for what, place in bad.items()
-    ]
-    for run in runs.values():
-        run.notes += notes
-
-
-def _read_wide(table, head: Head) -> list[RawRun]:
+def _read_wide(table: DelimitedText, head: Head, bad: dict[str, int]) -> list[RawRun]:
     """A row a point of the horizontal axis; the first column is that axis."""
     columns = [
         (i, *parts)
         for i, name in enumerate(table.header[1:], start=1)
         if not name.endswith(_BOUNDS) and (parts := _parts(name))
     ]
-    check(
-        bool(columns),
-        f"{table.path}: no column is named `run - metric`; allowed: a W&B export, or a plain table of steps "
-        "and metrics",
-    )
+    allowed = "allowed: a W&B export, or a plain table of steps and metrics"
+    check(bool(columns), f"{table.path}: no column is named `run - metric`; {allowed}")
     axis = 0 if table.header[0].lower() in _X else None
     counted = axis is not None and "global" in table.header[0]  # the trainer's own, which W&B's _step is not
     steps = {
@@ -128,33 +108,29 @@ def _read_wide(table, head: Head) -> list[RawRun]:
         for i, run, metric in columns
         if metric in _X and ("global" in metric) == own and (own or not counted)
     }
-    runs: dict[str, RawRun] = {}
-    wanted = [(i, run, metric) for i, run, metric in columns if metric not in _X]
-    bad: dict[str, int] = {}
-    of: dict[int, tuple[RawRun, str, int]] = {}
-    for i, name, metric in wanted:
+    runs = {name: RawRun(name, EXPORT, one_track=False) for _, name, metric in columns if metric not in _X}
+    check(len(runs) <= MAX_RUNS, f"{table.path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+    wanted: list[tuple[int, RawRun, str, int]] = []
+    for i, name, metric in columns:
         at = steps.get(name, axis)
-        if at is None:
-            axis_name = table.header[0]
+        if metric not in _X and at is None:
             raise UserError(
-                f"{table.path}: the axis is {axis_name!r} and there is no column `{name} - _step`; allowed: an "
+                f"{table.path}: the axis is {table.header[0]!r} and there is no column `{name} - _step`; allowed: an "
                 "export over steps, or with _step"
             )
-        of[i] = runs[name] if name in runs else _new(runs, table, name), metric, at
+        wanted += [(i, runs[name], metric, at)] if metric not in _X and at is not None else []
     with read_rows(table, head.encoding) as rows:
         for place, cells in rows:
-            for i, value in read_cells(table, cells, list(of)):
-                run, metric, at = of[i]
-                step = read_step(cells[at], table.comma)
+            for i, run, metric, at in wanted:
+                if not cells[i] or cells[i].isspace():
+                    continue
+                step, value = read_step(cells[at], table.comma), number(cells[i], table.comma)
                 if step is None or value is None:
                     bad.setdefault("step" if step is None else metric, place)
-                    continue
-                run.add(metric, step, value, place)
+                else:
+                    run.add(metric, step, value, place)
     if any(table.header[i].endswith("_step") and "global" not in table.header[i] for i in steps.values()):
-        table.notes.append(
-            "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
-        )
-    _noted(runs, table, bad)
+        table.notes.append(_CALLS)
     return list(runs.values())
 
 
@@ -188,7 +164,17 @@ def read_offline_run(path: Path, head: Head, columns: dict[str, str]) -> list[Ra
                 config |= _items(record.run.config.update)
             elif kind == "config":
                 config |= _items(record.config.update)
-    _add_rows(run, path, rows, columns.get("step"))
+    wanted = columns.get("step")
+    often = [name for name in _PREFERRED if sum(name in row for _, row in rows) > 0.5 * len(rows)]
+    step_name = wanted or next(iter(often), None)
+    allowed = "allowed: a column that counts steps (--columns step=NAME)"
+    check(step_name is not None or not rows, f"{path}: no row has a step; {allowed}")
+    run.notes += [_CALLS] if step_name == "_step" else []
+    for place, values in ((place, flat(row)) for place, row in rows):
+        step = whole(values.get(step_name or ""))
+        for name, value in values.items():
+            if step is not None and name not in _PREFERRED and not name.startswith("_"):
+                run.add(name, step, value, place)
     # transformers logs the model's own configuration too, and names the model there alone
     run.config = {key: value for key, value in config.items() if key == "_name_or_path" or key[:1] != "_"} or None
     return [run]
@@ -204,29 +190,6 @@ def _items(items) -> dict[str, Any]:
         except (ValueError, RecursionError):
             continue
     return values
-
-
-def _add_rows(run: RawRun, path: Path, rows: list[tuple[int, dict]], wanted: str | None) -> None:
-    """Add the rows of the history, by the trainer's own step where most rows have it, else by W&B's."""
-    if not rows:
-        return
-    names = (
-        [wanted] if wanted else [name for name in _PREFERRED if sum(name in row for _, row in rows) > 0.5 * len(rows)]
-    )
-    if not names:
-        raise UserError(
-            f"{path}: no row has {wanted or 'a step'}; allowed: a column that counts steps (--columns step=NAME)"
-        )
-    if names[0] == "_step":
-        run.notes.append(
-            "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
-        )
-    for place, row in rows:
-        values = flat(row)
-        step = whole(values.get(names[0]))
-        for name, value in values.items():
-            if step is not None and name not in _PREFERRED and not name.startswith("_"):
-                run.add(name, step, value, place)
 
 
 def frames(file: BinaryIO, notes: list[str]) -> Iterator[bytes]:
