@@ -8,8 +8,8 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import check, plain
 from rftlab.studies.readers.designs import read_design
-from rftlab.studies.readers.designs.values import count
-from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, of_test, translate_metric
+from rftlab.studies.readers.designs.values import as_count
+from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, is_test_metric, translate_metric
 from rftlab.studies.readers.repeats import repeats_mark
 from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merge_designs
 from rftlab.studies.readers.steps import Counting, Points, clean_series, trainer_by_metrics
@@ -185,9 +185,9 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counte
 def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> Piece:
     """A metric with its rounds; several updates of a round are averaged."""
     steps, values, n = part.points
-    test = part.name.split == "test" or (part.name.split == "" and of_test(part.source))
+    test = part.name.split == "test" or (part.name.split == "" and is_test_metric(part.source))
     rounds = (counting.test if test else counting.train)(steps)
-    values = part.name.offset + part.name.scale * values if part.name.scale != 1.0 else values
+    values = part.name.scale * values if part.name.scale != 1.0 else values
     if not np.all(rounds[1:] > rounds[:-1]):
         rounds, first, counts = np.unique(rounds, return_index=True, return_counts=True)
         values = np.add.reduceat(values, first) / counts
@@ -206,7 +206,7 @@ def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
     for field, names in _COLUMNS.items():
         columns = [(name, part) for name, part in points.items() if name.rsplit("/", 1)[-1] in names]
         values = {float(value) for _, part in columns for value in np.unique(part.values)}
-        fact = count(values.pop()) if len(values) == 1 else None
+        fact = as_count(values.pop()) if len(values) == 1 else None
         if fact is not None:
             facts[field] = fact
             assumed.append(f"{field}: {fact} in every {columns[0][0]} of the log")

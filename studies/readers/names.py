@@ -26,8 +26,7 @@ class Name(NamedTuple):
     rank: int
     """Its place in the table: of two sources of one metric the lower is taken."""
     scale: float = 1.0
-    offset: float = 0.0
-    """ours = offset + scale x theirs."""
+    """ours = scale x theirs."""
 
 
 _TEST = r"(?:eval|evaluation|test|val|valid|validation|heldout|held_out|dev)"
@@ -71,7 +70,7 @@ _TRAIN = (
 
 _PLAIN = (
     (r"pass@1|pass_at_1|pass1", "pass_at_1"),
-    (r"pass@(?P<k>\d+)|pass_at_(?P<k2>\d+)", "pass_at_{k}"),
+    (r"pass(?:@|_at_)(?P<k>\d+)", "pass_at_{k}"),
     (r"answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean|acc/mean", "pass_at_1"),
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
     (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*/mean", "format_rate"),
@@ -96,30 +95,19 @@ _PLAIN = (
 more."""
 
 
-class _Rule(NamedTuple):
-    pattern: re.Pattern
-    metric: str
-    rank: int
-    scale: float
-    offset: float
-
-
-def _rules(rows, first: int) -> tuple[_Rule, ...]:
+def _rules(rows: tuple, first: int) -> list[tuple[re.Pattern, Name]]:
     """Compiled rows; alternatives of a pattern without groups rank in their order."""
-    rules: list[_Rule] = []
-    for pattern, metric, *numbers in rows:
-        scale, offset = numbers[0] if numbers else 1.0, numbers[1] if len(numbers) > 1 else 0.0
-        simple = pattern.split("|") if "(" not in pattern.replace(r"\(", "") else [pattern]
-        rules += [
-            _Rule(re.compile(part, re.IGNORECASE), metric, first + len(rules) + i, scale, offset)
-            for i, part in enumerate(simple)
-        ]
-    return tuple(rules)
+    rules: list[tuple[re.Pattern, Name]] = []
+    for pattern, metric, *scale in rows:
+        simple = "(" not in pattern.replace(r"\(", "")
+        for part in pattern.split("|") if simple else [pattern]:
+            rules.append((re.compile(part, re.IGNORECASE), Name("", metric, "", first + len(rules), *scale)))
+    return rules
 
 
 _OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
 
-METRICS = tuple(sorted({rule.metric for rule in (*_OF_TEST, *_OF_TRAIN, *_OF_EITHER)} - {"score"}))
+METRICS = tuple(sorted({name.metric for _, name in (*_OF_TEST, *_OF_TRAIN, *_OF_EITHER)} - {"score"}))
 """Ours; {k} stands for a number."""
 
 
@@ -135,45 +123,37 @@ def translate_metric(source: str) -> Name | None:
     if len(source) > LONGEST_NAME:
         return None
     for rules, split in ((_OF_TEST, "test"), (_OF_TRAIN, "train")):
-        match = _first(rules, source)
-        if match:
-            return _name(match, split, "")
-    split, rest, task = _split(source)
-    match = _first(_OF_EITHER, rest)
-    if match is None and split == "test" and rest.count("/") == 1:  # <set>/<metric>, as in test/gsm8k/acc
+        if name := _look_up(rules, source, split):
+            return name
+    split, rest = _split(source)
+    name = _look_up(_OF_EITHER, rest, split)
+    if name is None and split == "test" and rest.count("/") == 1:  # <set>/<metric>, as in test/gsm8k/acc
         task, rest = rest.split("/")
-        match = _first(_OF_EITHER, rest)
-    if match is None or (
-        split == "test" and match[0].metric not in SCORES and not match[0].metric.startswith("pass_at_")
-    ):
+        name = _look_up(_OF_EITHER, rest, split, task)
+    if name and split == "test" and name.metric not in SCORES and not name.metric.startswith("pass_at_"):
         return None
-    return _name(match, split, task)
+    return name
 
 
-def of_test(source: str) -> bool:
+def is_test_metric(source: str) -> bool:
     """Whether the name of a metric says that it is of an evaluation, be it in the table or not."""
     source = source[:LONGEST_NAME]
-    return _split(source)[0] == "test" or _first(_OF_TEST, source) is not None
+    return _split(source)[0] == "test" or _look_up(_OF_TEST, source, "test") is not None
 
 
-def _first(rules: tuple[_Rule, ...], text: str) -> tuple[_Rule, re.Match] | None:
-    for rule in rules:
-        match = rule.pattern.fullmatch(text)
-        if match:
-            return rule, match
+def _look_up(rules: list[tuple[re.Pattern, Name]], text: str, split: str, task: str = "") -> Name | None:
+    """The first row whose pattern a text fits."""
+    for pattern, name in rules:
+        if match := pattern.fullmatch(text):
+            parts = match.groupdict()
+            metric = name.metric.format(k=parts.get("k") or "")
+            return name._replace(split=split, metric=metric, task=parts.get("task") or task)
     return None
 
 
-def _name(matched: tuple[_Rule, re.Match], split: str, task: str) -> Name:
-    rule, match = matched
-    groups = {name: value for name, value in match.groupdict().items() if value}
-    k = groups.get("k") or groups.get("k2") or ""
-    return Name(split, rule.metric.format(k=k), groups.get("task", task), rule.rank, rule.scale, rule.offset)
-
-
-def _split(source: str) -> tuple[str, str, str]:
-    """Split, the name without it, task."""
+def _split(source: str) -> tuple[str, str]:
+    """Split, and the name without it."""
     match = _SPLIT.fullmatch(source)
     if match and match["test"] and match["rest"]:
-        return "test", match["rest"], ""
-    return ("train", match["own"], "") if match and match["own"] else ("train", source, "")
+        return "test", match["rest"]
+    return "train", match["own"] if match and match["own"] else source

@@ -109,7 +109,7 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
         if kind_of(path) == FILE:
             return _read(path, columns)
     if rows:
-        rows, notes = rollouts.sampled(rows)
+        rows, notes = rollouts.keep_sampled(rows)
         (run,) = rollouts.read_rollout_files(folder, rows)
         run.notes += notes
         return [run], rows
@@ -126,7 +126,7 @@ def _with_outcomes(
     """The metrics of TRL's run with the right responses of its groups, which lie in a folder below, counted by the
     same steps."""
     evaluated = {step for name, own in runs[0].series.items() if name.startswith("eval_") for step in own.steps}
-    rows, notes = rollouts.sampled(rows, evaluated)
+    rows, notes = rollouts.keep_sampled(rows, evaluated)
     (rollout_run,) = rollouts.read_rollout_files(folder, rows) if rows else [RawRun("", "")]
     if rollout_run.tool != "trl":
         return runs, files

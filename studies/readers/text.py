@@ -149,7 +149,7 @@ def encoding_note(encoding: str) -> list[str]:
     return [f"read as {encoding}, not UTF-8"] if encoding.startswith(("latin", "utf-16", "utf-32")) else []
 
 
-def number(text: str, comma: bool = False) -> float | None:
+def parse_number(text: str, comma: bool = False) -> float | None:
     """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where
     `comma` is the decimal sign; 1.234 is none there, for it may be thousands.
 
@@ -180,7 +180,7 @@ def once(values: dict[str, float], name: str, value: float) -> None:
     values[name] = value if values.get(name, value) == value else math.nan
 
 
-def finite(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
     """A finite number or truth value of a record."""
     if not isinstance(value, bool | int | float) or abs(value) >= 10**300 or value != value:
         return None
@@ -195,7 +195,7 @@ def step_in(text: str) -> float:
 
 def read_step(text: str, comma: bool = False) -> int | None:
     """The step of a cell; None where it is none, as a share in per cent is."""
-    return None if text.rstrip("\"' ").endswith("%") else whole(number(text, comma))
+    return None if text.rstrip("\"' ").endswith("%") else whole(parse_number(text, comma))
 
 
 def whole(value: float | None) -> int | None:

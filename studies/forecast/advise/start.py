@@ -12,7 +12,7 @@ from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.engines import EngineFlags
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.config_file import read_config
-from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, at
+from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, value_at
 from rftlab.studies.readers.run import KnownDesign
 
 _WORDS: dict[str, tuple[Any, Callable[[Reader], Estimator]]] = {
@@ -70,13 +70,13 @@ def list_changes(start: Start, told: EngineFlags) -> list[tuple[str, str, str]]:
     words, _ = _WORDS[start.tool]
     changes = []
     for name, new in told.flags.items():
-        value = at(start.config, name)
+        value = value_at(start.config, name)
         old = words.DEFAULTS.get(name) if value is None else value
         if isinstance(value, Unknown | Fallback) or not _same(old, new):
             default = "" if old is None else f", {words.LIBRARY} has {old}"
             changes.append((name, f"not stated{default}" if value is None else str(value), str(new)))
-    stated = (name for name in _REPLACED[start.tool] if at(start.config, name) is not None)
-    return changes + [(name, str(at(start.config, name)), "not stated") for name in stated]
+    stated = (name for name in _REPLACED[start.tool] if value_at(start.config, name) is not None)
+    return changes + [(name, str(value_at(start.config, name)), "not stated") for name in stated]
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -14,7 +14,7 @@ does.
 
 from typing import Any
 
-from rftlab.studies.readers.designs.values import Reader, at
+from rftlab.studies.readers.designs.values import Reader, value_at
 from rftlab.studies.readers.run import KnownDesign
 
 LIBRARY = "TRL 1.16"
@@ -80,7 +80,7 @@ def _model(config: Reader) -> str | None:
     """The model: an argument of TRL's scripts, or as the model's configuration names it, which transformers logs beside
     the arguments and leaves empty for a model that was made from nothing."""
     names = ("model_name_or_path", "_name_or_path")
-    return next((model for name in names if at(config.config, name) and (model := config.word(name))), None)
+    return next((model for name in names if value_at(config.config, name) and (model := config.word(name))), None)
 
 
 def _sizes(config: Reader, processes: int | None, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:

@@ -40,7 +40,7 @@ class Fallback(str):
         return made
 
 
-def at(config: Any, path: str) -> Any:
+def value_at(config: Any, path: str) -> Any:
     """The value at a dotted path, whether the configuration is nested or has dotted keys; None where there is none,
     also for null. Of ${another.path}, as OmegaConf has it, the value there; of one that leads nowhere the text."""
     there = _at(config, path)
@@ -67,13 +67,13 @@ def unwrapped(value: Any) -> Any:
     return value["value"] if isinstance(value, dict) and "value" in value and set(value) <= {"value", "desc"} else value
 
 
-def count(value: Any, least: int = 1) -> int | None:
+def as_count(value: Any, least: int = 1) -> int | None:
     """A whole number of at least `least`; None of anything else."""
-    number = real(value)
+    number = as_real(value)
     return int(number) if number is not None and number == int(number) and least <= number <= 10**9 else None
 
 
-def real(value: Any) -> float | None:
+def as_real(value: Any) -> float | None:
     """A finite number, also one in a text; None of anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -84,14 +84,14 @@ def real(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def word(value: Any) -> str | None:
+def as_word(value: Any) -> str | None:
     """A text, cut to a length that can be shown, its control characters written out; None of anything else, and of
     one with a variable that nobody set."""
     known = isinstance(value, str) and value and not _VARIABLE.search(value)
     return plain(value[:LONGEST]) if known else None
 
 
-def truth(value: Any) -> bool | None:
+def as_truth(value: Any) -> bool | None:
     """True or False, also as texts."""
     return value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower())
 
@@ -106,23 +106,23 @@ class Reader:
 
     def stated(self, path: str) -> bool:
         """Whether a configuration says anything of a setting."""
-        return at(self.config, path) is not None
+        return value_at(self.config, path) is not None
 
     def count(self, path: str, least: int = 1) -> int | None:
         """A whole number; None where there is none."""
-        return self._read(path, lambda value: count(value, least), "whole number that can be read here")
+        return self._read(path, lambda value: as_count(value, least), "whole number that can be read here")
 
     def real(self, path: str) -> float | None:
         """A finite number; None where there is none."""
-        return self._read(path, real, "number that can be read here")
+        return self._read(path, as_real, "number that can be read here")
 
     def word(self, path: str) -> str | None:
         """A text; None where there is none."""
-        return self._read(path, lambda value: str(value) if isinstance(value, bool) else word(value), "plain text")
+        return self._read(path, lambda value: str(value) if isinstance(value, bool) else as_word(value), "plain text")
 
     def truth(self, path: str) -> bool | None:
         """True or False; None where there is none."""
-        return self._read(path, truth, "truth value that can be read here")
+        return self._read(path, as_truth, "truth value that can be read here")
 
     def stated_or(self, kind: str, path: str, default: Any, library: str) -> Any:
         """A setting, or a library's default where it is not stated, which is said. None where something that was not
@@ -137,7 +137,7 @@ class Reader:
         return default
 
     def _read(self, path: str, convert: Callable[[Any], Any], kind: str) -> Any:
-        value = at(self.config, path)
+        value = value_at(self.config, path)
         read = None if isinstance(value, Unknown) else convert(value)
         if isinstance(value, Unknown):
             self._say(self.notes, f"{path} is {value}, {value.why}")

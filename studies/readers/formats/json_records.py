@@ -20,16 +20,16 @@ from typing import Any
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import object_of
 from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
-from rftlab.studies.readers.formats.tables import RUNS, STEPS, chosen, trainers_step
+from rftlab.studies.readers.formats.tables import RUNS, STEPS, pick_column, trainers_step
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import (
     LONGEST,
     PROGRESS,
     Head,
     encoding_note,
-    number,
     once,
     opened_text,
+    parse_number,
     read_lines,
     step_in,
     whole,
@@ -62,7 +62,7 @@ def is_json_lines(head: Head) -> bool:
     record = _record(first)
     if not isinstance(record, dict):
         return False
-    return len(head.lines) > 1 or chosen(list(flat(record)), {}, "step", STEPS, head.path) is not None
+    return len(head.lines) > 1 or pick_column(list(flatten_record(record)), {}, "step", STEPS, head.path) is not None
 
 
 def read_json_lines(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -84,7 +84,7 @@ def collect_runs(
     """The runs of records, each with its place. start: the first of them, by which steps and runs are found; notes: are
     each run's, also those that are added on the way. Raises UserError where no record has a step."""
     step_name = columns.get("step") or find_step(start)
-    if step_name is None or not any(step_name in flat(record) for record in start):
+    if step_name is None or not any(step_name in flatten_record(record) for record in start):
         keys = ", ".join(sorted({key for record in start[:20] for key in record})[:12])
         raise UserError(
             f"{path}: no record has {step_name or 'a step'} ({keys}); allowed: one of {', '.join(STEPS[:6])}, "
@@ -93,11 +93,12 @@ def collect_runs(
     run_name = columns.get("run") or next(
         (name for name in RUNS if any(_names_run(record.get(name)) for record in start)), None
     )
-    told = telling(dict.fromkeys(name for record in start for name in _texts(record) | flat(record)), run_name)
+    names = dict.fromkeys(name for record in start for name in _texts(record) | flatten_record(record))
+    told = telling(names, run_name)
     runs: dict[Key, RawRun] = {}
     watched, without = Texts(), 0
     for at, record in records:
-        values, texts = flat(record), _texts(record)
+        values, texts = flatten_record(record), _texts(record)
         step = None if texts.get(step_name, "").endswith("%") else whole(values.get(step_name))
         if step is None:
             without += 1
@@ -169,7 +170,7 @@ def _names_run(value: Any) -> bool:
 
 def find_step(records: list[dict]) -> str | None:
     """The name of the step that most records have; the first in the list of those."""
-    rows = [{name: value for name, value in flat(record).items() if name in STEPS} for record in records]
+    rows = [{name: value for name, value in flatten_record(record).items() if name in STEPS} for record in records]
     counts = Counter(name for row in rows for name in row)
     best = max(counts, key=lambda name: (counts[name], -STEPS.index(name)), default=None)
     return trainers_step(rows, best) if best else None
@@ -180,11 +181,11 @@ def _quoted(name: str, text: str) -> dict[str, float]:
     if name == PROGRESS:
         step = step_in(text)
         return {"global_step": step} if math.isfinite(step) else {}
-    value = number(text) if len(text) < 40 and (_NUMBER.fullmatch(text) or name in STEPS) else None
+    value = parse_number(text) if len(text) < 40 and (_NUMBER.fullmatch(text) or name in STEPS) else None
     return {} if value is None else {name: value}
 
 
-def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
+def flatten_record(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
     """The numbers of a record by name; no truth values, of texts those that are numbers, nothing below
     `DEEPEST` levels, and nan of a name that is there with several values."""
     numbers: dict[str, float] = {}
@@ -198,7 +199,8 @@ def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
         elif isinstance(value, str):
             numbers |= _quoted(prefix + key, value)
         elif isinstance(value, dict) and depth < DEEPEST:
-            for name, inner in flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1).items():
+            below = prefix if key in _ENVELOPES else f"{prefix}{key}/"
+            for name, inner in flatten_record(value, below, depth + 1).items():
                 once(numbers, name, inner)
     return numbers
 

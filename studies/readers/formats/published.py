@@ -11,11 +11,11 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, kind_of
-from rftlab.studies.readers.designs.values import count, real, word
-from rftlab.studies.readers.formats.tables import MISSING, open_table, read_header, read_rows
+from rftlab.studies.readers.designs.values import as_count, as_real, as_word
+from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
 from rftlab.studies.readers.names import RATES
 from rftlab.studies.readers.run import KnownDesign, Piece, RawRun
-from rftlab.studies.readers.text import Head, number, read_head, whole
+from rftlab.studies.readers.text import Head, parse_number, read_head, whole
 
 FORMAT, BESIDE, REPEATS = "long form", "runs.csv", "repeats"
 ELAPSED = "elapsed_seconds"
@@ -67,7 +67,7 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, array], dict[str, dict[int,
     known: dict[tuple[str, ...], tuple[Key, bool, array]] = {}
     runs: set[str] = set()
     without: Counter[str] = Counter()
-    with read_rows(table, head.encoding) as rows:
+    with iterate_rows(table, head.encoding) as rows:
         for place, cells in rows:
             cells.append("")  # what is at -1
             texts = tuple([cells[i] for i in labels])
@@ -79,7 +79,7 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, array], dict[str, dict[int,
                 many = f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}"
                 check(len(series) <= MAX_SERIES, many)
             key, is_rate, own = known[texts]
-            done, value, n, step, seconds = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
+            done, value, n, step, seconds = [parse_number(cells[i], table.comma) if cells[i] else None for i in numbers]
             counted = cells[numbers[0]]
             done = None if counted.endswith("%") else whole(done)
             if done is None and counted.strip().lower() in MISSING:
@@ -143,7 +143,7 @@ def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:
         return {}
     table = open_table(head)
     try:
-        with read_rows(table, head.encoding) as rows:
+        with iterate_rows(table, head.encoding) as rows:
             named = (dict(zip(table.header, map(str.strip, cells), strict=True)) for _, cells in rows)
             return {plain(row["run_id"])[:LONGEST]: _told(row) for row in named}
     except csv.Error as error:
@@ -157,22 +157,22 @@ def _told(row: dict[str, str]) -> tuple[KnownDesign, dict | None, str, str]:
 
 def _design(row: dict[str, str]) -> KnownDesign:
     """What a row says of a run; empty cells say nothing."""
-    generated, trained = count(row.get("rollouts_per_prompt")), count(row.get("trained_rollouts_per_prompt"))
+    generated, trained = as_count(row.get("rollouts_per_prompt")), as_count(row.get("trained_rollouts_per_prompt"))
     part = trained is not None and generated is not None and trained < generated
-    clip = word(row.get("clip"))
-    loss = [word(row.get("loss_aggregation")), f"clip {clip}" if clip and clip != "none" else None]
+    clip = as_word(row.get("clip"))
+    loss = [as_word(row.get("loss_aggregation")), f"clip {clip}" if clip and clip != "none" else None]
     advantage = row.get("advantage", "").partition(" (")[0] + (f" on {trained} of {generated}" if part else "")
     return KnownDesign(
-        prompts=count(row.get("prompts_per_round")),
+        prompts=as_count(row.get("prompts_per_round")),
         rollouts=generated,
-        updates_per_round=count(row.get("updates_per_round")),
-        learning_rate=real(row.get("learning_rate")),
-        advantage=word(advantage.strip()),
+        updates_per_round=as_count(row.get("updates_per_round")),
+        learning_rate=as_real(row.get("learning_rate")),
+        advantage=as_word(advantage.strip()),
         loss=", ".join(filter(None, loss)) or None,
-        kl_coefficient=real(row.get("kl_coefficient")),
-        temperature=real(row.get("temperature")),
-        response_limit=count(row.get("max_response_tokens")),
-        model=word(row.get("model")),
+        kl_coefficient=as_real(row.get("kl_coefficient")),
+        temperature=as_real(row.get("temperature")),
+        response_limit=as_count(row.get("max_response_tokens")),
+        model=as_word(row.get("model")),
         assumed=(
             f"rollouts: {generated} are generated, {trained} of them trained on, which is part of the advantage's name",
         )

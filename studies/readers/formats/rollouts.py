@@ -24,7 +24,7 @@ from rftlab.studies.readers.formats import parquet
 from rftlab.studies.readers.formats.tables import STEPS
 from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import GroupOutcomes, RawRun
-from rftlab.studies.readers.text import Head, encoding_note, finite, opened_text, read_head, read_lines, whole
+from rftlab.studies.readers.text import Head, encoding_note, finite_number, opened_text, read_head, read_lines, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,7 +188,7 @@ def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | No
     """A record as a row; None where it lacks a group, a reward or a step."""
     name = next((name for name in GROUPS if record.get(name) is not None), None)
     right, reward = _first(record, RIGHT), _first(record, REWARDS)
-    stated = next((whole(value) for key in STEPS if (value := finite(record.get(key))) is not None), None)
+    stated = next((whole(value) for key in STEPS if (value := finite_number(record.get(key))) is not None), None)
     step = beside if stated is None else stated
     if name is None or (right is None and reward is None) or step is None:
         return None
@@ -200,7 +200,7 @@ def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | No
 
 
 def _first(record: dict, names: tuple[str, ...]) -> float | None:
-    return next((value for name in names if (value := finite(record.get(name))) is not None), None)
+    return next((value for name in names if (value := finite_number(record.get(name))) is not None), None)
 
 
 def _split_by_name(path: Path) -> str:
@@ -234,7 +234,7 @@ def _is_completions(path: Path) -> bool:
         return False
 
 
-def sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[list[Path], list[str]]:
+def keep_sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[list[Path], list[str]]:
     """Of files by step those that hold a batch that was sampled for training, each batch once, and what to note.
     evaluated: steps whose table an evaluation's has overwritten. Other files are left as they are."""
     kept: list[Path] = []

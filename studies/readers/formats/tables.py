@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.run import Series
-from rftlab.studies.readers.text import LONGEST, Head, encoding_note, number, opened_text, shown_nulls
+from rftlab.studies.readers.text import LONGEST, Head, encoding_note, opened_text, parse_number, shown_nulls
 
 FORMAT, SEPARATORS = "table", ",;\t|"
 MISSING = ("", "nan", "na", "none", "null")
@@ -83,7 +83,7 @@ def read_header(head: Head) -> list[str]:
     except (csv.Error, StopIteration):
         return []
     names = [INDEX, *names[1:]] if names[0] == "" else names
-    return names if all(name and number(name) is None for name in names) and len(set(names)) > 1 else []
+    return names if all(name and parse_number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
 def open_table(head: Head) -> DelimitedText:
@@ -124,7 +124,7 @@ def _decimal_commas(head: Head, separator: str) -> bool:
 
 
 @contextmanager
-def read_rows(table: DelimitedText, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+def iterate_rows(table: DelimitedText, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
     """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
     which is noted."""
     with opened_text(table.path, encoding, newline="") as stream, long_cells():
@@ -266,10 +266,12 @@ def numbers(texts: list[str], comma: bool) -> list[float | None]:
             return list(map(float, texts))
     except ValueError:
         pass
-    return [number(text, comma) if text and not text.isspace() else None for text in texts]
+    return [parse_number(text, comma) if text and not text.isspace() else None for text in texts]
 
 
-def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[str, ...], path: Path) -> str | None:
+def pick_column(
+    names: list[str], columns: dict[str, str], wanted: str, usual: tuple[str, ...], path: Path
+) -> str | None:
     """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where
     the named one is not."""
     named = columns.get(wanted)
@@ -283,7 +285,7 @@ def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[
 
 def step_and_run(names: list[str], columns: dict[str, str], path: Path) -> tuple[str, str | None]:
     """The columns of steps and of run names."""
-    step, run = chosen(names, columns, "step", STEPS, path), chosen(names, columns, "run", RUNS, path)
+    step, run = pick_column(names, columns, "step", STEPS, path), pick_column(names, columns, "run", RUNS, path)
     if step is None:
         raise UserError(
             f"{path}: no column counts steps ({', '.join(names[:12])}); allowed: one of "

@@ -13,16 +13,16 @@ from rftlab.studies.readers.formats.tables import (
     OF_TRAINERS,
     Columns,
     DelimitedText,
+    iterate_rows,
     long_cells,
     numbers,
     open_table,
     read_header,
-    read_rows,
     step_and_run,
     trainers_step,
 )
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, number, read_step
+from rftlab.studies.readers.text import LARGEST_STEP, Head, parse_number, read_step
 
 
 def is_tidy_table(head: Head) -> bool:
@@ -44,7 +44,7 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     wanted = [i for i in range(len(table.header)) if i not in (at, *own) and table.header[i] != INDEX]
     runs: dict[Key, Columns] = {}
     odd, watched = _Odd(step_name), Texts()
-    with read_rows(table, head.encoding) as rows:
+    with iterate_rows(table, head.encoding) as rows:
         for place, cells in rows:
             step = read_step(cells[at], table.comma)
             if odd.stepless(step, cells[at], place) or step is None:
@@ -75,7 +75,7 @@ def _trainers(head: Head, table: DelimitedText, step: str, columns: dict[str, st
     named = [(i, name) for i, name in enumerate(table.header) if name == step or name in OF_TRAINERS]
     with long_cells():
         rows = [
-            {name: value for i, name in named if i < len(cells) and (value := number(cells[i])) is not None}
+            {name: value for i, name in named if i < len(cells) and (value := parse_number(cells[i])) is not None}
             for cells in csv.reader(head.lines[1:500], delimiter=table.separator)
             if any(cells)
         ]

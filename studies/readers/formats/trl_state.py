@@ -14,8 +14,8 @@ from typing import Any
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import FILE, kind_of, numbered, object_of, read_json
 from rftlab.studies.readers.designs.config_file import frozen_values
-from rftlab.studies.readers.designs.values import word
-from rftlab.studies.readers.formats.json_records import flat
+from rftlab.studies.readers.designs.values import as_word
+from rftlab.studies.readers.formats.json_records import flatten_record
 from rftlab.studies.readers.run import KnownDesign, RawRun
 from rftlab.studies.readers.text import Head, whole
 
@@ -85,7 +85,7 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
     run = RawRun(name, FORMAT, tool="trl", place="record")
     without = 0
     for place, record in enumerate(history, start=1):
-        values = flat(record) if isinstance(record, dict) else {}
+        values = flatten_record(record) if isinstance(record, dict) else {}
         step = whole(values.get("step"))
         if step is None:
             without += 1
@@ -110,8 +110,8 @@ def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
         card = _card_facts(folder / CARD)
         names = (adapter.get("base_model_name_or_path"), card.get("model_name_or_path"), config.get("_name_or_path"))
         stated = {
-            "model_name_or_path": next((name for name in map(word, names) if name), None),
-            "dataset_name": word(card.get("dataset_name")),
+            "model_name_or_path": next((name for name in map(as_word, names) if name), None),
+            "dataset_name": as_word(card.get("dataset_name")),
         }
         facts = {name: value for name, value in stated.items() if value} | facts
         shapes += [shape] if (shape := {name: config[name] for name in SHAPE if name in config}) else []

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rftlab.studies.readers.designs.values import at, word
+from rftlab.studies.readers.designs.values import as_word, value_at
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, number, once, opened_text, read_lines
+from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, opened_text, parse_number, read_lines
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
@@ -278,8 +278,8 @@ class _Log:
         """A run that rftlab set up has its cell's name, without the hash, so that seeds repeat each other; validation
         on training questions keeps the name that it has in runs of ours."""
         config = self.run.config or {}
-        name = _OURS.fullmatch(word(at(config, "trainer.experiment_name")) or "")
-        if name is None or at(config, "trainer.project_name") != PROJECT:
+        name = _OURS.fullmatch(as_word(value_at(config, "trainer.experiment_name")) or "")
+        if name is None or value_at(config, "trainer.project_name") != PROJECT:
             return
         self.run.name = name[1]
         self.run.aliases |= {one: "train.train_pass_at_1" for one in self.run.series if _SEEN.fullmatch(one)}
@@ -369,4 +369,4 @@ def _read_value(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        return number(text)
+        return parse_number(text)

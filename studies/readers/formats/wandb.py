@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
-from rftlab.studies.readers.formats.json_records import flat
-from rftlab.studies.readers.formats.tables import STEPS, DelimitedText, open_table, read_header, read_rows
+from rftlab.studies.readers.formats.json_records import flatten_record
+from rftlab.studies.readers.formats.tables import STEPS, DelimitedText, iterate_rows, open_table, read_header
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import Head, number, read_step, whole
+from rftlab.studies.readers.text import Head, parse_number, read_step, whole
 
 EXPORT = "W&B export"
 _BOUNDS = ("__MIN", "__MAX")
@@ -29,7 +29,7 @@ _CALLS = "steps are W&B's _step, which counts its log calls: rounds are fewer wh
 OFFLINE, MARK = "W&B offline run", b":W&B"
 NEEDED = "needs the package wandb (pip install wandb)"
 _HEADER, _BLOCK, _PART = 7, 32768, struct.Struct("<IHB")
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_WHOLE, _FIRST, _LAST = 1, 2, 4
 _PREFERRED = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", *STEPS)
 
 
@@ -78,10 +78,10 @@ def _read_long(table: DelimitedText, head: Head, names: list[str], bad: dict[str
     at, told = [table.header.index(name) for name in names[:3]], telling(table.header, names[3] if names[3:] else None)
     own = [table.header.index(name) for name in told]
     runs: dict[Key, RawRun] = {}
-    with read_rows(table, head.encoding) as rows:
+    with iterate_rows(table, head.encoding) as rows:
         for place, cells in rows:
             metric, step, value = (cells[i].strip() for i in at)
-            done, measured = read_step(step, table.comma), number(value, table.comma)
+            done, measured = read_step(step, table.comma), parse_number(value, table.comma)
             if value and (done is None or measured is None or not metric):
                 bad.setdefault("step" if done is None else "value" if measured is None else "metric", place)
             elif value and done is not None and measured is not None:
@@ -119,12 +119,12 @@ def _read_wide(table: DelimitedText, head: Head, bad: dict[str, int]) -> list[Ra
                 "export over steps, or with _step"
             )
         wanted += [(i, runs[name], metric, at)] if metric not in _X and at is not None else []
-    with read_rows(table, head.encoding) as rows:
+    with iterate_rows(table, head.encoding) as rows:
         for place, cells in rows:
             for i, run, metric, at in wanted:
                 if not cells[i] or cells[i].isspace():
                     continue
-                step, value = read_step(cells[at], table.comma), number(cells[i], table.comma)
+                step, value = read_step(cells[at], table.comma), parse_number(cells[i], table.comma)
                 if step is None or value is None:
                     bad.setdefault("step" if step is None else metric, place)
                 else:
@@ -170,7 +170,7 @@ def read_offline_run(path: Path, head: Head, columns: dict[str, str]) -> list[Ra
     allowed = "allowed: a column that counts steps (--columns step=NAME)"
     check(step_name is not None or not rows, f"{path}: no row has a step; {allowed}")
     run.notes += [_CALLS] if step_name == "_step" else []
-    for place, values in ((place, flat(row)) for place, row in rows):
+    for place, values in ((place, flatten_record(row)) for place, row in rows):
         step = whole(values.get(step_name or ""))
         for name, value in values.items():
             if step is not None and name not in _PREFERRED and not name.startswith("_"):
