@@ -1,7 +1,6 @@
 """From what a format read to a run in our terms: names, rounds, rates as fractions, and what the log itself tells
 of the design."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.values import as_count
 from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, is_test_metric, translate_metric
 from rftlab.studies.readers.repeats import repeats_mark
-from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merge_designs
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece, RawRun, merge_designs
 from rftlab.studies.readers.steps import Counting, Points, clean_series, trainer_by_metrics
 
 _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
@@ -55,23 +54,20 @@ def assemble(
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
     raw.tool = raw.tool or trainer_by_metrics(points)
     design, more = read_design(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
-    design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points, raw.tool)))
+    design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points)))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
     kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
     pieces = tuple(sorted((_piece(part, counting, raw.unprinted) for part in parts), key=_place))
-    outcomes = tuple(_by_rounds(one, counting) for one in raw.outcomes)
+    outcomes = tuple(
+        one._replace(rounds=tuple(map(int, counting.rounds(np.asarray(one.rounds), one.split == "test"))))
+        for one in raw.outcomes
+    )
     texts = tuple(plain(note) for note in notes)
     said = plain(raw.name), raw.format, raw.tool, sources, design, pieces, texts, outcomes
     return ImportedRun(*said, repeats_mark(raw, design))
-
-
-def _by_rounds(outcomes: GroupOutcomes, counting: Counting) -> GroupOutcomes:
-    """The same with rounds in the place of steps."""
-    rounds = (counting.test if outcomes.split == "test" else counting.train)(np.asarray(outcomes.rounds))
-    return outcomes._replace(rounds=tuple(map(int, rounds)))
 
 
 def _place(piece: Piece) -> tuple:
@@ -137,7 +133,9 @@ def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
         )
     else:
         strict = name.split == "test" and all(
-            part.values.min() >= 0 and part.values.max() <= 1 for part in _tests(points)
+            part.values.min() >= 0 and part.values.max() <= 1
+            for source, part in points.items()
+            if (other := translate_metric(source)) and (other.metric, other.split) == ("score", "test")
         )
         text = (
             "test scores lie between 0 and 1 and are taken as Pass@1"
@@ -147,13 +145,6 @@ def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
     if text not in notes:
         notes.append(text)
     return name._replace(metric="pass_at_1" if strict else "reward_mean")
-
-
-def _tests(points: dict[str, Points]) -> Iterator[Points]:
-    for source, part in points.items():
-        name = translate_metric(source)
-        if name and name.metric == "score" and name.split == "test":
-            yield part
 
 
 def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counted: bool) -> tuple[Name, Points]:
@@ -186,7 +177,7 @@ def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> 
     """A metric with its rounds; several updates of a round are averaged."""
     steps, values, n = part.points
     test = part.name.split == "test" or (part.name.split == "" and is_test_metric(part.source))
-    rounds = (counting.test if test else counting.train)(steps)
+    rounds = counting.rounds(steps, test)
     values = part.name.scale * values if part.name.scale != 1.0 else values
     if not np.all(rounds[1:] > rounds[:-1]):
         rounds, first, counts = np.unique(rounds, return_index=True, return_counts=True)
@@ -199,7 +190,7 @@ def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> 
     return Piece(name.split, name.task, name.metric, plain(part.source)[:LONGEST_NAME], rounds, values, n, steps)
 
 
-def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
+def _from_records(points: dict[str, Points]) -> KnownDesign:
     """The facts of constant columns, under any prefix (train/group_size); each is said in a sentence."""
     facts: dict[str, Any] = {}
     assumed = []

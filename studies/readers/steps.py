@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.studies.readers.run import RawRun, Series, Tool
+from rftlab.studies.readers.run import RawRun, Tool
 
 WHOLE_RUN = 0.5
 """An attempt that got farther than this share of what follows it was no aborted start: two runs lie in one file."""
@@ -77,22 +77,31 @@ def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[
     tests: metrics of evaluations, which no update repeats. Raises UserError where runs are mixed.
     """
     notes: list[str] = []
-    lengths = {name: len(series) for name, series in run.series.items()}
-    first = min((place for series in run.series.values() if (place := _first_gap(series))), default=0)
-    finite = {name: _finite(run.series.pop(name)) for name in lengths}
-    dropped = {
-        name: length - len(finite[name][0]) for name, length in lengths.items() if length != len(finite[name][0])
-    }
+    finite: dict[str, Columns] = {}
+    dropped: dict[str, int] = {}
+    first = []
+    for name in list(run.series):
+        series = run.series.pop(name)
+        steps, values, places = np.asarray(series.steps), np.asarray(series.values), np.asarray(series.places)
+        keep = np.isfinite(values)
+        if not keep.all():
+            dropped[name] = len(keep) - int(keep.sum())
+            first.append(places[~keep].min())
+            steps, values, places = steps[keep], values[keep], places[keep]
+        if len(steps):
+            finite[name] = steps, values, places
     if dropped:
         notes.append(
             f"values that are not finite left out: {sum(dropped.values())}, of {_few(sorted(dropped))}; the first in "
-            f"{run.place} {first}"
+            f"{run.place} {min(first)}"
         )
-    finite = {name: parts for name, parts in finite.items() if len(parts[0])}
     if run.one_track and finite:
         main = max(finite, key=lambda name: len(finite[name][0]))
         restarts = _restarts(run, *finite[main])
-        notes += [_told(run, restart) for restart in restarts]
+        for place, step, reached, afresh in restarts:
+            lost = "what was logged before" if afresh else f"values logged before it of steps from {step} on"
+            lost += " is left out" if afresh else " are left out"
+            notes.append(f"{run.place} {place}: steps go back from {reached} to {step}, as after a restart; {lost}")
         finite = {name: _without(parts, restarts) for name, parts in finite.items()}
     points: dict[str, Points] = {}
     repeated: dict[str, list] = {"updates": [], "repeats": []}
@@ -103,19 +112,6 @@ def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[
         if len(parts[0]):  # else all of it was logged before a restart
             points[name] = _once(name, *parts, repeated, name not in tests)
     return points, notes + _repeats_told(repeated) + _gaps(points)
-
-
-def _first_gap(series: Series) -> int:
-    """The first place of a value that is not finite; 0 where all are."""
-    gaps = np.flatnonzero(~np.isfinite(np.asarray(series.values)))
-    return min((series.places[i] for i in gaps), default=0)
-
-
-def _finite(series: Series) -> Columns:
-    """Steps, values and places of finite values."""
-    steps, values, places = np.asarray(series.steps), np.asarray(series.values), np.asarray(series.places)
-    keep = np.isfinite(values)
-    return (steps, values, places) if keep.all() else (steps[keep], values[keep], places[keep])
 
 
 def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
@@ -148,18 +144,6 @@ def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.nda
     return restarts
 
 
-def _told(run: RawRun, restart: Restart) -> str:
-    lost = (
-        "what was logged before is left out"
-        if restart.afresh
-        else f"values logged before it of steps from {restart.step} on are left out"
-    )
-    return (
-        f"{run.place} {restart.place}: steps go back from {restart.reached} to {restart.step}, as after a "
-        f"restart; {lost}"
-    )
-
-
 def _without(parts: Columns, restarts: list[Restart]) -> Columns:
     """What was logged before a restart of steps that came again goes; the step of the restart itself only where it
     came again."""
@@ -187,22 +171,18 @@ def _once(
     last = values[first + counts - 1]
     if np.array_equal(np.maximum.reduceat(values, first), np.minimum.reduceat(values, first)):
         return Points(unique, last)
-    _check_one_run(name, unique, np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first))
+    if name.rsplit("/", 1)[-1].lower() in _OF_RUNS:
+        differ = np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first)
+        raise UserError(
+            f"{name} has several values at step {unique[differ][0]}, as where runs are mixed; allowed: one run a file, "
+            f"or a column of run names (--columns run={name})"
+        )
     usual = int(counts[0])
     if by_update and usual > 1 and len(counts) >= FEWEST_STEPS and np.all(counts[:-1] == usual) and counts[-1] <= usual:
         repeated["updates"].append((name, usual))
         return Points(unique, np.add.reduceat(values, first) / counts, counts.astype(float))
     repeated["repeats"].append((name, int(unique[counts > 1][0])))
     return Points(unique, last)
-
-
-def _check_one_run(name: str, steps: np.ndarray, differ: np.ndarray) -> None:
-    """Raise UserError where the column that numbers runs has several values at one step (differ)."""
-    if name.rsplit("/", 1)[-1].lower() in _OF_RUNS:
-        raise UserError(
-            f"{name} has several values at step {steps[differ][0]}, as where runs are mixed; allowed: one run a file, "
-            f"or a column of run names (--columns run={name})"
-        )
 
 
 def _repeats_told(repeated: dict[str, list]) -> list[str]:
@@ -285,17 +265,14 @@ class Counting:
         )
         return f"steps count from 0: step s is round s+1; {when}; at step 0 it is of the untrained model"
 
-    def train(self, steps: np.ndarray) -> np.ndarray:
-        """Rounds of train rows."""
+    def rounds(self, steps: np.ndarray, test: bool) -> np.ndarray:
+        """Rounds of train rows, or of test rows."""
         if self.tool == "rftlab":
             return steps
-        counted = steps - self.first + 1
-        return -(-counted // self.updates) if self.tool == "trl" else counted
-
-    def test(self, steps: np.ndarray) -> np.ndarray:
-        """Rounds of test rows."""
         if self.tool == "trl":
-            return steps // self.updates
+            return steps // self.updates if test else -(-(steps - self.first + 1) // self.updates)
+        if not test:
+            return steps - self.first + 1
         if self.tool == "verl":
             return steps + 1 if self.first == 0 else steps
         return np.where(steps > 0, steps + 1, 0) if self.ahead else steps

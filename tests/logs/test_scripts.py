@@ -55,6 +55,7 @@ KNOWN = {
     "other commands": "set -euo pipefail\ncd /x && ls\nray stop --force\nN=16\n" + VERL.format(n="$N"),
     "stated twice": VERL.format(n="8") + " actor_rollout_ref.rollout.n=16",
     "an addition": VERL.format(n="8").replace("actor_rollout_ref.rollout.n=8", "++actor_rollout_ref.rollout.n=16"),
+    "a list of settings": VERL.format(n="16").removeprefix("python3 -m verl.trainer.main_ppo ").replace(" ", "\n"),
     "arguments of the script": "N=16\n" + VERL.format(n="$N") + ' "$@"',
 }
 
@@ -263,6 +264,7 @@ HOSTILE = {
     + "'; fi\npython x.py "
     + "".join(f"--a{i} " for i in range(14_000))
     + "$A",
+    "lines.sh": "x.py\n" + "--a\n" * 60_000,
     "dots.sh": "data." + "a." * 120_000 + "=1",
     "minus.py": "x = " + "-" * 250_000 + "1",
     "brackets.py": "x = " + "[" * 250_000,

@@ -10,8 +10,8 @@ from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import read_json
-from rftlab.studies.readers.designs.script import Settings, agreed_settings, python_settings
-from rftlab.studies.readers.designs.shell import Shell
+from rftlab.studies.readers.designs.script import Settings, python_settings
+from rftlab.studies.readers.designs.shell import shell_settings
 from rftlab.studies.readers.text import check_file, detect_encoding
 
 LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
@@ -51,7 +51,7 @@ def _parsed(path: Path, data: bytes, encoding: str) -> Any:
         raise ValueError(f"{len(data)} bytes are too many for {kind}; at most {most}")
     if kind == "YAML":
         return _read_yaml(text)
-    return python_settings(text) if path.suffix == ".py" else agreed_settings(list(Shell(text).launches()))
+    return python_settings(text) if path.suffix == ".py" else shell_settings(text)
 
 
 def _read_yaml(text: str) -> Any:

@@ -15,7 +15,7 @@ from rftlab.studies.readers.designs.values import Fallback, Unknown
 UNSET, TWICE = "which the script does not set", "which the script sets more than once"
 ELSEWHERE = "which the script sets inside of something else"
 COMPUTED = "which cannot be told without running the script"
-_VERL = re.compile(r"(?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100}")
+VERL = re.compile(r"(?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100}")
 _GRPO = ("num_generations", "steps_per_generation", "generation_batch_size", "scale_rewards")
 TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "learning_rate",
        "loss_type", "beta", "epsilon", "epsilon_high", "temperature", "max_completion_length", "model_name_or_path",
@@ -48,7 +48,7 @@ class Launch(NamedTuple):
 def agreed_settings(launches: list[Launch]) -> Settings:
     """What all commands that start verl, else TRL, say; a setting on which they do not agree is unknown. Of TRL's
     commands those of reinforcement learning count, where there are any."""
-    verl = [({n: v for n, v in one.settings.items() if _VERL.fullmatch(n)}, one.hidden) for one in launches]
+    verl = [({n: v for n, v in one.settings.items() if VERL.fullmatch(n)}, one.hidden) for one in launches]
     trl = [(one.settings, one.hidden) for one in launches if set(TRL) & set(one.settings)]
     started = [(values, hidden) for values, hidden in verl if values] or trl
     own = [pair for pair in started if any(name.startswith("actor_rollout_ref.") or name in _GRPO for name in pair[0])]

@@ -59,15 +59,15 @@ MAX_REPEATS, MAX_DIGITS = 100_000, 300
 def is_json_lines(head: Head) -> bool:
     """Whether its first line that is no blank is a JSON object."""
     first = next((line for line in head.lines if line.strip()), "")
-    record = _record(first)
-    if not isinstance(record, dict):
+    record = parse_record(first)
+    if record is None:
         return False
     return len(head.lines) > 1 or pick_column(list(flatten_record(record)), {}, "step", STEPS, head.path) is not None
 
 
 def read_json_lines(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a file of records."""
-    start = [record for line in head.lines if isinstance(record := _record(line), dict)][:500]
+    start = [record for line in head.lines if (record := parse_record(line)) is not None][:500]
     notes = encoding_note(head.encoding)
     return collect_runs(path, LINES, start, _lines(path, head, notes), columns, notes)
 
@@ -141,8 +141,8 @@ def _lines(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict
         for place, line, end in read_lines(stream):
             if not line.strip():
                 continue
-            record = _record(line)
-            if isinstance(record, dict):
+            record = parse_record(line)
+            if record is not None:
                 yield place, record
                 continue
             bad += 1
@@ -156,11 +156,13 @@ def _lines(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict
                 notes.append(f"line {place} {said}: left out")
 
 
-def _record(line: str) -> Any:
+def parse_record(line: str) -> dict | None:
+    """The JSON object that a line is, with each name once; None of another line."""
     try:
-        return json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
+        record = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
     except (ValueError, RecursionError):
         return None
+    return record if isinstance(record, dict) else None
 
 
 def _names_run(value: Any) -> bool:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.folders import FILE, kind_of, object_of
+from rftlab.shared.plumbing.folders import FILE, kind_of
 from rftlab.studies.readers.formats import parquet
+from rftlab.studies.readers.formats.json_records import parse_record
 from rftlab.studies.readers.formats.tables import STEPS
 from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import GroupOutcomes, RawRun
@@ -57,7 +58,7 @@ def is_rollouts(head: Head) -> bool:
     """Whether its first line is a record of a response, or it is a table of them."""
     if head.raw.startswith(parquet.START):
         return _is_completions(head.path)
-    record = _record(next((line for line in head.lines if line.strip()), ""))
+    record = parse_record(next((line for line in head.lines if line.strip()), ""))
     return record is not None and _is_response(record)
 
 
@@ -179,7 +180,7 @@ def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | 
         return
     with opened_text(path, head.encoding) as stream:
         for place, line, end in read_lines(stream):
-            record = _record(line) if line.strip() else None
+            record = parse_record(line) if line.strip() else None
             if line.strip():
                 yield place, record, end
 
@@ -213,14 +214,6 @@ def _step_beside(path: Path) -> int | None:
     """The step in the name of a file or of its folder; None where there is none."""
     match = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
     return int(match[1]) if match else None
-
-
-def _record(line: str) -> dict | None:
-    try:
-        record = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _is_completions(path: Path) -> bool:
