@@ -83,12 +83,7 @@ def _head(console: Console, plan: CostPlan) -> None:
     note = f" ({plan.device.note})" if plan.device.note else ""
     source, millions, shape = plan.run.model.source, plan.shape.parameters / 1e6, plan.shape
     adapters = f" and {shape.adapters / 1e6:.2f} million of adapters, which alone are trained" if shape.rank else ""
-    console.print(
-        f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(console, f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}")
 
 
 def _verdict(console: Console, plan: CostPlan) -> None:
@@ -113,11 +108,8 @@ def _verdict(console: Console, plan: CostPlan) -> None:
             f"--compute.{name.replace('_', '-')}" + ("" if value is True else f" {value:g}")
             for name, value in change.items()
         )
-        say(
-            console,
-            f"smallest change that makes it fit: {flags} (peak {plan.memory_with(**change).peak / 1e9:.2f} GB)",
-            "yellow",
-        )
+        changed = plan.memory_with(**change).peak / 1e9
+        say(console, f"smallest change that makes it fit: {flags} (peak {changed:.2f} GB)", "yellow")
     else:
         say(console, "no smaller cache, pass, chunk or sample and no checkpointing makes it fit", "yellow")
     say(console, f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")

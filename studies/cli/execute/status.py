@@ -19,7 +19,7 @@ from rftlab.llm.lock import LOCK, held
 from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, kind_of, numbered
-from rftlab.studies.console.table import Column, Table
+from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import Point
@@ -65,19 +65,10 @@ def show(console: Console, root: Path) -> None:
         for run in runs:
             if run.state in ("running", "interrupted"):
                 done = UNKNOWN if run.round is None else run.round
-                console.print(
-                    f"{run.state}: {run.point.name}, round {done} of {run.point.run.design.rounds}",
-                    markup=False,
-                    highlight=False,
-                )
+                text = f"{run.state}: {run.point.name}, round {done} of {run.point.run.design.rounds}"
+                console.print(text, markup=False, highlight=False)
             if run.damage:
-                console.print(
-                    f"damaged, `rftlab reproduce` redoes it: {run.damage}",
-                    style="yellow",
-                    markup=False,
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                say(console, f"damaged, `rftlab reproduce` redoes it: {run.damage}", "yellow")
         console.print(_prospect(runs), highlight=False)
 
 
