@@ -5,7 +5,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from rftlab.studies.console.table import Table, number, say
+from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
@@ -27,100 +27,52 @@ def show_posterior(
 ) -> None:
     """What was found, what not, and whether it fits. labels: of the runs of the evidence; unused: `checks` of numbers
     that the calibration did not use."""
-    table = Table(
-        "parameter", "prior", "posterior (80%)", "spread left", "", title=f"{title}: parameters of the simulator"
-    )
+    columns = ("parameter", "prior", "posterior (80%)", Column("spread left", ".2f"), "")
+    table = Table(*columns, title=f"{title}: parameters of the simulator")
     for row in knob_table(posterior).itertuples():
-        verdict = "simulated" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
-        table.add(
-            row.knob,
-            f"{row.prior:.3g} [{row.prior_low:.3g}, {row.prior_high:.3g}]",
-            f"{row.median:.3g} [{row.low:.3g}, {row.high:.3g}]",
-            f"{row.left:.2f}",
-            verdict,
-        )
+        verdict = "found" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
+        prior = f"{row.prior:.3g} [{row.prior_low:.3g}, {row.prior_high:.3g}]"
+        table.add(row.knob, prior, f"{row.median:.3g} [{row.low:.3g}, {row.high:.3g}]", row.left, verdict)
     console.print(table)
     fit = Table("design", "measured", "simulated", "difference", title="does it fit? Pass@1 at the end of the runs")
-    for cell, measured, simulated in zip(
-        labels,
-        [run.values[-1, 1] for run in posterior.evidence.runs],
-        fits(posterior).T,
-        strict=True,
-    ):
-        fit.add(
-            Text(short(cell)),
-            f"{measured:.3f}",
-            f"{simulated.mean():.3f} [{np.quantile(simulated, 0.1):.3f}, {np.quantile(simulated, 0.9):.3f}]",
-            f"{simulated.mean() - measured:+.3f}",
-        )
+    ends = [run.values[-1, 1] for run in posterior.evidence.runs]
+    for cell, measured, simulated in zip(labels, ends, fits(posterior).T, strict=True):
+        mean, (low, high) = simulated.mean(), np.quantile(simulated, [0.1, 0.9])
+        interval = f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+        fit.add(Text(short(cell)), f"{measured:.3f}", interval, f"{mean - measured:+.3f}")
     console.print(fit)
     for row in () if unused is None else unused.itertuples():
-        say(
-            console,
-            f"not used by the calibration: {row.what}: measured {row.measured:.3f}, simulated "
-            f"{row.simulated:.3f} [{row.low:.3f}, {row.high:.3f}]",
-        )
-    tempered = (
-        ""
-        if posterior.temperature == 1
-        else f"; the likelihood was taken to the power {posterior.temperature:.2f} to keep so many"
-    )
-    say(
-        console,
-        f"{len(posterior.weights)} parameter sets were tried, {posterior.effective:.0f} of them count{tempered}",
-    )
+        simulated = f"simulated {row.simulated:.3f} [{row.low:.3f}, {row.high:.3f}]"
+        say(console, f"not used by the calibration: {row.what}: measured {row.measured:.3f}, {simulated}")
+    power = f"; the likelihood was taken to the power {posterior.temperature:.2f} to keep so many"
+    tempered = "" if posterior.temperature == 1 else power
+    tried = f"{len(posterior.weights)} parameter sets were tried"
+    say(console, f"{tried}, {posterior.effective:.0f} of them count{tempered}")
 
 
 def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
     beside = columns_beside(grid.source, grid.misfit, tuple(QUICK))
-    table = Table(
-        "design",
-        "cost",
-        "forecast",
-        "80%",
-        "measured",
-        "best",
-        *(SHORT_NAMES.get(name, name) for name in beside),
-        title=f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
-    )
+    rates = [Column(SHORT_NAMES.get(name, name), ".3f") for name in beside]
+    columns = ("design", Column("cost", ".1%"), Column("forecast", ".3f"), "80%", Column("measured", ".3f"))
+    title = f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds"
+    table = Table(*columns, Column("best", ".0%"), *rates, title=title)
     table.layout["padding"] = (0, 1, 0, 0)  # ten columns on a terminal of 80
     for row in grid.table.itertuples():
-        chosen = row.cell == grid.recommended
-        best = "" if np.isnan(row.best) else f"{row.best:.0%}"
-        cells = (
-            short(row.cell),
-            f"{row.share:.1%}",
-            f"{row.forecast:.3f}",
-            f"{row.low:.3f}-{row.high:.3f}",
-            number(row.measured),
-            best,
-        )
-        table.add(
-            *cells,
-            *(number(getattr(row, name)) for name in beside),
-            style="bold green" if chosen else "" if row.in_budget else "dim",
-        )
+        style = "bold green" if row.cell == grid.recommended else "" if row.in_budget else "dim"
+        cells = (short(row.cell), row.share, row.forecast, f"{row.low:.3f}-{row.high:.3f}", row.measured, row.best)
+        table.add(*cells, *(getattr(row, name) for name in beside), style=style)
     console.print(table)
     say_outside(console, grid.table)
+    near = f"within {CLOSE} of the best design in budget"
     for row in grid.table[grid.table["cell"] == grid.recommended].itertuples():
-        say(
-            console,
-            f"recommended: {short(row.cell)}, {row.forecast:.3f}; with {row.best:.0%} it is "
-            f"within {CLOSE} of the best design in budget",
-        )
+        say(console, f"recommended: {short(row.cell)}, {row.forecast:.3f}; with {row.best:.0%} it is {near}")
     if not grid.recommended:
         say(console, NOTHING)
-    say(
-        console,
-        f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design "
-        f"{grid.saved:.0%} of them need not be spent",
-    )
-    say(
-        console,
-        f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts; best = probability to be "
-        f"within {CLOSE} of the best design in budget",
-    )
+    cost = f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design"
+    say(console, f"{cost} {grid.saved:.0%} of them need not be spent")
+    whole = f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts"
+    say(console, f"{whole}; best = probability to be {near}")
     say(console, whose(grid.source, grid.misfit))
     say(console, noise_text(grid.noise))
     say(console, f"beside it: {BESIDE_TEXT}")
