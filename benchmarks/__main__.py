@@ -21,13 +21,13 @@ from rich.console import Console
 
 from benchmarks import cell as peer_cell
 from rftlab.shared.cards import preset
-from rftlab.shared.estimator import rule_of
+from rftlab.shared.estimator import as_rule
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
-from rftlab.sim.lanes.target import TARGET
-from rftlab.sim.run import order_of, simulate
+from rftlab.sim.lanes.tiles import TARGET
+from rftlab.sim.run import epoch_order, simulate
 from rftlab.studies.console.table import Table
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.data.paper.pairs import start_at
@@ -99,7 +99,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
     same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
     seconds = {name: [] for name in ("ours", *peers)}
     for seed in range(repeats):
-        order_of.cache_clear()  # the peers draw their orders too
+        epoch_order.cache_clear()  # the peers draw their orders too
         seconds["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
         for name, module in peers.items():
             taken = module.run(theirs, same, rounds, [seed], known.optimizer.learning_rate)["seconds"]
@@ -145,7 +145,7 @@ def objective_times(console: Console, n: int = 32_768) -> None:
     batch = prepare(
         estimator, rng.integers(0, 2, n), np.arange(n) // 8, np.arange(n + 1), old, old + 0.3 * rng.standard_normal(n)
     )
-    weight, rule = np.empty(n), rule_of(estimator)
+    weight, rule = np.empty(n), as_rule(estimator)
     for name, logp in (("on-policy", old), ("off-policy", old + 0.1 * rng.standard_normal(n))):
         objective_and_weights_into(rule, batch, logp, weight)
         seconds = statistics.median(

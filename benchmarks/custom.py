@@ -17,7 +17,7 @@ from rich.console import Console
 import rftlab as rl
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.environments import build
-from rftlab.sim.lanes.target import TARGET
+from rftlab.sim.lanes.tiles import TARGET
 from rftlab.studies.console.table import Table
 
 CELLS = {"64x8": (64, 8), "32x8": (32, 8), "32x64": (32, 64)}

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import rftlab as rl
-from rftlab.llm.training.objective import objective
+from rftlab.llm.training.update import objective
 from rftlab.shared.config.aggregation import Aggregation
 
 RESPONSES, TOKENS, GROUP = 64, 1024, 8

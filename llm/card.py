@@ -9,14 +9,14 @@ import pandas as pd
 
 from rftlab.llm.stored import StoredRun
 from rftlab.shared.plumbing.errors import plain
-from rftlab.shared.plumbing.folders import FILE, kind_of
+from rftlab.shared.plumbing.folders import FILE, path_kind
 
 COLUMNS = ("round", "rollouts", "tokens", "reward", "train_pass_at_1", "test_pass_at_1")
 """Of the curve, as far as a table has them."""
 ROWS = 12
 
 
-def card_of(run: StoredRun, done: int, adapter: bool) -> str:
+def model_card(run: StoredRun, done: int, adapter: bool) -> str:
     """README.md of a checkpoint's folder, in Markdown with the fields that a hub reads."""
     config, source = _without_paths(run.config), _name(run.config["model"]["source"])
     fields = {
@@ -87,11 +87,11 @@ def _version() -> str:
 
 def _choices(config: dict[str, Any]) -> list[tuple[str, Any]]:
     """What is asked first of a run, by dotted names; estimators flat."""
-    found = [(name, value) for name, value in _flat(config["design"], "") if value not in (None, (), [], "")]
-    found += [(f"optimizer.{name}", value) for name, value in config["optimizer"].items()]
-    found += [(f"lora.{name}", value) for name, value in config["lora"].items() if config["lora"].get("rank")]
-    found += [(f"rewards.{name}", f"weight {own['weight']}") for name, own in config.get("rewards", {}).items()]
-    return found + [(name, config[name]) for name in ("temperature",) if name in config]
+    settings = [(name, value) for name, value in _flat(config["design"], "") if value not in (None, (), [], "")]
+    settings += [(f"optimizer.{name}", value) for name, value in config["optimizer"].items()]
+    settings += [(f"lora.{name}", value) for name, value in config["lora"].items() if config["lora"].get("rank")]
+    settings += [(f"rewards.{name}", f"weight {own['weight']}") for name, own in config.get("rewards", {}).items()]
+    return settings + [(name, config[name]) for name in ("temperature",) if name in config]
 
 
 def _flat(facts: Any, prefix: str) -> list[tuple[str, Any]]:
@@ -104,7 +104,7 @@ def _curve(run: StoredRun, done: int) -> list[str]:
     """A table of a few evaluations up to a round, the first and the last among them."""
     place = run.folder / "curve.parquet"
     try:
-        frame = pd.read_parquet(place) if kind_of(place) == FILE else pd.DataFrame()
+        frame = pd.read_parquet(place) if path_kind(place) == FILE else pd.DataFrame()
         frame = frame[frame["round"] <= done] if "round" in frame else frame
     except (OSError, ValueError, TypeError):
         frame = pd.DataFrame()

@@ -356,7 +356,7 @@ class LLMRun:
         return not isinstance(self.design.estimator.mask, Unmasked)
 
 
-def config_of(run: LLMRun) -> dict:
+def model_config(run: LLMRun) -> dict:
     """The canonical configuration, as plain JSON values: everything that a curve depends on."""
     estimator = run.design.estimator
     kinds = {name: type(getattr(estimator, name)).__name__ for name in ("surrogate", "mask")}

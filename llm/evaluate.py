@@ -6,9 +6,8 @@ import numpy as np
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.models.load import Data, Problems
-from rftlab.llm.random import EVALUATION
+from rftlab.llm.random import EVALUATION, subset
 from rftlab.llm.rewards.math_pool import Checks
-from rftlab.llm.tasks.subset import subset
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.evalstats import measured_set_error, pass_at_k
 
@@ -74,10 +73,10 @@ def answer(
     )
     place = f"the evaluation after round {round_index}, {'unseen' if shift else 'training'} questions"
     samples, checks = judge.scored(rollouts, np.arange(n), problems.answers, problems=problems, place=place)
-    found = {name: getattr(samples, name) for name in RATES}
+    columns = {name: getattr(samples, name) for name in RATES}
     if samples.own is not None:
-        found |= {"reward": samples.reward} | {f"reward_{name}": own for name, own in samples.own.by_name.items()}
-    return {name: column.reshape(n, count) for name, column in found.items()}, checks
+        columns |= {"reward": samples.reward} | {f"reward_{name}": own for name, own in samples.own.by_name.items()}
+    return {name: column.reshape(n, count) for name, column in columns.items()}, checks
 
 
 def _part(problems: Problems, size: int) -> Problems:

@@ -22,19 +22,19 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from rftlab.llm.card import card_of
+from rftlab.llm.card import model_card
 from rftlab.llm.config import SMOLLM2, TINY, LLMRun, LoRA
 from rftlab.llm.models.load import load_model
 from rftlab.llm.moments import WEIGHTS
 from rftlab.llm.policy.lora import adapted_layers, library, whole_weights
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.stored import STATE, StoredRun, checkpoint_of
+from rftlab.llm.stored import STATE, StoredRun, find_checkpoint
 from rftlab.llm.tasks import symbols
 from rftlab.llm.text.codec import Codec, TextCodec
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.files import reported, write_folder
-from rftlab.shared.plumbing.folders import kind_of, read_json
+from rftlab.shared.plumbing.folders import path_kind, read_json
 
 ADAPTER_WEIGHTS, PREFIX = "adapter_model.safetensors", "base_model.model."
 
@@ -51,7 +51,7 @@ def export(
     A run with adapters gives a PEFT adapter; merge: the whole model, with what they add in its weights. Raises
     UserError where that cannot be had, before anything is written.
     """
-    check(kind_of(target) is None, f"{target} is there already; allowed: a new folder")
+    check(path_kind(target) is None, f"{target} is there already; allowed: a new folder")
     run_config = run.model
     adapter = bool(run_config.lora.rank) and not merge
     check(
@@ -61,7 +61,7 @@ def export(
         not adapter or run_config.model.source not in (TINY, SMOLLM2),
         f"the base model {run_config.model.source!r} is made here, where no adapter can name it; allowed: merge",
     )
-    place = checkpoint_of(run, round_index, (WEIGHTS,))
+    place = find_checkpoint(run, round_index, (WEIGHTS,))
     model, codec = trained_model(run_config, place, remark)
     with tempfile.TemporaryDirectory() as name, torch.no_grad():
         scratch = Path(name)
@@ -71,7 +71,7 @@ def export(
             _write_model(scratch, model, codec, run_config, remark)
         _tokenizer(codec).save_pretrained(scratch)
         done = int(place.name)
-        (scratch / "README.md").write_text(card_of(run, done, adapter), encoding="utf-8", newline="\n")
+        (scratch / "README.md").write_text(model_card(run, done, adapter), encoding="utf-8", newline="\n")
         with reported(target, also=SafetensorError):
             write_folder(target, {path.name: partial(shutil.copyfile, path) for path in sorted(scratch.iterdir())})
     return done
@@ -87,14 +87,14 @@ def trained_model(run: LLMRun, place: Path, remark: Callable[[str], None]) -> tu
         not run.lora.rank or base == policy.base_checksum(),
         f"{place} was trained from another base model than {run.model.source!r} is now; allowed: that model",
     )
-    found, named = load_file(place / WEIGHTS), dict(policy.named_parameters())
+    weights, named = load_file(place / WEIGHTS), dict(policy.named_parameters())
     check(
-        {key: value.shape for key, value in found.items()} == {key: value.shape for key, value in named.items()},
+        {key: value.shape for key, value in weights.items()} == {key: value.shape for key, value in named.items()},
         f"{place} has weights of another model than {run.model.source!r} is now; allowed: that model",
     )
     with torch.no_grad():
         for key, parameter in named.items():
-            parameter.copy_(found[key])
+            parameter.copy_(weights[key])
     return model, codec
 
 

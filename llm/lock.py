@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import reported
-from rftlab.shared.plumbing.folders import FILE, file_below, kind_of, opened
+from rftlab.shared.plumbing.folders import FILE, file_below, opened, path_kind
 
 LOCK = "lock"
 _WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
@@ -64,7 +64,7 @@ def _take(file, remark: Callable[[str], None], waiting: str) -> None:
 def held(folder: Path) -> bool:
     """Whether a process has the folder, seen without waiting or writing; False too where the file system has no
     locks."""
-    if kind_of(folder / LOCK) != FILE:
+    if path_kind(folder / LOCK) != FILE:
         return False
     with opened(folder / LOCK) as file:
         try:

@@ -13,7 +13,7 @@ WEIGHTS, MOMENTS = "model.safetensors", "optimizer.safetensors"
 Named = Iterable[tuple[str, nn.Parameter]]
 
 
-def files_of(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
+def moment_files(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
     """Files for `rftlab.shared.plumbing.files.write_folder`. Moments have the names `<parameter>/<tensor>`."""
     named = dict(parameters)
     weights = {name: parameter.detach().contiguous() for name, parameter in named.items()}

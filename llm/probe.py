@@ -24,13 +24,12 @@ from rftlab.llm.moments import WEIGHTS
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses
 from rftlab.llm.probe_config import BLOCKS, GradientProducts, ProbeConfig
-from rftlab.llm.random import PROBE
+from rftlab.llm.random import PROBE, subset
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, answers_found, well_formed
-from rftlab.llm.stored import checkpoint_of, stored_run
-from rftlab.llm.tasks.kinds import kind_of
-from rftlab.llm.tasks.subset import subset
-from rftlab.llm.train import engine_for, threads_of
+from rftlab.llm.stored import find_checkpoint, stored_run
+from rftlab.llm.tasks.load import prompt_kind
+from rftlab.llm.train import engine_for, torch_threads
 from rftlab.llm.training.samples import Judge, Samples, joined
 from rftlab.llm.training.update import accumulate
 from rftlab.shared.config.advantage import Advantage
@@ -64,7 +63,7 @@ class SplitAnswers(NamedTuple):
     answers: np.ndarray
     """Which answer the strict rule found, numbered within a question from 0; -1 where there is none."""
     kinds: tuple[str, ...]
-    """(n,) the kind of each question (llm/tasks/kinds.py)."""
+    """(n,) the kind of each question (llm/tasks/load.py)."""
     seconds: float
 
 
@@ -125,7 +124,7 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
     Raises UserError for a model or data that cannot be used.
     """
     callbacks = callbacks or ProbeCallbacks()
-    with threads_of(run), MathPool() as pool:
+    with torch_threads(run), MathPool() as pool:
         model, codec = load_model(run, callbacks.pretraining, callbacks.remark)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
         check(
@@ -161,8 +160,8 @@ def probe_trained(
     Raises UserError where the folder has no weights.
     """
     callbacks, began = callbacks or ProbeCallbacks(), time.perf_counter()
-    with threads_of(run), MathPool() as pool:
-        model, codec = trained_model(run, checkpoint_of(stored_run(folder), None, (WEIGHTS,)), callbacks.remark)
+    with torch_threads(run), MathPool() as pool:
+        model, codec = trained_model(run, find_checkpoint(stored_run(folder), None, (WEIGHTS,)), callbacks.remark)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
         engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
         chosen = subset(len(data.train.answers), config.train_questions)
@@ -234,7 +233,7 @@ def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, Spli
         finished=samples.rollouts.finished.reshape(-1, m),
         lengths=samples.rollouts.responses.lengths.reshape(-1, m),
         answers=numbered(verifier, np.array(samples.texts, dtype=object).reshape(-1, m)),
-        kinds=tuple(kind_of(asker.run.task.name, prompt) for prompt in asker.split.take(chosen_B).shown),
+        kinds=tuple(prompt_kind(asker.run.task.name, prompt) for prompt in asker.split.take(chosen_B).shown),
         seconds=time.perf_counter() - began,
     )
 
@@ -242,12 +241,12 @@ def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, Spli
 def numbered(verifier: str, texts: np.ndarray) -> np.ndarray:
     """Which answer the strict rule finds in each response (n, m), numbered within a question in order of appearance;
     -1 where it finds none."""
-    found = np.empty(texts.shape, dtype=np.int64)
+    ids = np.empty(texts.shape, dtype=np.int64)
     for row, own in enumerate(texts):
         numbers: dict[str | None, int] = {None: -1}
         for i, answer in enumerate(answers_found(verifier, list(own))):
-            found[row, i] = numbers.setdefault(answer, len(numbers) - 1)
-    return found
+            ids[row, i] = numbers.setdefault(answer, len(numbers) - 1)
+    return ids
 
 
 class _HeadroomQuestions:
@@ -267,16 +266,16 @@ class _HeadroomQuestions:
         right = {self.training: given.strict[self.at]} if self.training in self.config.temperatures else {}
         for turn, temperature in enumerate(self.others):
             m = 1 if temperature == 0 else self.config.temperature_samples
-            found = asker.responses(chosen[self.at], m, temperature, 2 + turn)
-            right[temperature] = found.strict.reshape(-1, m)
-            spent.append(found.rollouts.responses.lengths)
+            answered = asker.responses(chosen[self.at], m, temperature, 2 + turn)
+            right[temperature] = answered.strict.reshape(-1, m)
+            spent.append(answered.rollouts.responses.lengths)
         many, answers = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
         if len(self.many):
-            found = asker.responses(chosen[self.many], self.more, self.training, 1)
-            spent.append(found.rollouts.responses.lengths)
+            answered = asker.responses(chosen[self.many], self.more, self.training, 1)
+            spent.append(answered.rollouts.responses.lengths)
             before = np.array(texts, dtype=object).reshape(given.strict.shape)[self.many]
-            whole = np.hstack([before, np.array(found.texts, dtype=object).reshape(-1, self.more)])
-            many = np.hstack([given.strict[self.many], found.strict.reshape(-1, self.more)])
+            whole = np.hstack([before, np.array(answered.texts, dtype=object).reshape(-1, self.more)])
+            many = np.hstack([given.strict[self.many], answered.strict.reshape(-1, self.more)])
             answers = numbered(asker.judge.verifier, whole)
         lengths = np.concatenate([*spent, np.empty(0, dtype=np.int64)])
         ordered = {value: right[value] for value in self.config.temperatures}
@@ -325,7 +324,7 @@ def gradient(policy: Policy, estimator: Estimator, responses: Responses, rewards
     if not batch.advantage.any():  # no pass of the model is needed to know
         return torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
     accumulate(policy, estimator, batch, responses, on_policy=True)
-    found = torch.cat(
+    joined = torch.cat(
         [
             (-parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).flatten()
             for parameter in parameters
@@ -333,7 +332,7 @@ def gradient(policy: Policy, estimator: Estimator, responses: Responses, rewards
     )
     for parameter in parameters:
         parameter.grad = None
-    return found
+    return joined
 
 
 def _square(vector: torch.Tensor) -> float:

@@ -1,7 +1,8 @@
 """Counter-based randomness: Philox 4x32-10 (Salmon et al. 2011), keyed by the seed, indexed by what is drawn.
 
 A uniform depends on (seed, stream, round, prompt, rollout, position) alone. So no generator has a state that a
-checkpoint must hold, and neither the split of a batch nor the order of work changes which numbers a token gets.
+checkpoint must hold, and neither the split of a batch nor the order of work changes which numbers a token gets. Which
+problems are evaluated is the same for every run.
 """
 
 import numpy as np
@@ -49,3 +50,8 @@ def batch_rows(n: int, size: int, seed: int, index: int) -> np.ndarray:
     ).permutation(n)
     at = index % per_epoch * size
     return order[at : at + size]
+
+
+def subset(n: int, size: int) -> np.ndarray:
+    """The problems that are evaluated: the same for every run and every seed."""
+    return np.sort(np.random.Generator(np.random.Philox(n)).permutation(n)[:size])

@@ -9,7 +9,7 @@ from rftlab.llm.config import LLMRun, LoRA, Model
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.files import verify_folder
-from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, kind_of, numbered, read_json, real
+from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, numbered, path_kind, read_json, real
 
 CONFIG, CHECKPOINTS, STATE = "config.json", "checkpoints", "state.json"
 
@@ -47,7 +47,7 @@ _PARTS: dict[str, type] = {"task": TaskConfig, "model": Model, "lora": LoRA}
 def is_run(folder: Path) -> bool:
     """Whether a folder is that of a language model's run."""
     try:
-        config = read_json(folder / CONFIG) if kind_of(folder / CONFIG) == FILE else None
+        config = read_json(folder / CONFIG) if path_kind(folder / CONFIG) == FILE else None
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and config.get("level") == "llm"
@@ -62,7 +62,7 @@ def stored_run(folder: Path) -> StoredRun:
     """The run in a folder of `rftlab train`. Raises UserError where there is none."""
     place = folder / CONFIG
     allowed = "allowed: a folder of rftlab train"
-    check(kind_of(real(folder)) == FOLDER, f"{folder} is no folder; {allowed}")
+    check(path_kind(real(folder)) == FOLDER, f"{folder} is no folder; {allowed}")
     try:
         config = read_json(place)
     except (OSError, ValueError) as error:
@@ -72,7 +72,7 @@ def stored_run(folder: Path) -> StoredRun:
     return StoredRun(folder, config)
 
 
-def checkpoint_of(run: StoredRun, round_index: int | None, needed: tuple[str, ...]) -> Path:
+def find_checkpoint(run: StoredRun, round_index: int | None, needed: tuple[str, ...]) -> Path:
     """The checkpoint of a round, the last if None, with the files that are needed. Raises UserError, with the rounds
     that there are."""
     places = {int(place.name): place for place in numbered(run.folder / CHECKPOINTS)}

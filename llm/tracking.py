@@ -17,13 +17,13 @@ from typing import Any, Literal
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
-from rftlab.shared.plumbing.folders import file_below, folder_below, kind_of, read_file, read_json
+from rftlab.shared.plumbing.folders import file_below, folder_below, path_kind, read_file, read_json
 
 Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb"]
 
 
-def tracker_of(kind: Kind, folder: Path) -> Tracker:
+def make_tracker(kind: Kind, folder: Path) -> Tracker:
     """The tracker of the run in a folder. Raises UserError where its package is missing."""
     if kind == "none":
         return noop
@@ -71,7 +71,7 @@ class WandB:
         that was deleted."""
         place = file_below(self.folder, "wandb-id")
         with reported(place):
-            if not kind_of(place):
+            if not path_kind(place):
                 write_file(place, secrets.token_hex(8).encode())
             identity = read_file(place).decode("ascii", "replace")
             check(re.fullmatch("[0-9a-f]{16}", identity) is not None, f"{place} holds no id of a run; remove it")

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow
 import torch
 
-from rftlab.llm.config import LLMRun, config_of
+from rftlab.llm.config import LLMRun, model_config
 from rftlab.llm.engines.rollouts import Engine, HFEngine
 from rftlab.llm.evaluate import evaluate
 from rftlab.llm.lock import locked
@@ -33,14 +33,14 @@ from rftlab.llm.rewards.verify import NONE
 from rftlab.llm.text.codec import Codec
 from rftlab.llm.tracking import Tracker
 from rftlab.llm.training.checkpoint import Progress, check_config, recorded, resume, save
-from rftlab.llm.training.records import parquet, table_of, write_rollouts
+from rftlab.llm.training.records import parquet, rollout_table, write_rollouts
 from rftlab.llm.training.trainer import Trainer
-from rftlab.shared.curve import FLEXIBLE, Curve, curve_of
+from rftlab.shared.curve import FLEXIBLE, Curve, make_curve
 from rftlab.shared.custom.functions import at_round
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.files import reported, sweep, write_file
-from rftlab.shared.plumbing.folders import FILE, entries, folder_below, kind_of, read_json
+from rftlab.shared.plumbing.folders import FILE, entries, folder_below, path_kind, read_json
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""
@@ -94,13 +94,13 @@ def train(
     rewards = () if reward is None else loaded(reward, reward_weights)
     check(bool(rewards) or not run.rewards, "the run has rewards and train got none; allowed: reward=, with functions")
     run = replace(run, rewards=tuple(each.named for each in rewards))
-    with locked(folder, report.remark), threads_of(run), torch.enable_grad(), within_memory("the run"):
+    with locked(folder, report.remark), torch_threads(run), torch.enable_grad(), within_memory("the run"):
         _open(folder, run, report.remark)
         return _train(run, folder, report, engine_of, rewards)
 
 
 @contextmanager
-def threads_of(run: LLMRun):
+def torch_threads(run: LLMRun):
     """Run what is inside on the threads that the run asks for."""
     before = torch.get_num_threads()
     torch.set_num_threads(run.compute.threads or before)
@@ -126,7 +126,7 @@ def _train(
                 f"{split}: {count} problems left out, prompts longer than model.max_prompt_length = "
                 f"{run.model.max_prompt_length} tokens"
             )
-    caller = caller_of(run, rewards, data, codec, report.remark)
+    caller = training_caller(run, rewards, data, codec, report.remark)
     if run.idle_penalty:
         report.remark(run.idle_penalty)
     with MathPool() as pool:
@@ -135,7 +135,7 @@ def _train(
         return _rounds(folder, trainer, report)
 
 
-def caller_of(
+def training_caller(
     run: LLMRun, rewards: tuple[LoadedReward, ...], data: Data, codec: Codec, remark: Callable[[str], None]
 ) -> RewardCaller | None:
     """What calls a user's rewards; None where there are none. Raises UserError where then nothing tells right from
@@ -165,12 +165,12 @@ def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
 
     A checkpoint says too of which configuration it is, so a damaged config.json beside one is written again.
     """
-    config, place = json.loads(json.dumps(config_of(run))), folder / "config.json"
+    config, place = json.loads(json.dumps(model_config(run))), folder / "config.json"
     with reported(folder):
         parts = [folder_below(folder, name) for name in ("checkpoints", "rollouts")]
         for part in (folder, *parts):
             sweep(part)
-        proven = kind_of(place) == FILE and recorded(folder) == config
+        proven = path_kind(place) == FILE and recorded(folder) == config
         there = _config(place, proven)
         if proven and there != config:
             remark(f"damaged, written again: {place}")
@@ -187,7 +187,7 @@ def _config(place: Path, proven: bool) -> dict | None:
     """The configuration in a folder; None where there is none, or none that can be read while it is `proven`
     otherwise of whom the folder is."""
     try:
-        return dict(read_json(place)) if kind_of(place) else None
+        return dict(read_json(place)) if path_kind(place) else None
     except (OSError, ValueError, TypeError) as error:
         check(proven, f"{place} cannot be read: {error}; remove it, or name another folder")
         return None
@@ -207,7 +207,7 @@ def _rounds(folder: Path, trainer: Trainer, report: TrainingCallbacks) -> Traini
         for _ in range(trainer.run.interval):
             with at_round(state.round):
                 done = trainer.round()
-            tables.append(table_of(done, trainer.data.train.numbers))
+            tables.append(rollout_table(done, trainer.data.train.numbers))
             if done.diverged:
                 report.remark(f"weights or gradient are not finite in round {done.number + 1}; the run ends")
                 _write(folder, tables, first, done.number + 1)
@@ -233,8 +233,8 @@ def _write_tables(folder: Path, progress: Progress) -> None:
 
 def _curve(progress: Progress) -> Curve:
     """The curve so far. Checkpoints keep its flexible columns, the last two, among the metrics."""
-    flexible = [tuple(found[name] for name in FLEXIBLE) for found in progress.metrics]
-    return curve_of([row + rates for row, rates in zip(progress.rows, flexible, strict=True)])
+    flexible = [tuple(metrics[name] for name in FLEXIBLE) for metrics in progress.metrics]
+    return make_curve([row + rates for row, rates in zip(progress.rows, flexible, strict=True)])
 
 
 def _metrics(progress: Progress) -> pd.DataFrame:

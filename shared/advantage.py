@@ -28,7 +28,7 @@ from rftlab.shared.config.advantage import (
 from rftlab.shared.custom.functions import call_advantage, raising
 from rftlab.shared.plumbing.errors import UserError, check, check_labels
 from rftlab.shared.plumbing.jit import inner, jit, kernel
-from rftlab.shared.plumbing.pool import Pool, deviation, mean_and_std, mean_of, runner_up
+from rftlab.shared.plumbing.pool import Pool, deviation, mean_and_std, mean_between, runner_up
 
 WHITEN_EPS = 1e-8
 
@@ -145,7 +145,7 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
     """Fill what `centre_run` needs of each group (G,); centres (G,) or empty: `other_centres`. One loop over groups,
     so that their sums overlap."""
     by_std = rule.scale == GROUP_STD
-    of_all = mean_of(pool, pool_starts[0], pool_starts[-1]) if rule.baseline == BATCH_MEAN else 0.0
+    of_all = mean_between(pool, pool_starts[0], pool_starts[-1]) if rule.baseline == BATCH_MEAN else 0.0
     for g in range(origin.shape[0]):
         start, stop = pool_starts[g], pool_starts[g + 1]
         size, std = stop - start, 1.0
@@ -153,7 +153,7 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
         if size == 1:
             factor[g] = 0.0 if rule.singleton == ZERO and (rule.by_group or by_std) else 1.0
         elif rule.by_group or by_std:
-            mean = mean_of(pool, start, stop)
+            mean = mean_between(pool, start, stop)
             if rule.by_group:
                 origin[g] = centres[g] if centres.shape[0] > 0 else mean
             if rule.baseline == LEAVE_ONE_OUT:

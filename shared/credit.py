@@ -34,7 +34,7 @@ def gae_into(rewards, values, starts, gamma, lam, out):
             out[t] = running
 
 
-def token_rewards_of(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.ndarray | None = None) -> np.ndarray:
+def rewards_at_ends(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.ndarray | None = None) -> np.ndarray:
     """Rewards per token (T,): each response's reward (R,) on its last token, on top of `token_rewards`; lost where a
     response is empty."""
     out_T = np.zeros(int(starts[-1])) if token_rewards is None else np.array(token_rewards, dtype=np.float64)

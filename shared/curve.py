@@ -55,7 +55,7 @@ class Curve(NamedTuple):
         return pd.DataFrame(self._asdict())
 
 
-def curve_of(rows: list[tuple]) -> Curve:
+def make_curve(rows: list[tuple]) -> Curve:
     """Curve from one tuple per evaluation, in the order of the fields."""
     columns = zip(*rows, strict=True)
     kinds = {"seed": np.int64, "round": np.int64, "rollouts": np.int64, "tokens": np.int64}

@@ -88,13 +88,13 @@ class Costs(NamedTuple):
     """Of a response: sampling it, scoring it, training on it."""
 
 
-def costs_of(prompt: float, rollout: float, token: float, prompt_tokens: float, response_tokens: float) -> Costs:
+def token_costs(prompt: float, rollout: float, token: float, prompt_tokens: float, response_tokens: float) -> Costs:
     """Costs where every token costs, too. Raises UserError for a rollout that is free."""
     for name, value in (("prompt", prompt), ("rollout", rollout), ("token", token)):
         check_finite(f"cost of a {name}", value, 0)
-    found = Costs(prompt + token * prompt_tokens, rollout + token * response_tokens)
-    check(found.rollout > 0, f"cost of a rollout = {found.rollout:g}; allowed: more than 0")
-    return found
+    costs = Costs(prompt + token * prompt_tokens, rollout + token * response_tokens)
+    check(costs.rollout > 0, f"cost of a rollout = {costs.rollout:g}; allowed: more than 0")
+    return costs
 
 
 def best_rollouts(noise: NoiseRatios, costs: Costs, baseline: bool) -> float:

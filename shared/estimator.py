@@ -94,7 +94,7 @@ class Rule(NamedTuple):
     entropy: float
 
 
-def rule_of(estimator: Estimator) -> Rule:
+def as_rule(estimator: Estimator) -> Rule:
     """The numbers that kernels take instead of an `Estimator`."""
     kl = kl_rule(estimator.kl)
     return Rule(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rftlab.shared.config.kl import ABS, K1, K2, K3, NONE
-from rftlab.shared.exponential import exp
+from rftlab.shared.plumbing.arithmetic import exp
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import inner, jit
 

@@ -49,16 +49,16 @@ def clip_cov_into(rules, batch, logp, keys, share):
     """Empty the shares of the candidates with the smallest keys."""
     n = logp.shape[0]
     mean_advantage, mean_logp = batch.advantage.sum() / (n + COV_EPS), logp.sum() / (n + COV_EPS)
-    candidates, found = np.empty(n, dtype=np.int64), 0
+    candidates, count = np.empty(n, dtype=np.int64), 0
     for t in range(n):
         _, _, is_clipped, _ = surrogate(
             rules.surrogate, rules.ratio, batch.advantage[t], logp[t], logp[t] - batch.old_logp[t]
         )
         covariance = (batch.advantage[t] - mean_advantage) * (logp[t] - mean_logp)
         if not is_clipped and rules.mask.low < covariance < rules.mask.high:
-            candidates[found] = t
-            found += 1
-    drawn = candidates[:found][np.argsort(keys[candidates[:found]])]
+            candidates[count] = t
+            count += 1
+    drawn = candidates[:count][np.argsort(keys[candidates[:count]])]
     share[drawn[: max(1, int(rules.mask.fraction * n))]] = 0.0
 
 

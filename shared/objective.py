@@ -10,15 +10,14 @@ from rftlab.shared.config.mask import CLIP_COV, UNMASKED
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from rftlab.shared.config.surrogate import CLIP, CUSTOM, GEOMETRIC_MEAN
 from rftlab.shared.custom.functions import call_surrogate, raising
-from rftlab.shared.estimator import Estimator, rule_of
-from rftlab.shared.exponential import exp
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.kl import anchor_ratio, check_kl, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import mask_into
+from rftlab.shared.plumbing.arithmetic import BLOCK, block, block_total, exp
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.prepare import Batch
-from rftlab.shared.sums import BLOCK, block, block_total
-from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio
+from rftlab.shared.surrogate import clip, ratio_at, surrogate, through_ratio
 
 
 class ObjectiveAndWeights(NamedTuple):
@@ -42,20 +41,23 @@ def on_policy(batch, logp):
 
 
 @inner
-def ratios_of(rule, batch, logp):
-    """`ratio_of` each token."""
+def ratios_at(rule, batch, logp):
+    """`ratio_at` each token."""
     ratios = np.empty(logp.shape[0])
     for t in range(logp.shape[0]):
-        ratios[t] = ratio_of(rule, logp[t] - batch.old_logp[t])
+        ratios[t] = ratio_at(rule, logp[t] - batch.old_logp[t])
     return ratios
 
 
 @inner
-def penalty_of(rule, log_ratio, logp, ref_logp):
+def weighted_penalty(rule, log_ratio, logp, ref_logp):
     """KL penalty of a token and its derivative, times the ratio where the estimator asks for it."""
     kl, slope = kl_penalty(rule.kl, logp, ref_logp)
     if rule.kl.weighted:
-        ratio, is_held = ratio_of(rule.ratio, log_ratio), (log_ratio < rule.ratio.floor) | (log_ratio > rule.ratio.cap)
+        ratio, is_held = (
+            ratio_at(rule.ratio, log_ratio),
+            (log_ratio < rule.ratio.floor) | (log_ratio > rule.ratio.cap),
+        )
         return kl * ratio, (slope + (0.0 if is_held else kl)) * ratio
     return kl, slope
 
@@ -70,7 +72,7 @@ def clip_objective_into(rule, batch, logp, weight):
     """
     check_kl(rule.kl)
     ones = on_policy(batch, logp)
-    ratios = batch.share if ones else ratios_of(rule.ratio, batch, logp)
+    ratios = batch.share if ones else ratios_at(rule.ratio, batch, logp)
     if rule.kl.kind == K3:
         for t in range(logp.shape[0]):
             weight[t] = anchor_ratio(rule.kl, logp[t], batch.ref_logp[t])
@@ -103,7 +105,7 @@ def token_objective_into(rule, batch, logp, weight):
         value, slope, is_clipped, is_dual = surrogate(
             rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio
         )
-        kl, kl_slope = penalty_of(rule, log_ratio, logp[t], batch.ref_logp[t])
+        kl, kl_slope = weighted_penalty(rule, log_ratio, logp[t], batch.ref_logp[t])
         objective += batch.share[t] * value - batch.kl_share[t] * kl
         weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
         clipped += is_clipped
@@ -118,7 +120,7 @@ def custom_objective_into(rule, batch, logp, weight):
     values, slopes, kl_total, objective = np.empty(logp.shape[0]), np.empty(logp.shape[0]), 0.0, 0.0
     call_surrogate(rule.surrogate.custom, batch.advantage, logp, batch.old_logp, values, slopes)
     for t in range(logp.shape[0]):
-        kl, kl_slope = penalty_of(rule, logp[t] - batch.old_logp[t], logp[t], batch.ref_logp[t])
+        kl, kl_slope = weighted_penalty(rule, logp[t] - batch.old_logp[t], logp[t], batch.ref_logp[t])
         objective += batch.share[t] * values[t] - batch.kl_share[t] * kl
         weight[t] = batch.share[t] * slopes[t] - batch.kl_share[t] * kl_slope
         kl_total += kl
@@ -127,13 +129,13 @@ def custom_objective_into(rule, batch, logp, weight):
 
 @inner
 def check_level(level):
-    """Raise UserError unless `log_ratio_of` knows the level."""
+    """Raise UserError unless `response_log_ratio` knows the level."""
     if level != PRODUCT and level != SEQUENCE and level != SEQUENCE_TOKEN:
         raise UserError("ratio.level has a name that no kernel computes")
 
 
 @inner
-def log_ratio_of(level, batch, logp, start, stop):
+def response_log_ratio(level, batch, logp, start, stop):
     """Log-ratio of the response with tokens start .. stop-1."""
     check_level(level)
     total = 0.0
@@ -152,7 +154,7 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
     sequence_token (GSPO-token, 2507.18071) the value is that of rho, but a token moves its own term alone, and nothing
     is common.
     """
-    log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)
+    log_ratio = response_log_ratio(rule.ratio.level, batch, logp, start, stop)
     each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
     objective, clipped, dual_clipped, kl_total, common = 0.0, 0, 0, 0.0, 0.0
     held = min(max(log_ratio, rule.ratio.floor), rule.ratio.cap)
@@ -265,7 +267,7 @@ def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.nd
     keys (T,): random numbers that decide which candidates ClipCov draws. Raises UserError where they are needed and
     missing.
     """
-    logp, rule = _current(batch, logp), rule_of(estimator)
+    logp, rule = _current(batch, logp), as_rule(estimator)
     if rule.mask.kind == UNMASKED:
         return batch
     check(keys is not None or rule.mask.kind != CLIP_COV, "mask ClipCov needs keys, one random number per token")
@@ -281,5 +283,5 @@ def objective_and_weights(estimator: Estimator, batch: Batch, logp: np.ndarray) 
     logp = _current(batch, logp)
     weight, batch = np.empty_like(logp), Batch(*map(np.ascontiguousarray, batch))
     with raising():
-        objective, clipped, dual_clipped, kl = objective_and_weights_into(rule_of(estimator), batch, logp, weight)
+        objective, clipped, dual_clipped, kl = objective_and_weights_into(as_rule(estimator), batch, logp, weight)
     return ObjectiveAndWeights(objective, weight, clipped, dual_clipped, kl)

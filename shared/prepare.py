@@ -1,5 +1,5 @@
 """Freeze: everything about a batch that does not change while the policy is updated, computed once per optimiser
-batch."""
+batch; rewards after a penalty on length and a KL penalty among it."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,31 @@ from rftlab.shared.advantage import advantages, check_given
 from rftlab.shared.aggregation import check_starts, shares
 from rftlab.shared.config.mask import KLCov
 from rftlab.shared.correction import corrections
-from rftlab.shared.credit import token_advantages, token_rewards_of
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.credit import rewards_at_ends, token_advantages
+from rftlab.shared.estimator import Estimator, as_rule
+from rftlab.shared.kl import kl_penalty
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.pool import Pool, pool_of
-from rftlab.shared.shaping import shape_into
+from rftlab.shared.plumbing.jit import inner, jit
+from rftlab.shared.plumbing.pool import Pool, make_pool
+
+
+@inner
+def length_penalty(rule, length):
+    """What a response of `length` tokens loses (DAPO, 2503.14476, eq. 13)."""
+    return rule.coef * min(max((length - rule.limit + rule.buffer) / rule.buffer, 0.0), 1.0)
+
+
+@jit
+def shape_into(rule, rewards, starts, old_logp, ref_logp):
+    """Shape rewards (R,) in place; starts (R+1,), old_logp and ref_logp (T,). KL values are summed over a response."""
+    for row in range(rewards.shape[0]):
+        length = starts[row + 1] - starts[row]
+        if rule.shaping.coef > 0.0:
+            rewards[row] -= length_penalty(rule.shaping, length)
+        if rule.kl.in_reward > 0.0:
+            for t in range(starts[row], starts[row + 1]):
+                kl, _ = kl_penalty(rule.kl, old_logp[t], ref_logp[t])
+                rewards[row] -= rule.kl.in_reward * kl
 
 
 class Batch(NamedTuple):
@@ -51,7 +71,7 @@ def shaped_rewards(
 ) -> np.ndarray:
     """Rewards (R,) after the length penalty and a KL penalty in the reward; unchanged without them. Baseline sets
     take these."""
-    shaped, rule = np.array(rewards, dtype=np.float64), rule_of(estimator)
+    shaped, rule = np.array(rewards, dtype=np.float64), as_rule(estimator)
     if rule.shaping.active:
         check(ref_logp is not None or rule.kl.in_reward == 0, "a KL penalty needs ref_logp")
         starts, old_logp = np.asarray(starts, dtype=np.int64), _column(old_logp)
@@ -142,14 +162,14 @@ def prepare(
     )
     rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
     if spec.by_token or (token_rewards is not None and spec.of_tokens):
-        advantage_T = _by_token(estimator, token_rewards_of(rewards, starts, token_rewards), starts, baseline)
+        advantage_T = _by_token(estimator, rewards_at_ends(rewards, starts, token_rewards), starts, baseline)
     else:
         if token_rewards is not None:
             _check_tokens((starts[-1],), token_rewards=np.asarray(token_rewards))
             row_T = np.repeat(np.arange(rewards.size), np.diff(starts))
             rewards = rewards + np.bincount(row_T, weights=token_rewards, minlength=rewards.size)
         if pool is None:
-            pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))
+            pool = make_pool(int(group.max()) + 1 if group.size else 0, (rewards, group))
         advantage_R = advantages(spec, rewards, group, pool, starts=starts, baseline=baseline)
         advantage_T = np.repeat(advantage_R, np.diff(starts))
     return batch_from_advantages(

@@ -8,7 +8,7 @@ logp alone.
 import math
 
 from rftlab.shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO, VESPO
-from rftlab.shared.exponential import exp
+from rftlab.shared.plumbing.arithmetic import exp
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import inner, jit
 
@@ -21,7 +21,7 @@ def through_ratio(kind):
 
 
 @inner
-def ratio_of(ratios, log_ratio):
+def ratio_at(ratios, log_ratio):
     """exp of the log-ratio, which is held within ratios.floor .. cap."""
     return exp(min(max(log_ratio, ratios.floor), ratios.cap))
 
@@ -51,7 +51,7 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     Choices between values, not branches: advantages have random signs.
     """
     if rule.kind == CLIP:
-        return clip(rule, ratios, advantage, log_ratio, ratio_of(ratios, log_ratio))
+        return clip(rule, ratios, advantage, log_ratio, ratio_at(ratios, log_ratio))
     if rule.kind == REINFORCE:
         return advantage * logp, advantage, False, False
     if rule.kind == DRO:

@@ -7,8 +7,8 @@ import numpy as np
 
 from rftlab.shared.plumbing.jit import entry
 from rftlab.sim.config import Environment, Linear, Tabular
-from rftlab.sim.policy.style import style_of
-from rftlab.sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
+from rftlab.sim.policy.style import token_style
+from rftlab.sim.world import NO_ARM, Contexts, Style, World, make_contexts, padded
 
 _EXTRAS = (
     "answer_tokens",
@@ -34,7 +34,7 @@ def build(environment: Environment) -> World:
 def tabular_world(base_logits: np.ndarray, correct: np.ndarray, nuisance: float = 0.0) -> World:
     """A tabular world from given logits (N, A) and correct arms (N, A) bool; every response is well formed."""
     logits = np.array(base_logits, dtype=np.float64)
-    contexts = contexts_of(np.zeros((0, 0)), logits, np.full(len(logits), np.inf), np.asarray(correct, dtype=bool))
+    contexts = make_contexts(np.zeros((0, 0)), logits, np.full(len(logits), np.inf), np.asarray(correct, dtype=bool))
     return World(contexts, contexts, logits.shape[1], 0.0, float(nuisance))
 
 
@@ -62,7 +62,7 @@ def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts
 
 def _style(environment: Linear) -> Style:
     lengths = (environment.style_tokens, environment.length_by_style, environment.length_jitter)
-    return style_of(*lengths, environment.n_styles, environment.nuisance)
+    return token_style(*lengths, environment.n_styles, environment.nuisance)
 
 
 def _unit(directions: np.ndarray) -> np.ndarray:
@@ -72,18 +72,18 @@ def _unit(directions: np.ndarray) -> np.ndarray:
 def project(features: np.ndarray, directions: np.ndarray) -> np.ndarray:
     """features (n, d) times directions (d, Y), float32, each sum in the order of the features: BLAS has another
     order on every processor."""
-    found = np.zeros((len(features), directions.shape[1]), dtype=np.float32)
-    _project_into(features, directions, found)
-    return found
+    projected = np.zeros((len(features), directions.shape[1]), dtype=np.float32)
+    _project_into(features, directions, projected)
+    return projected
 
 
 @entry
-def _project_into(features, directions, found):
+def _project_into(features, directions, projected):
     for i in range(features.shape[0]):
         for k in range(features.shape[1]):
             x = features[i, k]
             for j in range(directions.shape[1]):
-                found[i, j] += x * directions[k, j]
+                projected[i, j] += x * directions[k, j]
 
 
 def _scored(
@@ -134,7 +134,7 @@ class DrawnContexts(NamedTuple):
 
     def at(self, align: float, kappa: float) -> Contexts:
         """The contexts of a world."""
-        return contexts_of(
+        return make_contexts(
             padded(self.features, 0.0),
             padded(self.base_logits(align, kappa), NO_ARM),
             self.base_format.astype(np.float32),

@@ -10,18 +10,27 @@ import numpy as np
 from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.correction import corrections
-from rftlab.shared.curve import Curve, curve_of
+from rftlab.shared.curve import Curve, make_curve
 from rftlab.shared.custom.functions import is_compiled, raising
 from rftlab.shared.custom.registry import configured
 from rftlab.shared.custom.slow import Pace
-from rftlab.shared.estimator import rule_of
+from rftlab.shared.estimator import as_rule
 from rftlab.shared.plumbing.callbacks import never, noop
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.general import general_rounds
 from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
+from rftlab.sim.setup import (
+    is_general,
+    make_plan,
+    make_ragged,
+    make_work,
+    policy_view,
+    run_choices,
+    start_memory,
+    start_state,
+)
 from rftlab.sim.state import TOTAL, Totals, no_totals
 from rftlab.sim.world import World
 
@@ -46,7 +55,7 @@ class SimulationResult(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def order_of(n_contexts: int, seed: int, epoch: int) -> np.ndarray:
+def epoch_order(n_contexts: int, seed: int, epoch: int) -> np.ndarray:
     """The order of the contexts in an epoch. Cached, because an epoch is trained on in pieces."""
     return np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(n_contexts)
 
@@ -57,7 +66,8 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
     per_epoch = n_contexts // batch_size
     epochs = range(first // per_epoch, (last - 1) // per_epoch + 1)
     picked = [
-        order_of(n_contexts, seed, epoch)[: per_epoch * batch_size].reshape(per_epoch, batch_size) for epoch in epochs
+        epoch_order(n_contexts, seed, epoch)[: per_epoch * batch_size].reshape(per_epoch, batch_size)
+        for epoch in epochs
     ]
     begin = first % per_epoch
     return np.concatenate(picked)[begin : begin + last - first]
@@ -67,8 +77,13 @@ class Plain:
     """The learner of a run that asks for nothing but what `rftlab.sim.round.plain` does."""
 
     def __init__(self, run: Simulation, world: World):
-        self.run, self.world, self.plan, self.rule = run, world, plan_of(run, world), rule_of(run.design.estimator)
-        self.state, self.work = start_state(run, world), work_of(run, world)
+        self.run, self.world, self.plan, self.rule = (
+            run,
+            world,
+            make_plan(run, world),
+            as_rule(run.design.estimator),
+        )
+        self.state, self.work = start_state(run, world), make_work(run, world)
         design = run.design
         responses = (
             design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries * design.epochs
@@ -114,8 +129,12 @@ class General(Plain):
 
     def __init__(self, run: Simulation, world: World):
         super().__init__(run, world)
-        self.choices, self.memory, self.ragged = choices_of(run, world), memory_of(run, world), ragged_of(run, world)
-        self.trainer, self.sampler = view_of(self.work), view_of(self.work)
+        self.choices, self.memory, self.ragged = (
+            run_choices(run, world),
+            start_memory(run, world),
+            make_ragged(run, world),
+        )
+        self.trainer, self.sampler = policy_view(self.work), policy_view(self.work)
         if run.sampler == Sampler():
             self.sampler = self.trainer
 
@@ -163,18 +182,18 @@ def simulate(
             for part in (world.train, world.test)
         ]
         if done > 0 and not (np.isfinite(scores).all() and np.isfinite(learner.state.theta).all()):
-            return SimulationResult(curve_of(rows), done)
+            return SimulationResult(make_curve(rows), done)
         rows.append(
             (run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores))
         )
         if watch is not noop:
-            watch(curve_of(rows))
+            watch(make_curve(rows))
         if done == design.rounds:
-            return SimulationResult(curve_of(rows), None)
+            return SimulationResult(make_curve(rows), None)
         totals = no_totals()
         finished = learner.train(done, design.eval_every, totals, stopped)
         if finished < design.eval_every:
-            return SimulationResult(curve_of(rows), done + finished)
+            return SimulationResult(make_curve(rows), done + finished)
         done += design.eval_every
         progress(done)
 

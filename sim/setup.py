@@ -6,13 +6,12 @@ import math
 import numpy as np
 
 from rftlab.shared.aggregation import shares
-from rftlab.shared.averages import empty_averages
 from rftlab.shared.config.surrogate import CustomSurrogate
-from rftlab.shared.estimator import rule_of
-from rftlab.shared.replay import empty_windows
+from rftlab.shared.estimator import as_rule
+from rftlab.shared.memory import empty_averages, empty_windows
 from rftlab.shared.sampling import MAX
 from rftlab.sim.config import DAMAGE_PARTS, check_nuisance, general_options
-from rftlab.sim.lanes.random import key_of
+from rftlab.sim.lanes.random import seed_key
 from rftlab.sim.lanes.simd import LANES, aligned_zeros
 from rftlab.sim.policy.products import BLOCK
 from rftlab.sim.policy.style import WORDS, longest
@@ -28,14 +27,14 @@ def is_general(run, world: World) -> bool:
     return bool(general_options(run, world.style.tokens)) or max(world.partial_credit, world.reward_noise) > 0
 
 
-def plan_of(run, world: World) -> RunNumbers:
+def make_plan(run, world: World) -> RunNumbers:
     """The numbers that kernels take instead of a `Simulation`."""
     design = run.design
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
     uneven = design.batch_size * design.rollouts % (design.estimator.aggregation.micro_batch or 1) > 0
     at_once = at_once or uneven or isinstance(design.estimator.surrogate, CustomSurrogate)
     return RunNumbers(
-        key=key_of(run.seed),
+        key=seed_key(run.seed),
         optimizer=optimizer_rule(run.optimizer),
         n_arms=world.n_arms,
         token_starts=tuple(range(0, world.n_arms, world.n_arms // world.answer_tokens)),
@@ -73,7 +72,7 @@ def start_state(run, world: World) -> LearnerState:
     )
 
 
-def work_of(run, world: World) -> Work:
+def make_work(run, world: World) -> Work:
     """Scratch for a run."""
     design, number, columns = run.design, world.train.base_logits.dtype, world.train.base_logits.shape[1]
     n = max(design.batch_size, CHUNK) + LANES
@@ -82,7 +81,7 @@ def work_of(run, world: World) -> Work:
         design.batch_size * (design.rollouts + design.support_rollouts),
     )
     pool = design.batch_size * (max(design.rollouts, design.replay_window) + design.support_rollouts)
-    rule = rule_of(design.estimator)
+    rule = as_rule(design.estimator)
     share = shares(design.estimator.aggregation, np.arange(trained // design.minibatches + 1))
     return Work(
         rows=np.zeros(n, dtype=np.int64),
@@ -114,7 +113,7 @@ def work_of(run, world: World) -> Work:
     )
 
 
-def choices_of(run, world: World) -> GeneralNumbers:
+def run_choices(run, world: World) -> GeneralNumbers:
     """The numbers of a run beyond those of its plan."""
     check_nuisance(world.surprise, world.style.tokens)
     design = run.design
@@ -139,14 +138,14 @@ def choices_of(run, world: World) -> GeneralNumbers:
     )
 
 
-def memory_of(run, world: World) -> GeneralState:
+def start_memory(run, world: World) -> GeneralState:
     """Nothing seen, nothing spent."""
     n, d = world.train.base_format.shape[0], world.train.features.shape[1]
     history = np.zeros((run.sampler.lag + 1, world.n_parameters), dtype=world.train.base_logits.dtype)
     return GeneralState(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64))
 
 
-def view_of(work: Work) -> View:
+def policy_view(work: Work) -> View:
     """Room for another policy's view of a batch."""
     alike = {
         name: aligned_zeros(getattr(work, name).shape, getattr(work, name).dtype)
@@ -156,7 +155,7 @@ def view_of(work: Work) -> View:
     return View(**alike, base_scale=np.ones(1, dtype=work.logits.dtype), common=np.zeros(2))
 
 
-def ragged_of(run, world: World) -> Ragged:
+def make_ragged(run, world: World) -> Ragged:
     """Scratch for the responses and tokens of a round."""
     design = run.design
     again, most = design.sampling.tries > 1, MAX if design.sampling.budget == "difficulty" else 1
@@ -165,7 +164,7 @@ def ragged_of(run, world: World) -> Ragged:
         design.rollouts + design.support_rollouts + (design.rollouts * most if again else 0)
     )
     tokens = responses * (1 + longest(world.style))
-    draws = design.batch_size * choices_of(run, world).draws
+    draws = design.batch_size * run_choices(run, world).draws
     number = world.train.base_logits.dtype
     return Ragged(
         rows=np.zeros((len(ROW), rows + 1), dtype=np.int64),

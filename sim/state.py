@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rftlab.shared.replay import Windows
+from rftlab.shared.memory import Windows
 from rftlab.sim.lanes.random import Key
 from rftlab.sim.world import Style
 

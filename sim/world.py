@@ -52,15 +52,15 @@ class World(NamedTuple):
     answer_tokens: int = 1
     """Tokens of an answer; the arms of token s are s A/T .. (s+1) A/T - 1 (sim/policy/spelling.py)."""
     surprise: float = 0.0
-    """Share of the nuisance's variance that goes with |e - pi|^2 (sim/round/noise.py)."""
+    """Share of the nuisance's variance that goes with |e - pi|^2 (sim/round/scores.py)."""
     interference: float = 0.0
-    """Weight of what a context teaches another one (sim/round/noise.py)."""
+    """Weight of what a context teaches another one (sim/round/scores.py)."""
     forgetting: float = 0.0
-    """How fast the base policy fades (sim/policy/forgetting.py)."""
+    """How fast the base policy fades (sim/policy/common.py)."""
     partial_credit: float = 0.0
-    """Part of a reward that is in proportion to an answer's right tokens (sim/round/rewards.py)."""
+    """Part of a reward that is in proportion to an answer's right tokens (sim/round/responses.py)."""
     reward_noise: float = 0.0
-    """Standard deviation of the noise on a reward (sim/round/rewards.py)."""
+    """Standard deviation of the noise on a reward (sim/round/responses.py)."""
     sharpening: float = 0.0
     """How much a learnt number sharpens the base policy (sim/policy/common.py)."""
     correctness: float = 0.0
@@ -87,7 +87,7 @@ class World(NamedTuple):
 NO_ARM = -1e30
 
 
-def contexts_of(
+def make_contexts(
     features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray, answer_tokens: int = 1
 ) -> Contexts:
     """Contexts with their log-normaliser; base_logits (N, A or more, filled up with NO_ARM), base_format (N,),
@@ -108,6 +108,6 @@ def _log_normaliser(logits: np.ndarray) -> np.ndarray:
 def padded(values: np.ndarray, fill: float) -> np.ndarray:
     """Columns filled up to a multiple of LANES, in float32."""
     n, columns = values.shape
-    found = aligned_zeros((n, columns + -columns % LANES), np.float32)
-    found[:, :columns], found[:, columns:] = values, fill
-    return found
+    padded = aligned_zeros((n, columns + -columns % LANES), np.float32)
+    padded[:, :columns], padded[:, columns:] = values, fill
+    return padded

@@ -17,17 +17,17 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from rftlab.llm.budget.devices import Device, device_of
-from rftlab.llm.budget.duration import UTILISATION, Assumed, duration_of
-from rftlab.llm.budget.footprint import memory_of
-from rftlab.llm.budget.plan import CostPlan, plan_of
-from rftlab.llm.budget.shapes import Shape, shape_of
+from rftlab.llm.budget.devices import Device, named_device
+from rftlab.llm.budget.duration import UTILISATION, Assumed, estimate_duration
+from rftlab.llm.budget.footprint import memory_use
+from rftlab.llm.budget.plan import CostPlan, cost_plan
+from rftlab.llm.budget.shapes import Shape, read_shape
 from rftlab.llm.config import LLMRun
 from rftlab.llm.meter import Meter
 from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.rewards.math_pool import MathPool
-from rftlab.llm.train import engine_for, threads_of
+from rftlab.llm.train import engine_for, torch_threads
 from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.trained import parse_train
@@ -70,7 +70,7 @@ def measure(run: LLMRun, rounds: int) -> Measured:
     model, codec = load_model(run)
     policy = Policy(model, run.compute, run.temperature)
     data, total, lengths, prompts = load_data(run, codec), 0.0, [], []
-    with MathPool() as pool, threads_of(run):
+    with MathPool() as pool, torch_threads(run):
         trainer = Trainer(run, policy, engine_for(run, policy, codec), codec, data, pool)
         trainer.meter = DeviceMeter(run.compute.device)
         trainer.round()
@@ -99,7 +99,7 @@ def needed(run: LLMRun, shape: Shape, assumed: Assumed) -> float:
     and copies in no time."""
     unit = Device("", 0.0, 1 / UTILISATION, 1 / UTILISATION, math.inf)
     plain = replace(run, compute=replace(run.compute, gradient_checkpointing=False))
-    return duration_of(plain, shape, unit, assumed).phases["update"].seconds
+    return estimate_duration(plain, shape, unit, assumed).phases["update"].seconds
 
 
 def show(console: Console, plan: CostPlan, found: Measured, rounds: int) -> None:
@@ -146,10 +146,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="measured, after one that warms up")
     arguments, flags = parser.parse_known_args()
     run = parse_train(flags).run
-    found, shape = measure(run, arguments.rounds), shape_of(run.model)
+    found, shape = measure(run, arguments.rounds), read_shape(run.model)
     assumed = Assumed(round(found.prompt), round(found.response), 1, 1)
-    plan = plan_of(run, device_of(run.compute.device, None, run.compute.threads), assumed, shape)
-    show(Console(), plan._replace(memory=memory_of(as_long(run, found), shape, assumed[:2])), found, arguments.rounds)
+    plan = cost_plan(run, named_device(run.compute.device, None, run.compute.threads), assumed, shape)
+    show(
+        Console(),
+        plan._replace(memory=memory_use(as_long(run, found), shape, assumed[:2])),
+        found,
+        arguments.rounds,
+    )
 
 
 if __name__ == "__main__":

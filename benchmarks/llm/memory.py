@@ -20,8 +20,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import rftlab.llm.engines.rollouts
-from rftlab.llm.budget.footprint import memory_of
-from rftlab.llm.budget.shapes import shape_of
+from rftlab.llm.budget.footprint import memory_use
+from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.meter import peak_megabytes, reset_peak
@@ -30,7 +30,7 @@ from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Frozen, Policy
 from rftlab.llm.random import ROLLOUT
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.training.update import accumulate, optimizer_of, step
+from rftlab.llm.training.update import accumulate, make_optimizer, step
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
@@ -97,7 +97,7 @@ def run_of(arguments) -> LLMRun:
 
 def measure(run: LLMRun) -> list[Row]:
     """Every part, in the order in which it appears."""
-    memory, plan = Memory(run.compute.device), memory_of(run, shape_of(run.model))
+    memory, plan = Memory(run.compute.device), memory_use(run, read_shape(run.model))
     on_cpu = memory.device.type == "cpu"
     _warm_up(run)
     rows, before = [], memory.now()
@@ -124,7 +124,7 @@ def measure(run: LLMRun) -> list[Row]:
     before, peak, found = memory.now(), 0.0, []
     cache = _watch_cache(memory)
     peak = memory.peak(lambda: found.append(_sample(run, policy)))
-    logits = 4 * run.compute.sample_rows * shape_of(run.model).vocabulary / 1e6
+    logits = 4 * run.compute.sample_rows * read_shape(run.model).vocabulary / 1e6
     row("sample", ("cache",), max(cache) - before - logits)
     row("sample", ("cache", "activations", "bf16 copies", "logits"), peak - before)
 
@@ -139,7 +139,7 @@ def measure(run: LLMRun) -> list[Row]:
 
     reference.rest()
     batch = _batch(run, rollouts, *logp)
-    optimizer, before = optimizer_of(policy, run.optimizer), memory.now()
+    optimizer, before = make_optimizer(policy, run.optimizer), memory.now()
     accumulate(policy, run.design.estimator, batch, rollouts.responses)
     row("update", ("gradients",), _gradients(policy) if run.lora.rank else memory.now() - before)
     step(policy, optimizer, run.optimizer, 0)
@@ -166,7 +166,7 @@ def _warm_up(run: LLMRun) -> None:
         pad_token_id=0,
     )
     policy = Policy(with_adapters(LlamaForCausalLM(config).to(run.compute.device), run.lora, 0), run.compute)
-    rollouts, optimizer = _sample(run, policy), optimizer_of(policy, run.optimizer)
+    rollouts, optimizer = _sample(run, policy), make_optimizer(policy, run.optimizer)
     logp = policy.all_log_probs(rollouts.responses)
     accumulate(policy, run.design.estimator, _batch(run, rollouts, logp, logp), rollouts.responses)
     step(policy, optimizer, run.optimizer, 0)

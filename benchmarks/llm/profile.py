@@ -16,8 +16,8 @@ import torch
 from benchmarks.llm.case import Case
 from benchmarks.llm.ours import NEVER, SMALL, run_of
 from rftlab.llm.budget.devices import Device
-from rftlab.llm.budget.duration import STREAMING, UTILISATION, Assumed, duration_of
-from rftlab.llm.budget.shapes import shape_of
+from rftlab.llm.budget.duration import STREAMING, UTILISATION, Assumed, estimate_duration
+from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.meter import Meter
@@ -121,7 +121,7 @@ def main() -> None:
     prompts = done.samples.rollouts.responses.prompts
     assumed = Assumed(round(sum(map(len, prompts)) / len(prompts)), case.limit, 1, 1)
     device = Device("this machine", 0.0, flops / UTILISATION, flops / UTILISATION, bandwidth / STREAMING)
-    floors = duration_of(trainer.run, shape_of(trainer.run.model), device, assumed).phases
+    floors = estimate_duration(trainer.run, read_shape(trainer.run.model), device, assumed).phases
     print(f"{flops / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.1f} GB/s; prompts of {assumed.prompt} tokens on average")
     print(f"{'phase':<10} {'CPU s':>8} {'floor':>8} {'/ floor':>8} {'tokens':>8}")
     for name, seconds in meter.processor.items():

@@ -43,7 +43,7 @@ CORE, MEMORY_BUS = 96e9, 10e9
 machine); and its memory, assumed."""
 
 
-def device_of(device: str, gpu: GpuName | None, threads: int = 0) -> Device:
+def named_device(device: str, gpu: GpuName | None, threads: int = 0) -> Device:
     """The machine of a run: the CPU, the GPU of that name, the one at hand, or the smallest one known where none is
     at hand."""
     if device == "cpu":

@@ -80,7 +80,7 @@ class Duration(NamedTuple):
         return self.rounds * self.round_seconds + self.evaluations * self.evaluation.seconds
 
 
-def duration_of(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> Duration:
+def estimate_duration(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> Duration:
     """The costs of a run. Dynamic sampling counts with all its tries, and every response as different from the
     others."""
     design, shape = run.design, adapted(shape, run.lora)

@@ -71,12 +71,12 @@ class MemoryUse(NamedTuple):
         return self.total(self.peak_phase)
 
 
-def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> MemoryUse:
+def memory_use(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> MemoryUse:
     """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a
     response, mean."""
     shape = adapted(shape, run.lora)
     limits = run.model.max_prompt_length, run.model.max_response_length
-    passes = [pass_of(run, shape, *lengths) for lengths in (limits, usual or limits)]
+    passes = [pass_memory(run, shape, *lengths) for lengths in (limits, usual or limits)]
     largest = Pass(passes[0].tokens, max(read.length for read in passes), any(read.shared for read in passes))
     cuda, vllm = run.compute.device != "cpu", run.compute.engine == "vllm"
     steady = {
@@ -120,7 +120,7 @@ def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int)
     return count
 
 
-def pass_of(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
+def pass_memory(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
     """A full pass with prompts and responses of these lengths, all of them different."""
     design, count = run.design, responses_in_sequence(run, shape, prompt, response)
     length = prompt + count * response

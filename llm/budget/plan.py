@@ -6,9 +6,9 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from rftlab.llm.budget.devices import GPUS, Device
-from rftlab.llm.budget.duration import Assumed, Duration, duration_of
-from rftlab.llm.budget.footprint import MemoryUse, memory_of
-from rftlab.llm.budget.shapes import Shape, adapted, shape_of
+from rftlab.llm.budget.duration import Assumed, Duration, estimate_duration
+from rftlab.llm.budget.footprint import MemoryUse, memory_use
+from rftlab.llm.budget.shapes import Shape, adapted, read_shape
 from rftlab.llm.config import LLMRun
 
 SLACK = 0.05
@@ -40,7 +40,7 @@ class CostPlan(NamedTuple):
 
     def memory_with(self, **change) -> MemoryUse:
         """Memory with other values of fields of `compute`."""
-        return memory_of(replace(self.run, compute=replace(self.run.compute, **change)), self.shape, self.assumed[:2])
+        return memory_use(replace(self.run, compute=replace(self.run.compute, **change)), self.shape, self.assumed[:2])
 
     @property
     def fits(self) -> bool:
@@ -48,12 +48,17 @@ class CostPlan(NamedTuple):
         return self.memory.peak <= self.room
 
 
-def plan_of(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> CostPlan:
+def cost_plan(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> CostPlan:
     """The plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers that it
     has not. shape: where it is known."""
-    shape = adapted(shape or shape_of(run.model), run.lora)
+    shape = adapted(shape or read_shape(run.model), run.lora)
     return CostPlan(
-        run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed
+        run,
+        shape,
+        device,
+        memory_use(run, shape, assumed[:2]),
+        estimate_duration(run, shape, device, assumed),
+        assumed,
     )
 
 
@@ -73,17 +78,17 @@ def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
     Less cache and fewer rows sample fewer responses side by side, shorter passes use an accelerator less, checkpointing
     computes a third more.
     """
-    compute, found = run.compute, {}
+    compute, smaller = run.compute, {}
     if compute.engine == "vllm":
         longest = run.model.max_prompt_length + run.model.max_response_length
         least = max(MIN["cache_gb"], longest * shape.layers * shape.keys * 2 * compute.number_bytes / 1e9)
-        found["cache_gb"] = [value for value in _lower(compute.cache_gb, lambda value: value - 0.5) if value >= least]
+        smaller["cache_gb"] = [value for value in _lower(compute.cache_gb, lambda value: value - 0.5) if value >= least]
     for name in ("logit_rows", "micro_tokens", "sample_rows"):
-        found[name] = [
+        smaller[name] = [
             value for value in _lower(getattr(compute, name), lambda value: value // 2) if value >= MIN[name]
         ]
-    found["gradient_checkpointing"] = [] if compute.gradient_checkpointing else [True]
-    return found
+    smaller["gradient_checkpointing"] = [] if compute.gradient_checkpointing else [True]
+    return smaller
 
 
 def _lower(value: float, less: Callable[[float], float]) -> Iterator[float]:

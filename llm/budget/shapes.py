@@ -127,7 +127,7 @@ def adapted(shape: Shape, lora: LoRA) -> Shape:
     return shape._replace(rank=lora.rank, targets=(lora.targets or tuple(shape.linear)) if lora.rank else ())
 
 
-def shape_of(model: Model) -> Shape:
+def read_shape(model: Model) -> Shape:
     """The shape of a run's model. Raises UserError for one that cannot be read or is of an unknown kind."""
     if model.source == TINY:
         tiny = model.tiny

@@ -31,7 +31,7 @@ from rftlab.llm.random import philox
 from rftlab.llm.text.codec import Codec
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
-from rftlab.shared.plumbing.folders import cache_of
+from rftlab.shared.plumbing.folders import cache_folder
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with; its interfaces change from version to version."""
@@ -63,7 +63,7 @@ class VLLMEngine:
             _keep_weights_plain()
             _keep_llvm_quiet()
         with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"):
-            self.engine = vllm.LLM(**arguments_of(run, config_folder(policy.model), self.cuda))
+            self.engine = vllm.LLM(**engine_arguments(run, config_folder(policy.model), self.cuda))
         body: Any = policy.model.base_model
         body.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
         self.parameters, self.asleep = vllm.SamplingParams, False
@@ -111,13 +111,13 @@ class VLLMEngine:
             "detokenize": False,
         }
         settings = [
-            self.parameters(seed=seed, **common) for seed in seeds_of(draws, np.asarray(contexts)[group], rollout)
+            self.parameters(seed=seed, **common) for seed in engine_seeds(draws, np.asarray(contexts)[group], rollout)
         ]
         with _named("vLLM failed while sampling"):
-            found = self._generate([{"prompt_token_ids": list(prompts[g])} for g in group], settings, group, ended)
-        tokens, starts = packed([one.token_ids for one in found])
-        logp = [at[token].logprob for one in found for token, at in zip(one.token_ids, one.logprobs, strict=True)]
-        finished = np.array([one.finish_reason == "stop" for one in found], dtype=bool)
+            outputs = self._generate([{"prompt_token_ids": list(prompts[g])} for g in group], settings, group, ended)
+        tokens, starts = packed([one.token_ids for one in outputs])
+        logp = [at[token].logprob for one in outputs for token, at in zip(one.token_ids, one.logprobs, strict=True)]
+        finished = np.array([one.finish_reason == "stop" for one in outputs], dtype=bool)
         return Rollouts(Responses(tuple(prompts), group, tokens, starts), np.array(logp, dtype=np.float64), finished)
 
     def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: OnResponses) -> list:
@@ -127,15 +127,15 @@ class VLLMEngine:
         )  # a number, and random characters that outputs leave out
         place = {name.partition("-")[0]: i for i, name in enumerate(names)}
         core = self.engine.llm_engine
-        found: dict[int, Any] = {}
+        outputs: dict[int, Any] = {}
         while core.has_unfinished_requests():
             now = {place[output.request_id]: output.outputs[0] for output in core.step() if output.finished}
             ended([(group[i], one.token_ids) for i, one in now.items()])
-            found |= now
-        return [found[i] for i in range(len(requests))]
+            outputs |= now
+        return [outputs[i] for i in range(len(requests))]
 
 
-def seeds_of(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
+def engine_seeds(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
     """A seed below 2^63 for each response (n,), of prompts and rollouts with these numbers."""
     counters = np.stack(
         [np.full(len(contexts), draws.round), contexts, rollouts, np.full(len(contexts), draws.stream << 28)]
@@ -161,7 +161,7 @@ def _vllm():
     return vllm
 
 
-def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
+def engine_arguments(run: LLMRun, folder: Path, cuda: bool) -> dict:
     """What vLLM is made with for a run. folder: of the architecture."""
     compute = run.compute
     free = {"gpu_memory_utilization": LITTLE} if cuda else {}
@@ -196,7 +196,7 @@ def config_folder(model: PreTrainedModel) -> Path:
         default=str,
         sort_keys=True,
     ).encode()
-    folder = cache_of("vllm") / hashlib.sha256(config).hexdigest()[:16]
+    folder = cache_folder("vllm") / hashlib.sha256(config).hexdigest()[:16]
     with reported(folder):
         write_file(folder / "config.json", config)
     return folder

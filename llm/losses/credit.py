@@ -17,17 +17,17 @@ from rftlab.llm.losses.inputs import (
     check_rewards,
     column,
     finite,
-    labels_of,
-    sets_of,
+    group_labels,
+    set_rewards,
 )
 from rftlab.llm.losses.layout import Layout, on_cpu, packed_on_cpu, wide
 from rftlab.shared import credit
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import NONE
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.pool import pool_of
+from rftlab.shared.plumbing.pool import make_pool
 
 
 def shaped(
@@ -39,7 +39,7 @@ def shaped(
 ) -> torch.Tensor:
     """Rewards (R,) after the length penalty and a KL penalty in the reward; on the tokens' device where there is
     one."""
-    rule, device = rule_of(estimator), layout.shown.device
+    rule, device = as_rule(estimator), layout.shown.device
     if rule.shaping.coef > 0:
         rewards = rewards.to(device)
         rewards = rewards - formulas(rewards.dtype).length_penalty(rule.shaping, layout.lengths.to(rewards.dtype))
@@ -58,8 +58,8 @@ def response_advantages(
 ) -> torch.Tensor:
     """Advantages (R,), on the tokens' device, of shaped rewards (R,), against the sets that are given; baseline (R,):
     where it comes from elsewhere."""
-    mine, *others = labels_of(given, rewards.shape[0])
-    sets = [("pool or support", part) for part in sets_of(given, [labels.shape for labels in others])]
+    mine, *others = group_labels(given, rewards.shape[0])
+    sets = [("pool or support", part) for part in set_rewards(given, [labels.shape for labels in others])]
     reals = [("rewards", rewards), *([] if baseline is None else [("baseline", baseline)]), *sets]
     lengths = [layout.lengths] if spec.of_lengths else []
     brought = on_cpu([*(part for _, part in reals), mine, *others, *lengths])
@@ -71,9 +71,9 @@ def response_advantages(
     known, number = np.unique(np.concatenate(rest), return_inverse=True)
     group_R, *numbers = np.split(number, np.cumsum([len(labels) for labels in rest])[:-1])
     parts = list(zip(pools, numbers, strict=True))
-    pool = pool_of(len(known), *([] if given.pool is not None else [(rewards_R, group_R)]), *parts)
-    found = advantages(spec, rewards_R, group_R, pool, starts=starts, baseline=baseline_R)
-    return torch.from_numpy(found).to(layout.shown.device, wide(layout.shown.device))
+    pool = make_pool(len(known), *([] if given.pool is not None else [(rewards_R, group_R)]), *parts)
+    advantages_R = advantages(spec, rewards_R, group_R, pool, starts=starts, baseline=baseline_R)
+    return torch.from_numpy(advantages_R).to(layout.shown.device, wide(layout.shown.device))
 
 
 def token_advantages(
@@ -88,7 +88,7 @@ def token_advantages(
     parts = [part for part in (token_rewards, baseline) if part is not None]
     place, columns, (rewards_R,) = packed_on_cpu(layout, parts, [rewards])
     baseline_T = None if baseline is None else columns.pop()
-    rewards_T = credit.token_rewards_of(rewards_R, place.starts, columns[0] if columns else None)
+    rewards_T = credit.rewards_at_ends(rewards_R, place.starts, columns[0] if columns else None)
     out_T = credit.token_advantages(spec, rewards_T, place.starts, baseline_T)
     return place.tensor(out_T, wide(layout.shown.device))
 
@@ -98,7 +98,7 @@ def tells_tokens_apart(spec: Advantage, token_rewards: object) -> bool:
     return spec.by_token or (token_rewards is not None and spec.of_tokens)
 
 
-def advantages_of(
+def tensor_advantages(
     estimator: Estimator,
     layout: Layout,
     given: Given,

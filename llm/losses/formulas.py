@@ -22,20 +22,20 @@ from rftlab.shared.aggregation import response_share
 from rftlab.shared.correction import importance_weight
 from rftlab.shared.kl import anchor_ratio, check_kl, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import diverged
-from rftlab.shared.objective import check_level, penalty_of
-from rftlab.shared.shaping import length_penalty
-from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio
+from rftlab.shared.objective import check_level, weighted_penalty
+from rftlab.shared.prepare import length_penalty
+from rftlab.shared.surrogate import clip, ratio_at, surrogate, through_ratio
 
 SOURCES = (
     surrogate,
     clip,
-    ratio_of,
+    ratio_at,
     through_ratio,
     kl_penalty,
     kl_penalty_at,
     check_kl,
     anchor_ratio,
-    penalty_of,
+    weighted_penalty,
     diverged,
     check_level,
     length_penalty,

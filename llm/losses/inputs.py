@@ -37,14 +37,14 @@ class Given(NamedTuple):
     entropy: torch.Tensor | None = None
 
 
-def tensor_of(name: str, values: Any) -> torch.Tensor:
+def real_tensor(name: str, values: Any) -> torch.Tensor:
     """Real numbers as a tensor without a graph. Raises UserError that names what is none."""
     try:
-        found = torch.as_tensor(values).detach()
+        tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError):
         raise UserError(f"{name} is a {type(values).__name__} of something else; allowed: numbers, a tensor") from None
-    check(not found.is_complex(), f"{name} of type {found.dtype}; allowed: real numbers")
-    return found
+    check(not tensor.is_complex(), f"{name} of type {tensor.dtype}; allowed: real numbers")
+    return tensor
 
 
 def finite(name: str, values: torch.Tensor) -> torch.Tensor:
@@ -62,11 +62,11 @@ def column(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Values of a shape; on the device and in the number type, by default where they are and as wide as can be."""
-    found = tensor_of(name, values)
-    found = found.to(device or found.device, dtype or wide(found.device))
+    tensor = real_tensor(name, values)
+    tensor = tensor.to(device or tensor.device, dtype or wide(tensor.device))
     what = f"must have one entry per {'token' if len(shape) > 1 else 'response or token'} {shape}"
-    check(tuple(found.shape) == shape, f"{name} {tuple(found.shape)} {what}")
-    return found
+    check(tuple(tensor.shape) == shape, f"{name} {tuple(tensor.shape)} {what}")
+    return tensor
 
 
 def at_tokens(name: str, values: Column | None, layout: Layout, dtype: torch.dtype) -> torch.Tensor | None:
@@ -75,7 +75,7 @@ def at_tokens(name: str, values: Column | None, layout: Layout, dtype: torch.dty
     return None if values is None else column(name, values, shape, device, dtype)
 
 
-def numbers_of(*columns: Labels) -> list[torch.Tensor]:
+def label_numbers(*columns: Labels) -> list[torch.Tensor]:
     """Labels as whole numbers; those that are no tensor (verl's are texts) by the order in which they come."""
     if all(isinstance(labels, torch.Tensor) for labels in columns):
         for labels in columns:
@@ -139,15 +139,15 @@ def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.
     if baseline is None:
         return None
     check(spec.given, f"advantage.baseline {spec.baseline}: a baseline is not read")
-    found = tensor_of("baseline", baseline)
+    tensor = real_tensor("baseline", baseline)
     of_tokens = (spec.by_token or given.token_rewards is not None) and spec.baseline not in PER_RESPONSE
     shapes = [tokens] * of_tokens + [(layout.n_rows,)] * (spec.baseline != "value")
     allowed = " or ".join(map(str, shapes))
-    check(tuple(found.shape) in shapes, f"baseline {tuple(found.shape)}; allowed: {allowed}")
-    return (found if tuple(found.shape) == tokens else finite("baseline", found)).to(wide(found.device))
+    check(tuple(tensor.shape) in shapes, f"baseline {tuple(tensor.shape)}; allowed: {allowed}")
+    return (tensor if tuple(tensor.shape) == tokens else finite("baseline", tensor)).to(wide(tensor.device))
 
 
-def labels_of(given: Given, n: int) -> list[torch.Tensor]:
+def group_labels(given: Given, n: int) -> list[torch.Tensor]:
     """Labels of the responses (n,), and of what else is in their baseline sets, as whole numbers."""
     parts = [part for part in (given.pool, given.support) if part is not None]
     pairs = all(isinstance(part, tuple | list) and len(part) == 2 for part in parts)
@@ -155,12 +155,12 @@ def labels_of(given: Given, n: int) -> list[torch.Tensor]:
     if given.group is None:
         check(not parts, "pool or support without group; allowed: with group")
         return [torch.zeros(n, dtype=torch.int64)]
-    number, *others = numbers_of(given.group, *(labels for _, labels in parts))
+    number, *others = label_numbers(given.group, *(labels for _, labels in parts))
     check(tuple(number.shape) == (n,), f"group {tuple(number.shape)} must have one entry per response {(n,)}")
     return [number, *others]
 
 
-def sets_of(given: Given, shapes: list[tuple[int, ...]]) -> list[torch.Tensor]:
+def set_rewards(given: Given, shapes: list[tuple[int, ...]]) -> list[torch.Tensor]:
     """Rewards of a pool and of support, in the shapes of their labels."""
     parts = [part for part in (given.pool, given.support) if part is not None]
     return [column("pool or support", values, tuple(shape)) for (values, _), shape in zip(parts, shapes, strict=True)]

@@ -118,7 +118,7 @@ def packed_on_cpu(
     return place, [values[shown] for values in brought[1 : len(flat)]], brought[len(flat) :]
 
 
-def layout_of(
+def make_layout(
     shape: tuple[int, ...], device: torch.device, mask: torch.Tensor | None, starts: torch.Tensor | None
 ) -> Layout:
     """How tokens lie, of which there is a `shape`. Raises UserError where shapes disagree."""

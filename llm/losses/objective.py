@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rftlab.llm.losses.credit import advantages_of, tells_tokens_apart
+from rftlab.llm.losses.credit import tells_tokens_apart, tensor_advantages
 from rftlab.llm.losses.inputs import (
     Column,
     Given,
@@ -16,12 +16,12 @@ from rftlab.llm.losses.inputs import (
     column,
     finite,
     in_reward,
-    tensor_of,
+    real_tensor,
 )
-from rftlab.llm.losses.layout import Layout, check_starts, layout_of, wide
+from rftlab.llm.losses.layout import Layout, check_starts, make_layout, wide
 from rftlab.llm.losses.prepare import Count, freeze, masked
-from rftlab.llm.losses.weights import Flag, TensorWeights, weights_of
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.llm.losses.weights import Flag, TensorWeights, tensor_weights
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.plumbing.errors import check
 
 
@@ -57,19 +57,19 @@ def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref
     """Advantages that broadcast to the tokens."""
     shape, by_token = tuple(layout.shown.shape), tells_tokens_apart(estimator.advantage, given.token_rewards)
     if given.advantages is None:
-        found = advantages_of(estimator, layout, given, old_logp, ref_logp)
+        values = tensor_advantages(estimator, layout, given, old_logp, ref_logp)
     else:
         sets = given.rewards is None and given.pool is None and given.support is None
         check(sets, "advantages are given; allowed: without rewards, pool, support")
-        found = tensor_of("advantages", given.advantages).to(layout.shown.device)
+        values = real_tensor("advantages", given.advantages).to(layout.shown.device)
         allowed = ((layout.n_rows,), shape)
-        check(tuple(found.shape) in allowed, f"advantages {tuple(found.shape)}; allowed: {allowed[0]} or {shape}")
-        by_token = tuple(found.shape) == shape and (len(shape) == 2 or shape[0] != layout.n_rows)
-        found = found if by_token else finite("advantages", found)
-    return found if by_token else layout.spread(found)
+        check(tuple(values.shape) in allowed, f"advantages {tuple(values.shape)}; allowed: {allowed[0]} or {shape}")
+        by_token = tuple(values.shape) == shape and (len(shape) == 2 or shape[0] != layout.n_rows)
+        values = values if by_token else finite("advantages", values)
+    return values if by_token else layout.spread(values)
 
 
-def _found(
+def _weigh(
     logp: torch.Tensor,
     old_logp: Column | None,
     mask: Column | None,
@@ -86,9 +86,9 @@ def _found(
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
     check_tokens(estimator, given)
     mask, starts = (
-        None if part is None else tensor_of(name, part) for name, part in (("mask", mask), ("starts", starts))
+        None if part is None else real_tensor(name, part) for name, part in (("mask", mask), ("starts", starts))
     )
-    layout = layout_of(tuple(logp.shape), logp.device, mask, starts)
+    layout = make_layout(tuple(logp.shape), logp.device, mask, starts)
     real = torch.float64 if logp.dtype == torch.float64 else torch.float32
     with torch.no_grad():
         now = logp.detach().to(real)
@@ -97,11 +97,11 @@ def _found(
         ref, sampler, correction = (at_tokens(name, getattr(given, name), layout, real) for name in names)
         advantage = _advantage(estimator, layout, given, old, ref)
         batch = freeze(estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts)
-        rule = rule_of(estimator)
+        rule = as_rule(estimator)
         batch = masked(rule, layout, batch, now, at_tokens("keys", keys, layout, wide(logp.device)))
-        found = weights_of(rule, layout, batch, now, flags)
-        weight = found.weight.to(logp.dtype)
-    objective = _Objective.apply(logp, found.objective, weight)
+        weighed = tensor_weights(rule, layout, batch, now, flags)
+        weight = weighed.weight.to(logp.dtype)
+    objective = _Objective.apply(logp, weighed.objective, weight)
     if estimator.entropy > 0 and given.entropy is not None:
         check(
             isinstance(given.entropy, torch.Tensor), f"entropy is a {type(given.entropy).__name__}; allowed: a tensor"
@@ -109,7 +109,7 @@ def _found(
         shape = tuple(given.entropy.shape)
         check(shape == tuple(logp.shape), f"entropy {shape} must have one entry per token {tuple(logp.shape)}")
         objective = objective + estimator.entropy * layout.rows(batch.plain_share * given.entropy.to(real)).sum()
-    return objective, found, layout
+    return objective, weighed, layout
 
 
 def objective(
@@ -173,7 +173,7 @@ def objective(
         entropy,
     )
     counts = {"n_tokens": n_tokens, "n_rows": n_rows}
-    return _found(logp, old_logp, mask, starts, estimator, keys, counts, given)[0]
+    return _weigh(logp, old_logp, mask, starts, estimator, keys, counts, given)[0]
 
 
 _SIGNATURE = inspect.signature(objective)
@@ -187,9 +187,9 @@ def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
     given = Given(**{name: said[name] for name in Given._fields})
     counts = {name: said[name] for name in ("n_tokens", "n_rows")}
     logp, old, mask, starts = (said[name] for name in ("logp", "old_logp", "mask", "starts"))
-    value, found, layout = _found(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
+    value, weighed, layout = _weigh(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
     count = layout.lengths.sum().clamp(min=1)
-    flags = (_mean(layout, flag, count, value) for flag in (found.clipped, found.dual_clipped, found.kl))
+    flags = (_mean(layout, flag, count, value) for flag in (weighed.clipped, weighed.dual_clipped, weighed.kl))
     return ObjectiveAndMetrics(value, *flags)
 
 
@@ -222,20 +222,20 @@ def advantages(
     ref_logp: of tokens, for a KL penalty in the reward. The rest is as in `objective`. Raises UserError as that does.
     """
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
-    spec, found = estimator.advantage, tensor_of("rewards", rewards)
-    check(found.ndim == 1, f"rewards {tuple(found.shape)}; allowed: (responses,)")
+    spec, rewards_R = estimator.advantage, real_tensor("rewards", rewards)
+    check(rewards_R.ndim == 1, f"rewards {tuple(rewards_R.shape)}; allowed: (responses,)")
     of_lengths = spec.of_lengths or estimator.length.coef > 0
     looks = tells_tokens_apart(spec, token_rewards) or token_rewards is not None or of_lengths or in_reward(estimator)
     check(not looks or mask is not None or starts is not None, "this estimator needs mask (it looks at tokens)")
     check(not in_reward(estimator) or old_logp is not None, "this estimator needs old_logp (its KL penalty)")
-    ends = None if starts is None else check_starts(tensor_of("starts", starts))
-    shown = tensor_of("mask", mask) if mask is not None else None
+    ends = None if starts is None else check_starts(real_tensor("starts", starts))
+    shown = real_tensor("mask", mask) if mask is not None else None
     if shown is None and ends is None:
-        shown = torch.ones((*found.shape, 1), dtype=torch.bool)
+        shown = torch.ones((*rewards_R.shape, 1), dtype=torch.bool)
     shape = (int(ends[-1]),) if shown is None and ends is not None else tuple(() if shown is None else shown.shape)
-    layout, real = layout_of(shape, found.device, shown, ends), wide(found.device)
-    given = Given(found, group, ref_logp=ref_logp, pool=pool, support=support)
+    layout, real = make_layout(shape, rewards_R.device, shown, ends), wide(rewards_R.device)
+    given = Given(rewards_R, group, ref_logp=ref_logp, pool=pool, support=support)
     given = given._replace(baseline=baseline, token_rewards=token_rewards)
     old, ref = (at_tokens(name, part, layout, real) for name, part in (("old_logp", old_logp), ("ref_logp", ref_logp)))
-    out = advantages_of(estimator, layout, given, old, ref)
-    return out.to(found.dtype if found.is_floating_point() else real)
+    out = tensor_advantages(estimator, layout, given, old, ref)
+    return out.to(rewards_R.dtype if rewards_R.is_floating_point() else real)

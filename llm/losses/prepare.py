@@ -44,7 +44,7 @@ def _count(name: str, n: int | float | torch.Tensor) -> int | float | torch.Tens
     return n or 1
 
 
-def shares_of(spec: Aggregation, layout: Layout, like: torch.Tensor, n_tokens: Count, n_rows: Count) -> torch.Tensor:
+def token_shares(spec: Aggregation, layout: Layout, like: torch.Tensor, n_tokens: Count, n_rows: Count) -> torch.Tensor:
     """The aggregation's share of each token of a response; `rftlab.shared.aggregation.shares`."""
     rule, lengths = aggregation_rule(spec), layout.lengths.to(like.dtype)
     if n_tokens is None:
@@ -60,7 +60,7 @@ def shares_of(spec: Aggregation, layout: Layout, like: torch.Tensor, n_tokens: C
     return layout.spread(torch.where(lengths > 0, share * torch.ones_like(lengths), 0.0))
 
 
-def corrections_of(
+def token_corrections(
     spec: Correction, layout: Layout, old_logp: torch.Tensor, sampler_logp: torch.Tensor
 ) -> torch.Tensor | float:
     """Importance weights of tokens or of their responses; `rftlab.shared.correction`."""
@@ -88,12 +88,12 @@ def freeze(
     check(
         sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them"
     )
-    plain = shares_of(estimator.aggregation, layout, old_logp, n_tokens, n_rows)
+    plain = token_shares(estimator.aggregation, layout, old_logp, n_tokens, n_rows)
     reference = old_logp if ref_logp is None or kl.anchor == "old" else ref_logp
     if sampler_logp is not None and estimator.correction.kind == "ratio":
         old_logp = sampler_logp
     elif sampler_logp is not None:
-        correction = corrections_of(estimator.correction, layout, old_logp, sampler_logp)
+        correction = token_corrections(estimator.correction, layout, old_logp, sampler_logp)
     share = plain if correction is None else plain * correction
     kl_share = (kl.coef if kl.place == "loss" else 0.0) * (share if isinstance(estimator.mask, KLCov) else plain)
     return FrozenBatch(advantage.to(old_logp.dtype), share, kl_share, plain, old_logp, reference)

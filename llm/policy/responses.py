@@ -51,7 +51,7 @@ def packed(responses: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([token for ids in responses for token in ids], dtype=np.int64), starts
 
 
-def numbers_of(responses: Responses, rows: np.ndarray) -> np.ndarray:
+def response_numbers(responses: Responses, rows: np.ndarray) -> np.ndarray:
     """A number (n,) for each of some rows; equal responses to one prompt have the same, the place of the first of
     them among the rows."""
     first: dict[tuple[int, bytes], int] = {}

@@ -25,21 +25,21 @@ _FORMULA = re.compile(
 )
 
 
-def _last(found: list[str]) -> str | None:
-    return found[-1] if found else None
+def _last(matches: list[str]) -> str | None:
+    return matches[-1] if matches else None
 
 
 def marked_number(response: str) -> str | None:
     """GSM8K, strict: the last `#### number` in the window, without commas."""
-    found = _last(_MARKED.findall(response[-GSM8K_WINDOW:]))
-    return None if found is None else found.replace(",", "")
+    matches = _last(_MARKED.findall(response[-GSM8K_WINDOW:]))
+    return None if matches is None else matches.replace(",", "")
 
 
 def last_number(response: str) -> str | None:
     """GSM8K, flexible: the last number in the window, commas kept. A lone full stop is no number, unless there is
     nothing else."""
-    found = _NUMBER.findall(response[-GSM8K_WINDOW:])
-    return _last([number for number in found if number != "."] or found[:1])
+    matches = _NUMBER.findall(response[-GSM8K_WINDOW:])
+    return _last([number for number in matches if number != "."] or matches[:1])
 
 
 def marked_symbol(response: str) -> str | None:

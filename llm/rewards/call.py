@@ -140,10 +140,10 @@ class RewardCaller:
         changed = [i for i, (x, y) in enumerate(zip(before, now, strict=True)) if not np.array_equal(x, y)]
         if changed and reward.named.name not in self._named:
             self._named.add(reward.named.name)
-            was, found = float(before[changed[0]].sum()), float(now[changed[0]].sum())
+            was, seen = float(before[changed[0]].sum()), float(now[changed[0]].sum())
             self.remark(
                 f"reward {reward.named.name}: asked twice about a response in {batch.group_name(changed[0])} of "
-                f"{batch.place} it says {was:g} and {found:g}; it depends on time, on randomness or on earlier "
+                f"{batch.place} it says {was:g} and {seen:g}; it depends on time, on randomness or on earlier "
                 "calls, so the same run again gives another curve"
             )
 
@@ -221,10 +221,10 @@ def _settings_kept() -> Iterator[None]:
 
 def _groups(batch: RewardBatch) -> str:
     """The groups of a call, in words."""
-    found = [str(batch.numbers[g]) for g in np.unique(batch.group)]
-    if len(found) == 1:
-        return f"the group of prompt {found[0]}"
-    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    seen = [str(batch.numbers[g]) for g in np.unique(batch.group)]
+    if len(seen) == 1:
+        return f"the group of prompt {seen[0]}"
+    shown = ", ".join(seen[:5]) + (f" and {len(seen) - 5} more" if len(seen) > 5 else "")
     return f"the groups of prompts {shown}"
 
 

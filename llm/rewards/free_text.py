@@ -32,11 +32,11 @@ class AnswerRules(NamedTuple):
     strict: Callable[[str, str], bool]
     """Of a response and the truth."""
     flexible: Callable[[str, str], bool]
-    found: Callable[[str], str | None]
+    answer: Callable[[str], str | None]
     """The answer that the strict rule finds, right or wrong, None without one: equal answers are equal texts."""
 
 
-def number_of(text: str) -> Decimal | None:
+def parse_number(text: str) -> Decimal | None:
     """The number that a text is, commas and a full stop at its end aside; None where it is none."""
     text = text.strip().rstrip(".")
     if len(text) > LONGEST_NUMBER or not _NUMBER.fullmatch(text):
@@ -48,28 +48,28 @@ def number_of(text: str) -> Decimal | None:
 
 
 def _marked_number(response: str) -> Decimal | None:
-    found = _MARKED.findall(response[-TAIL:])
-    return number_of(found[-1].rstrip(",")) if found else None
+    marks = _MARKED.findall(response[-TAIL:])
+    return parse_number(marks[-1].rstrip(",")) if marks else None
 
 
 def _number_text(response: str) -> str | None:
-    found = _marked_number(response)
-    return None if found is None else "/".join(map(str, found.as_integer_ratio()))
+    number = _marked_number(response)
+    return None if number is None else "/".join(map(str, number.as_integer_ratio()))
 
 
 def _last_number(response: str) -> Decimal | None:
-    found = _NUMBER.findall(response[-TAIL:])
-    return number_of(found[-1]) if found else None
+    marks = _NUMBER.findall(response[-TAIL:])
+    return parse_number(marks[-1]) if marks else None
 
 
 def _strict_number(response: str, truth: str) -> bool:
-    found = _marked_number(response)
-    return found is not None and found == number_of(truth)
+    number = _marked_number(response)
+    return number is not None and number == parse_number(truth)
 
 
 def _flexible_number(response: str, truth: str) -> bool:
-    found = _last_number(response)
-    return _strict_number(response, truth) or (found is not None and found == number_of(truth))
+    number = _last_number(response)
+    return _strict_number(response, truth) or (number is not None and number == parse_number(truth))
 
 
 def _last_line(response: str, length: int = TAIL) -> str:
@@ -77,8 +77,8 @@ def _last_line(response: str, length: int = TAIL) -> str:
 
 
 def _chosen(response: str) -> str | None:
-    found = _LETTER.search(_last_line(response))
-    return found[1] if found else None
+    match = _LETTER.search(_last_line(response))
+    return match[1] if match else None
 
 
 def _strict_choice(response: str, truth: str) -> bool:
@@ -86,8 +86,8 @@ def _strict_choice(response: str, truth: str) -> bool:
 
 
 def _flexible_choice(response: str, truth: str) -> bool:
-    found = _ALONE.findall(response[-TAIL:])
-    return _strict_choice(response, truth) or (bool(found) and found[-1] == truth)
+    marks = _ALONE.findall(response[-TAIL:])
+    return _strict_choice(response, truth) or (bool(marks) and marks[-1] == truth)
 
 
 def _strict_text(response: str, truth: str) -> bool:

@@ -29,10 +29,10 @@ def within(seconds: float, call: Callable[[], Any], name: str = "a function") ->
     OutOfTime nobody gets back: `rftlab.shared.custom.slow` is told of it, by its name."""
     began = time.monotonic()
     in_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-    found = _interrupted(seconds, call, name) if in_main else _left_behind(seconds, call)
+    returned = _interrupted(seconds, call, name) if in_main else _left_behind(seconds, call)
     if time.monotonic() - began > seconds:  # it had set an alarm of its own, which takes the place of ours
         raise OutOfTime
-    return found
+    return returned
 
 
 def _interrupted(seconds: float, call: Callable[[], Any], name: str) -> Any:
@@ -61,12 +61,12 @@ def _interrupted(seconds: float, call: Callable[[], Any], name: str) -> Any:
 
 
 def _left_behind(seconds: float, call: Callable[[], Any]) -> Any:
-    found: list[Any] = []
+    returned: list[Any] = []
     raised: list[BaseException] = []
 
     def work() -> None:
         try:
-            found.append(call())
+            returned.append(call())
         except BaseException as error:
             raised.append(error)
 
@@ -77,4 +77,4 @@ def _left_behind(seconds: float, call: Callable[[], Any]) -> Any:
         raise OutOfTime
     if raised:
         raise raised[0]
-    return found[0]
+    return returned[0]

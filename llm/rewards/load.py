@@ -54,27 +54,27 @@ def loaded(given: Given, weights: Sequence[float] | None = None) -> tuple[Loaded
         f"{len(weights or ())} reward weights for {len(by_name)} rewards; allowed: one for each, or none at all",
     )
     check(bool(by_name), "reward names no function; allowed: one or more")
-    found = []
+    known = []
     for (name, function), weight in zip(by_name, weights or [1.0] * len(by_name), strict=True):
         check(
             callable(function) and not inspect.iscoroutinefunction(function),
             f"reward {name}: {type(function).__name__}; allowed: a function that is not async",
         )
-        found.append(
+        known.append(
             LoadedReward(NamedReward(name, source_sha256(function, f"reward {name}"), float(weight)), function)
         )
-    check_names(tuple(reward.named for reward in found))
-    return tuple(found)
+    check_names(tuple(reward.named for reward in known))
+    return tuple(known)
 
 
 def _by_name(given: Given) -> list[tuple[str, Function]]:
     if isinstance(given, Mapping):
         return list(given.items())
     functions = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    return [(_name_of(function), function) for function in functions]
+    return [(_reward_name(function), function) for function in functions]
 
 
-def _name_of(function: Any) -> str:
+def _reward_name(function: Any) -> str:
     inner = getattr(function, "func", function)  # of a partial
     return str(getattr(inner, "__name__", type(inner).__name__))
 
@@ -116,11 +116,14 @@ def rewards_named(rewards: tuple[NamedReward, ...]) -> dict[str, Any]:
     if not rewards:
         return {}
     places = json.loads(os.environ.get(VARIABLE) or "[]")
-    found = loaded([function_at(place) for place in places], [each.weight for each in rewards]) if places else ()
+    known = loaded([function_at(place) for place in places], [each.weight for each in rewards]) if places else ()
     names = ", ".join(each.name for each in rewards)
-    check(bool(found), f"rewards {names} are not there; allowed: on the machine that names them with --reward")
-    check(tuple(each.named for each in found) == rewards, f"rewards {names} are others by now; run the command again")
-    return {"reward": [each.function for each in found], "reward_weights": [each.weight for each in rewards]}
+    check(bool(known), f"rewards {names} are not there; allowed: on the machine that names them with --reward")
+    check(
+        tuple(each.named for each in known) == rewards,
+        f"rewards {names} are others by now; run the command again",
+    )
+    return {"reward": [each.function for each in known], "reward_weights": [each.weight for each in rewards]}
 
 
 def _module_at(path: Path) -> Any:

@@ -86,7 +86,7 @@ def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
     check_choice("verifier", verifier, (*VERIFIERS, NONE))
     if verifier == NONE:
         return np.zeros(len(responses), dtype=bool)
-    return np.array([found is not None for found in answers_found(verifier, responses)], dtype=bool)
+    return np.array([answer is not None for answer in answers_found(verifier, responses)], dtype=bool)
 
 
 def answers_found(verifier: str, responses: Sequence[str]) -> list[str | None]:
@@ -95,17 +95,17 @@ def answers_found(verifier: str, responses: Sequence[str]) -> list[str | None]:
     verifier."""
     check_choice("verifier", verifier, VERIFIERS)
     if verifier in OWN_RULES:
-        return [OWN_RULES[verifier].found(response) for response in responses]
+        return [OWN_RULES[verifier].answer(response) for response in responses]
     find = _boxed_text if verifier == "math" else _BY_TEXT[verifier][0]
     return [find(response) for response in responses]
 
 
 def _boxed_text(response: str) -> str | None:
-    found = boxed(response)
+    answer = boxed(response)
     try:
-        return None if found is None else normalised(found)
+        return None if answer is None else normalised(answer)
     except ValueError:
-        return found
+        return answer
 
 
 def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:

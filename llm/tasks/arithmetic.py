@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from rftlab.llm.tasks.pools import Sizes, below, pools
-from rftlab.llm.tasks.task import Split, Task, text_of
+from rftlab.llm.tasks.task import Split, Task, prompt_text
 from rftlab.shared.plumbing.errors import check, check_choice
 
 MODULUS = 97
@@ -98,7 +98,7 @@ def corpus(split: Split, styles: Styles, seed: int) -> list[tuple[str, str]]:
     random = Random(f"corpus {seed}")
     shares = vars(styles)
     pairs = []
-    for prompt in map(text_of, split.prompts):
+    for prompt in map(prompt_text, split.prompts):
         working, answer = solve(prompt)
         responses = {"unmarked": answer, "direct": f"####{answer}", "worked": f"{working}####{answer}"}
         pairs.append((prompt, responses[_weighted(random, shares)]))

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rftlab.llm.rewards.answers import boxed
-from rftlab.llm.tasks.columns import messages_column, shown, text_column
 from rftlab.llm.tasks.config import HUB
-from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
-from rftlab.llm.tasks.hub import hub_rows
+from rftlab.llm.tasks.files import DatasetRow, data_files, hub_rows, messages_column, read_rows, shown, text_column
 from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
@@ -25,8 +23,8 @@ _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 
 def _after_marker(solution: str) -> str:
     """The number after the marker, or that the whole solution is, without commas; empty where there is none."""
-    found, bare = _MARKED.search(solution), solution.strip().replace(",", "")
-    return found[1].replace(",", "") if found else bare if _NUMBER.fullmatch(bare) else ""
+    marked, bare = _MARKED.search(solution), solution.strip().replace(",", "")
+    return marked[1].replace(",", "") if marked else bare if _NUMBER.fullmatch(bare) else ""
 
 
 @dataclass(frozen=True)
@@ -96,13 +94,13 @@ def load(name: str, source: str = HUB, test_source: str | None = None) -> Task:
         rows = (
             hub_rows(BENCHMARKS[name].repository, BENCHMARKS[name].configuration, split)
             if place == HUB
-            else [row for path in files_of(Path(place), split) for row in read_rows(path)]
+            else [row for path in data_files(Path(place), split) for row in read_rows(path)]
         )
-        splits[split], unanswered[split] = _split_of(BENCHMARKS[name], rows)
+        splits[split], unanswered[split] = _read_split(BENCHMARKS[name], rows)
     return Task(name, name, splits, unanswered)
 
 
-def _split_of(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]:
+def _read_split(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]:
     """The problems of a table, and how many of them are known to have no answer and are left out."""
     problems = [_prepared(row) if "prompt" in row.columns else _raw(benchmark, row) for row in rows]
     kept = []

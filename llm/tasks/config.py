@@ -12,7 +12,7 @@ HUB = "hub"
 BENCHMARKS = ("gsm8k", "math")
 """Data sets that people wrote (llm/tasks/benchmarks.py)."""
 OWN = "own"
-"""A user's data (llm/tasks/own.py)."""
+"""A user's data (llm/tasks/custom.py)."""
 TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words", "largest", OWN)
 """Names of all tasks: benchmarks first, then those generated from a seed, then a user's own."""
 Truth = Literal["text", "number", "boxed", "choice"]

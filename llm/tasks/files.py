@@ -1,10 +1,10 @@
-"""Rows of local data files: Parquet, JSON lines or CSV. What cannot be read is an error that names the file and the
-place in it."""
+"""Rows of data sets: local files of Parquet, JSON lines or CSV, or from the hub, and what their columns must hold. What
+cannot be read is an error that names the file and the place in it."""
 
 import csv
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.folders import object_of
+from rftlab.shared.plumbing.folders import json_object
 
 
 class DatasetRow(NamedTuple):
@@ -23,14 +23,14 @@ class DatasetRow(NamedTuple):
     columns: dict[str, Any]
 
 
-def files_of(source: Path, split: str) -> list[Path]:
+def data_files(source: Path, split: str) -> list[Path]:
     """The data files of a split: `source` itself where it is a file, else `train.parquet`, `train.jsonl` or shards
     `train-00000-of-00002.parquet` in it."""
     if not source.is_dir():
         return [source]
     named = re.compile(rf"{split}(-\d+-of-\d+)?({'|'.join(map(re.escape, FORMATS))})")
-    found = {path: match for path in sorted(source.iterdir()) if (match := named.fullmatch(path.name))}
-    files, single = list(found), any(match[1] is None for match in found.values())
+    matches = {path: match for path in sorted(source.iterdir()) if (match := named.fullmatch(path.name))}
+    files, single = list(matches), any(match[1] is None for match in matches.values())
     names, allowed = ", ".join(path.name for path in files) or "none", ", ".join(split + ending for ending in FORMATS)
     check(
         bool(files) and not (single and len(files) > 1),
@@ -68,7 +68,7 @@ def _read_jsonl(path: Path) -> list[DatasetRow]:
 
 def _object(place: str, line: str) -> dict[str, object]:
     try:
-        columns = json.loads(line, object_pairs_hook=object_of)
+        columns = json.loads(line, object_pairs_hook=json_object)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place} cannot be read as JSON: {error}") from None
     check(isinstance(columns, dict), f"{place} is not a JSON object with columns")
@@ -100,3 +100,73 @@ _READERS: dict[str, Callable[[Path], list[DatasetRow]]] = {
 }
 FORMATS = tuple(_READERS)
 """Endings of files that can be read."""
+
+
+def hub_rows(repository: str, configuration: str | None, split: str) -> list[DatasetRow]:
+    """Every row of a split. Raises UserError where it cannot be loaded."""
+    try:
+        import datasets
+    except ImportError:
+        raise UserError(
+            "source = 'hub' needs the package datasets: pip install '.[llm]' in rftlab's folder; a local file "
+            "or folder needs nothing"
+        ) from None
+    try:
+        table: Iterable[dict] = datasets.load_dataset(repository, configuration, split=split)
+    except Exception as error:  # it raises what its many parts raise, most of them for a network that is not there
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{repository} ({split}) cannot be loaded from the hub: {said}; source can also name a local file or folder"
+        ) from None
+    return [DatasetRow(f"{repository} ({split}) row {i}", dict(columns)) for i, columns in enumerate(table, start=1)]
+
+
+def shown(value: object) -> str:
+    """A value in a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value is none: tables of numbers have nan there."""
+    return value is None or value != value
+
+
+def is_text(text: str) -> bool:
+    """Whether all of a text can be written down: JSON can spell half of a character."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def required_column(row: DatasetRow, column: str, allowed: str) -> object:
+    """A column that must be there."""
+    have = ", ".join(row.columns) or "none"
+    check(column in row.columns, f"{row.place}: column {column} is missing (there are: {have}); allowed: {allowed}")
+    return row.columns[column]
+
+
+def text_column(row: DatasetRow, column: str, allowed: str) -> str:
+    """A column that must hold some text."""
+    value = required_column(row, column, allowed)
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{row.place}: {column} is {shown(value)}; allowed: text that is not empty")
+    return value
+
+
+def messages_column(row: DatasetRow, column: str) -> list[dict[str, str]]:
+    """A column that must hold chat messages with some text."""
+    messages = row.columns[column]
+    if not isinstance(messages, list) or not messages:
+        raise UserError(f"{row.place}: {column} is {shown(messages)}; allowed: a list of chat messages")
+    for message in messages:
+        good = (
+            isinstance(message, dict)
+            and isinstance(message.get("role"), str)
+            and isinstance(message.get("content"), str)
+            and is_text(message["role"] + message["content"])
+        )
+        check(good, f"{row.place}: {column} has the message {shown(message)}; allowed: role and content, both text")
+    check(
+        any(message["content"].strip() for message in messages),
+        f"{row.place}: {column} has no text; allowed: a message with some",
+    )
+    return [{"role": message["role"], "content": message["content"]} for message in messages]

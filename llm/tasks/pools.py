@@ -50,11 +50,11 @@ def pools(
         total <= available,
         f"sizes = {sizes}: {total} problems in all; allowed: up to {available}, so many different ones there are",
     )
-    found: dict[str, tuple[Prompt, str]] = {}
-    while len(found) < total:
+    problems: dict[str, tuple[Prompt, str]] = {}
+    while len(problems) < total:
         key, prompt, answer = draw(random)
-        found.setdefault(key, (prompt, answer))
-    rows, splits, start = list(found.values()), {}, 0
+        problems.setdefault(key, (prompt, answer))
+    rows, splits, start = list(problems.values()), {}, 0
     for name, size in sizes.items():
         prompts, answers = zip(*rows[start : start + size], strict=True)
         splits[name], start = Split(prompts, answers), start + size

@@ -16,10 +16,10 @@ _SYMBOL = re.compile("####|.", re.DOTALL)
 
 def encode(text: str) -> list[int]:
     """Ids of a text. Raises UserError for a character that is no symbol."""
-    found = _SYMBOL.findall(text)
-    for symbol in found:
+    parts = _SYMBOL.findall(text)
+    for symbol in parts:
         check_choice("symbol", symbol, tuple(_ID))
-    return [_ID[symbol] for symbol in found]
+    return [_ID[symbol] for symbol in parts]
 
 
 def decode(ids: Iterable[int]) -> str:

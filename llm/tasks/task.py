@@ -13,7 +13,7 @@ Prompt = list[dict[str, str]] | str
 llm/tasks/symbols.py."""
 
 
-def text_of(prompt: Prompt) -> str:
+def prompt_text(prompt: Prompt) -> str:
     """A prompt that is text. Raises UserError for chat messages."""
     if not isinstance(prompt, str):
         raise UserError(f"prompt = {len(prompt)} chat messages; allowed: text in the symbols of synthetic arithmetic")

@@ -26,7 +26,7 @@ def limit(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def texts_of(request: dict) -> dict:
+def render_chats(request: dict) -> dict:
     """The texts of all chats; or the number of the first that has none, and why."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -34,13 +34,13 @@ def texts_of(request: dict) -> dict:
     texts: list[str] = []
     for at, chat in enumerate(request["chats"]):
         try:
-            found = render_jinja_template(
+            rendered = render_jinja_template(
                 [chat], chat_template=request["template"], add_generation_prompt=True, **request["variables"]
             )[0]
             longest = request["longest"] + sum(len(message["content"]) for message in chat)
-            if len(found[0]) > longest:
-                raise ValueError(f"it writes {len(found[0])} characters; allowed: {longest}")
-            texts += found
+            if len(rendered[0]) > longest:
+                raise ValueError(f"it writes {len(rendered[0])} characters; allowed: {longest}")
+            texts += rendered
         except MemoryError:
             return {"at": at, "said": f"it needs more memory than {MEMORY >> 20} MB"}
         except Exception as error:  # templates raise what they like
@@ -49,4 +49,4 @@ def texts_of(request: dict) -> dict:
 
 
 if __name__ == "__main__":
-    json.dump(texts_of(json.load(sys.stdin)), sys.stdout)
+    json.dump(render_chats(json.load(sys.stdin)), sys.stdout)

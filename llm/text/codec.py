@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rftlab.llm.tasks import symbols
-from rftlab.llm.tasks.task import Prompt, text_of
+from rftlab.llm.tasks.task import Prompt, prompt_text
 from rftlab.llm.text.chat import rendered
 from rftlab.shared.plumbing.errors import UserError, check
 
@@ -38,7 +38,7 @@ class SymbolCodec:
 
     def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         """The start symbol, then the problem."""
-        return [[symbols.START, *symbols.encode(text_of(prompt))] for prompt in prompts]
+        return [[symbols.START, *symbols.encode(prompt_text(prompt))] for prompt in prompts]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of a response."""

@@ -19,12 +19,12 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 
 from rftlab.llm import moments
-from rftlab.llm.config import config_of
+from rftlab.llm.config import model_config
 from rftlab.llm.training.trainer import Trainer, TrainerState
+from rftlab.shared.memory import Windows
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_folder
 from rftlab.shared.plumbing.folders import entries, folder_below, numbered, read_file, read_json, remove
-from rftlab.shared.replay import Windows
 
 KEPT = 2
 """Checkpoints that stay."""
@@ -60,7 +60,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     place = folder_below(folder, "checkpoints")
     target = place / f"{trainer.state.round:06}"
     files = {
-        **moments.files_of(trainer.policy.named_parameters(), trainer.optimizer),
+        **moments.moment_files(trainer.policy.named_parameters(), trainer.optimizer),
         ARRAYS: lambda path: save_arrays(_arrays(trainer.state), path),
         STATE: json.dumps(_facts(trainer, progress), indent=1).encode(),
     }
@@ -93,7 +93,7 @@ def _facts(trainer: Trainer, progress: Progress) -> dict:
     state, meter = trainer.state, trainer.meter
     counts = {name: getattr(state, name) for name in COUNTS}
     phases = {"seconds": meter.seconds, "peak": meter.peak}
-    identity = {"config": config_of(trainer.run), "data": trainer.data.sha256, "base": trainer.base}
+    identity = {"config": model_config(trainer.run), "data": trainer.data.sha256, "base": trainer.base}
     return {**identity, "next": _next(trainer), "state": counts, "meter": phases, **progress._asdict()}
 
 
@@ -118,7 +118,7 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
             remark(f"damaged, the checkpoint before it is used: {damage}")
             _put_aside(place)
             continue
-        check_config(place, facts["config"], config_of(trainer.run))
+        check_config(place, facts["config"], model_config(trainer.run))
         _restore(trainer, place, facts)
         if trainer.state.round < trainer.run.design.rounds:
             _restore_tensors(trainer, place)
@@ -158,10 +158,10 @@ def _put_aside(place: Path) -> None:
 
 def check_config(place: Path, there: dict, here: dict) -> None:
     """Raise UserError, naming the first field that differs, unless two configurations are equal."""
-    found, wanted = _flat(there), _flat(json.loads(json.dumps(here)))
-    for name in sorted(found.keys() | wanted.keys()):
-        if str(found.get(name)) != str(wanted.get(name)):
-            was, now = found.get(name, "absent"), wanted.get(name, "absent")
+    stored, wanted = _flat(there), _flat(json.loads(json.dumps(here)))
+    for name in sorted(stored.keys() | wanted.keys()):
+        if str(stored.get(name)) != str(wanted.get(name)):
+            was, now = stored.get(name, "absent"), wanted.get(name, "absent")
             raise UserError(
                 f"{place} is of another configuration: {name} = {was!r} there, {now!r} here; name another folder"
             )

@@ -40,7 +40,7 @@ reward: after penalties; null for dropped and greedy ones. advantage: of the fir
 trained. A user's rewards follow, each as `reward_<name>`, before its weight."""
 
 
-def table_of(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
+def rollout_table(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
     """The rows of a round; rounds count from 1. numbers: of the prompts in the training split."""
     own = _table(
         done.number,

@@ -13,8 +13,8 @@ from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.verify import in_doubt, needs_pool, score
 from rftlab.llm.text.codec import Codec
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.pool import Pool, pool_of
-from rftlab.shared.replay import Windows, window_pool
+from rftlab.shared.memory import Windows, window_pool
+from rftlab.shared.plumbing.pool import Pool, make_pool
 from rftlab.shared.sampling import keep_shortest
 
 
@@ -155,15 +155,15 @@ def joined(a: Samples, b: Samples) -> Samples:
     return Samples(np.concatenate([a.contexts, b.contexts]), rollouts, texts, strict, flexible, trained, own)
 
 
-def with_signal(found: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:
-    """`found` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups
+def with_signal(kept: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:
+    """`kept` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups
     fill what is missing. And the rest."""
-    differ_G, have = tried.differ(), 0 if found is None else len(found.contexts)
+    differ_G, have = tried.differ(), 0 if kept is None else len(kept.contexts)
     room = wanted - have - int(differ_G.sum()) if is_last else 0
     silent_g = np.flatnonzero(~differ_G)[: max(0, room)]
     taken_g = np.sort(np.concatenate([np.flatnonzero(differ_G), silent_g]))[: wanted - have]
     fresh, rest = chosen(tried, taken_g), chosen(tried, np.setdiff1d(np.arange(len(differ_G)), taken_g))
-    return fresh if found is None else joined(found, fresh), rest
+    return fresh if kept is None else joined(kept, fresh), rest
 
 
 def baseline_sets(
@@ -181,4 +181,4 @@ def baseline_sets(
     else:
         past = window_pool(windows, samples.contexts)
         current = (past.rewards, np.repeat(np.arange(n), np.diff(past.starts)))
-    return pool_of(n, current, (rewards[~trained_R], samples.group[~trained_R])), kept_r
+    return make_pool(n, current, (rewards[~trained_R], samples.group[~trained_R])), kept_r

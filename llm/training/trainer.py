@@ -20,14 +20,20 @@ from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
 from rftlab.llm.rewards.call import RewardCaller
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.text.codec import Codec
-from rftlab.llm.training.mismatch import check_mismatch
 from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
-from rftlab.llm.training.update import accumulate, optimizer_of, rows_of, step
-from rftlab.shared.averages import add_into, averages_of, difficulty_within, empty_averages
+from rftlab.llm.training.update import accumulate, check_mismatch, make_optimizer, rows_between, step
 from rftlab.shared.config.mask import ClipCov
+from rftlab.shared.memory import (
+    Windows,
+    add_into,
+    difficulty_within,
+    empty_averages,
+    empty_windows,
+    push,
+    read_averages,
+)
 from rftlab.shared.objective import apply_mask
 from rftlab.shared.prepare import Batch, batch_from_advantages, prepare, shaped_rewards
-from rftlab.shared.replay import Windows, empty_windows, push
 from rftlab.shared.sampling import allocate
 
 
@@ -107,7 +113,7 @@ class Trainer:
         self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
         """Checksum of the base model, where it is read after the first round too: as the reference, or under
         adapters."""
-        self.optimizer = optimizer_of(policy, run.optimizer)
+        self.optimizer = make_optimizer(policy, run.optimizer)
         self.meter = Meter(run.compute.device)
         self.state = start_state(run, len(data.train.answers))
 
@@ -188,14 +194,14 @@ class Trainer:
         wanted, tries = self.run.design.batch_size, self.run.design.sampling.tries
         if tries == 1:
             return self._try(), []
-        found, dropped = with_signal(None, self._try(), wanted, is_last=False)
+        kept, dropped = with_signal(None, self._try(), wanted, is_last=False)
         left = [("dropped", dropped)]
         for attempt in range(2, tries + 1):
-            if len(found.contexts) == wanted:
+            if len(kept.contexts) == wanted:
                 break
-            found, dropped = with_signal(found, self._try(), wanted, is_last=attempt == tries)
+            kept, dropped = with_signal(kept, self._try(), wanted, is_last=attempt == tries)
             left.append(("dropped", dropped))
-        return found, left
+        return kept, left
 
     def _try(self) -> Samples:
         """Sample and score the next batch of prompts."""
@@ -272,7 +278,7 @@ class Trainer:
             greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
             return greedy.reward[group_r], [("greedy", greedy)]
         if kind == "moving_average" and self.state.averages is not None:
-            return averages_of(self.state.averages, samples.contexts)[group_r], []
+            return read_averages(self.state.averages, samples.contexts)[group_r], []
         return None, []
 
     def _remember(self, samples: Samples, rewards_R: np.ndarray, rows_r: np.ndarray) -> None:
@@ -295,7 +301,7 @@ class Trainer:
         size = design.batch_size // design.minibatches
         for u in range(design.epochs * design.minibatches):
             low = u % design.minibatches * size
-            rows_r = rows_of(trained.group, low, low + size)
+            rows_r = rows_between(trained.group, low, low + size)
             mine, tokens_t, part = trained.take(rows_r), token_indices(trained.starts, rows_r), batch
             if design.minibatches > 1:
                 now, base, sampler = (

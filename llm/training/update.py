@@ -1,5 +1,5 @@
 """One update of a policy from a frozen batch: micro-batches add up to the gradient of the whole, then the optimiser
-steps."""
+steps; and the check that engine and trainer give a batch the same log-probabilities."""
 
 import math
 from typing import NamedTuple
@@ -9,10 +9,40 @@ import torch
 
 from rftlab.llm.config import AdamW
 from rftlab.llm.policy.responses import Responses, token_indices
-from rftlab.llm.training.objective import objective, part_of
 from rftlab.shared.aggregation import shares
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.objective import ObjectiveAndWeights, objective_and_weights
+from rftlab.shared.plumbing.errors import check
 from rftlab.shared.prepare import Batch
+
+
+class PolicyObjective(torch.autograd.Function):
+    """The objective of tokens as a function of their log-probabilities: its derivative are the weights that
+    `objective_and_weights` found."""
+
+    @staticmethod
+    def forward(ctx, logp: torch.Tensor, weighed: ObjectiveAndWeights) -> torch.Tensor:
+        """logp (T,), weighed at these log-probabilities; returns a float64 scalar."""
+        ctx.save_for_backward(torch.from_numpy(weighed.weight).to(logp))
+        return torch.tensor(weighed.objective, dtype=torch.float64)
+
+    @staticmethod
+    def backward(ctx, slope: torch.Tensor):
+        """dJ/dlogp, in the number type of logp."""
+        (weight,) = ctx.saved_tensors
+        return weight * slope.to(weight), None
+
+
+def objective(estimator: Estimator, batch: Batch, logp: torch.Tensor) -> tuple[torch.Tensor, ObjectiveAndWeights]:
+    """J of a frozen batch, or of a slice of one, at logp (T,) of any number type and device; and what it was found
+    from."""
+    weighed = objective_and_weights(estimator, batch, logp.detach().to("cpu", torch.float64).numpy())
+    return PolicyObjective.apply(logp, weighed), weighed
+
+
+def batch_part(batch: Batch, tokens: np.ndarray) -> Batch:
+    """The slice of a frozen batch that a micro-batch sees; tokens (n,) are those of whole responses."""
+    return Batch(*(column[tokens] for column in batch))
 
 
 class Updated(NamedTuple):
@@ -25,7 +55,7 @@ class Updated(NamedTuple):
     logp: np.ndarray
 
 
-def optimizer_of(policy, spec: AdamW) -> torch.optim.Optimizer:
+def make_optimizer(policy, spec: AdamW) -> torch.optim.Optimizer:
     """AdamW at rest."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
     return torch.optim.AdamW(
@@ -52,7 +82,7 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
         tokens_t = token_indices(responses.starts, rows_r)
         logp_t, entropy_t = policy.log_probs(responses, rows_r, with_entropy=bonus_T is not None)
         found_T[tokens_t] = logp_t.detach().cpu()
-        part = part_of(batch, tokens_t)
+        part = batch_part(batch, tokens_t)
         if on_policy:
             part = part._replace(
                 old_logp=found_T[tokens_t],
@@ -81,6 +111,19 @@ def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> f
     return norm
 
 
-def rows_of(batch_groups: np.ndarray, low: int, high: int) -> np.ndarray:
+def rows_between(batch_groups: np.ndarray, low: int, high: int) -> np.ndarray:
     """Rows whose group lies in low .. high-1."""
     return np.flatnonzero((batch_groups >= low) & (batch_groups < high))
+
+
+def check_mismatch(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float, round_index: int) -> float:
+    """Mean |difference| of log-probabilities (T,) of a round's tokens. Raises UserError where it is above the
+    threshold."""
+    difference = float(np.abs(sampler_logp - trainer_logp).mean())
+    check(
+        difference <= threshold,
+        f"mismatch: in round {round_index + 1} the log-probabilities of sampler and trainer differ by "
+        f"{difference:.2g} on average; allowed: {threshold:.2g}; "
+        "the sampler may hold old weights or sample at another temperature",
+    )
+    return difference

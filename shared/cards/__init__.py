@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rftlab.shared.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
-from rftlab.shared.cards.card import Card, knobs_of
+from rftlab.shared.cards.card import Card, changed_knobs
 from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.custom.plugins import load_known
@@ -48,7 +48,7 @@ def _identified(estimator: Estimator) -> Estimator:
     return estimator
 
 
-def name_of(estimator: Estimator) -> str:
+def estimator_name(estimator: Estimator) -> str:
     """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs
     from its default."""
     if custom_part(estimator) is not None and estimator not in PRESETS.values():
@@ -58,7 +58,7 @@ def name_of(estimator: Estimator) -> str:
     known_name = next((name for name, known in PRESETS.items() if known == estimator), None)
     changed = [
         (knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value)
-        for knob in knobs_of(estimator, Estimator(), "")
+        for knob in changed_knobs(estimator, Estimator(), "")
     ]
     hashed = hashlib.sha256(repr(changed).encode()).hexdigest()[:8]
     return known_name or f"{estimator.advantage.baseline}_custom_{hashed}"

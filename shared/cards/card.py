@@ -53,7 +53,7 @@ class EstimatorKnob(NamedTuple):
     default: object
 
 
-def knobs_of(value, default, path: str) -> Iterator[EstimatorKnob]:
+def changed_knobs(value, default, path: str) -> Iterator[EstimatorKnob]:
     """Fields of a dataclass, however deep, that differ from those of `default`; of its own defaults where the kinds
     differ."""
     if type(value) is not type(default):
@@ -62,7 +62,7 @@ def knobs_of(value, default, path: str) -> Iterator[EstimatorKnob]:
     for part in fields(value):
         own, usual, name = getattr(value, part.name), getattr(default, part.name), f"{path}.{part.name}"
         if is_dataclass(own):
-            yield from knobs_of(own, usual, name)
+            yield from changed_knobs(own, usual, name)
         elif own != usual:
             yield EstimatorKnob(name, own, usual)
 
@@ -70,5 +70,5 @@ def knobs_of(value, default, path: str) -> Iterator[EstimatorKnob]:
 def all_knobs(card: Card) -> list[EstimatorKnob]:
     """Every knob of a card that differs from the default, under the names of the command line."""
     window = [EstimatorKnob("replay_window", card.replay_window, 0)] if card.replay_window else []
-    of_estimator = knobs_of(card.estimator, Estimator(), "estimator") if card.estimator else ()
-    return [*of_estimator, *knobs_of(card.sampling, Sampling(), "sampling"), *window]
+    of_estimator = changed_knobs(card.estimator, Estimator(), "estimator") if card.estimator else ()
+    return [*of_estimator, *changed_knobs(card.sampling, Sampling(), "sampling"), *window]

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
 from rftlab.shared.custom.registry import configured
-from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_for
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
 GroupBaseline = Literal["group_mean", "leave_one_out", "length_weighted", "second_best"]
@@ -15,29 +15,29 @@ BaselineKind = Literal["none", GroupBaseline, "batch_mean", GivenBaseline]
 ScaleKind = Literal["none", "group_std", "batch_std", "nonzero"]
 WhitenKind = Literal["none", "tokens", "responses"]
 SingletonRule = Literal["raw", "zero", "error"]
-REWARD = code_of(CreditKind, "reward")
-SET_MEAN = code_of(CreditKind, "set_mean")
-PASS_AT_K = code_of(CreditKind, "pass_at_k")
-NONE = code_of(BaselineKind, "none")
-GROUP_MEAN = code_of(BaselineKind, "group_mean")
-LEAVE_ONE_OUT = code_of(BaselineKind, "leave_one_out")
-LENGTH_WEIGHTED = code_of(BaselineKind, "length_weighted")
-SECOND_BEST = code_of(BaselineKind, "second_best")
-BATCH_MEAN = code_of(BaselineKind, "batch_mean")
-GREEDY = code_of(BaselineKind, "greedy")
-MOVING_AVERAGE = code_of(BaselineKind, "moving_average")
-VALUE = code_of(BaselineKind, "value")
-OPTIMAL = code_of(BaselineKind, "optimal")
-UNSCALED = code_of(ScaleKind, "none")
-GROUP_STD = code_of(ScaleKind, "group_std")
-BATCH_STD = code_of(ScaleKind, "batch_std")
-NONZERO = code_of(ScaleKind, "nonzero")
-PLAIN = code_of(WhitenKind, "none")
-BY_TOKENS = code_of(WhitenKind, "tokens")
-BY_RESPONSES = code_of(WhitenKind, "responses")
-RAW = code_of(SingletonRule, "raw")
-ZERO = code_of(SingletonRule, "zero")
-ERROR = code_of(SingletonRule, "error")
+REWARD = code_for(CreditKind, "reward")
+SET_MEAN = code_for(CreditKind, "set_mean")
+PASS_AT_K = code_for(CreditKind, "pass_at_k")
+NONE = code_for(BaselineKind, "none")
+GROUP_MEAN = code_for(BaselineKind, "group_mean")
+LEAVE_ONE_OUT = code_for(BaselineKind, "leave_one_out")
+LENGTH_WEIGHTED = code_for(BaselineKind, "length_weighted")
+SECOND_BEST = code_for(BaselineKind, "second_best")
+BATCH_MEAN = code_for(BaselineKind, "batch_mean")
+GREEDY = code_for(BaselineKind, "greedy")
+MOVING_AVERAGE = code_for(BaselineKind, "moving_average")
+VALUE = code_for(BaselineKind, "value")
+OPTIMAL = code_for(BaselineKind, "optimal")
+UNSCALED = code_for(ScaleKind, "none")
+GROUP_STD = code_for(ScaleKind, "group_std")
+BATCH_STD = code_for(ScaleKind, "batch_std")
+NONZERO = code_for(ScaleKind, "nonzero")
+PLAIN = code_for(WhitenKind, "none")
+BY_TOKENS = code_for(WhitenKind, "tokens")
+BY_RESPONSES = code_for(WhitenKind, "responses")
+RAW = code_for(SingletonRule, "raw")
+ZERO = code_for(SingletonRule, "zero")
+ERROR = code_for(SingletonRule, "error")
 """What kernels compare with."""
 
 
@@ -197,15 +197,15 @@ class AdvantageRule(NamedTuple):
 def advantage_rule(spec: Advantage) -> AdvantageRule:
     """The numbers that kernels take."""
     return AdvantageRule(
-        credit=code_of(CreditKind, spec.credit),
+        credit=code_for(CreditKind, spec.credit),
         k=spec.k,
-        baseline=code_of(BaselineKind, spec.baseline),
+        baseline=code_for(BaselineKind, spec.baseline),
         given=spec.given,
         by_group=spec.baseline in get_args(GroupBaseline),
-        scale=code_of(ScaleKind, spec.scale),
-        whiten=code_of(WhitenKind, spec.whiten),
+        scale=code_for(ScaleKind, spec.scale),
+        whiten=code_for(WhitenKind, spec.whiten),
         ddof=spec.ddof,
         eps=float(spec.eps),
-        singleton=code_of(SingletonRule, spec.singleton),
+        singleton=code_for(SingletonRule, spec.singleton),
         custom=configured(spec).address if isinstance(spec, CustomAdvantage) else 0,
     )

@@ -7,17 +7,17 @@ micro-batches of `micro_batch_token_mean` are part of the objective, whatever th
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.plumbing.errors import check, check_choice, check_count, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_count, check_finite, code_for
 
 AggregationKind = Literal[
     "token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean", "micro_batch_token_mean"
 ]
 EmptyRule = Literal["skip", "count"]
-TOKEN_MEAN = code_of(AggregationKind, "token_mean")
-TOKEN_SUM = code_of(AggregationKind, "token_sum")
-SEQ_MEAN_TOKEN_SUM = code_of(AggregationKind, "seq_mean_token_sum")
-SEQ_MEAN_TOKEN_MEAN = code_of(AggregationKind, "seq_mean_token_mean")
-MICRO_BATCH_TOKEN_MEAN = code_of(AggregationKind, "micro_batch_token_mean")
+TOKEN_MEAN = code_for(AggregationKind, "token_mean")
+TOKEN_SUM = code_for(AggregationKind, "token_sum")
+SEQ_MEAN_TOKEN_SUM = code_for(AggregationKind, "seq_mean_token_sum")
+SEQ_MEAN_TOKEN_MEAN = code_for(AggregationKind, "seq_mean_token_mean")
+MICRO_BATCH_TOKEN_MEAN = code_for(AggregationKind, "micro_batch_token_mean")
 
 
 @config
@@ -71,5 +71,5 @@ def aggregation_rule(spec: Aggregation) -> AggregationRule:
     """The numbers that kernels take."""
     check_choice("aggregation.empty", spec.empty, ("skip", "count"))
     length = 1.0 if spec.length is None else float(spec.length)
-    kind, count_empty = code_of(AggregationKind, spec.kind), spec.empty == "count" or spec.micro_batch is not None
+    kind, count_empty = code_for(AggregationKind, spec.kind), spec.empty == "count" or spec.micro_batch is not None
     return AggregationRule(kind, length, float(spec.eps), count_empty, spec.micro_batch or 1)

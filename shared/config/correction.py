@@ -4,17 +4,17 @@ precision, stale weights)."""
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_for
 
 CorrectionKind = Literal["none", "truncate", "mask", "ratio"]
 CorrectionLevel = Literal["token", "sequence", "geometric"]
-NONE = code_of(CorrectionKind, "none")
-TRUNCATE = code_of(CorrectionKind, "truncate")
-MASK = code_of(CorrectionKind, "mask")
-RATIO = code_of(CorrectionKind, "ratio")
-TOKEN = code_of(CorrectionLevel, "token")
-SEQUENCE = code_of(CorrectionLevel, "sequence")
-GEOMETRIC = code_of(CorrectionLevel, "geometric")
+NONE = code_for(CorrectionKind, "none")
+TRUNCATE = code_for(CorrectionKind, "truncate")
+MASK = code_for(CorrectionKind, "mask")
+RATIO = code_for(CorrectionKind, "ratio")
+TOKEN = code_for(CorrectionLevel, "token")
+SEQUENCE = code_for(CorrectionLevel, "sequence")
+GEOMETRIC = code_for(CorrectionLevel, "geometric")
 LOG_LIMIT = 20.0
 
 
@@ -53,5 +53,8 @@ class CorrectionRule(NamedTuple):
 def correction_rule(spec: Correction) -> CorrectionRule:
     """The numbers that kernels take."""
     return CorrectionRule(
-        code_of(CorrectionKind, spec.kind), code_of(CorrectionLevel, spec.level), float(spec.low), float(spec.high)
+        code_for(CorrectionKind, spec.kind),
+        code_for(CorrectionLevel, spec.level),
+        float(spec.low),
+        float(spec.high),
     )

@@ -4,16 +4,16 @@ import math
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_for
 
 KLKind = Literal["none", "k1", "k2", "k3", "abs"]
 KLPlace = Literal["loss", "reward"]
 KLAnchor = Literal["base", "old"]
-NONE = code_of(KLKind, "none")
-K1 = code_of(KLKind, "k1")
-K2 = code_of(KLKind, "k2")
-K3 = code_of(KLKind, "k3")
-ABS = code_of(KLKind, "abs")
+NONE = code_for(KLKind, "none")
+K1 = code_for(KLKind, "k1")
+K2 = code_for(KLKind, "k2")
+K3 = code_for(KLKind, "k3")
+ABS = code_for(KLKind, "abs")
 LOG_RATIO_LIMIT, K3_LIMIT = 20.0, 10.0
 
 
@@ -71,7 +71,7 @@ def kl_rule(spec: KL) -> KLRule:
     limits = (LOG_RATIO_LIMIT, K3_LIMIT) if spec.bounded else (math.inf, math.inf)
     in_loss, in_reward = (float(spec.coef) if spec.place == place else 0.0 for place in ("loss", "reward"))
     return KLRule(
-        code_of(KLKind, spec.kind),
+        code_for(KLKind, spec.kind),
         spec.straight_through,
         spec.weighted,
         spec.anchor == "old",

@@ -9,7 +9,7 @@ optimiser batch.
 from typing import Any, Literal, get_args
 
 from rftlab.shared.config.checked import config, rule_of_numbers
-from rftlab.shared.plumbing.errors import check, check_choice, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, code_for
 
 Measure = Literal["tv", "kl"]
 
@@ -82,13 +82,13 @@ def _check_fraction(fraction: float) -> None:
 
 
 Mask = Unmasked | Divergence | Drift | ClipCov | KLCov
-UNMASKED = code_of(Mask, Unmasked)
-DIVERGENCE = code_of(Mask, Divergence)
-DRIFT = code_of(Mask, Drift)
-CLIP_COV = code_of(Mask, ClipCov)
-KL_COV = code_of(Mask, KLCov)
-TV = code_of(Measure, "tv")
-OF_KL = code_of(Measure, "kl")
+UNMASKED = code_for(Mask, Unmasked)
+DIVERGENCE = code_for(Mask, Divergence)
+DRIFT = code_for(Mask, Drift)
+CLIP_COV = code_for(Mask, ClipCov)
+KL_COV = code_for(Mask, KLCov)
+TV = code_for(Measure, "tv")
+OF_KL = code_for(Measure, "kl")
 
 
 MaskRule = rule_of_numbers("MaskRule", Mask, "measure")
@@ -97,6 +97,6 @@ MaskRule = rule_of_numbers("MaskRule", Mask, "measure")
 
 def mask_rule(spec: Mask) -> Any:
     """The numbers that kernels take."""
-    codes = {"measure": code_of(Measure, spec.measure)} if isinstance(spec, Divergence) else {}
+    codes = {"measure": code_for(Measure, spec.measure)} if isinstance(spec, Divergence) else {}
     numbers = {name: float(value) for name, value in vars(spec).items() if name not in codes}
-    return MaskRule(code_of(Mask, type(spec)), **codes, **numbers)
+    return MaskRule(code_for(Mask, type(spec)), **codes, **numbers)

@@ -3,13 +3,13 @@
 from typing import Literal, NamedTuple, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.plumbing.errors import check, check_choice, code_of
+from rftlab.shared.plumbing.errors import check, check_choice, code_for
 
 RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
-TOKEN = code_of(RatioLevel, "token")
-SEQUENCE = code_of(RatioLevel, "sequence")
-SEQUENCE_TOKEN = code_of(RatioLevel, "sequence_token")
-PRODUCT = code_of(RatioLevel, "product")
+TOKEN = code_for(RatioLevel, "token")
+SEQUENCE = code_for(RatioLevel, "sequence")
+SEQUENCE_TOKEN = code_for(RatioLevel, "sequence_token")
+PRODUCT = code_for(RatioLevel, "product")
 TOKEN_LIMIT = 20.0
 
 
@@ -44,4 +44,4 @@ class RatioRule(NamedTuple):
 
 def ratio_rule(spec: Ratio) -> RatioRule:
     """The numbers that kernels take."""
-    return RatioRule(code_of(RatioLevel, spec.level), float(spec.floor), float(spec.cap))
+    return RatioRule(code_for(RatioLevel, spec.level), float(spec.floor), float(spec.cap))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from rftlab.shared.config.checked import config, rule_of_numbers
 from rftlab.shared.custom.registry import configured
-from rftlab.shared.plumbing.errors import check, check_finite, code_of
+from rftlab.shared.plumbing.errors import check, check_finite, code_for
 
 
 @config
@@ -122,14 +122,14 @@ class CustomSurrogate:
 
 
 Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | CustomSurrogate
-REINFORCE = code_of(Surrogate, Reinforce)
-CLIP = code_of(Surrogate, Clip)
-CISPO = code_of(Surrogate, Cispo)
-SAPO = code_of(Surrogate, Sapo)
-DRO = code_of(Surrogate, Dro)
-GEOMETRIC_MEAN = code_of(Surrogate, GeometricMean)
-VESPO = code_of(Surrogate, Vespo)
-CUSTOM = code_of(Surrogate, CustomSurrogate)
+REINFORCE = code_for(Surrogate, Reinforce)
+CLIP = code_for(Surrogate, Clip)
+CISPO = code_for(Surrogate, Cispo)
+SAPO = code_for(Surrogate, Sapo)
+DRO = code_for(Surrogate, Dro)
+GEOMETRIC_MEAN = code_for(Surrogate, GeometricMean)
+VESPO = code_for(Surrogate, Vespo)
+CUSTOM = code_for(Surrogate, CustomSurrogate)
 
 
 def _check_range(spec) -> None:
@@ -146,4 +146,4 @@ def surrogate_rule(spec: Surrogate) -> Any:
     """The numbers that kernels take."""
     if isinstance(spec, CustomSurrogate):
         return SurrogateRule(CUSTOM, custom=configured(spec).address)
-    return SurrogateRule(code_of(Surrogate, type(spec)), **{name: float(value) for name, value in vars(spec).items()})
+    return SurrogateRule(code_for(Surrogate, type(spec)), **{name: float(value) for name, value in vars(spec).items()})

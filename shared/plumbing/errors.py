@@ -91,7 +91,7 @@ def shown(value: object) -> str:
     )
 
 
-def code_of(choices, value) -> int:
+def code_for(choices, value) -> int:
     """Integer code of a choice inside compiled kernels: the place of a name in its Literal, or of a class in its union.
 
     The constants of kernels are found by it too, so that names are listed once and their order means nothing. Raises

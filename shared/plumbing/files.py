@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.folders import FOLDER, kind_of, opened, read_json, remove
+from rftlab.shared.plumbing.folders import FOLDER, opened, path_kind, read_json, remove
 
 WRITING, CHECKSUMS, REPLACED = ".writing-", "checksums.json", "replaced"
 _REASONS = {
@@ -91,9 +91,9 @@ def write_folder(target: Path, files: Mapping[str, bytes | memoryview | Callable
                 _settle(scratch / name)
             else:
                 write_file(scratch / name, content)
-        sums = {name: sha256_of(scratch / name) for name in files}
+        sums = {name: file_sha256(scratch / name) for name in files}
         write_file(scratch / CHECKSUMS, json.dumps(sums, indent=1).encode())
-        if kind_of(target):
+        if path_kind(target):
             os.rename(target, scratch / REPLACED)
         os.rename(scratch, target)
         with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ def _settle(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Checksum of a file."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -118,11 +118,11 @@ def sha256_of(path: Path) -> str:
 def verify_folder(folder: Path, needed: tuple[str, ...] = ()) -> None:
     """Raise ValueError, saying why, unless a folder holds what `write_folder` wrote, the files `needed` among it."""
     try:
-        sums = read_json(folder / CHECKSUMS) if kind_of(folder) == FOLDER else None
+        sums = read_json(folder / CHECKSUMS) if path_kind(folder) == FOLDER else None
         if not isinstance(sums, dict) or not sums or any(Path(name).name != name for name in sums):
             raise ValueError(f"no folder with a {CHECKSUMS} that names files in it")
         missing = [name for name in needed if name not in sums]
-        damaged = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
+        damaged = [name for name, checksum in sums.items() if file_sha256(folder / name) != checksum]
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder}: {type(error).__name__}: {error}") from None
     for name in missing:

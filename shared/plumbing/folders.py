@@ -33,7 +33,7 @@ DEEPEST = 40
 """Levels of JSON; a configuration has eight. What is deeper than this may be too deep for who works with it."""
 
 
-def cache_of(name: str) -> Path:
+def cache_folder(name: str) -> Path:
     """Where a cache lies, `$XDG_CACHE_HOME/rftlab/name` or below the home folder. Raises UserError for a user without
     one."""
     try:
@@ -44,7 +44,7 @@ def cache_of(name: str) -> Path:
         ) from None
 
 
-def kind_of(path: Path) -> str | None:
+def path_kind(path: Path) -> str | None:
     """What has this name, a link being a link; None where nothing has."""
     try:
         mode = path.lstat().st_mode
@@ -78,17 +78,17 @@ def file_below(root: Path, *names: str) -> Path:
 
 
 def _check(path: Path, allowed: str) -> Path:
-    found = kind_of(path)
-    check(found in (None, allowed), f"{path} is {found}; allowed: {allowed}, or nothing of that name; remove it")
+    kind = path_kind(path)
+    check(kind in (None, allowed), f"{path} is {kind}; allowed: {allowed}, or nothing of that name; remove it")
     return path
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
     """A file to read from. Raises OSError, also where anything else has the name."""
-    found = kind_of(path)
-    if found not in (None, FILE):
-        raise OSError(errno.EINVAL, f"it is {found}, not a file", str(path))
+    kind = path_kind(path)
+    if kind not in (None, FILE):
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         yield file
 
@@ -102,24 +102,24 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
-def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; a name that is there twice with other values is no accident that can be repaired: ValueError."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next((name for name, value in pairs if value is not found[name] and value != found[name]), None)
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next((name for name, value in pairs if value is not made[name] and value != made[name]), None)
         if twice is not None:
             raise ValueError(f"{twice[:80]!r} is there twice, with other values")
-    return found
+    return made
 
 
 def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """What a file says; objects: makes one of its pairs, dict unless given. Raises OSError, and ValueError where it is
     not JSON that can be read."""
     try:
-        found = json.loads(read_file(path), object_pairs_hook=objects)
+        value = json.loads(read_file(path), object_pairs_hook=objects)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    level = [found]
+    level = [value]
     for _ in range(DEEPEST):
         level = [
             part
@@ -129,29 +129,29 @@ def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None
         ]
     if level:
         raise ValueError("it is nested too deeply")
-    return found
+    return value
 
 
 def entries(folder: Path) -> list[Path]:
     """What lies in a folder; nothing where it is no folder."""
-    return sorted(folder.iterdir()) if kind_of(folder) == FOLDER else []
+    return sorted(folder.iterdir()) if path_kind(folder) == FOLDER else []
 
 
 def folders_in(folder: Path) -> list[Path]:
     """The folders among them."""
-    return [path for path in entries(folder) if kind_of(path) == FOLDER]
+    return [path for path in entries(folder) if path_kind(path) == FOLDER]
 
 
 def numbered(folder: Path) -> list[Path]:
     """Those whose names are numbers, the smallest first."""
-    found = [path for path in folders_in(folder) if path.name.isascii() and path.name.isdigit()]
-    return sorted(found, key=lambda path: int(path.name))
+    numbered = [path for path in folders_in(folder) if path.name.isascii() and path.name.isdigit()]
+    return sorted(numbered, key=lambda path: int(path.name))
 
 
 def remove(path: Path) -> None:
     """Remove what has this name, whatever it is; not what a link points to, and no matter if it is gone."""
     with suppress(FileNotFoundError):
-        if kind_of(path) == FOLDER:
+        if path_kind(path) == FOLDER:
             shutil.rmtree(path)
         else:
             path.unlink()

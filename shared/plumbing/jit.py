@@ -4,20 +4,63 @@ numba's disk cache looks only at the file of the function that it loads: after a
 caller in another file keeps running the old code. So the cache folder is named by a hash of every source file that
 holds jitted code, and an edit anywhere starts an empty cache. The folder is chosen here, before any function is
 decorated.
+
+Compiling takes seconds to a minute, in which nothing else is to be seen, so a line on standard error says it before.
 """
 
 import functools
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 import numba
 from numba import config as numba_config
 
-from rftlab.shared.plumbing.announce import Announcer
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.folders import cache_of
+from rftlab.shared.plumbing.folders import cache_folder
 from rftlab.shared.plumbing.numba_parts import CPUDispatcher, event
+
+PURPOSES = {
+    "rftlab.sim.round.general": "the simulator's general round",
+    "rftlab.sim": "the simulator",
+    "rftlab.shared": "the estimators",
+}
+"""What compiled functions are for, by the beginning of their module's name; the longest that fits."""
+
+
+def compile_purpose(module: str) -> str | None:
+    """What the functions of a module are for; None where it is not ours."""
+    return next(
+        (purpose for start, purpose in PURPOSES.items() if module == start or module.startswith(start + ".")), None
+    )
+
+
+class Announcer(event.Listener):
+    """Says once for each purpose that code is compiled. numba tells it of no function that it finds in its cache."""
+
+    def __init__(self, cache: Path | None):
+        self.cache, self.inside = cache, 0
+        self.said: set[str] = set()
+
+    def on_start(self, event):
+        """A compilation begins; one within another is a part of it."""
+        self.inside += 1
+        purpose = compile_purpose(event.data["dispatcher"].py_func.__module__)
+        if self.inside > 1 or purpose is None or purpose in self.said:
+            return
+        self.said.add(purpose)
+        kept = (
+            f"once, and kept in {self.cache}"
+            if self.cache
+            else "in every process, because the compile cache cannot be written (rftlab dev doctor)"
+        )
+        print(f"rftlab: compiling {purpose} for this processor: up to a minute, {kept}", file=sys.stderr, flush=True)
+
+    def on_end(self, event):
+        """A compilation is over."""
+        self.inside -= 1
+
 
 _SOURCES = tuple(Path(__file__).resolve().parents[2] / package for package in ("shared", "sim"))
 
@@ -34,7 +77,7 @@ def source_hash() -> str:
 def _choose_cache() -> Path | None:
     """Folder for compiled code, or None when no folder can be written (then every process compiles anew)."""
     try:
-        folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_of("numba")) / source_hash()
+        folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_folder("numba")) / source_hash()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, UserError):
         return None

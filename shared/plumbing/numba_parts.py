@@ -32,9 +32,9 @@ def _find(path: str):
         return None
 
 
-def _missing(found: dict) -> list[str]:
+def _missing(parts: dict) -> list[str]:
     options = _find("numba.core.cpu.CPUTargetOptions")
-    return [PARTS[name] for name, part in found.items() if part is None] + [
+    return [PARTS[name] for name, part in parts.items() if part is None] + [
         f"the option {name} of njit" for name in OPTIONS if not hasattr(options, name)
     ]
 

@@ -23,7 +23,7 @@ class Pool(NamedTuple):
     starts: np.ndarray
 
 
-def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
+def make_pool(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
     """Baseline sets from (rewards, group) pairs: trained responses first, then support rollouts.
 
     rewards, group: (n,) each; labels 0 .. n_groups-1 in any order; within a group the order of the parts is kept.
@@ -41,7 +41,7 @@ def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
 
 
 @kernel(inline="always")
-def mean_of(values, start, stop):
+def mean_between(values, start, stop):
     """Mean of values[start:stop]; nan where there are none. Equal values have exactly that mean."""
     part = values[start:stop]
     origin = part[0] if stop > start else 0.0
@@ -53,7 +53,7 @@ def mean_of(values, start, stop):
 
 @kernel(inline="always")
 def deviation(values, start, stop, mean, ddof):
-    """Standard deviation of values[start:stop] about their `mean_of`; nan where too few."""
+    """Standard deviation of values[start:stop] about their `mean_between`; nan where too few."""
     part = values[start:stop]
     squares = 0.0
     for i in range(part.shape[0]):
@@ -63,8 +63,8 @@ def deviation(values, start, stop, mean, ddof):
 
 @kernel
 def mean_and_std(values, start, stop, ddof):
-    """`mean_of` and `deviation` of values[start:stop]."""
-    mean = mean_of(values, start, stop)
+    """`mean_between` and `deviation` of values[start:stop]."""
+    mean = mean_between(values, start, stop)
     return mean, deviation(values, start, stop, mean, ddof)
 
 

@@ -8,15 +8,20 @@ their random numbers.
 from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
 
 from rftlab.shared.plumbing.jit import entry, kernel
 from rftlab.sim.lanes.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
 from rftlab.sim.lanes.simd import (
+    INTS,
     LANES,
-    bits_of,
-    floats_of,
+    PAIRS,
+    as_bits,
+    as_floats,
     floor,
     fma,
+    ints,
     keep_bits,
     lane_numbers,
     load,
@@ -26,7 +31,40 @@ from rftlab.sim.lanes.simd import (
     to_floats,
 )
 from rftlab.sim.lanes.vectormath import F, U, cos_turns, log
-from rftlab.sim.lanes.words import merge_words, upper_words, wide_product
+
+_LOWER, _WORD = ir.Constant(PAIRS, [2**32 - 1] * (LANES // 2)), ir.Constant(PAIRS, [32] * (LANES // 2))
+
+
+def _on_pairs(build):
+    """Intrinsic of integer vectors as 8 lanes of 64 bits: `build(builder, lanes)`."""
+
+    def code(context, builder, signature, args):
+        return builder.bitcast(build(builder, [builder.bitcast(lanes, PAIRS) for lanes in args]), INTS)
+
+    return code
+
+
+@intrinsic
+def wide_product(typingctx, a, b):
+    """64-bit products of the even lanes: their lower and upper words in even and odd lanes."""
+    return ints(ints, ints), _on_pairs(
+        lambda builder, lanes: builder.mul(*(builder.and_(part, _LOWER) for part in lanes))
+    )
+
+
+@intrinsic
+def upper_words(typingctx, a):
+    """Odd lanes, moved to the even ones before them."""
+    return ints(ints), _on_pairs(lambda builder, lanes: builder.lshr(lanes[0], _WORD))
+
+
+@intrinsic
+def merge_words(typingctx, a, b):
+    """Even lanes of a, and those of b in the odd lanes behind them."""
+    return ints(ints, ints), _on_pairs(
+        lambda builder, lanes: builder.or_(builder.and_(lanes[0], _LOWER), builder.shl(lanes[1], _WORD))
+    )
+
 
 ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE = (U(stream) for stream in range(8))
 COMMON, REWARDING = U(8), U(9)
@@ -42,7 +80,7 @@ class Key(NamedTuple):
     high: np.uint32
 
 
-def key_of(seed: int) -> Key:
+def seed_key(seed: int) -> Key:
     """Key of a seed 0 .. 2^64 - 1."""
     return Key(U(seed & 0xFFFFFFFF), U(seed >> 32))
 
@@ -107,12 +145,12 @@ def uniforms(key, round_index, contexts, count, stream, out):
     n, width = contexts.shape[0] * count, out.shape[1]
     for row in range(contexts.shape[0]):
         for draw in range(0, count, LANES):
-            store(out, row * count + draw, floats_of(splat(U(contexts[row]))))
-            store(out, width + row * count + draw, floats_of(splat(U(draw)) + lane_numbers()))
+            store(out, row * count + draw, as_floats(splat(U(contexts[row]))))
+            store(out, width + row * count + draw, as_floats(splat(U(draw)) + lane_numbers()))
     for first in range(0, n, 2 * LANES):
         second = first + LANES
-        context = bits_of(load(out, first)), bits_of(load(out, second))
-        draw = bits_of(load(out, width + first)), bits_of(load(out, width + second))
+        context = as_bits(load(out, first)), as_bits(load(out, second))
+        draw = as_bits(load(out, width + first)), as_bits(load(out, width + second))
         v, w = philox(key, U(round_index), context, draw, stream)
         store(out, first, _unit(v[0]))
         store(out, second, _unit(w[0]))
@@ -145,7 +183,7 @@ def _four_times(rows, first):
     """Each of 4 rows in 4 lanes."""
     lanes = splat(U(0))
     for i in range(4):
-        lanes = lanes | bits_of(keep_bits(floats_of(splat(U(rows[first + i]))), U(15 << 4 * i)))
+        lanes = lanes | as_bits(keep_bits(as_floats(splat(U(rows[first + i]))), U(15 << 4 * i)))
     return lanes
 
 

@@ -14,8 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
+from rftlab.shared.plumbing.arithmetic import by_halves
 from rftlab.shared.plumbing.numba_parts import cgutils
-from rftlab.shared.sums import by_halves
 
 LANES = 16
 LINE = 64
@@ -244,13 +244,13 @@ def to_ints(typingctx, a):
 
 
 @intrinsic
-def bits_of(typingctx, a):
+def as_bits(typingctx, a):
     """The bits of float lanes."""
     return emit(ints, (floats,), lambda builder, args: builder.bitcast(args[0], INTS))
 
 
 @intrinsic
-def floats_of(typingctx, a):
+def as_floats(typingctx, a):
     """The floats that have these bits."""
     return emit(floats, (ints,), lambda builder, args: builder.bitcast(args[0], FLOATS))
 

@@ -1,4 +1,8 @@
-"""Tiles: sums of a product of matrices that stay in registers, as many as the target has.
+"""Tiles: sums of a product of matrices that stay in registers, as many as the processor has that kernels are compiled
+for.
+
+Results are the same bits on all processors (tests/sim/test_targets.py): a target decides which loop is outside, never
+the order of a sum.
 
 Arms are two vectors, their lower and their upper half, which meet features in pairs
 (`rftlab.sim.policy.products.places`). A tile is the logits of CONTEXTS contexts, to which features are added one pair
@@ -8,13 +12,51 @@ added.
 
 from typing import NamedTuple
 
-from llvmlite import ir
-from numba import types
+from llvmlite import binding, ir
+from numba import config, types
 from numba.extending import intrinsic
 
 from rftlab.shared.plumbing.numba_parts import cgutils
 from rftlab.sim.lanes.simd import FLOATS, INTS, LANES, LINE, address, call, floats
-from rftlab.sim.lanes.target import TARGET, Target
+
+
+class Target(NamedTuple):
+    """A kind of processor."""
+
+    name: str
+    feature: str
+    """What LLVM calls the instructions that it must have."""
+    lanes: int
+    """float32 of a vector register."""
+    registers: int
+    """Vector registers."""
+
+
+TARGETS = (
+    Target("AVX-512", "+avx512f", lanes=16, registers=32),
+    Target("AVX2", "+avx2", lanes=8, registers=16),
+    Target("NEON", "+neon", lanes=4, registers=32),
+    Target("plain", "", lanes=4, registers=16),
+)
+"""The first of which a processor has the feature is its target."""
+
+
+def features() -> str:
+    """Features for which numba compiles, as LLVM lists them: NUMBA_CPU_FEATURES, or those of this machine."""
+    if config.CPU_FEATURES is not None:
+        return config.CPU_FEATURES
+    mine = binding.get_host_cpu_features()
+    return ",".join(
+        f"+{name}" for name, present in mine.items() if present and (config.ENABLE_AVX or not name.startswith("avx"))
+    )
+
+
+def find_target(features: str) -> Target:
+    """The target with these features, a list with commas."""
+    return next(target for target in TARGETS if not target.feature or target.feature in features.split(","))
+
+
+TARGET = find_target(features())
 
 
 class Tiles(NamedTuple):
@@ -29,7 +71,7 @@ class Tiles(NamedTuple):
     """Pairs of features whose gradient does."""
 
 
-def tiles_of(target: Target) -> Tiles:
+def tile_sizes(target: Target) -> Tiles:
     """Sums in three quarters of the registers, the rest for what is read. Two multipliers that take four steps each
     want eight registers or more."""
     vectors = min(16, target.registers * 3 // 4 // (LANES // target.lanes))
@@ -37,7 +79,7 @@ def tiles_of(target: Target) -> Tiles:
     return Tiles(vectors // halves, halves, max(n for n in (1, 2, 4, 8) if n == 1 or 2 * n <= vectors))
 
 
-CONTEXTS, HALVES, PAIRS = tiles_of(TARGET)
+CONTEXTS, HALVES, PAIRS = tile_sizes(TARGET)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _WIDE = ir.VectorType(_I64, LANES // 2)
 STRIP = 128
@@ -60,21 +102,21 @@ def _pair(context, builder, array_type, array, index):
 def load_vectors(context, builder, array_type, array, index, count):
     """So many vectors from a flat position on."""
     pointer = builder.bitcast(address(context, builder, array_type, array, index), FLOATS.as_pointer())
-    found = [builder.load(builder.gep(pointer, [_I32(i)])) for i in range(count)]
-    for vector in found:
+    vectors = [builder.load(builder.gep(pointer, [_I32(i)])) for i in range(count)]
+    for vector in vectors:
         vector.align = 4
-    return found
+    return vectors
 
 
 def _add(builder, pairs, weights, sums):
     """Each pair of features times every vector of weights (or scores), added to its sums."""
-    found, n = [], len(weights)
+    vectors, n = [], len(weights)
     for i, pair in enumerate(pairs):
-        found += [
+        vectors += [
             call(builder, "llvm.fma.v16f32", FLOATS, [pair, *both])
             for both in zip(weights, sums[n * i : n * i + n], strict=True)
         ]
-    return found
+    return vectors
 
 
 @intrinsic
@@ -84,7 +126,7 @@ def zeros(typingctx):
 
 
 @intrinsic
-def starts_of(typingctx, rows, first, width):
+def context_starts(typingctx, rows, first, width):
     """Where the features of the contexts rows[first], rows[first + 1], ... begin, CONTEXTS numbers."""
 
     def code(context, builder, signature, args):

@@ -6,8 +6,8 @@ from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.simd import (
     absolute,
     arithmetic_shift,
-    bits_of,
-    floats_of,
+    as_bits,
+    as_floats,
     floor,
     fma,
     maximum,
@@ -36,15 +36,15 @@ def exp(x):
     p = fma(p, r, splat(F(0.5)))
     p = fma(p, r, splat(F(1.0)))
     p = fma(p, r, splat(F(1.0)))
-    return p * floats_of((to_ints(n) + splat(U(127))) << splat(U(23)))
+    return p * as_floats((to_ints(n) + splat(U(127))) << splat(U(23)))
 
 
 @kernel
 def log(x):
     """Natural logarithm of positive normal lanes: x = m 2^e with m in [0.75, 1.5), log m = 2 artanh((m-1)/(m+1))."""
-    bits = bits_of(x)
+    bits = as_bits(x)
     exponent = arithmetic_shift(bits - splat(U(0x3F400000)), U(23))
-    m = floats_of(bits - (exponent << splat(U(23))))
+    m = as_floats(bits - (exponent << splat(U(23))))
     z = (m - splat(F(1.0))) / (m + splat(F(1.0)))
     z2 = z * z
     p = splat(F(2.0 / 9.0))

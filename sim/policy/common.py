@@ -10,21 +10,38 @@ numbers v_m do no good at all (damage, d): only noise moves them, so that they w
 mean square lowers the logit h of the format. Rates that are too high, or many updates on a batch, break a policy in
 this way, sooner with one seed than with another; the term has no derivative. The parameters lie behind W, in this
 order, and before that of the format, th_f; where c_b, c_s or d is 0, theirs do not exist. The base policy of a KL
-penalty knows nothing of them. docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
+penalty knows nothing of them. What the base policy knew may also fade as the parameters move away from it (forgetting,
+off by default). docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.plumbing.jit import inner, kernel
+from rftlab.shared.plumbing.jit import entry, inner, kernel
 from rftlab.sim.lanes.simd import LANES, keep_bits, load, splat, store
-from rftlab.sim.policy.forgetting import base_logit_scale
 from rftlab.sim.policy.policy import F
 from rftlab.sim.policy.versions import for_linear
 
 _MIN = 1e-6
-"""The least factor that a policy which got less sharp keeps, as with forgetting."""
+"""The least factor that is kept of logits, by a policy that forgets or gets less sharp: arms that do not exist have a
+logit of -1e30, which must stay out of reach."""
+
+
+@entry
+def base_logit_scale(forgetting, theta, n_common=0):
+    """exp(-forgetting |W|^2), at least 1e-6: the factor of the base policy's logits and format logits.
+
+    theta: W, flat, then n_common parameters (`rftlab.sim.policy.common`) and that of the format; forgetting:
+    `Linear.forgetting` over the number of arms, so that |W|^2 / A is the mean square of the change of a logit.
+    """
+    if forgetting == 0.0:
+        return 1.0
+    moved = 0.0
+    for i in range(theta.shape[0] - 1 - n_common):
+        moved += np.float64(theta[i]) * np.float64(theta[i])
+    return max(math.exp(-forgetting * moved), _MIN)
 
 
 class BasePolicy(NamedTuple):
@@ -43,7 +60,7 @@ class BasePolicy(NamedTuple):
 
 
 @kernel
-def base_of(plan, theta):
+def base_policy(plan, theta):
     """What has become of the base policy at parameters theta."""
     kept = base_logit_scale(plan.forgetting, theta, plan.n_common)
     scale, slope, lift, at, stop = kept, 0.0, 0.0, theta.shape[0] - 1 - plan.n_common, theta.shape[0] - 1

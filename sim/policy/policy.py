@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from rftlab.shared.plumbing.arithmetic import weight_totals
 from rftlab.shared.plumbing.jit import kernel
-from rftlab.shared.sums import weight_totals
 from rftlab.sim.lanes.simd import (
     LANES,
     count_at_most,
@@ -28,7 +28,7 @@ F = np.float32
 
 
 @kernel
-def largest_of(values, row, low, high):
+def largest_logit(values, row, low, high):
     """Largest of values[row, low .. high - 1]. An array's own method would make arrays, which kernels cannot."""
     top = values[row, low]
     for a in range(low + 1, high):
@@ -49,7 +49,7 @@ def softmax(logits, row, probs):
 
 @softmax.for_tabular
 def _(logits, row, probs):
-    top = largest_of(logits, row, 0, logits.shape[1])
+    top = largest_logit(logits, row, 0, logits.shape[1])
     norm = 0.0
     for a in range(logits.shape[1]):
         probs[row, a] = math.exp(logits[row, a] - top)
@@ -97,7 +97,7 @@ def correct_probability(logits, row, correct):
 
 @correct_probability.for_tabular
 def _(logits, row, correct):
-    top = largest_of(logits, row, 0, logits.shape[1])
+    top = largest_logit(logits, row, 0, logits.shape[1])
     norm = chance = 0.0
     for a in range(logits.shape[1]):
         e = math.exp(logits[row, a] - top)

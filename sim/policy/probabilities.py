@@ -17,7 +17,7 @@ from rftlab.sim.policy.versions import for_linear
 @kernel
 def find_probabilities(contexts, plan, theta, batch, base, work):
     """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base: as
-    `rftlab.sim.policy.common.base_of` says."""
+    `rftlab.sim.policy.common.base_policy` says."""
     for r in range(batch.shape[0]):
         work.lse[r], work.norm[r] = softmax(plan, work.logits, r, work.probs)
     add_logs(work.norm, batch.shape[0], work.lse)
@@ -27,7 +27,7 @@ def find_probabilities(contexts, plan, theta, batch, base, work):
 @kernel
 def find_formats(contexts, plan, theta, batch, base, work):
     """Log-probability of each format, and the probability of a well-formed response, of the contexts of a batch. base:
-    as `rftlab.sim.policy.common.base_of` says."""
+    as `rftlab.sim.policy.common.base_policy` says."""
     for r in range(batch.shape[0]):
         work.formed[r] = contexts.base_format[batch[r]]
     squash(work.formed, batch.shape[0], base.kept, plan.format_scale * theta[-1] - base.damage, work.format_logp)

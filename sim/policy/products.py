@@ -22,10 +22,10 @@ from rftlab.sim.lanes.tiles import (
     STRIP,
     add_context,
     add_features,
+    context_starts,
     double_into,
     load_tile,
     new_strip,
-    starts_of,
     store_tile,
     zeros,
 )
@@ -56,7 +56,7 @@ def forward(contexts, theta, rows, scale, logits):
     x, d, last = contexts.features, contexts.features.shape[1], rows.shape[0] - CONTEXTS
     for tile in range(0, rows.shape[0], CONTEXTS):
         r = min(tile, last)  # so the last tile may find some logits once more
-        starts, ahead = starts_of(rows, r, d), starts_of(rows, min(r + CONTEXTS, last), d)
+        starts, ahead = context_starts(rows, r, d), context_starts(rows, min(r + CONTEXTS, last), d)
         first = _sums(x, starts, theta, 0, ahead)
         second = first if HALVES == 2 else _sums(x, starts, theta, 1, ahead)
         for i in range(CONTEXTS):

@@ -14,7 +14,7 @@ from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
 from rftlab.sim.lanes.vectormath import exp
 from rftlab.sim.policy import policy
-from rftlab.sim.policy.policy import F, largest_of
+from rftlab.sim.policy.policy import F, largest_logit
 from rftlab.sim.policy.versions import for_linear
 
 U = np.uint32
@@ -27,7 +27,7 @@ def _width(plan):
 
 
 @kernel
-def _lanes_of(plan, low):
+def _lanes_by_answer(plan, low):
     """Bits of the lanes of the token that starts at arm `low`."""
     return U(((1 << _width(plan)) - 1) << low)
 
@@ -37,7 +37,7 @@ def _from_tops(plan, z):
     """exp(z - the largest lane of the same token), and the sum of these largest."""
     tops, sum_of_tops = splat(F(0.0)), 0.0
     for low in plan.token_starts:
-        lanes = _lanes_of(plan, low)
+        lanes = _lanes_by_answer(plan, low)
         top = largest(keep_bits(z, lanes) + keep_bits(splat(_LOWEST), ~lanes))
         tops = tops + keep_bits(splat(top), lanes)
         sum_of_tops += top
@@ -51,7 +51,7 @@ def softmax(plan, logits, row, probs):
     e, tops = _from_tops(plan, load(logits, row * LANES))
     norms, product = splat(F(1.0)), F(1.0)
     for low in plan.token_starts:
-        lanes = _lanes_of(plan, low)
+        lanes = _lanes_by_answer(plan, low)
         norm = total(keep_bits(e, lanes))
         norms = keep_bits(splat(norm), lanes) + keep_bits(norms, ~lanes)
         product *= norm
@@ -68,7 +68,7 @@ def _(plan, logits, row, probs):
 def _(plan, logits, row, probs):
     width, tops, product = _width(plan), 0.0, 1.0
     for low in plan.token_starts:
-        top, norm = largest_of(logits, row, low, low + width), 0.0
+        top, norm = largest_logit(logits, row, low, low + width), 0.0
         for a in range(low, low + width):
             probs[row, a] = math.exp(logits[row, a] - top)
             norm += probs[row, a]
@@ -119,7 +119,7 @@ def correct_probability(plan, logits, row, correct):
     e, _ = _from_tops(plan, load(logits, row * LANES))
     chance = 1.0
     for low in plan.token_starts:
-        lanes = _lanes_of(plan, low)
+        lanes = _lanes_by_answer(plan, low)
         chance *= total(keep_bits(e, correct & lanes)) / total(keep_bits(e, lanes))
     return chance
 
@@ -133,7 +133,7 @@ def _(plan, logits, row, correct):
 def _(plan, logits, row, correct):
     width, chance = _width(plan), 1.0
     for low in plan.token_starts:
-        top, norm, right = largest_of(logits, row, low, low + width), 0.0, 0.0
+        top, norm, right = largest_logit(logits, row, low, low + width), 0.0, 0.0
         for a in range(low, low + width):
             e = math.exp(logits[row, a] - top)
             norm += e

@@ -29,7 +29,7 @@ STRIDE = 4096
 HALF = math.log(0.5)
 
 
-def style_of(tokens: float, by_style: float, jitter: float, n_styles: int, nuisance: float) -> Style:
+def token_style(tokens: float, by_style: float, jitter: float, n_styles: int, nuisance: float) -> Style:
     """The model's numbers; without style tokens the slope is 0."""
     check(tokens >= 0, f"style tokens = {tokens}; allowed: 0 or more")
     return Style(
@@ -47,19 +47,19 @@ def longest(style: Style) -> int:
 
 
 @inner
-def side_of(style, arm):
+def style_side(style, arm):
     """The style of an answer's token, from -1 (the first) to 1 (the last)."""
     return 2.0 * (arm % style.n_styles) / (style.n_styles - 1) - 1.0 if style.n_styles > 1 else 0.0
 
 
 @inner
-def length_of(style, side, u):
-    """Style tokens of a response; side: the mean of its tokens' `side_of`; u uniform in [0, 1)."""
+def style_length(style, side, u):
+    """Style tokens of a response; side: the mean of its tokens' `style_side`; u uniform in [0, 1)."""
     return int(style.tokens * (1.0 + style.by_style * side) * (1.0 + style.jitter * (2.0 * u - 1.0)) + 0.5)
 
 
 @inner
-def style_logit_of(style, signs, view, contexts, row, context, n_arms):
+def style_logit_at(style, signs, view, contexts, row, context, n_arms):
     """h of a style token: its slope times its direction's part in what W has learnt."""
     total = 0.0
     for a in range(n_arms):

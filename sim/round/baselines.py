@@ -3,12 +3,12 @@ the optimal one."""
 
 import numpy as np
 
-from rftlab.shared.averages import average_of
 from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
+from rftlab.shared.memory import read_average
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import inner
 from rftlab.sim.policy.spelling import most_likely
-from rftlab.sim.policy.style import length_of, side_of
+from rftlab.sim.policy.style import style_length, style_side
 from rftlab.sim.round.common import common_squares
 
 
@@ -26,23 +26,23 @@ def greedy_length(plan, style, view, row):
     """Style tokens of that response."""
     side = 0.0
     for low in plan.token_starts:
-        side += side_of(style, most_likely(plan, view.probs, row, low))
-    return length_of(style, side / len(plan.token_starts), 0.5)
+        side += style_side(style, most_likely(plan, view.probs, row, low))
+    return style_length(style, side / len(plan.token_starts), 0.5)
 
 
 @inner
 def squared_features(contexts, plan, context, other):
     """|x_i + c x_j|^2, by which the score of context i in W is longer than that in its logits; c: interference with
     context j, `other`."""
-    d, found = contexts.features.shape[1], 0.0
+    d, norm = contexts.features.shape[1], 0.0
     if d == 0:
         return (1.0 + plan.interference) ** 2 if context == other else 1.0 + plan.interference**2
     for k in range(d):
         x = contexts.features[context, k]
         if plan.interference > 0.0:
             x += plan.interference * contexts.features[other, k]
-        found += x**2
-    return found
+        norm += x**2
+    return norm
 
 
 @inner
@@ -92,7 +92,7 @@ def optimal_baseline(contexts, plan, view, row, context, other):
 
 
 @inner
-def value_of(contexts, critic, context):
+def critic_value(contexts, critic, context):
     """The critic's value of a context: linear in its features, or a number of its own in the tabular environment."""
     d = contexts.features.shape[1]
     if d == 0:
@@ -106,7 +106,7 @@ def value_of(contexts, critic, context):
 @inner
 def teach_critic(contexts, rate, critic, context, target):
     """A normalised step of the critic towards the mean reward of a context."""
-    error, d = target - value_of(contexts, critic, context), contexts.features.shape[1]
+    error, d = target - critic_value(contexts, critic, context), contexts.features.shape[1]
     if d == 0:
         critic[context] += rate * error
         return
@@ -126,7 +126,7 @@ def find_baseline(contexts, plan, kind, memory, view, row, context, other):
     if kind == OPTIMAL:
         return optimal_baseline(contexts, plan, view, row, context, other)
     if kind == VALUE:
-        return value_of(contexts, memory.critic, context)
+        return critic_value(contexts, memory.critic, context)
     if kind == MOVING_AVERAGE:
-        return average_of(memory.averages, context)
+        return read_average(memory.averages, context)
     raise UserError("advantage.baseline has a name that the simulator does not find")

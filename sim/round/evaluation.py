@@ -4,7 +4,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.lanes.random import EVALUATION, uniforms
-from rftlab.sim.policy.common import base_of
+from rftlab.sim.policy.common import base_policy
 from rftlab.sim.policy.probabilities import find_formats
 from rftlab.sim.policy.spelling import correct_probability
 from rftlab.sim.round.plain import CHUNK, find_logits
@@ -14,7 +14,7 @@ from rftlab.sim.round.plain import CHUNK, find_logits
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
     """Mean probability over all contexts that a response is correct, and that its answer is, in the format or not; or
     the means of one sampled response of each. nan where a probability is."""
-    n, strict, flexible, base = contexts.base_format.shape[0], 0.0, 0.0, base_of(plan, theta)
+    n, strict, flexible, base = contexts.base_format.shape[0], 0.0, 0.0, base_policy(plan, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
         find_logits(contexts, plan, theta, batch, base, work)

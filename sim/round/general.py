@@ -7,32 +7,29 @@ import numpy as np
 
 from rftlab.shared.advantage import advantages_into
 from rftlab.shared.aggregation import shares_into
-from rftlab.shared.averages import add_into
 from rftlab.shared.config.advantage import GREEDY, OPTIMAL, VALUE
 from rftlab.shared.config.correction import NONE as UNCORRECTED
 from rftlab.shared.config.correction import RATIO
 from rftlab.shared.config.mask import CLIP_COV, KL_COV, UNMASKED
 from rftlab.shared.correction import correction_into
 from rftlab.shared.mask import mask_into
+from rftlab.shared.memory import add_into, push_into
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.plumbing.jit import inner, jit
-from rftlab.shared.prepare import Batch
-from rftlab.shared.replay import push_into
+from rftlab.shared.prepare import Batch, shape_into
 from rftlab.shared.sampling import keep_shortest_into
-from rftlab.shared.shaping import shape_into
 from rftlab.sim.lanes.random import COMMON, MASKING, NUISANCE, normals, uniforms
 from rftlab.sim.policy.common import remember_base
 from rftlab.sim.policy.products import backward, whole_blocks
-from rftlab.sim.policy.style import style_logit_of, style_logp
+from rftlab.sim.policy.style import style_logit_at, style_logp
 from rftlab.sim.round.answers import N, answer_logp
 from rftlab.sim.round.baselines import find_baseline, greedy_length, teach_critic
 from rftlab.sim.round.common import teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
-from rftlab.sim.round.noise import find_others, interfere
 from rftlab.sim.round.plain import optimizer_step, policy_forward
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 from rftlab.sim.round.responses import drop_silent, roll_out_rows, sampler_forward
-from rftlab.sim.round.scores import add_entropy, add_style_scores, noise_of, score_answers
+from rftlab.sim.round.scores import add_entropy, add_style_scores, find_others, gradient_noise, interfere, score_answers
 from rftlab.sim.state import TOTAL
 
 
@@ -179,7 +176,7 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
             t = starts[i]
             logp[t] = answer_logp(plan, view, row - low, ragged.arms, N(i * tokens), forms[i])
             for s in range(t + 1, starts[i + 1]):
-                style_logit = style_logit_of(
+                style_logit = style_logit_at(
                     choices.style,
                     np.uint32(signs_of[s]),
                     view,
@@ -255,7 +252,7 @@ def set_scores(contexts, plan, choices, rule, round_index, low, start, stop, row
         if bonus > 0.0:
             format_grad += add_entropy(plan, view, row, bonus, scores)
         if plan.n_common > 0:
-            of_common, context = noise_of(choices, spread, a, b, ragged), ragged.rows[ROW.context, low + row]
+            of_common, context = gradient_noise(choices, spread, a, b, ragged), ragged.rows[ROW.context, low + row]
             drawn = ragged.common_noise, noise
             teach_common(contexts, plan, view.common[0], row, context, of_common, *drawn, scores, grad)
         if choices.style.slope > 0.0:

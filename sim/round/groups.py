@@ -1,8 +1,8 @@
 """What both rounds do with the responses of a context: its baseline set, and its part in the metrics."""
 
+from rftlab.shared.memory import window_into
+from rftlab.shared.plumbing.arithmetic import total
 from rftlab.shared.plumbing.jit import kernel
-from rftlab.shared.replay import window_into
-from rftlab.shared.sums import total
 from rftlab.sim.state import TOTAL
 
 

@@ -11,15 +11,15 @@ import math
 
 import numpy as np
 
-from rftlab.shared.plumbing.errors import code_of
+from rftlab.shared.plumbing.arithmetic import total_of_squares
+from rftlab.shared.plumbing.errors import code_for
 from rftlab.shared.plumbing.jit import entry, kernel
-from rftlab.shared.sums import total_of_squares
 from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.lanes.simd import LANES, fma, load, splat, total
 from rftlab.sim.policy.versions import for_linear
 from rftlab.sim.state import OptimizerRule
 
-SGD = code_of(OptimizerKind, "sgd")
+SGD = code_for(OptimizerKind, "sgd")
 LEAST_STEP = 1 / 450
 """The smallest step that a bf16 weight keeps, relative to the weight."""
 WEIGHT_SCALE = 0.02
@@ -29,7 +29,7 @@ WEIGHT_SCALE = 0.02
 def optimizer_rule(optimizer: Optimizer) -> OptimizerRule:
     """The numbers that kernels take instead of an `Optimizer`."""
     return OptimizerRule(
-        code_of(OptimizerKind, optimizer.kind),
+        code_for(OptimizerKind, optimizer.kind),
         optimizer.learning_rate,
         optimizer.beta1,
         optimizer.beta2,
@@ -54,10 +54,10 @@ def squared_length(values):
     for i in range(0, whole, 4 * LANES):
         a, b = _add_square(values, i, a), _add_square(values, i + LANES, b)
         c, e = _add_square(values, i + 2 * LANES, c), _add_square(values, i + 3 * LANES, e)
-    found = total((a + b) + (c + e))
+    squares = total((a + b) + (c + e))
     for i in range(whole, values.shape[0]):
-        found += values[i] * values[i]
-    return found
+        squares += values[i] * values[i]
+    return squares
 
 
 @kernel

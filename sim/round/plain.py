@@ -11,24 +11,81 @@ import math
 import numpy as np
 
 from rftlab.shared.advantage import advantages_into
+from rftlab.shared.memory import push_into
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.plumbing.jit import entry, kernel
-from rftlab.shared.prepare import Batch
-from rftlab.shared.replay import push_into
-from rftlab.shared.shaping import shape_into
-from rftlab.sim.lanes.fetch import fetch
-from rftlab.sim.lanes.random import COMMON, NUISANCE, normals
-from rftlab.sim.policy.common import base_of, raise_correct
+from rftlab.shared.prepare import Batch, shape_into
+from rftlab.sim.lanes.random import COMMON, NUISANCE, ROLLOUT, normals, uniforms
+from rftlab.sim.lanes.simd import prefetch
+from rftlab.sim.policy.common import base_policy, raise_correct
+from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
-from rftlab.sim.round.answers import N, answer_logp
+from rftlab.sim.round.answers import N, add_logits, answer_logp, draw_answer
 from rftlab.sim.round.common import CommonNoise, teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
-from rftlab.sim.round.noise import interfere
 from rftlab.sim.round.optimizer import ascend
-from rftlab.sim.round.rollouts import roll_out
-from rftlab.sim.round.scores import score_answers
+from rftlab.sim.round.scores import interfere, score_answers
 from rftlab.sim.state import TOTAL
+
+
+@kernel(inline="always")
+def fetch(contexts, plan, windows, batch):
+    """Ask for what a chunk will read of its contexts besides features: scattered lines, which loops would wait for
+    one by one."""
+    columns, size = contexts.base_logits.shape[1], windows.rewards.shape[1]
+    for row in range(batch.shape[0]):
+        context = batch[row]
+        prefetch(contexts.base_logits, context * columns)
+        prefetch(contexts.base_lse, context)
+        prefetch(contexts.base_format, context)
+        prefetch(contexts.base_format_logp, context * 2)
+        prefetch(contexts.correct, context)
+        if plan.replays:
+            prefetch(windows.pushed, context)
+            prefetch(windows.rewards, context * size)
+            prefetch(windows.rewards, context * size + size - 1)
+
+
+@kernel(forceinline=True)
+def respond(contexts, plan, row, context, draw, at, count, work):
+    """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative
+    probabilities, `draw` is their first uniform.
+
+    What they have in common is read once, because stores into `work` would have it read again for each of them.
+    """
+    row, context, tokens = N(row), N(context), len(plan.token_starts)
+    correct, formed, offset, base_offset = (
+        contexts.correct[context],
+        work.formed[row],
+        -work.lse[row],
+        -contexts.base_lse[context],
+    )
+    malformed, well_formed = work.format_logp[0, row], work.format_logp[1, row]
+    base_malformed, base_well_formed = contexts.base_format_logp[context, 0], contexts.base_format_logp[context, 1]
+    for j in range(count):
+        i, first = N(at + j), N(at + j) * N(tokens)
+        form, reward = draw_answer(plan, correct, formed, work.cdf, work.uniform, N(draw + j * tokens), first, work.arm)
+        logp = add_logits(plan, work.logits, row, work.arm, first, offset)
+        base_logp = add_logits(plan, contexts.base_logits, context, work.arm, first, base_offset)
+        work.form[i], work.reward[i] = form, reward
+        work.old_logp[i] = logp + (well_formed if form else malformed)
+        work.ref_logp[i] = base_logp + (base_well_formed if form else base_malformed)
+
+
+@kernel(inline="always")
+def roll_out(contexts, plan, round_index, batch, work):
+    """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base
+    policy."""
+    n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
+    uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.uniform)
+    for row in range(n):
+        cumulate(work.probs, row, work.cdf)
+        draw = row * (k + m) * tokens
+        respond(contexts, plan, row, batch[row], draw, row * k, k, work)
+        if m > 0:
+            respond(contexts, plan, row, batch[row], draw + k * tokens, n * k + row * m, m, work)
+
 
 CHUNK = 128
 
@@ -36,7 +93,7 @@ CHUNK = 128
 @kernel(forceinline=True)
 def find_logits(contexts, plan, theta, batch, base, work):
     """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base: as
-    `common.base_of` says."""
+    `common.base_policy` says."""
     n = batch.shape[0]
     for r in range(whole_blocks(n)):
         work.rows[r] = batch[min(r, n - 1)]
@@ -52,7 +109,7 @@ def policy_forward(contexts, plan, theta, batch, work):
 
     Returns what has become of the base policy's logits.
     """
-    base = base_of(plan, theta)
+    base = base_policy(plan, theta)
     find_logits(contexts, plan, theta, batch, base, work)
     find_probabilities(contexts, plan, theta, batch, base, work)
     return base

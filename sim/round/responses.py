@@ -3,33 +3,61 @@ replaced.
 
 Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after
 all trained ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first, which counts as one
-token.
+token. Rewards may be partial, and noisy; Pass@1 knows neither.
 """
+
+import math
 
 import numpy as np
 
-from rftlab.shared.averages import difficulty_of
-from rftlab.shared.plumbing.jit import inner
+from rftlab.shared.memory import estimated_pass_rate
+from rftlab.shared.plumbing.jit import inner, kernel
 from rftlab.shared.sampling import allocate_into
-from rftlab.sim.lanes.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
-from rftlab.sim.policy.common import base_of, remember_base
+from rftlab.sim.lanes.random import LENGTH, MISMATCH, REWARDING, ROLLOUT, normals, uniforms
+from rftlab.sim.policy.common import base_policy, remember_base
 from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import whole_blocks
 from rftlab.sim.policy.style import (
     HALF,
     WORDS,
-    length_of,
-    side_of,
-    style_logit_of,
+    style_length,
+    style_logit_at,
     style_logp,
     style_probability,
+    style_side,
     words_into,
 )
 from rftlab.sim.round.answers import N, answer_logp, base_answer_logp, draw_answer
 from rftlab.sim.round.plain import find_logits
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
-from rftlab.sim.round.rewards import add_noise, partial_credit
+
+
+@kernel(forceinline=True)
+def partial_credit(plan, part, correct, form, right, arms, at):
+    """The reward of the answer arms[at : at + T]: `part` of it in proportion to its right tokens where it is well
+    formed, the rest where all are right."""
+    hits, tokens = 0, len(plan.token_starts)
+    for s in range(tokens):
+        hits += (correct >> np.uint32(arms[at + N(s)])) & np.uint32(1)
+    return (1.0 - part) * right + part * form * hits / tokens
+
+
+@inner
+def add_noise(plan, choices, round_index, batch, at, ragged):
+    """Add a normal number of standard deviation choices.reward_noise to the reward of every response of a try, whose
+    rows begin at `at`; its uniforms take the place of those for lengths."""
+    first, gets, rewards = ragged.rows[ROW.first], ragged.rows[ROW.gets], ragged.numbers[NUMBER.reward]
+    uniforms(plan.key, round_index, batch, choices.draws, REWARDING, ragged.lengths)
+    support = first[at + batch.shape[0]]
+    for row in range(batch.shape[0]):
+        for j in range(gets[row] + plan.support):
+            trained = j < gets[row]
+            i = first[at + row] + j if trained else support + row * plan.support + j - gets[row]
+            draw = row * choices.draws + j
+            size = math.sqrt(-2.0 * math.log(1.0 - ragged.lengths[0, draw]))
+            rewards[i] += choices.reward_noise * size * math.cos(2.0 * math.pi * ragged.lengths[1, draw])
+
 
 UNIT = 2.0**-24
 
@@ -37,7 +65,7 @@ UNIT = 2.0**-24
 @inner
 def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
-    base = base_of(plan, theta)
+    base = base_policy(plan, theta)
     find_logits(contexts, plan, theta, batch, base, view)
     if choices.noise > 0.0:
         normals(plan.key, round_index, view.rows[: whole_blocks(batch.shape[0])], MISMATCH, noise)
@@ -67,12 +95,12 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
-        style_logit = style_logit_of(choices.style, signs, sampler, contexts, row, context, plan.n_arms)
+        style_logit = style_logit_at(choices.style, signs, sampler, contexts, row, context, plan.n_arms)
         style_token = u < style_probability(style_logit)
         signs_of[t], style_tokens[t], response[t] = signs, style_token, i
         sampler_logp[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
         old_logp[t] = style_logp(
-            style_logit_of(choices.style, signs, trainer, contexts, row, context, plan.n_arms), style_token
+            style_logit_at(choices.style, signs, trainer, contexts, row, context, plan.n_arms), style_token
         )
     starts[i + 1] = t + 1
 
@@ -84,8 +112,8 @@ def length_after(plan, style, arms, at, u):
         return 0
     side = 0.0
     for s in range(len(plan.token_starts)):
-        side += side_of(style, arms[at + s])
-    return length_of(style, side / len(plan.token_starts), u)
+        side += style_side(style, arms[at + s])
+    return style_length(style, side / len(plan.token_starts), u)
 
 
 @inner
@@ -121,7 +149,7 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
     gets[:n] = plan.rollouts
     if choices.by_difficulty:
         for row in range(n):
-            ragged.difficulty[row] = difficulty_of(averages, batch[row])
+            ragged.difficulty[row] = estimated_pass_rate(averages, batch[row])
         allocate_into(ragged.difficulty[:n], plan.rollouts, gets[:n])
     i = first[at]
     for row in range(n):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
-from rftlab.shared.plumbing.folders import kind_of
+from rftlab.shared.plumbing.folders import path_kind
 
 if TYPE_CHECKING:
     from rftlab.studies.readers.run import ImportedRun
@@ -204,7 +204,7 @@ def _on_task(run: "ImportedRun", task: str | None) -> "ImportedRun":
 def _is_there(named: str) -> bool:
     """Whether a path is there; it may have a # in it."""
     try:
-        return kind_of(Path(named)) is not None
+        return path_kind(Path(named)) is not None
     except (OSError, ValueError) as error:
         raise UserError(
             f"{named!r} cannot be read: {error}; allowed: a log, a folder, imported:NAME, public:SOURCE"

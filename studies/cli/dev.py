@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.effective_batch import Costs, costs_of
+from rftlab.shared.effective_batch import Costs, token_costs
 from rftlab.shared.plumbing.errors import check, check_finite
 from rftlab.studies.cli.common import check_given
 
@@ -28,7 +28,7 @@ class CostFlags:
 
     def costs(self) -> Costs:
         """Of a prompt and of a rollout, tokens included."""
-        return costs_of(self.prompt, self.rollout, self.token, self.prompt_tokens, self.response_tokens)
+        return token_costs(self.prompt, self.rollout, self.token, self.prompt_tokens, self.response_tokens)
 
 
 @dataclass(frozen=True)

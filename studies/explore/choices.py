@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from rftlab.shared.cards import CARDS, PRESETS, name_of, preset
+from rftlab.shared.cards import CARDS, PRESETS, estimator_name, preset
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
@@ -129,7 +129,7 @@ def _changed(part: Any, values: dict[str, Any]) -> Any:
 
 def cell_choices(start: str, cell: Design) -> Choices:
     """The choices that mean a cell, with the pair's own rounds."""
-    choices = Choices(start, name_of(cell.estimator))
+    choices = Choices(start, estimator_name(cell.estimator))
     run = start_named(start)
     for name, field in (("B", "batch_size"), ("K", "rollouts"), ("M", "support_rollouts"), ("window", "replay_window")):
         if own_value(choices.origin, name) != getattr(cell, field):

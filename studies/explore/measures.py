@@ -13,7 +13,7 @@ import numpy as np
 
 from rftlab.llm.budget.devices import GPUS
 from rftlab.llm.budget.duration import LENGTHS, SUMS, Assumed
-from rftlab.llm.budget.plan import plan_of
+from rftlab.llm.budget.plan import cost_plan
 from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.callbacks import never
 from rftlab.shared.plumbing.errors import UserError
@@ -103,7 +103,7 @@ def run_cost(start: str, run: Simulation, gpu: str) -> RunCost:
     every = max(run.design.rounds // EVALUATED, 1)
     design = replace(run.design, eval_every=every if run.design.rounds % every == 0 else run.design.rounds)
     assumed = Assumed(prompt, response, *(split.there for split in questions_of(real).values()))
-    duration = plan_of(replace(real, design=design), GPUS[gpu], assumed).duration
+    duration = cost_plan(replace(real, design=design), GPUS[gpu], assumed).duration
     rollouts = run.design.rounds * duration.rollouts
     description = f"{real.model.source} on one {gpu}, responses of {response} tokens; an estimate, not measured"
     return RunCost(rollouts, rollouts * response, duration.round_seconds, duration.seconds, description)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rftlab.llm.config import LLMRun
 from rftlab.shared.plumbing.errors import UserError, check_choice
-from rftlab.shared.plumbing.folders import below, folders_in, kind_of, read_file
+from rftlab.shared.plumbing.folders import below, folders_in, path_kind, read_file
 from rftlab.sim.config import Simulation
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at, start_at
 
@@ -81,7 +81,7 @@ def _best(root: Path, name: str) -> Simulation | None:
 
     evidence = _evidence(root, name)
     path = below(root, "calibrate", name, f"{identity(evidence, SEED)}.bin")
-    if not kind_of(path) or len(read_file(path)) < 32 + 8 * evidence.facts.family.effort.total:
+    if not path_kind(path) or len(read_file(path)) < 32 + 8 * evidence.facts.family.effort.total:
         return None
     posterior = calibrated(root, name, evidence, SEED, 1, lambda *_: None, lambda _: None)
     return posterior.simulation(int(posterior.weights.argmax()))

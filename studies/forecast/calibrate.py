@@ -26,7 +26,7 @@ from rftlab import sim
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import reported, write_file
-from rftlab.shared.plumbing.folders import below, kind_of, read_file, remove
+from rftlab.shared.plumbing.folders import below, path_kind, read_file, remove
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
@@ -252,7 +252,7 @@ def identity(evidence: Evidence, seed: int) -> str:
 
 
 def _read(path: Path, remark: Callable[[str], None]) -> np.ndarray:
-    if not kind_of(path):
+    if not path_kind(path):
         return NOTHING
     try:
         data = read_file(path)

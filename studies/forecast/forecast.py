@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.folders import kind_of
+from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import linear_of, start_at
 from rftlab.studies.data.results.reference import shipped
@@ -38,7 +38,7 @@ def pilot_of(root: Path, pair: str) -> PilotMeasurements:
     """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError
     where there is neither."""
     start_at(pair, "llm")
-    if kind_of(pilot_path(root, pair)):
+    if path_kind(pilot_path(root, pair)):
         return read_pilot(root, pair)
     curves = shipped()
     there = set(curves.loc[(curves["pair"] == pair) & (curves["seed"] == 0), "cell"])

@@ -27,14 +27,14 @@ from trl.trainer.grpo_trainer import gather_object
 
 from rftlab.llm.losses.credit import shaped
 from rftlab.llm.losses.inputs import in_reward, joined, without_graph
-from rftlab.llm.losses.layout import layout_of, wide
+from rftlab.llm.losses.layout import make_layout, wide
 from rftlab.shared.cards import preset
 from rftlab.shared.config.aggregation import aggregation_rule
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
-from rftlab.shared.plumbing.folders import folder_below, kind_of, read_json
+from rftlab.shared.plumbing.folders import folder_below, path_kind, read_json
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.integrations import losses
 from rftlab.studies.integrations.trl_options import (
@@ -66,7 +66,7 @@ MODEL_INPUTS = (
 
 
 class TextWindows:
-    """The most recent rewards of each prompt; as `rftlab.shared.replay`, where the number of prompts is not known."""
+    """The most recent rewards of each prompt; as `rftlab.shared.memory`, where the number of prompts is not known."""
 
     def __init__(self, size: int):
         self.size = size
@@ -192,7 +192,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
         old, ref = None, None
         if in_reward(self.estimator):
             old, ref = (self._everywhere(output[f"{name}_per_token_logps"]).to(real) for name in ("old", "ref"))
-        layout = layout_of(tuple(mask.shape), mask.device, mask, None)
+        layout = make_layout(tuple(mask.shape), mask.device, mask, None)
         rewards = (by_function * weights).nansum(1).to(real)
         rewards = shaped(self.estimator, layout, rewards, rewards if old is None else old, ref)
         rows, aside = trained & scored, ~trained & scored
@@ -315,7 +315,7 @@ class KeepCurve(TrainerCallback):
         if state.is_world_process_zero:
             open_store(self.results)
             folder = folder_below(self.results, PLACE, self.name)
-            check(kind_of(folder) is None, f"{folder} holds another run; allowed: another name, or remove the folder")
+            check(path_kind(folder) is None, f"{folder} holds another run; allowed: another name, or remove the folder")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Keep the run."""

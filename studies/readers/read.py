@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rftlab.shared.plumbing.errors import UserError, blaming, check
-from rftlab.shared.plumbing.files import sha256_of
-from rftlab.shared.plumbing.folders import FILE, kind_of, real
+from rftlab.shared.plumbing.files import file_sha256
+from rftlab.shared.plumbing.folders import FILE, path_kind, real
 from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.formats import FORMATS, parquet, rollouts, tensorboard, trl_state
@@ -52,7 +52,7 @@ def read_logs(
     check(not unknown, f"columns: {unknown[:1]} is no metric; allowed: {allowed}")
     parts: list[_Part] = []
     seen: set[tuple[str, ...]] = set()
-    checksum = cache(lambda path: sha256_of(real(path)) if path.is_file() else str(real(path)))
+    checksum = cache(lambda path: file_sha256(real(path)) if path.is_file() else str(real(path)))
     for path in map(Path, paths):
         if reader:
             answer, files = reader(path), [path]
@@ -106,7 +106,7 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
     if state := trl_state.find_state(folder):
         return _with_outcomes(*_read(state, columns), folder, rows)
     for path in (folder / "metrics.jsonl", *sorted(folder.glob("*.wandb"))):
-        if kind_of(path) == FILE:
+        if path_kind(path) == FILE:
             return _read(path, columns)
     if rows:
         rows, notes = rollouts.keep_sampled(rows)

@@ -20,8 +20,8 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.files import reported, sha256_of, verify_folder, write_file, write_folder
-from rftlab.shared.plumbing.folders import folder_below, folders_in, kind_of, read_file, real
+from rftlab.shared.plumbing.files import file_sha256, reported, verify_folder, write_file, write_folder
+from rftlab.shared.plumbing.folders import folder_below, folders_in, path_kind, read_file, real
 from rftlab.studies.data.runs.parquet import arrow_table
 from rftlab.studies.data.runs.seal import read_sealed, sealed
 from rftlab.studies.data.runs.store import check_format, open_store
@@ -56,7 +56,7 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
     check(bool(runs), "no runs to keep; allowed: one or more")
     open_store(root)
     folder = folder_below(root, PLACE, check_name(name))
-    if kind_of(folder):
+    if path_kind(folder):
         check(_same(folder, runs), f"{folder} holds another import; allowed: another --name, or remove the folder")
         return False
     with reported(folder, also=pyarrow.ArrowException):
@@ -64,7 +64,7 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
             folder,
             {
                 CURVES: lambda path: _write_curves(path, runs),
-                FACTS: lambda path: write_file(path, _sealed_facts(runs, sha256_of(path.parent / CURVES))),
+                FACTS: lambda path: write_file(path, _sealed_facts(runs, file_sha256(path.parent / CURVES))),
             },
         )
     return True
@@ -77,7 +77,7 @@ def _same(folder: Path, runs: list[ImportedRun]) -> bool:
         file.seek(0)
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        return checksum == sha256_of(folder / CURVES) and read_file(folder / FACTS) == _sealed_facts(runs, checksum)
+        return checksum == file_sha256(folder / CURVES) and read_file(folder / FACTS) == _sealed_facts(runs, checksum)
     except OSError:
         return False
 
@@ -119,7 +119,7 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
     folder = folder_below(root, PLACE, check_name(name))
     there = ", ".join(collections(root)) or "none yet"
     check(
-        kind_of(folder) is not None,
+        path_kind(folder) is not None,
         f"{root} has no imported runs {name!r}; there are: {there}; `rftlab import PATH --name {name}` makes them",
     )
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.folders import FILE, FOLDER, LINK, kind_of
+from rftlab.shared.plumbing.folders import FILE, FOLDER, LINK, path_kind
 
 HEAD = 1 << 18
 """Bytes by which a file's kind is told."""
@@ -84,7 +84,7 @@ def is_page(text: str) -> bool:
 def check_file(path: Path, allowed: str = ALLOWED) -> None:
     """Raise UserError unless a user's path is a file of a size that can be read; a link that the user named is
     followed."""
-    kind = kind_of(path)
+    kind = path_kind(path)
     if kind == LINK:
         kind = FOLDER if path.is_dir() else FILE if path.is_file() else kind
     check(kind is not None, f"{path} does not exist; allowed: {allowed}")

@@ -13,11 +13,11 @@ import numpy as np
 from scipy.special import expit, gammaln, logit
 
 from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.sim.config import Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
 from rftlab.studies.theory.models import weights
 
@@ -136,8 +136,8 @@ class Learners:
             Optimizer(kind, learning_rate=rate * n if kind == "sgd" else rate, **adam),
             seed=seed,
         )
-        self.plan, self.rule = plan_of(run, self.world)._replace(chunk=n), rule_of(estimator)
-        self.state, self.work = start_state(run, self.world), work_of(run, self.world)
+        self.plan, self.rule = make_plan(run, self.world)._replace(chunk=n), as_rule(estimator)
+        self.state, self.work = start_state(run, self.world), make_work(run, self.world)
         self.rounds, self.shape, self.correct = 0, (n, rollouts), np.asarray(correct)
 
     def advance(self, rounds: int) -> None:

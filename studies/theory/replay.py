@@ -7,8 +7,8 @@ the mean of the last w visits before the current one.
 import numpy as np
 
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.memory import empty_windows, push, window_pool
 from rftlab.shared.plumbing.pool import Pool
-from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.studies.theory.check import Claims, Mutant, exact, positive, rate, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,

@@ -4,12 +4,12 @@ import numpy as np
 from scipy.special import betaln, expit, logit
 
 from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
-from rftlab.sim.world import World, contexts_of
+from rftlab.sim.world import World, make_contexts
 from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import Learners, expected_step, two_arms
 from rftlab.studies.theory.models import GRPO, MEAN, RAW, RLOO, beta_rates
@@ -111,7 +111,7 @@ def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
     """Mean gradient of one parameter that is added to logit p of every context, in the simulator: its format
     parameter, all arms correct."""
     n, rate = p.size, 1e-9
-    base = contexts_of(np.zeros((0, 0)), np.zeros((n, 2)), logit(p), np.ones((n, 2), dtype=bool))
+    base = make_contexts(np.zeros((0, 0)), np.zeros((n, 2)), logit(p), np.ones((n, 2), dtype=bool))
     world = World(base, base, 2, 1.0, 0.0)
     run = Simulation(
         Tabular(n_contexts=n),
@@ -119,9 +119,16 @@ def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
         Optimizer("sgd", learning_rate=rate),
         seed=seed,
     )
-    state, work = start_state(run, world), work_of(run, world)
+    state, work = start_state(run, world), make_work(run, world)
     train_rounds(
-        base, plan_of(run, world), rule_of(RLOO), state, work, np.tile(np.arange(n), (rounds, 1)), 0, no_totals()
+        base,
+        make_plan(run, world),
+        as_rule(RLOO),
+        state,
+        work,
+        np.tile(np.arange(n), (rounds, 1)),
+        0,
+        no_totals(),
     )
     return float(state.theta[-1] / (rate * rounds))
 

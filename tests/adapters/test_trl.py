@@ -11,7 +11,7 @@ if not find_spec("trl"):
 
 import torch
 
-from rftlab.llm.training.objective import objective
+from rftlab.llm.training.update import objective
 from rftlab.shared.aggregation import shares
 from rftlab.shared.cards import preset
 from rftlab.shared.config.surrogate import Cispo, Clip

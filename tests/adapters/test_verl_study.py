@@ -20,7 +20,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from rftlab.llm.config import LoRA, config_of
+from rftlab.llm.config import LoRA, model_config
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
@@ -120,7 +120,7 @@ def test_verl_takes_every_setting_as_it_is_meant(point, written, default):
     config.actor_rollout_ref.rollout.name = "none"  # with LoRA an installed vLLM would be asked for its largest rank
     validate_config(config, need_reference_policy(config), need_critic(config))
     design, _ = read_design(found, "", None)
-    mine, _ = read_design(config_of(point.llm_run), "rftlab", None)
+    mine, _ = read_design(model_config(point.llm_run), "rftlab", None)
     assert replace(design, assumed=()) == replace(mine, assumed=())
     assert need_reference_policy(config) is point.llm_run.needs_reference and not need_critic(config)
     assert get_adv_estimator_fn(config.algorithm.adv_estimator).__name__ == config.algorithm.adv_estimator

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rftlab.llm.budget.devices import GPUS
-from rftlab.llm.budget.duration import Assumed, duration_of
-from rftlab.llm.budget.footprint import memory_of
+from rftlab.llm.budget.duration import Assumed, estimate_duration
+from rftlab.llm.budget.footprint import memory_use
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.plumbing.errors import UserError
@@ -108,15 +108,15 @@ def test_a_wrong_config_is_one_line(config, tmp_path):
 
 def test_on_one_gpu_memory_and_time_are_those_of_the_dry_run():
     found = plan("1xH200", shape=KNOWN[QWEN])
-    assert found.memory == memory_of(found.run, KNOWN[QWEN], ASSUMED[:2]) and found.fits
-    alone = duration_of(found.run, KNOWN[QWEN], GPUS["H200"], ASSUMED)
+    assert found.memory == memory_use(found.run, KNOWN[QWEN], ASSUMED[:2]) and found.fits
+    alone = estimate_duration(found.run, KNOWN[QWEN], GPUS["H200"], ASSUMED)
     assert found.duration.round_seconds == pytest.approx(alone.round_seconds)
     assert found.duration.seconds == pytest.approx(alone.seconds) and "exchange" not in found.duration.phases
 
 
 @pytest.mark.parametrize("count", [2, 8, 64])
 def test_what_is_sharded_is_divided_and_the_rest_is_not(count):
-    whole = memory_of(run(), SEVEN, ASSUMED[:2])
+    whole = memory_use(run(), SEVEN, ASSUMED[:2])
     found = sharded(whole, run(), SEVEN, count, 1)
     for phase, parts in found.phases.items():
         for part, size in parts.items():

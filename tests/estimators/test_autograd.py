@@ -35,7 +35,7 @@ def either(condition, yes: float, no: float):
     return torch.where(condition, torch.tensor(yes, dtype=torch.float64), torch.tensor(no, dtype=torch.float64))
 
 
-def log_ratio_of(level: str, x, row):
+def response_log_ratio(level: str, x, row):
     """Log-ratio that each token sees; row (T,) is the index of its response."""
     if level == "token":
         return x
@@ -60,7 +60,7 @@ def clip(spec: Clip, advantage, ratio):
 def surrogate(estimator: Estimator, advantage, logp, x, row):
     """Objective of each token (T,)."""
     spec, bounds = estimator.surrogate, estimator.ratio
-    seen = log_ratio_of(bounds.level, x, row)
+    seen = response_log_ratio(bounds.level, x, row)
     ratio = clamped(seen, bounds.floor, bounds.cap).exp()
     if isinstance(spec, Reinforce):
         return advantage * logp
@@ -108,7 +108,7 @@ def check_autograd(api: Api, estimator: Estimator, batch: Batches) -> None:
     advantage, share, kl_share, old, ref, row = (torch.from_numpy(np.ascontiguousarray(column)) for column in frozen)
     logp = torch.from_numpy(batch.logp.copy()).requires_grad_()
     x = logp - old
-    ratio = clamped(log_ratio_of(estimator.ratio.level, x, row), estimator.ratio.floor, estimator.ratio.cap).exp()
+    ratio = clamped(response_log_ratio(estimator.ratio.level, x, row), estimator.ratio.floor, estimator.ratio.cap).exp()
     penalties = penalty(estimator.kl, logp, ref, ratio)
     objective = (share * surrogate(estimator, advantage, logp, x, row) - kl_share * penalties).sum()
     objective.backward()

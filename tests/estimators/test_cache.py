@@ -22,7 +22,7 @@ PROGRAM = """
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.config.kl import KL
 from rftlab.shared.prepare import shaped_rewards
-from rftlab.shared.shaping import shape_into
+from rftlab.shared.prepare import shape_into
 reward = shaped_rewards(Estimator(kl=KL("k1", 1.0, "reward")), [10.0], [0, 1], [-1.0], [-4.0])[0]
 print(reward, sum(shape_into.stats.cache_hits.values()))
 """

@@ -24,7 +24,7 @@ from rftlab.shared.custom import slow
 from rftlab.shared.custom.identity import source_sha256
 from rftlab.shared.custom.plugins import load
 from rftlab.shared.custom.registry import configured
-from rftlab.shared.plumbing.pool import pool_of
+from rftlab.shared.plumbing.pool import make_pool
 from rftlab.sim.environments import build
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.estimators.show import show_cards
@@ -85,7 +85,7 @@ def test_arrays_may_lie_anywhere():
     """Compiled code hands over addresses; numbers of another type and every second number are the same numbers."""
     rl.advantage("mine")(centred)
     wide, groups = np.repeat(REWARDS, 2)[::2], np.repeat(GROUP.astype(np.int32), 2)[::2]
-    pool = pool_of(3, (REWARDS, GROUP))
+    pool = make_pool(3, (REWARDS, GROUP))
     found = [advantages(rl.preset("mine").advantage, *columns, pool) for columns in ((REWARDS, GROUP), (wide, groups))]
     np.testing.assert_array_equal(*found)
     rl.surrogate("held")(clipped)
@@ -661,12 +661,13 @@ def test_a_process_of_its_own_gives_the_same_name(tmp_path):
     (tmp_path / "mine.py").write_text(FILE)
     first = (
         "import pickle, pathlib, rftlab as rl; from rftlab.shared.custom.plugins import name_plugins; "
-        "name_plugins([pathlib.Path('mine.py')]); from rftlab.shared.cards import name_of; e = rl.preset('filed'); "
-        "pathlib.Path('e').write_bytes(pickle.dumps(e)); print(name_of(e))"
+        "name_plugins([pathlib.Path('mine.py')]); from rftlab.shared.cards import estimator_name; "
+        "e = rl.preset('filed'); "
+        "pathlib.Path('e').write_bytes(pickle.dumps(e)); print(estimator_name(e))"
     )
     second = (
-        "import pickle, pathlib; from rftlab.shared.cards import name_of; "
-        "print(name_of(pickle.loads(pathlib.Path('e').read_bytes())))"
+        "import pickle, pathlib; from rftlab.shared.cards import estimator_name; "
+        "print(estimator_name(pickle.loads(pathlib.Path('e').read_bytes())))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RFTLAB_PLUGINS": ""}
     for code, variable in ((first, ""), (second, str(tmp_path / "mine.py"))):

@@ -22,8 +22,8 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
 from rftlab.shared.design import Design
-from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, costs_of
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, token_costs
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.evalstats import pass_at_k, sampling_error
 from rftlab.shared.plumbing import errors
 from rftlab.shared.plumbing.errors import UserError
@@ -60,7 +60,7 @@ def by_token(spec: Advantage, rewards=ONES, starts=STARTS, baseline=None) -> np.
 def planted(part, field: str) -> object:
     """The numbers for kernels of a part with a choice that its class refuses."""
     object.__setattr__(part, field, "z")
-    return rule_of(replace(PLAIN, **{type(part).__name__.lower(): part}))
+    return as_rule(replace(PLAIN, **{type(part).__name__.lower(): part}))
 
 
 Row = tuple[Callable[[], object], tuple[str, ...]]
@@ -255,23 +255,26 @@ FIELDS: dict[str, Row] = {
 }
 CALLS: dict[str, Row] = {
     # the effective batch
-    "costs_of: below 0": (lambda: costs_of(-1.0, 1.0, 0.0, 0.0, 0.0), ("cost of a prompt", "-1")),
-    "costs_of: free rollouts": (lambda: costs_of(1.0, 0.0, 0.0, 9.0, 9.0), ("cost of a rollout", "0", "more than 0")),
+    "token_costs: below 0": (lambda: token_costs(-1.0, 1.0, 0.0, 0.0, 0.0), ("cost of a prompt", "-1")),
+    "token_costs: free rollouts": (
+        lambda: token_costs(1.0, 0.0, 0.0, 9.0, 9.0),
+        ("cost of a rollout", "0", "more than 0"),
+    ),
     "best_split: too little": (
         lambda: best_split(NoiseRatios(0.1, 1.0), Costs(1.0, 1.0), 2.5, True),
         ("budget", "2.5", "3 or more"),
     ),
     # baseline sets and advantages
-    "pool_of: shapes": (
-        lambda: REAL.pool_of(1, (ONES, GROUP[:2])),
+    "make_pool: shapes": (
+        lambda: REAL.make_pool(1, (ONES, GROUP[:2])),
         ("rewards (3,)", "group (2,)", "one entry per response"),
     ),
-    "pool_of: shapes that add up": (
-        lambda: REAL.pool_of(1, (ONES, GROUP[:2]), (ONES[:2], GROUP)),
+    "make_pool: shapes that add up": (
+        lambda: REAL.make_pool(1, (ONES, GROUP[:2]), (ONES[:2], GROUP)),
         ("rewards (3,)", "group (2,)", "one entry per response"),
     ),
-    "pool_of: labels": (lambda: REAL.pool_of(2, (ONES, [0, 2, 1])), ("group", "2", "0 .. 1")),
-    "pool_of: negative label": (lambda: REAL.pool_of(2, (ONES, [0, -1, 1])), ("group", "-1", "0 .. 1")),
+    "make_pool: labels": (lambda: REAL.make_pool(2, (ONES, [0, 2, 1])), ("group", "2", "0 .. 1")),
+    "make_pool: negative label": (lambda: REAL.make_pool(2, (ONES, [0, -1, 1])), ("group", "-1", "0 .. 1")),
     "advantages: shapes": (
         lambda: advantages(group=GROUP[:2]),
         ("rewards (3,)", "group (2,)", "one entry per response"),
@@ -327,7 +330,10 @@ CALLS: dict[str, Row] = {
     ),
     "push: labels": (lambda: REAL.push(REAL.empty_windows(2, 1), [0, 2], [1.0, 1.0]), ("contexts", "2", "0 .. 1")),
     "window_pool: labels": (lambda: REAL.window_pool(REAL.empty_windows(2, 1), [-1]), ("contexts", "-1", "0 .. 1")),
-    "averages_of: labels": (lambda: REAL.averages_of(REAL.empty_averages(2), [2]), ("contexts", "2", "0 .. 1")),
+    "read_averages: labels": (
+        lambda: REAL.read_averages(REAL.empty_averages(2), [2]),
+        ("contexts", "2", "0 .. 1"),
+    ),
     "add: shapes": (
         lambda: REAL.add(REAL.empty_averages(2), [0], ONES, 0.9),
         ("rewards (3,)", "one row per context (1)"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rftlab.shared.exponential import HIGHEST, LOWEST, exp
+from rftlab.shared.plumbing.arithmetic import HIGHEST, LOWEST, exp
 
 
 def exponentials(values) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.cards import PRESETS, name_of, preset
+from rftlab.shared.cards import PRESETS, estimator_name, preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
@@ -24,8 +24,8 @@ def test_identity(check):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_have_names(name):
-    assert PRESETS[name_of(preset(name))] == preset(name)
-    changed = name_of(replace(preset(name), entropy=0.7))
+    assert PRESETS[estimator_name(preset(name))] == preset(name)
+    changed = estimator_name(replace(preset(name), entropy=0.7))
     assert changed not in PRESETS and changed.startswith(preset(name).advantage.baseline)
 
 

@@ -253,11 +253,11 @@ OF_ADVANTAGES: dict[str, Row] = {
         (*OTB, "check_optimal_shift"),
     ),
     "groups mixed": (
-        wrap(pool_of=lambda right, n, *parts: right(n, *((rewards, np.sort(group)) for rewards, group in parts))),
+        wrap(make_pool=lambda right, n, *parts: right(n, *((rewards, np.sort(group)) for rewards, group in parts))),
         ("adv_grpo", "adv_rloo", *ADVANTAGES, "check_support", "check_order"),
     ),
     "support ignored": (
-        wrap(pool_of=lambda right, n, *parts: right(n, parts[0])),
+        wrap(make_pool=lambda right, n, *parts: right(n, parts[0])),
         ("adv_onerpo", "adv_onerpo_nostd", *ADVANTAGES, "check_support"),
     ),
 }
@@ -273,10 +273,10 @@ OF_SAMPLING: dict[str, Row] = {
         wrap(add=lambda right, sums, contexts, rewards, decay: right(sums, contexts, rewards, 1.0)),
         ("check_averages", "check_averages_ends"),
     ),
-    "unseen context is 0": (wrap(averages_of=m.unseen_is_zero), ("check_averages", "check_averages_ends")),
-    "difficulty without prior": (wrap(difficulty_of=m.difficulty_without_prior), ("check_averages",)),
+    "unseen context is 0": (wrap(read_averages=m.unseen_is_zero), ("check_averages", "check_averages_ends")),
+    "difficulty without prior": (wrap(estimated_pass_rate=m.difficulty_without_prior), ("check_averages",)),
     "difficulty is the average": (
-        wrap(difficulty_of=lambda right, sums, context: REAL.averages_of(sums, [context])[0]),
+        wrap(estimated_pass_rate=lambda right, sums, context: REAL.read_averages(sums, [context])[0]),
         ("check_averages", "check_averages_ends"),
     ),
     "equal rollouts": (wrap(allocate=lambda right, p, mean: np.full(len(p), mean)), ("check_sampling",)),

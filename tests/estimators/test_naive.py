@@ -44,7 +44,7 @@ def test_advantages_of_any_groups(baseline, scale, ddof, groups):
     spec = Advantage(baseline, scale, ddof=ddof)
     group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
     rewards = np.concatenate(groups) / 8.0
-    actual = REAL.advantages(spec, rewards, group, REAL.pool_of(len(groups), (rewards, group)))
+    actual = REAL.advantages(spec, rewards, group, REAL.make_pool(len(groups), (rewards, group)))
     close(
         actual,
         estimators.advantages(spec, rewards, group, estimators.pools(len(groups), (rewards, group))),

@@ -10,7 +10,7 @@ import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config import advantage, aggregation, correction, kl, mask, ratio
 from rftlab.shared.objective import apply_mask
-from rftlab.shared.plumbing.pool import pool_of
+from rftlab.shared.plumbing.pool import make_pool
 from rftlab.sim.environments import build
 from tests.support.estimators.random_batches import baseline_for, random_batch
 from tests.support.estimators.unknown import CASES, CHOICES, planted
@@ -59,7 +59,7 @@ def test_what_looks_at_lengths_says_so(baseline, whiten):
     for rng in seeds(0, 20):
         batch = random_batch(rng, fewest=3, shortest=1, longest=9)
         given = baseline_for(spec, batch)
-        pool = pool_of(batch.n_groups, (batch.rewards, batch.group))
+        pool = make_pool(batch.n_groups, (batch.rewards, batch.group))
         a, b = (
             advantages(spec, batch.rewards, batch.group, pool, starts=starts, baseline=given)
             for starts in (batch.starts, None)

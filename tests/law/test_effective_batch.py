@@ -15,11 +15,11 @@ from rftlab.shared.effective_batch import (
     baseline_rewards,
     best_rollouts,
     best_split,
-    costs_of,
     design_batch,
     effective_batch,
     plain_batch,
     time_per_round,
+    token_costs,
 )
 from rftlab.shared.plumbing.errors import UserError
 
@@ -108,7 +108,7 @@ def test_all_in_one_prompt_where_prompts_are_alike():
 
 
 def test_costs_of_tokens():
-    assert costs_of(1.0, 2.0, 0.01, 100, 300) == Costs(2.0, 5.0)
+    assert token_costs(1.0, 2.0, 0.01, 100, 300) == Costs(2.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_costs_of_tokens():
 )
 def test_costs_that_make_no_sense(costs, message):
     with pytest.raises(UserError, match=message):
-        costs_of(*costs)
+        token_costs(*costs)
 
 
 def test_a_budget_that_pays_for_no_group():

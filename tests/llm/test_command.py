@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rftlab.llm.tracking import tracker_of
+from rftlab.llm.tracking import make_tracker
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import LLMFlags, llm_flags
@@ -81,7 +81,7 @@ def test_the_command_tracks_and_a_run_goes_on_with_another_tracker(opened, tmp_p
 
 def test_a_killed_run_purges_what_it_evaluates_again(opened, tmp_path):
     """Killed after the evaluation of round 8 and before its checkpoint."""
-    run, track = run_of(rounds=12, eval_every=4), tracker_of("tensorboard", tmp_path)
+    run, track = run_of(rounds=12, eval_every=4), make_tracker("tensorboard", tmp_path)
 
     def die(round, columns):
         track(round, columns)

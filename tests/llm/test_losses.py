@@ -16,7 +16,7 @@ from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.mask import ClipCov, Drift, KLCov, Unmasked
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip
-from rftlab.shared.plumbing.pool import pool_of
+from rftlab.shared.plumbing.pool import make_pool
 from rftlab.shared.prepare import shaped_rewards
 from tests.support.checks import naive, naive_objective
 from tests.support.docs.pages import run_page
@@ -200,7 +200,7 @@ def test_lengths_count_the_tokens_that_a_mask_shows(name):
         lengths = mask.sum(1).numpy()
         starts, logp = np.concatenate([[0], lengths.cumsum()]), np.zeros(lengths.sum())
         shaped = shaped_rewards(LONG[name], rewards.numpy(), starts, logp)
-        pool = pool_of(3, (shaped, group.numpy()))
+        pool = make_pool(3, (shaped, group.numpy()))
         expected = advantages(LONG[name].advantage, shaped, group.numpy(), pool, starts=starts)
         for where in (
             {"mask": mask},

@@ -56,7 +56,7 @@ def flat(policy, value):
     )
 
 
-def weights_of(estimator, rewards):
+def tensor_weights(estimator, rewards):
     if estimator is RAW:
         return rewards
     return rewards - (rewards.sum() - rewards) / (len(rewards) - 1)
@@ -69,7 +69,7 @@ def test_a_gradient_is_the_exact_one_of_the_objective(estimator, exact_norms):
     rewards = np.array([1.0, 0, 0, 1, 0])
     found, truth = (
         gradient(policy, estimator, responses, rewards),
-        exact(policy, responses, weights_of(estimator, rewards)),
+        exact(policy, responses, tensor_weights(estimator, rewards)),
     )
     assert float(truth.norm()) > 0 and float((found - truth).norm() / truth.norm()) < 1e-12
     assert all(parameter.grad is None for _, parameter in policy.named_parameters())
@@ -85,7 +85,7 @@ def test_products_are_those_of_the_gradients_of_halves(estimator, exact_norms):
     for g in range(17):
         for h in (0, 1):
             rows = np.flatnonzero(responses.group == g)[h::2]
-            halves[g, h] = exact(policy, responses.take(rows), weights_of(estimator, rewards[rows])).numpy()
+            halves[g, h] = exact(policy, responses.take(rows), tensor_weights(estimator, rewards[rows])).numpy()
     found, means = products(policy, estimator, responses, rewards, told.append), halves.mean(axis=1)
     np.testing.assert_allclose(found.squares, (means**2).sum(axis=1), rtol=1e-10, atol=1e-25)
     np.testing.assert_allclose(

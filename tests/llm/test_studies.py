@@ -17,7 +17,7 @@ from rftlab.llm.config import Model
 from rftlab.llm.lock import locked
 from rftlab.llm.rewards.load import VARIABLE
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.curve import Curve, curve_of
+from rftlab.shared.curve import Curve, make_curve
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.execute.train_model import show_curve
@@ -195,7 +195,7 @@ def test_points_differ_where_their_runs_do():
 def test_the_printed_curve_has_both_rules_of_grading_in_80_columns():
     """Values of their own in each column, tokens as many as a long run has."""
     rows = [tuple(float(column) + 0.1 * row for column in range(len(Curve._fields))) for row in range(2)]
-    curve = curve_of(rows)._replace(round=np.array([0, 2000]), tokens=np.array([0, 123456789]))
+    curve = make_curve(rows)._replace(round=np.array([0, 2000]), tokens=np.array([0, 123456789]))
     console = Console(file=io.StringIO(), width=80)
     show_curve(console, curve)
     lines = [line.split() for line in console.file.getvalue().splitlines()]

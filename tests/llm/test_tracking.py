@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rftlab.llm.tracking import tracker_of
+from rftlab.llm.tracking import make_tracker
 from rftlab.shared.plumbing.errors import UserError
 
 COLUMNS = {"seed": 3, "round": 4, "reward": 0.5, "kl": math.nan, "test_pass_at_1": 0.25}
@@ -65,7 +65,7 @@ def folder_at(place):
 
 
 def test_tensorboard_gets_what_was_measured_and_keeps_it(events, tmp_path):
-    track = tracker_of("tensorboard", tmp_path)
+    track = make_tracker("tensorboard", tmp_path)
     assert events == []
     track(4, COLUMNS)
     track(8, COLUMNS)
@@ -75,7 +75,7 @@ def test_tensorboard_gets_what_was_measured_and_keeps_it(events, tmp_path):
 
 def test_a_resumed_run_hides_what_tensorboard_has_from_its_first_round_on(events, tmp_path):
     for first in (0, 8):
-        tracker_of("tensorboard", tmp_path)(first, COLUMNS)
+        make_tracker("tensorboard", tmp_path)(first, COLUMNS)
     assert [call for call in events if call[0] == "open"] == [
         ("open", tmp_path / "tensorboard", 0),
         ("open", tmp_path / "tensorboard", 8),
@@ -84,11 +84,11 @@ def test_a_resumed_run_hides_what_tensorboard_has_from_its_first_round_on(events
 
 def test_wandb_has_one_run_for_a_folder_and_one_point_for_a_round(wandb, tmp_path):
     folder = folder_at(tmp_path / "mine")
-    first = tracker_of("wandb", folder)
+    first = make_tracker("wandb", folder)
     assert wandb.asked == []
     for done in (0, 4, 8):
         first(done, COLUMNS)
-    resumed = tracker_of("wandb", folder)
+    resumed = make_tracker("wandb", folder)
     for done in (8, 12):
         resumed(done, COLUMNS | {"reward": 0.75})
     about, again = wandb.asked
@@ -105,7 +105,7 @@ def test_folders_of_one_name_are_two_runs_of_wandb(wandb, tmp_path):
     """Also where the first was removed, as one does with results/train."""
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
-        tracker_of("wandb", folder_at(tmp_path / place / "train"))(0, COLUMNS)
+        make_tracker("wandb", folder_at(tmp_path / place / "train"))(0, COLUMNS)
     assert len(wandb.runs) == 2
 
 
@@ -115,17 +115,17 @@ def test_a_refusal_of_wandb_is_one_line(wandb, tmp_path, monkeypatch):
 
     monkeypatch.setattr(wandb, "init", refuse)
     with pytest.raises(UserError, match=r"^tracker wandb: No API key configured. Use `wandb login` to log in.$"):
-        tracker_of("wandb", folder_at(tmp_path / "mine"))(0, COLUMNS)
+        make_tracker("wandb", folder_at(tmp_path / "mine"))(0, COLUMNS)
 
 
 @pytest.mark.parametrize(("kind", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")])
 def test_an_absent_package_is_named_before_anything_is_done(kind, module, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"^tracker {kind}: .*; pip install {kind}$") as caught:
-        tracker_of(kind, tmp_path)
+        make_tracker(kind, tmp_path)
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 
 def test_none_is_no_tracker(tmp_path):
-    tracker_of("none", tmp_path)(0, COLUMNS)
+    make_tracker("none", tmp_path)(0, COLUMNS)
     assert not list(tmp_path.iterdir())

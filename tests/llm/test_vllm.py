@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCau
 
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.engines.rollouts import Draws, HFEngine, ignore
-from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, seeds_of
+from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, engine_seeds
 from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import EVALUATION, ROLLOUT
@@ -150,7 +150,7 @@ def test_a_response_depends_on_its_own_numbers_alone():
     assert len({tuple(alone.response(row)) for row in range(6)}) == 6
     other = sample(engine, contexts=np.array([10, 11, 12]), draws=Draws(0, EVALUATION, 0)).responses
     assert not np.array_equal(whole.tokens, other.tokens)
-    seeds = seeds_of(Draws(3, ROLLOUT, 5), np.repeat(np.arange(100), 10), np.tile(np.arange(10), 100))
+    seeds = engine_seeds(Draws(3, ROLLOUT, 5), np.repeat(np.arange(100), 10), np.tile(np.arange(10), 100))
     assert len(set(seeds)) == 1000 and min(seeds) >= 0 and max(seeds) < 2**63
 
 

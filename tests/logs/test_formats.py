@@ -195,7 +195,7 @@ def test_verls_console_logs_give_the_published_values(part, run_id):
 def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
     from dataclasses import replace
 
-    from rftlab.llm.config import config_of
+    from rftlab.llm.config import model_config
     from rftlab.shared.curve import Curve
     from rftlab.studies.data.paper.pairs import start_at
 
@@ -206,7 +206,7 @@ def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
     pd.DataFrame({"seed": [0] * 3, "round": [0, 50, 100], "test_flexible": [0.2, 0.3, 0.4]}).to_parquet(
         tmp_path / "metrics.parquet"
     )
-    (tmp_path / "config.json").write_text(json.dumps(config_of(run)))
+    (tmp_path / "config.json").write_text(json.dumps(model_config(run)))
     (found,) = read_logs([tmp_path])
     assert said([found])[100, "test", "pass_at_1"] == 0.3 and said([found])[50, "train", "reward_mean"] == 0.2
     assert {"train_pass_at_1", "test_flexible"} <= set(found.curves["metric"]) and len(found.sources) == 3

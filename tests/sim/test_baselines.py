@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.averages import add, averages_of, empty_averages
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.memory import add, empty_averages, read_averages
 from rftlab.sim.config import Optimizer
 from rftlab.sim.environments import build
 from rftlab.sim.run import General
 from rftlab.sim.state import no_totals
-from rftlab.sim.world import NO_STYLE, contexts_of
+from rftlab.sim.world import NO_STYLE, make_contexts
 from tests.support.worlds.general import styled_run
 from tests.support.worlds.simulations import SMALL
 from tests.support.worlds.small_worlds import (
@@ -168,7 +168,7 @@ def test_a_linear_critic_takes_off_its_part_of_an_error_and_learns_what_it_can()
     """Where every response is right the critic's value is 1 everywhere; one visit takes away `critic_learning_rate`
     of a context's error."""
     linear = build(SMALL)
-    train = contexts_of(
+    train = make_contexts(
         linear.train.features,
         linear.train.base_logits,
         np.full(40, 50.0, dtype=np.float32),
@@ -198,7 +198,7 @@ def test_the_moving_average_is_that_of_the_contexts_earlier_rewards():
     learner, sums, fresh = General(run, mixed_world()), empty_averages(15), []
     for round_index in range(8):
         context, found = latest(learner, round_index)
-        np.testing.assert_allclose(found, averages_of(sums, context), rtol=1e-14)
+        np.testing.assert_allclose(found, read_averages(sums, context), rtol=1e-14)
         fresh.append(set(found[sums[context, 1] == 0]))
         latest_seen = seen(learner)
         for one, a, b in zip(context, latest_seen.first, latest_seen.first[1:], strict=False):

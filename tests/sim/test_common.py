@@ -11,10 +11,10 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
-from rftlab.sim.policy.common import base_of
+from rftlab.sim.policy.common import base_policy
 from rftlab.sim.round.plain import CHUNK
 from rftlab.sim.run import Plain, batches, simulate
-from rftlab.sim.setup import plan_of
+from rftlab.sim.setup import make_plan
 from rftlab.sim.state import no_totals
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
 from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of, sigmoid
@@ -261,13 +261,13 @@ def test_the_gradient_is_that_of_finite_differences(environment):
 
 @jit
 def _base(plan, theta):
-    return base_of(plan, theta)
+    return base_policy(plan, theta)
 
 
 def test_a_policy_that_got_less_sharp_keeps_the_order_of_its_arms():
     """1 + 0.8 th is at least 1e-6, where th has no more slope; three numbers of 0.6 / sqrt 3 each raise correct
     arms."""
-    plan = plan_of(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["both"])
+    plan = make_plan(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["both"])
     theta = np.zeros(9 * 5 + 5)
     theta[-5:] = [0.5, 1.0, 2.0, -0.5, 7.0]
     assert _base(plan, theta) == pytest.approx((1.0, 1.4, 0.8, 0.6 / np.sqrt(3) * 2.5, 0.0))
@@ -276,7 +276,7 @@ def test_a_policy_that_got_less_sharp_keeps_the_order_of_its_arms():
 
 
 def test_damage_is_the_mean_square_of_four_numbers():
-    plan = plan_of(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["damage"])
+    plan = make_plan(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["damage"])
     theta = np.zeros(9 * 5 + 5)
     theta[-5:] = [0.1, -0.2, 0.3, 0.0, 7.0]
     assert _base(plan, theta) == pytest.approx((1.0, 1.0, 0.0, 0.0, 300 * (0.01 + 0.04 + 0.09) / 4))

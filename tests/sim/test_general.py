@@ -21,7 +21,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
 from rftlab.sim.environments import build
-from rftlab.sim.policy.style import style_of
+from rftlab.sim.policy.style import token_style
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
@@ -493,7 +493,7 @@ BAD = {
     "style tokens many": (lambda: Linear(style_tokens=1001.0), "environment.style_tokens = 1001.0; allowed: 0 to 1000"),
     "by style": (lambda: Linear(length_by_style=1.5), "environment.length_by_style = 1.5; allowed: 0 to 1"),
     "jitter": (lambda: Linear(length_jitter=-0.5), "environment.length_jitter = -0.5; allowed: 0 to 1"),
-    "style of": (lambda: style_of(-2.0, 0.0, 0.0, 2, 1.0), "style tokens = -2.0; allowed: 0 or more"),
+    "style of": (lambda: token_style(-2.0, 0.0, 0.0, 2, 1.0), "style tokens = -2.0; allowed: 0 or more"),
 }
 
 

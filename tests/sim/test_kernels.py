@@ -8,20 +8,18 @@ from numba import types
 
 import rftlab.sim.lanes.random
 import rftlab.sim.policy.common
-import rftlab.sim.policy.forgetting
 import rftlab.sim.policy.policy
 import rftlab.sim.policy.probabilities
 import rftlab.sim.policy.products
 import rftlab.sim.policy.spelling
 import rftlab.sim.round.common
-import rftlab.sim.round.noise
 import rftlab.sim.round.optimizer
 import rftlab.sim.round.plain
-import rftlab.sim.round.rollouts
+import rftlab.sim.round.scores
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.simd import LINE
 from rftlab.sim.run import simulate
-from rftlab.sim.setup import start_state, work_of
+from rftlab.sim.setup import make_work, start_state
 from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
 
 METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy", "take"}
@@ -49,13 +47,13 @@ def test_kernels_use_no_methods_of_arrays():
     was compiled before."""
     modules = (
         rftlab.sim.round.plain,
-        rftlab.sim.round.rollouts,
+        rftlab.sim.round.plain,
         rftlab.sim.policy.policy,
         rftlab.sim.policy.products,
         rftlab.sim.policy.probabilities,
         rftlab.sim.policy.spelling,
-        rftlab.sim.round.noise,
-        rftlab.sim.policy.forgetting,
+        rftlab.sim.round.scores,
+        rftlab.sim.policy.common,
         rftlab.sim.policy.common,
         rftlab.sim.round.common,
     )
@@ -92,7 +90,7 @@ def test_a_function_in_two_versions_has_its_documentation_and_is_for_compiled_co
 
 def test_vectors_are_loaded_from_one_cache_line():
     run, world = run_of(DESIGNS["window"]), build(SMALL)
-    state, work = start_state(run, world), work_of(run, world)
+    state, work = start_state(run, world), make_work(run, world)
     arrays = (
         world.train.features,
         world.train.base_logits,

@@ -13,13 +13,13 @@ from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import INTERFERENCE, ROLLOUT
-from rftlab.sim.policy.forgetting import base_logit_scale
+from rftlab.sim.policy.common import base_logit_scale
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.plain import CHUNK, policy_forward
 from rftlab.sim.run import General, Plain, simulate
-from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
-from rftlab.sim.world import World, contexts_of
+from rftlab.sim.world import World, make_contexts
 from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of, sigmoid
 from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
 from tests.support.worlds.small_worlds import same, spelt_world
@@ -167,7 +167,7 @@ def _look(contexts, plan, theta, batch, work):
 def looked_at(environment):
     """Run, world and scratch after a look at all training contexts, the policy moved away from the base policy."""
     run, world = run_of(DESIGNS["raw"], environment), build(environment)
-    state, work, plan = start_state(run, world), work_of(run, world), plan_of(run, world)
+    state, work, plan = start_state(run, world), make_work(run, world), make_plan(run, world)
     state.theta[:-1] = 0.3 * np.random.default_rng(1).standard_normal(state.theta.size - 1)
     _look(world.train, plan, state.theta, np.arange(environment.n_train), work)
     return world, plan, state, work
@@ -191,7 +191,7 @@ def test_probabilities_of_all_answers_sum_to_one_and_those_of_right_ones_to_pass
 
 PAIRS = spelt_world(3, 2, 3, nuisance=0.0)._replace(format_scale=0.0)
 PAIRS = PAIRS._replace(
-    train=contexts_of(
+    train=make_contexts(
         np.zeros((0, 0)), PAIRS.train.base_logits, np.full(3, np.inf), np.tile([1, 0, 0, 0, 1, 1], (3, 1)) == 1, 2
     )
 )
@@ -260,7 +260,7 @@ def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
 def test_a_distance_that_rounds_to_below_zero_is_none():
     world = spelt_world(400, 3, 4, surprise=1.0)
     world = world._replace(
-        train=contexts_of(
+        train=make_contexts(
             np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3
         )
     )
@@ -293,7 +293,7 @@ def test_without_nuisance_surprise_changes_nothing():
 def first_gradient(interference, rollouts, round_index=0):
     """Gradient (40, 4) of a round on all of 40 contexts, of whose answers each is right."""
     logits, right = np.random.default_rng(2).standard_normal((40, 4)), np.ones((40, 4), dtype=bool)
-    contexts = contexts_of(np.zeros((0, 0)), logits, np.full(40, np.inf), right)
+    contexts = make_contexts(np.zeros((0, 0)), logits, np.full(40, np.inf), right)
     world = World(contexts, contexts, 4, 0.0, 0.0, interference=interference)
     learner = Plain(
         Simulation(
@@ -371,7 +371,9 @@ def test_arms_that_do_not_exist_stay_out_of_reach_where_all_is_forgotten():
     """Three tokens of 5 arms leave one of 16 lanes free; an answer is then right once in 125."""
     environment = replace(PROBLEMS["three tokens"], n_train=400, base_format=20.0, format_scale=1.0, forgetting=1e6)
     world = build(environment)
-    state, work, plan = (make(run_of(DESIGNS["raw"], environment), world) for make in (start_state, work_of, plan_of))
+    state, work, plan = (
+        make(run_of(DESIGNS["raw"], environment), world) for make in (start_state, make_work, make_plan)
+    )
     state.theta[:-1] = 1e-2
     state.theta[-1] = 50.0
     assert pass_at_1(world.train, plan, state.theta, work, 0, False)[0] == pytest.approx(1 / 125, rel=1e-3)

@@ -14,9 +14,9 @@ from rftlab.sim.lanes.random import (
     NUISANCE,
     ROLLOUT,
     STYLE,
-    key_of,
     normals,
     philox,
+    seed_key,
     uniforms,
 )
 from rftlab.sim.lanes.simd import LANES, load, splat, store
@@ -49,21 +49,21 @@ def draw(seed, round_index, contexts, count, stream=ROLLOUT):
     """Uniforms (2, contexts, count)."""
     n = len(contexts) * count
     out = np.full((2, n + 2 * LANES), np.nan, dtype=np.float32)
-    uniforms(key_of(seed), round_index, np.asarray(contexts), count, stream, out)
+    uniforms(seed_key(seed), round_index, np.asarray(contexts), count, stream, out)
     return out[:, :n].reshape(2, len(contexts), count)
 
 
 def noise(seed, round_index, contexts):
     """Normals (contexts, 16)."""
     out = np.full((len(contexts), LANES), np.nan, dtype=np.float32)
-    normals(key_of(seed), round_index, np.asarray(contexts), NUISANCE, out)
+    normals(seed_key(seed), round_index, np.asarray(contexts), NUISANCE, out)
     return out
 
 
 def words(seed, c0, c1, c2, c3):
     """Words (4, 32) of the counters (c0, c1, c2 + lane, c3)."""
     out, third = np.zeros((4, 32), dtype=np.uint32), (np.arange(16) + c2).astype(np.uint32)
-    _philox(key_of(seed), np.uint32(c0), np.uint32(c1), third, np.uint32(c3), out)
+    _philox(seed_key(seed), np.uint32(c0), np.uint32(c1), third, np.uint32(c3), out)
     return out
 
 

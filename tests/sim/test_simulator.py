@@ -19,7 +19,7 @@ from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import EVALUATION, uniforms
-from rftlab.sim.policy.common import base_of
+from rftlab.sim.policy.common import base_policy
 from rftlab.sim.policy.probabilities import find_formats
 from rftlab.sim.policy.spelling import correct_probability
 from rftlab.sim.round.evaluation import pass_at_1
@@ -142,7 +142,7 @@ def test_the_twin_tells_a_flexible_rate_that_counts_the_format():
 @jit
 def strict_alone(contexts, plan, theta, work, round_index, sampled):
     """Pass@1 as it was computed before there was a flexible one."""
-    n, chance, base = contexts.base_format.shape[0], 0.0, base_of(plan, theta)
+    n, chance, base = contexts.base_format.shape[0], 0.0, base_policy(plan, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
         find_logits(contexts, plan, theta, batch, base, work)

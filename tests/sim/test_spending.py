@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.averages import add, empty_averages
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.memory import add, empty_averages
 from rftlab.shared.sampling import MAX, allocate
 from rftlab.sim.environments import build
 from rftlab.sim.run import General, batches, simulate

@@ -96,7 +96,7 @@ def test_nuisance_adds_what_the_theory_says_to_the_variance(tokens):
 # --- coins, directions, lengths ---
 
 
-def style_logit_of(world, found, theta):
+def style_logit_at(world, found, theta):
     return world.style.slope * found.signs[found.style] @ theta
 
 
@@ -110,7 +110,7 @@ def test_the_base_policy_tosses_fair_coins_and_a_moved_one_leans():
     assert np.all(found.old[found.style] == np.log(0.5))
     gradients(learner, 1, 4 * MOVED)
     found = seen(learner)
-    coin, style_logit = found.coin[found.style], style_logit_of(world, found, 4 * MOVED)
+    coin, style_logit = found.coin[found.style], style_logit_at(world, found, 4 * MOVED)
     heads = 1 / (1 + np.exp(-style_logit))
     assert z_scores((coin - heads) * style_logit, 0.0) < 4.5
     assert z_scores((coin - 0.5) * style_logit, 0.0) > 10

@@ -16,8 +16,7 @@ from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.environments import build
-from rftlab.sim.lanes.target import TARGET, TARGETS, target_of
-from rftlab.sim.lanes.tiles import tiles_of
+from rftlab.sim.lanes.tiles import TARGET, TARGETS, find_target, tile_sizes
 from rftlab.sim.run import simulate
 from tests.support.machine.isa import NUMBA, can_run, numpy_beyond_avx2
 
@@ -108,13 +107,13 @@ def test_the_worlds_of_other_processors_are_the_same():
     ],
 )
 def test_the_target_follows_from_the_features(features, name):
-    assert target_of(features).name == name
+    assert find_target(features).name == name
 
 
 def test_targets_have_room_for_their_tiles():
     """The sums of a tile and what they meet fit the registers, so that nothing of a loop waits in memory."""
     for target in TARGETS:
-        tiles = tiles_of(target)
+        tiles = tile_sizes(target)
         parts = 16 // target.lanes
         assert parts * tiles.contexts * tiles.halves < target.registers
         assert 8 % tiles.pairs == 0 and tiles.contexts <= 8

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from rftlab.shared.advantage import advantages
 from rftlab.shared.aggregation import shares
-from rftlab.shared.cards import CARDS, PRESETS, SHIPPED, name_of, preset
+from rftlab.shared.cards import CARDS, PRESETS, SHIPPED, estimator_name, preset
 from rftlab.shared.cards.card import all_knobs
 from rftlab.shared.cards.libraries import AGG_MODES
 from rftlab.shared.config import mask, surrogate
@@ -32,7 +32,7 @@ from rftlab.shared.config.surrogate import Clip, Dro, Reinforce
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.pool import pool_of
+from rftlab.shared.plumbing.pool import make_pool
 from rftlab.shared.prepare import prepare
 from rftlab.studies.estimators.show import advantage_text, run_command, show_cards
 from rftlab.studies.theory import ALL_CHECKS
@@ -106,9 +106,9 @@ def with_value(whole, path: list[str], value):
 
 
 def test_labels_tell_estimators_apart():
-    assert [name_of(estimator) for estimator in PRESETS.values()] == list(PRESETS)
+    assert [estimator_name(estimator) for estimator in PRESETS.values()] == list(PRESETS)
     changed = {replace(estimator, kl=KL("k2", coef)) for estimator in PRESETS.values() for coef in (0.7, 0.71)}
-    labels = {name_of(estimator) for estimator in changed}
+    labels = {estimator_name(estimator) for estimator in changed}
     assert len(labels) == len(changed) and not labels & set(PRESETS)
     assert all(re.fullmatch(r"[a-z_]+_custom_[0-9a-f]{8}", label) for label in labels)
 
@@ -118,7 +118,7 @@ def test_a_custom_label_is_fixed_and_the_same_for_equal_estimators():
         Estimator(aggregation=Aggregation("token_sum", length=length), kl=KL(weighted=weighted))
         for length, weighted in ((77, True), (77.0, 1))
     )
-    assert a == b and name_of(a) == name_of(b) == "group_mean_custom_b8d5bce1"
+    assert a == b and estimator_name(a) == estimator_name(b) == "group_mean_custom_b8d5bce1"
 
 
 def test_an_unknown_name_lists_the_known_ones_and_an_absent_method_says_why():
@@ -208,7 +208,7 @@ def slope_of(spec: Advantage, p: float, k: int) -> float:
     for s in range(k):
         for own in (1.0, 0.0):
             rewards = np.array([own] + [1.0] * s + [0.0] * (k - 1 - s))
-            advantage = advantages(spec, rewards, group, pool_of(1, (rewards, group)))[0]
+            advantage = advantages(spec, rewards, group, make_pool(1, (rewards, group)))[0]
             total += comb(k - 1, s) * p**s * (1 - p) ** (k - 1 - s) * (2 * own - 1) * advantage
     return total
 

@@ -13,9 +13,9 @@ from pprint import pformat
 import pyarrow.parquet as parquet
 import pytest
 
-from rftlab.llm.config import LLMRun, LoRA, config_of
+from rftlab.llm.config import LLMRun, LoRA, model_config
+from rftlab.llm.random import subset
 from rftlab.llm.tasks.load import load
-from rftlab.llm.tasks.subset import subset
 from rftlab.shared.cards import preset
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Sapo
@@ -72,7 +72,7 @@ def facts(known):
 def test_verls_settings_say_the_same_design(run):
     settings = verl_config(run, "x", CLUSTER)
     found, notes = read_design(settings, "", None)
-    mine, _ = read_design(config_of(run), "rftlab", None)
+    mine, _ = read_design(model_config(run), "rftlab", None)
     assert facts(found) == facts(mine) and not found.assumed and not found.unknown
     assert [("support" in note) for note in notes] == [True] * (run.design.support_rollouts > 0)
 
@@ -108,7 +108,9 @@ def test_another_setting_is_another_design(place, value):
         part = part[name]
     assert part[last] != value
     part[last] = value
-    assert facts(read_design(settings, "", None)[0]) != facts(read_design(config_of(SPLIT.llm_run), "rftlab", None)[0])
+    assert facts(read_design(settings, "", None)[0]) != facts(
+        read_design(model_config(SPLIT.llm_run), "rftlab", None)[0]
+    )
 
 
 def test_the_seven_experiments_but_for_windows():
@@ -291,7 +293,7 @@ def test_a_log_comes_back_as_its_cells_run(tmp_path):
     runs = read_logs(logs)
     assert [run.name for run in runs] == ["32x1+7-paper_text-s0", "32x1+7-paper_text-s1", "32x8-paper_text-s0"]
     for run, point in zip(runs, points, strict=True):
-        assert facts(run.design) == facts(read_design(config_of(point.llm_run), "rftlab", None)[0])
+        assert facts(run.design) == facts(read_design(model_config(point.llm_run), "rftlab", None)[0])
     found = {(piece.split, piece.metric): (list(piece.rounds), list(piece.values)) for piece in runs[0].pieces}
     assert found["test", "pass_at_1"] == ([0, 5, 10, 15, 20], [0.0, 0.125, 0.25, 0.375, 0.5])
     assert found["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]

@@ -22,7 +22,7 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.sim.config import DAMAGE_PARTS, Simulation
 from rftlab.sim.environments import build
-from rftlab.sim.policy.forgetting import base_logit_scale
+from rftlab.sim.policy.common import base_logit_scale
 from rftlab.sim.policy.products import places
 from rftlab.sim.run import Plain
 from rftlab.sim.state import no_totals

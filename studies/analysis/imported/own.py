@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.folders import FILE, folders_in, kind_of, read_file, read_json
+from rftlab.shared.plumbing.folders import FILE, folders_in, path_kind, read_file, read_json
 from rftlab.shared.plumbing.notebook import table
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs.seal import read_sealed
@@ -24,11 +24,11 @@ DONE, MAX_RUNS = "done.json", 500
 def folders_of(root: Path) -> list[Path]:
     """Folders with the curve of a run: finished ones of a results folder, those of `rftlab train` right below it, or
     itself where it is one. No link is followed."""
-    if kind_of(root / CURVE) == FILE:
+    if path_kind(root / CURVE) == FILE:
         return [root]
     stored = [run for level in LEVELS for pair in folders_in(root / level) for run in folders_in(pair)]
-    done = [run for run in stored if kind_of(run / DONE) == FILE]
-    return [run for run in [*done, *folders_in(root)] if kind_of(run / CURVE) == FILE]
+    done = [run for run in stored if path_kind(run / DONE) == FILE]
+    return [run for run in [*done, *folders_in(root)] if path_kind(run / CURVE) == FILE]
 
 
 def own_runs(root: Path) -> list[ImportedRun]:
@@ -45,7 +45,7 @@ def own_runs(root: Path) -> list[ImportedRun]:
 def _named(folder: Path) -> ImportedRun:
     """A run as its pair, design and seed call it; the hash of its folder says nothing to a reader."""
     (run,) = read_logs([folder])
-    if kind_of(folder / DONE) != FILE:
+    if path_kind(folder / DONE) != FILE:
         return run
     check_sealed(folder)
     pair = folder.parent.name
@@ -88,7 +88,7 @@ class ResultsFolder:
 
     def __init__(self, root: str | Path = "results"):
         self.root = Path(root)
-        check(kind_of(self.root) is not None, f"{self.root}; allowed: a results folder")
+        check(path_kind(self.root) is not None, f"{self.root}; allowed: a results folder")
         self._folders = folders_of(self.root)
         check(bool(self._folders), f"{self.root} holds no finished run; allowed: a folder of `rftlab run` or `train`")
 

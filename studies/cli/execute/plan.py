@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.llm.budget.devices import device_of
+from rftlab.llm.budget.devices import named_device
 from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, UTILISATION, Assumed
-from rftlab.llm.budget.plan import CostPlan, plan_of, smallest_change, where_it_fits
+from rftlab.llm.budget.plan import CostPlan, cost_plan, smallest_change, where_it_fits
 from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
 from rftlab.shared.plumbing.errors import check
@@ -33,7 +33,7 @@ def planned(run: LLMRun, flags: PlanFlags) -> CostPlan:
     """The plan of a run on the device that the flags and the run name."""
     device = run.compute.device
     check(flags.gpu is None or device != "cpu", f"gpu = {flags.gpu}, but compute.device = cpu; allowed: a run on cuda")
-    return plan_of(run, device_of(device, flags.gpu, run.compute.threads), assume_lengths(run, flags))
+    return cost_plan(run, named_device(device, flags.gpu, run.compute.threads), assume_lengths(run, flags))
 
 
 def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rftlab.llm.lock import LOCK, held
 from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
 from rftlab.shared.plumbing.errors import UserError, check, plain
-from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, kind_of, numbered
+from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, numbered, path_kind
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs import store
@@ -76,7 +76,7 @@ def _runs(root: Path) -> str:
     """What the folder holds beside studies, in words: runs of `rftlab run` belong to none."""
     runs = {level: [run for pair in folders_in(root / level) for run in folders_in(pair)] for level in LEVELS}
     counts = {
-        level: [sum(kind_of(run / name) == FILE for run in own) for name in ("done.json", "config.json")]
+        level: [sum(path_kind(run / name) == FILE for run in own) for name in ("done.json", "config.json")]
         for level, own in runs.items()
     }
     finished = [f"{done} of {there} at level {level}" for level, (done, there) in counts.items() if there]
@@ -121,19 +121,19 @@ def run_status(root: Path, point: Point) -> RunStatus:
             return RunStatus(point, "done", None, facts["seconds"])
     except store.DamagedPoint as error:
         damage = str(error)
-    if point.level == "sim" or kind_of(folder) != FOLDER:
+    if point.level == "sim" or path_kind(folder) != FOLDER:
         return RunStatus(point, "to do", None, None, damage)
     return RunStatus(point, "running" if _is_running(folder) else "interrupted", _round(folder), None, damage)
 
 
 def _is_running(folder: Path) -> bool:
-    return kind_of(folder / LOCK) == FILE and held(folder)
+    return path_kind(folder / LOCK) == FILE and held(folder)
 
 
 def _round(folder: Path) -> int | None:
     """The round from which a run would go on."""
     checkpoints = numbered(folder / CHECKPOINTS)
-    return int(checkpoints[-1].name) if checkpoints else 0 if kind_of(folder / "curve.parquet") else None
+    return int(checkpoints[-1].name) if checkpoints else 0 if path_kind(folder / "curve.parquet") else None
 
 
 def seconds_left(runs: list[RunStatus]) -> float | None:

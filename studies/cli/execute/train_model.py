@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
-from rftlab.llm.tracking import Kind, tracker_of
+from rftlab.llm.tracking import Kind, make_tracker
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import SPLITS, Curve
 from rftlab.studies.console.table import Column, Table
@@ -20,7 +20,7 @@ def train_model(
     console: Console, run: LLMRun, folder: Path, tracker: Kind, quiet: bool, rewards: dict[str, Any]
 ) -> None:
     """Train in a folder, and print the curve. rewards: keywords of `train` about a user's functions."""
-    track = tracker_of(tracker, folder)
+    track = make_tracker(tracker, folder)
     with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
 

@@ -8,7 +8,7 @@ stands in the loss, are our reading: what we have of the paper does not settle t
 
 from dataclasses import dataclass, replace
 
-from rftlab.shared.cards import name_of, preset
+from rftlab.shared.cards import estimator_name, preset
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check_choice
 
@@ -134,4 +134,4 @@ def label(design: Design) -> str:
     keep = f"k{sampling.keep}" if sampling.keep else ""
     budget = "d" if sampling.budget == "difficulty" else ""
     spent = f"{design.batch_size}x{design.rollouts}{support}{window}{updates}{tries}{keep}{budget}"
-    return f"{spent}-{name_of(design.estimator)}"
+    return f"{spent}-{estimator_name(design.estimator)}"

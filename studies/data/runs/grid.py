@@ -11,8 +11,8 @@ from typing import Any, get_type_hints
 import numpy as np
 import pandas as pd
 
-from rftlab.shared.cards import name_of, preset
-from rftlab.shared.cards.card import knobs_of
+from rftlab.shared.cards import estimator_name, preset
+from rftlab.shared.cards.card import changed_knobs
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check, check_choice
@@ -103,7 +103,7 @@ def _said(chosen: dict[str, Any]) -> dict[str, Any]:
 def _words(value: Any) -> Any:
     if isinstance(value, int | float | str):
         return value
-    knobs = [f"{knob.path.removeprefix('.')} {knob.value}" for knob in knobs_of(value, type(value)(), "")]
+    knobs = [f"{knob.path.removeprefix('.')} {knob.value}" for knob in changed_knobs(value, type(value)(), "")]
     return ", ".join(knobs) or "default"
 
 
@@ -113,7 +113,7 @@ def tidy(frame: pd.DataFrame, said: dict[str, Any], of_design: Design) -> pd.Dat
     frame = frame.rename(columns={"rollouts": "rollouts_total", "tokens": "tokens_total"})
     always = {"batch_size": of_design.batch_size, "rollouts": of_design.rollouts}
     rest = {name: value for name, value in said.items() if name not in ("estimator", *always)}
-    columns = {**always, "estimator": name_of(of_design.estimator), **rest}
+    columns = {**always, "estimator": estimator_name(of_design.estimator), **rest}
     for place, (name, value) in enumerate(columns.items()):
         frame.insert(place, name, value)
     return frame

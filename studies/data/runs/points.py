@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from rftlab import sim
-from rftlab.llm.config import LLMRun, config_of
+from rftlab.llm.config import LLMRun, model_config
 from rftlab.shared.design import Design
 from rftlab.sim.config import OF_REWARDS, Simulation
 from rftlab.studies.data.paper.experiments import Experiment, cells_of, label
@@ -52,7 +52,7 @@ class Point:
     @property
     def config(self) -> dict:
         """The canonical configuration, as plain JSON values."""
-        return config_of(self.run) if isinstance(self.run, LLMRun) else _simulated_config(self.pair, self.run)
+        return model_config(self.run) if isinstance(self.run, LLMRun) else _simulated_config(self.pair, self.run)
 
     @property
     def id(self) -> str:

@@ -31,8 +31,8 @@ import pandas as pd
 from rftlab.llm.stored import is_run
 from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.files import WRITING, reason, sha256_of, write_file
-from rftlab.shared.plumbing.folders import FOLDER, below, entries, folder_below, kind_of, read_file, read_json, remove
+from rftlab.shared.plumbing.files import WRITING, file_sha256, reason, write_file
+from rftlab.shared.plumbing.folders import FOLDER, below, entries, folder_below, path_kind, read_file, read_json, remove
 from rftlab.sim.run import SimulationResult
 from rftlab.studies.data.runs.parquet import data_frame
 from rftlab.studies.data.runs.plausible import check_facts, check_metrics, curve_from
@@ -62,7 +62,7 @@ def open_store(root: Path) -> Path:
         # listed before the marker is looked for: another process may be making the same folder
         # runs of `rftlab train` may have come first
         others = [entry for entry in root.iterdir() if not entry.name.startswith(WRITING) and not is_run(entry)]
-        if not kind_of(root / MARKER):
+        if not path_kind(root / MARKER):
             check(
                 not others,
                 f"{root} holds other files and no {MARKER}; name a new or empty folder, or one made by rftlab",
@@ -78,7 +78,7 @@ def open_store(root: Path) -> Path:
 
 def is_marked(root: Path) -> bool:
     """Whether `root` says that it is a results folder, of whatever format."""
-    return kind_of(root / MARKER) is not None
+    return path_kind(root / MARKER) is not None
 
 
 def check_format(root: Path) -> None:
@@ -140,7 +140,7 @@ def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None
         f"{table}_sha256": hashlib.sha256(read_file(folder / f"{table}.parquet")).hexdigest()
         for table in _tables(point)
     }
-    rollouts = {path.name: sha256_of(path) for path in entries(folder_below(folder, ROLLOUTS))}
+    rollouts = {path.name: file_sha256(path) for path in entries(folder_below(folder, ROLLOUTS))}
     write_file(
         folder / "done.json", sealed({**sums, ROLLOUTS: rollouts, "diverged_at": diverged_at, **about}, _plain(point))
     )
@@ -153,8 +153,10 @@ def _tables(point: Point) -> tuple[str, ...]:
 def is_there(root: Path, point: Point) -> bool:
     """Whether there is a finished point, or something in its place; not a language model that is still to go on."""
     folder = folder_of(root, point)
-    found = kind_of(folder)
-    return found is not None and (found != FOLDER or point.level == "sim" or kind_of(folder / "done.json") is not None)
+    found = path_kind(folder)
+    return found is not None and (
+        found != FOLDER or point.level == "sim" or path_kind(folder / "done.json") is not None
+    )
 
 
 def read_facts(root: Path, point: Point) -> dict | None:
@@ -163,8 +165,8 @@ def read_facts(root: Path, point: Point) -> dict | None:
     if not is_there(root, point):
         return None
     try:
-        if kind_of(folder) != FOLDER:
-            raise ValueError(f"it is {kind_of(folder)}, not a folder")
+        if path_kind(folder) != FOLDER:
+            raise ValueError(f"it is {path_kind(folder)}, not a folder")
         facts = read_sealed(folder / "done.json", _plain(point))
         check_facts(facts, point)
     except (OSError, ValueError) as error:
@@ -214,7 +216,7 @@ def rollouts_of(root: Path, point: Point) -> list[Path]:
     try:
         for name, checksum in sorted(facts[ROLLOUTS].items()):
             files.append(folder_below(folder, ROLLOUTS) / name)
-            if Path(name).name != name or sha256_of(files[-1]) != checksum:
+            if Path(name).name != name or file_sha256(files[-1]) != checksum:
                 raise ValueError(f"{ROLLOUTS}/{name} does not match its checksum")
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise _damaged(folder, error) from None
@@ -228,7 +230,7 @@ def discard(root: Path, point: Point) -> None:
     writes the tables again.
     """
     folder = folder_of(root, point)
-    if point.level == "llm" and kind_of(folder) == FOLDER:
+    if point.level == "llm" and path_kind(folder) == FOLDER:
         for name in ("done.json", "config.json"):
             remove(folder / name)
         return

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
-from rftlab.shared.plumbing.folders import kind_of
+from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import Level, start_at, usual_pairs
 from rftlab.studies.data.runs import store
@@ -37,7 +37,7 @@ def manifest_of(root: Path, level: Level) -> Path:
 
 def has_study(root: Path, level: Level) -> bool:
     """Whether a results folder has one, or what should be one."""
-    return kind_of(manifest_of(root, level)) is not None
+    return path_kind(manifest_of(root, level)) is not None
 
 
 def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> Study:

@@ -9,7 +9,7 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from rftlab.llm.config import Model
-from rftlab.shared.cards import SHIPPED, name_of
+from rftlab.shared.cards import SHIPPED, estimator_name
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.design import Design
@@ -74,7 +74,7 @@ def _verl(wanted: EngineSettings) -> EngineFlags:
     design, (nodes, each) = wanted.design, _nodes(wanted.gpus)
     model = Model("OWNER/MODEL", max_prompt_length=wanted.prompt, max_response_length=wanted.response)
     cluster = Cluster(nodes, each, wanted.tensor_parallel)
-    if native(design.estimator, design.rollouts) is None and name_of(design.estimator) not in SHIPPED:
+    if native(design.estimator, design.rollouts) is None and estimator_name(design.estimator) not in SHIPPED:
         _clip(design)
     try:
         flags = verl_settings(design, model, wanted.learning_rate, wanted.temperature, cluster)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, plain
-from rftlab.shared.plumbing.folders import kind_of
+from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
@@ -70,7 +70,7 @@ def _pilot_evidence(root: Path, pair: str) -> AdviceEvidence:
     measured = pilot_rates(root, pair)
     known = fit_rates(measured)
     size = f"{len(measured.rates)} training questions, {measured.responses} responses each"
-    runs = read_pilot(root, pair).runs if kind_of(pilot_path(root, pair)) else ()
+    runs = read_pilot(root, pair).runs if path_kind(pilot_path(root, pair)) else ()
     scores = {
         design_key(CELLS[run.cell]): DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs
     }

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
 from rftlab.llm.budget.devices import GPUS, Device, GpuName
-from rftlab.llm.budget.duration import STREAMING, Assumed, Cost, Duration, duration_of
-from rftlab.llm.budget.footprint import MemoryUse, memory_of
+from rftlab.llm.budget.duration import STREAMING, Assumed, Cost, Duration, estimate_duration
+from rftlab.llm.budget.footprint import MemoryUse, memory_use
 from rftlab.llm.budget.plan import SLACK
 from rftlab.llm.budget.shapes import Shape
 from rftlab.llm.config import LLMRun
@@ -91,7 +91,7 @@ def planned_on(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> Fle
     for split in splits:
         cache = _cache(run, shape, fleet, assumed, split)
         own = replace(run, compute=replace(run.compute, cache_gb=cache / 1e9))
-        memory = sharded(memory_of(own, shape, assumed[:2]), own, shape, fleet.count, split)
+        memory = sharded(memory_use(own, shape, assumed[:2]), own, shape, fleet.count, split)
         if memory.total("sample") <= (1 - SLACK) * fleet.device.memory:
             break
     return FleetPlan(own, fleet, memory, _duration(own, shape, fleet, assumed, split), split, cache / 1e9)
@@ -120,7 +120,7 @@ def _cache(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int
     """Bytes of vLLM's cache on each GPU: for the GPU's responses of a round and their prompts, as far as there is
     room."""
     least = replace(run, compute=replace(run.compute, cache_gb=MIN_CACHE))
-    memory = sharded(memory_of(least, shape, assumed[:2]), least, shape, fleet.count, split)
+    memory = sharded(memory_use(least, shape, assumed[:2]), least, shape, fleet.count, split)
     phases = [phase for phase in memory.phases if "cache" in memory.phases[phase]]
     room = (1 - SLACK) * fleet.device.memory - max(memory.total(phase) for phase in phases) + MIN_CACHE * 1e9
     token = 2.0 * run.compute.number_bytes * shape.layers * shape.keys
@@ -139,8 +139,8 @@ def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: 
     engines = count // split
     joined = device._replace(bf16=device.bf16 * split, bandwidth=device.bandwidth * split)
     wide = replace(run.compute, cache_gb=run.compute.cache_gb * split)
-    sampling = duration_of(_part(replace(run, compute=wide), engines, assumed), shape, joined, assumed)
-    training = duration_of(_part(run, count, assumed), shape, device, assumed)
+    sampling = estimate_duration(_part(replace(run, compute=wide), engines, assumed), shape, joined, assumed)
+    training = estimate_duration(_part(run, count, assumed), shape, device, assumed)
     own = training.phases["update"].tokens
     passes = -(-own // run.compute.micro_tokens)
     seconds = passes * EXCHANGED * shape.trained * (count - 1) / count / (STREAMING * link_speed(fleet))

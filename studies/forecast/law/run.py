@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rftlab.shared.effective_batch import Costs
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.folders import folder_below, kind_of
+from rftlab.shared.plumbing.folders import folder_below, path_kind
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
 from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.data.runs.store import open_store
@@ -62,7 +62,7 @@ def _drawn(pairs: list[RankedPair]) -> list[RankedPair]:
 def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: float) -> None:
     """r, phi, designs, forecasts and the best split of a pair: of a pilot in the results folder, else of one that comes
     with rftlab, else of the simulator. Raises UserError for a pair that nobody measured."""
-    own = kind_of(pilot_path(results, pair)) is not None if pair in PAIRS else False
+    own = path_kind(pilot_path(results, pair)) is not None if pair in PAIRS else False
     check(
         own or pair in (*shipped_pairs(), *pairs_at("sim")),
         f"pair = {pair!r} has no pilot in {results}; allowed: {', '.join((*shipped_pairs(), *pairs_at('sim')))}, "

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from rftlab.llm.config import LLMRun, config_of
+from rftlab.llm.config import LLMRun, model_config
 from rftlab.llm.probe_config import VERSION, ProbeConfig
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import folder_below, remove
@@ -81,11 +81,11 @@ class Wanted(NamedTuple):
 
     def base_config(self) -> dict:
         """All that the measurements of the base model depend on."""
-        return _plain({"version": VERSION, "ask": asdict(self.probe), "run": config_of(start_at(self.pair, "llm"))})
+        return _plain({"version": VERSION, "ask": asdict(self.probe), "run": model_config(start_at(self.pair, "llm"))})
 
     def config(self) -> dict:
         """All that the pilot depends on."""
-        later = {"midway": config_of(self.midway_run())} if self.midway else {}
+        later = {"midway": model_config(self.midway_run())} if self.midway else {}
         return _plain({"base": self.base_config(), "runs": [point.config for point in self.points()], **later})
 
     def midway_run(self) -> LLMRun:

@@ -22,7 +22,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
-from rftlab.shared.plumbing.folders import below, folder_below, folders_in, kind_of, remove
+from rftlab.shared.plumbing.folders import below, folder_below, folders_in, path_kind, remove
 from rftlab.studies.data.runs.seal import read_sealed, sealed
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import RewardCorrelation
@@ -54,7 +54,7 @@ def write(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
 def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored | None:
     """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises
     DamagedPilot."""
-    if not kind_of(path):
+    if not path_kind(path):
         return None
     try:
         whole = read_sealed(path, [FORMAT, kind.__name__])

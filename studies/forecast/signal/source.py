@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.folders import kind_of, read_json
+from rftlab.shared.plumbing.folders import path_kind, read_json
 from rftlab.studies.forecast.pilot.passrates import beta_binomial, goodness, nonparametric
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base
@@ -78,7 +78,7 @@ def fit_rates(measured: MeasuredRates) -> Fitted:
 def pilot_rates(root: Path, pair: str) -> MeasuredRates:
     """What a pilot measured on training questions: that of a results folder, else what comes with rftlab. Raises
     UserError where there is neither."""
-    base = read_pilot(root, pair).base if kind_of(pilot_path(root, pair)) else shipped_base(pair)
+    base = read_pilot(root, pair).base if path_kind(pilot_path(root, pair)) else shipped_base(pair)
     counts, m = base.train.strict, base.train.samples
     return MeasuredRates(counts, m, counts / m, base.centred)
 

@@ -16,7 +16,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from rftlab.llm.config import LLMRun
-from rftlab.llm.tasks.subset import subset
+from rftlab.llm.random import subset
 from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.formats.verl_console import TRAINING

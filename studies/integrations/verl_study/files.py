@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rftlab.llm.config import config_of
+from rftlab.llm.config import model_config
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Task
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_file, write_folder
-from rftlab.shared.plumbing.folders import file_below, folder_below, kind_of, read_file
+from rftlab.shared.plumbing.folders import file_below, folder_below, path_kind, read_file
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study import data
@@ -105,7 +105,7 @@ def point_files(point: Point, cluster: Cluster) -> dict[str, str]:
 
 def describe_design(point: Point) -> dict[str, Any]:
     """A run as plain values: what it is, its design in the terms of imported runs, its whole configuration."""
-    config = config_of(point.llm_run)
+    config = model_config(point.llm_run)
     known, _ = read_design(config, "rftlab", None)
     what = {"pair": point.pair, "cell": point.cell, "seed": point.run.seed, "id": point.id, "verl": VERL}
     return what | {"design": asdict(known), "config": config}
@@ -165,7 +165,7 @@ def reasons(left_out: dict[str, str]) -> list[str]:
 def _write_data(root: Path, point: Point, task: Task) -> None:
     """The folder of data, unless the same is there."""
     folder = folder_below(root, PLACE, point.pair, DATA)
-    if kind_of(folder) is not None:
+    if path_kind(folder) is not None:
         try:
             verify_folder(folder, (data.ABOUT, data.TRAIN, data.TEST, data.SEEN, data.REWARD))
             same = read_file(folder / data.ABOUT) == data.about(point.llm_run, task)
@@ -178,5 +178,5 @@ def _write_data(root: Path, point: Point, task: Task) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """A file, unless it is there as it is."""
-    if kind_of(path) is None or read_file(path) != content:
+    if path_kind(path) is None or read_file(path) != content:
         write_file(path, content)

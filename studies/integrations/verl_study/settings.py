@@ -7,7 +7,7 @@ trainer/ppo/core_algos.py (KL, aggregation), workers/engine/fsdp/transformer_imp
 from typing import Any
 
 from rftlab.llm.config import SMOLLM2, TINY, LLMRun
-from rftlab.shared.cards import SHIPPED, name_of
+from rftlab.shared.cards import SHIPPED, estimator_name
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Dro
 from rftlab.shared.estimator import Estimator
@@ -23,7 +23,7 @@ COMPUTE_SCORE = "compute_score"
 def refused(run: LLMRun, cluster: Cluster, native: bool = False) -> str:
     """Why verl cannot run a design as it is meant; "" where it can. native: advantages and loss are verl's own."""
     design, estimator = run.design, run.design.estimator
-    name, each = name_of(estimator), design.batch_size // design.minibatches * sampled(run)
+    name, each = estimator_name(estimator), design.batch_size // design.minibatches * sampled(run)
     reasons = {
         f"replay_window = {design.replay_window}: verl hands a plug-in no prompts and no earlier rewards": (
             design.replay_window > 0
@@ -98,7 +98,7 @@ def verl_config(run: LLMRun, name: str, cluster: Cluster) -> dict[str, Any]:
 def _algorithm(run: LLMRun) -> dict[str, Any]:
     estimator, support = run.design.estimator, run.design.support_rollouts
     kl, correction = estimator.kl, estimator.correction
-    settings: dict[str, Any] = {"adv_estimator": PREFIX + name_of(estimator)}
+    settings: dict[str, Any] = {"adv_estimator": PREFIX + estimator_name(estimator)}
     if support:
         settings["rftlab"] = {"support": support}
     in_reward = kl.kind != "none" and kl.anchor == "base" and kl.place == "reward"
@@ -139,7 +139,7 @@ def _actor(run: LLMRun) -> dict[str, Any]:
     scaled = aggregation.kind == "seq_mean_token_sum" and aggregation.length is not None
     in_loss = kl.kind != "none" and kl.anchor == "base" and kl.place == "loss"
     settings: dict[str, Any] = {
-        "policy_loss": {"loss_mode": PREFIX + name_of(estimator)},
+        "policy_loss": {"loss_mode": PREFIX + estimator_name(estimator)},
         "ppo_mini_batch_size": design.batch_size // design.minibatches,
         "ppo_epochs": design.epochs,
         "use_dynamic_bsz": True,

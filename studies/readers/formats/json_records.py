@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.folders import object_of
+from rftlab.shared.plumbing.folders import json_object
 from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
 from rftlab.studies.readers.formats.tables import RUNS, STEPS, pick_column, trainers_step
 from rftlab.studies.readers.run import RawRun
@@ -159,7 +159,7 @@ def _lines(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict
 def parse_record(line: str) -> dict | None:
     """The JSON object that a line is, with each name once; None of another line."""
     try:
-        record = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
+        record = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=json_object)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
@@ -229,7 +229,7 @@ def _document(path: Path, head: Head) -> Any:
     )
     try:
         text = path.read_bytes().decode(head.encoding, "replace").lstrip("\ufeff")
-        return json.loads(text, object_pairs_hook=object_of, parse_int=_whole)
+        return json.loads(text, object_pairs_hook=json_object, parse_int=_whole)
     except RecursionError:
         raise UserError(f"{path} is nested too deeply; allowed: {_DOCUMENTS}") from None
     except ValueError as error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
 import math
 
-from rftlab.shared.plumbing.folders import FILE, kind_of, read_json
+from rftlab.shared.plumbing.folders import FILE, path_kind, read_json
 from rftlab.studies.readers.formats.apart import Texts, telling, told_apart
 from rftlab.studies.readers.formats.tables import FORMAT, OF_TRAINERS, step_and_run, trainers_step
 from rftlab.studies.readers.run import RawRun
@@ -147,12 +147,12 @@ def _plain(value) -> float | None:
 
 def is_own_run(head: Head) -> bool:
     """Whether it is the curve in such a folder."""
-    return head.path.name == CURVE and kind_of(head.path.parent / CONFIG) == FILE
+    return head.path.name == CURVE and path_kind(head.path.parent / CONFIG) == FILE
 
 
 def find_own_files(curve: Path) -> list[Path]:
     """The files of a run of ours by its curve; [] where there is none."""
-    files = [path for name in (CURVE, METRICS, CONFIG) if kind_of(path := curve.with_name(name)) == FILE]
+    files = [path for name in (CURVE, METRICS, CONFIG) if path_kind(path := curve.with_name(name)) == FILE]
     return files if curve in files else []
 
 
@@ -161,12 +161,12 @@ def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun
     run = RawRun(path.resolve().parent.name, OWN, tool="rftlab", place="row", aliases=dict(_OURS))
     for name in (CURVE, METRICS):
         place = path.parent / name
-        if kind_of(place) != FILE:
+        if path_kind(place) != FILE:
             continue
         (part,) = read_parquet(place, {"step": "round"}, with_runs=False)
         run.series |= {key: series for key, series in part.series.items() if key not in run.series and key != "seed"}
     try:
-        config = read_json(path.parent / CONFIG) if kind_of(path.parent / CONFIG) == FILE else None
+        config = read_json(path.parent / CONFIG) if path_kind(path.parent / CONFIG) == FILE else None
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path.parent / CONFIG} cannot be read: {error}; allowed: the file that rftlab train wrote"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check, plain
-from rftlab.shared.plumbing.folders import FILE, kind_of
+from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.readers.designs.values import as_count, as_real, as_word
 from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
 from rftlab.studies.readers.names import RATES
@@ -34,7 +34,7 @@ def is_long_form(head: Head) -> bool:
 def files_beside(path: Path) -> list[Path]:
     """The table and what lies beside it."""
     beside = path.parent / BESIDE
-    return [path, *([beside] if kind_of(beside) == FILE and beside.name != path.name else [])]
+    return [path, *([beside] if path_kind(beside) == FILE and beside.name != path.name else [])]
 
 
 def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.folders import FILE, kind_of
+from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.readers.formats import parquet
 from rftlab.studies.readers.formats.json_records import parse_record
 from rftlab.studies.readers.formats.tables import STEPS
@@ -77,7 +77,7 @@ def read_rollouts(path: Path, head: Head, columns: dict[str, str]) -> list[RawRu
 
 def find_rollouts(folder: Path) -> list[Path]:
     """Files of a folder that hold responses, by step; [] where it has none."""
-    paths = [path for place in _PLACES for path in sorted(folder.glob(place)) if kind_of(path) == FILE]
+    paths = [path for place in _PLACES for path in sorted(folder.glob(place)) if path_kind(path) == FILE]
     check(len(paths) <= MAX_FILES, f"{folder} has {len(paths)} files; allowed: at most {MAX_FILES}")
     kinds: dict[tuple[int, str], list[Path]] = {}
     for path in paths:

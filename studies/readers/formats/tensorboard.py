@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.folders import FILE, kind_of
+from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head, whole
 
@@ -20,7 +20,7 @@ def is_event_file(head: Head) -> bool:
 
 def find_event_files(folder: Path) -> list[Path]:
     """Event files of a folder and of folders in it, the oldest first."""
-    paths = [path for path in sorted(folder.rglob(f"*{MARK}*"))[: MAX_FILES + 1] if kind_of(path) == FILE]
+    paths = [path for path in sorted(folder.rglob(f"*{MARK}*"))[: MAX_FILES + 1] if path_kind(path) == FILE]
     check(len(paths) <= MAX_FILES, f"{folder} has more than {MAX_FILES} event files; allowed: at most {MAX_FILES}")
     return paths
 

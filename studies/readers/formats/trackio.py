@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.folders import kind_of
+from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.readers.formats.json_records import collect_runs
 from rftlab.studies.readers.formats.tables import CALLS
 from rftlab.studies.readers.run import RawRun
@@ -46,7 +46,7 @@ def read_database(path: Path, head: Head, columns: dict[str, str]) -> list[RawRu
 
 
 def _records(path: Path, notes: list[str]) -> list[dict]:
-    logged = kind_of(path.resolve().with_name(f"{path.resolve().name}-wal")) is not None
+    logged = path_kind(path.resolve().with_name(f"{path.resolve().name}-wal")) is not None
     place = f"file:{quote(str(path.resolve()))}?mode=ro{'' if logged else '&immutable=1'}"
     records: list[dict] = []
     try:

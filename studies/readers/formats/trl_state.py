@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.folders import FILE, kind_of, numbered, object_of, read_json
+from rftlab.shared.plumbing.folders import FILE, json_object, numbered, path_kind, read_json
 from rftlab.studies.readers.designs.config_file import frozen_values
 from rftlab.studies.readers.designs.values import as_word
 from rftlab.studies.readers.formats.json_records import flatten_record
@@ -39,7 +39,7 @@ def is_trainer_state(head: Head) -> bool:
 
 def find_state(folder: Path) -> Path | None:
     """The state of a folder: its own, or that of its last checkpoint; None where it has none."""
-    if kind_of(folder / FILE_NAME) == FILE:
+    if path_kind(folder / FILE_NAME) == FILE:
         return folder / FILE_NAME
     checkpoints = {
         int(number): path
@@ -48,16 +48,16 @@ def find_state(folder: Path) -> Path | None:
     }
     last = checkpoints[max(checkpoints)] if checkpoints else None
     paths = [path / FILE_NAME for path in ([last] if last else []) + numbered(folder)[-1:]]
-    return next((path for path in paths if kind_of(path) == FILE), None)
+    return next((path for path in paths if path_kind(path) == FILE), None)
 
 
 def read_trainer_state(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a state."""
     try:
         if head.encoding.startswith("utf-16"):
-            state = json.loads(path.read_bytes().decode(head.encoding), object_pairs_hook=object_of)
+            state = json.loads(path.read_bytes().decode(head.encoding), object_pairs_hook=json_object)
         else:
-            state = read_json(path.resolve(), object_of)
+            state = read_json(path.resolve(), json_object)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}; allowed: a whole trainer_state.json") from None
     history = state.get("log_history") if isinstance(state, dict) else None
@@ -68,7 +68,7 @@ def read_trainer_state(path: Path, head: Head, columns: dict[str, str]) -> list[
     folder = path.resolve().parent
     run = run_from_history(folder.name, history, state.get("logging_steps"))
     for place in (path.parent / ARGUMENTS, path.parent.parent / ARGUMENTS):
-        if run.config is None and kind_of(place) == FILE:
+        if run.config is None and path_kind(place) == FILE:
             try:
                 run.config = frozen_values(place)
             except ValueError as error:
@@ -123,7 +123,7 @@ def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
 def _object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty where there is none."""
     try:
-        value = read_json(path) if kind_of(path) == FILE and path.stat().st_size <= LARGEST else None
+        value = read_json(path) if path_kind(path) == FILE and path.stat().st_size <= LARGEST else None
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -132,7 +132,7 @@ def _object(path: Path) -> dict[str, Any]:
 def _card_facts(path: Path) -> dict[str, str]:
     """Of the lines `key: value` before the text of a model card, those of `_STATED`; several data sets as one text."""
     try:
-        text = path.read_text("utf-8", "replace") if kind_of(path) == FILE and path.stat().st_size <= LARGEST else ""
+        text = path.read_text("utf-8", "replace") if path_kind(path) == FILE and path.stat().st_size <= LARGEST else ""
     except OSError:
         return {}
     front = _FRONT.match(text)

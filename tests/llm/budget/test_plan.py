@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rftlab.llm.budget.devices import GPUS, device_of
-from rftlab.llm.budget.duration import Assumed, duration_of
-from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_of
-from rftlab.llm.budget.plan import SLACK, changes, knobs, plan_of, smallest_change
-from rftlab.llm.budget.shapes import shape_of
+from rftlab.llm.budget.devices import GPUS, named_device
+from rftlab.llm.budget.duration import Assumed, estimate_duration
+from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_use
+from rftlab.llm.budget.plan import SLACK, changes, cost_plan, knobs, smallest_change
+from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute, LoRA
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
@@ -40,8 +40,8 @@ def with_compute(run, **compute):
 
 
 def test_parts_exist_when_they_do():
-    shape = shape_of(QWEN.model)
-    memory = memory_of(QWEN, shape)
+    shape = read_shape(QWEN.model)
+    memory = memory_use(QWEN, shape)
     assert list(memory.phases) == ["sample", "log_probs", "update"] and memory.peak == sum(
         memory.phases[memory.peak_phase].values()
     )
@@ -58,15 +58,15 @@ def test_parts_exist_when_they_do():
     assert memory.phases["log_probs"]["libraries"] == awake > asleep > LIBRARIES["cuda"]
     assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * shape.parameters
     assert (
-        memory_of(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
+        memory_use(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
     )
     plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
-    assert list(memory_of(plain, shape).phases) == ["sample", "update"] and not any(
-        "reference" in parts for parts in memory_of(plain, shape).phases.values()
+    assert list(memory_use(plain, shape).phases) == ["sample", "update"] and not any(
+        "reference" in parts for parts in memory_use(plain, shape).phases.values()
     )
-    hf = memory_of(with_compute(QWEN, engine="hf"), shape).phases
+    hf = memory_use(with_compute(QWEN, engine="hf"), shape).phases
     assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
-    on_cpu = memory_of(with_compute(QWEN, device="cpu"), shape).phases
+    on_cpu = memory_use(with_compute(QWEN, device="cpu"), shape).phases
     assert all("vLLM weights" in parts for parts in on_cpu.values())
     assert [phase for phase, parts in on_cpu.items() if "reference" in parts] == ["log_probs"]
 
@@ -74,15 +74,15 @@ def test_parts_exist_when_they_do():
 @pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 4096}, {"logit_rows": 512}])
 def test_what_saves_memory_saves_it_in_the_update(change):
     run = replace(QWEN, design=replace(QWEN.design, batch_size=64, rollouts=8))
-    shape = shape_of(run.model)
-    assert memory_of(with_compute(run, **change), shape).total("update") < memory_of(run, shape).total("update")
+    shape = read_shape(run.model)
+    assert memory_use(with_compute(run, **change), shape).total("update") < memory_use(run, shape).total("update")
 
 
 def test_short_responses_share_longer_sequences_with_larger_masks():
-    run, shape = replace(QWEN, design=replace(QWEN.design, rollouts=64)), shape_of(QWEN.model)
-    limits = memory_of(run, shape).phases["update"]["activations"]
-    longer = memory_of(run, shape, (120, 50)).phases["update"]["activations"]
-    assert longer > limits == memory_of(run, shape, (512, 1024)).phases["update"]["activations"]
+    run, shape = replace(QWEN, design=replace(QWEN.design, rollouts=64)), read_shape(QWEN.model)
+    limits = memory_use(run, shape).phases["update"]["activations"]
+    longer = memory_use(run, shape, (120, 50)).phases["update"]["activations"]
+    assert longer > limits == memory_use(run, shape, (512, 1024)).phases["update"]["activations"]
 
 
 @pytest.mark.parametrize("pair", pairs_at("sim"))
@@ -102,14 +102,14 @@ def test_every_cell_of_the_pairs_of_the_paper_fits_the_smallest_gpu(pair):
 def test_the_smallest_change_fits_and_one_step_less_does_not(pair, gigabytes):
     run = start_at(pair, "llm")
     run = replace(run, design=replace(run.design, batch_size=32, rollouts=8), compute=WIDE)
-    plan = plan_of(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED)
+    plan = cost_plan(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED)
     change, shape = smallest_change(plan), plan.shape
     assert not plan.fits
     tried = list(changes(run, shape))
     if change is None:
         assert all(plan.memory_with(**other).peak > plan.room for other in tried)
         return
-    assert plan_of(with_compute(run, **change), plan.device, ASSUMED).fits
+    assert cost_plan(with_compute(run, **change), plan.device, ASSUMED).fits
     for other in tried[: tried.index(change)]:
         assert plan.memory_with(**other).peak > plan.room
     for name, value in change.items():
@@ -123,14 +123,14 @@ def test_every_kind_of_answer_is_among_those_cases():
         run = start_at(pair, "llm")
         run = replace(run, design=replace(run.design, batch_size=32, rollouts=8), compute=WIDE)
         for gigabytes in (14, 16, 18, 20, 25, 30, 35):
-            change = smallest_change(plan_of(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED))
+            change = smallest_change(cost_plan(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED))
             found.add(None if change is None else len(change))
     assert found >= {None, 1, 2}
 
 
 def test_adapters_alone_are_trained():
-    whole, plan = (plan_of(replace(QWEN, lora=lora), GPUS["A100-80"], ASSUMED) for lora in (LoRA(), LoRA(8)))
-    frozen, few = shape_of(QWEN.model).parameters, plan.shape.adapters
+    whole, plan = (cost_plan(replace(QWEN, lora=lora), GPUS["A100-80"], ASSUMED) for lora in (LoRA(), LoRA(8)))
+    frozen, few = read_shape(QWEN.model).parameters, plan.shape.adapters
     assert 0 < few < frozen / 50 and plan.shape.trained == few and whole.shape.trained == frozen
     update = plan.memory.phases["update"]
     assert (update["weights"], update["gradients"], update["optimiser"]) == (4 * (frozen + few), 4 * few, 8 * few)
@@ -141,33 +141,33 @@ def test_adapters_alone_are_trained():
         plan.memory.peak < 0.75 * whole.memory.peak
         and plan.duration.phases["update"].seconds < whole.duration.phases["update"].seconds
     )
-    some = plan_of(replace(QWEN, lora=LoRA(8, targets=("q_proj", "v_proj"))), GPUS["A100-80"], ASSUMED)
+    some = cost_plan(replace(QWEN, lora=LoRA(8, targets=("q_proj", "v_proj"))), GPUS["A100-80"], ASSUMED)
     assert some.shape.adapters < few and some.memory.total("update") < plan.memory.total("update")
     with pytest.raises(UserError, match=r"lora.targets = 'fc' is unknown; allowed: down_proj, gate_proj, k_proj"):
-        plan_of(replace(QWEN, lora=LoRA(8, targets=("fc",))), GPUS["A100-80"], ASSUMED)
+        cost_plan(replace(QWEN, lora=LoRA(8, targets=("fc",))), GPUS["A100-80"], ASSUMED)
 
 
 # --- time ---
 
 
 def test_costs_add_up_and_grow_with_the_work():
-    shape, gpu = shape_of(QWEN.model), GPUS["A100-80"]
+    shape, gpu = read_shape(QWEN.model), GPUS["A100-80"]
     run = replace(QWEN, design=replace(QWEN.design, batch_size=32, rollouts=8))
-    found = duration_of(run, shape, gpu, ASSUMED)
+    found = estimate_duration(run, shape, gpu, ASSUMED)
     assert found.phases["sample"].tokens == 32 * 120 + 256 * 200 and found.rollouts == 256
     assert found.evaluation.tokens == (500 + 1319) * 320 and found.evaluations == 21
     assert found.seconds == pytest.approx(
         2000 * sum(cost.seconds for cost in found.phases.values()) + 21 * found.evaluation.seconds
     )
     assert (
-        duration_of(replace(run, design=replace(run.design, batch_size=64)), shape, gpu, ASSUMED).seconds
+        estimate_duration(replace(run, design=replace(run.design, batch_size=64)), shape, gpu, ASSUMED).seconds
         > found.seconds
     )
-    assert duration_of(run, shape, GPUS["H100"], ASSUMED).seconds < found.seconds
-    slow = duration_of(with_compute(run, gradient_checkpointing=True), shape, gpu, ASSUMED)
+    assert estimate_duration(run, shape, GPUS["H100"], ASSUMED).seconds < found.seconds
+    slow = estimate_duration(with_compute(run, gradient_checkpointing=True), shape, gpu, ASSUMED)
     assert slow.phases["update"].seconds == pytest.approx(4 / 3 * found.phases["update"].seconds, rel=0.05)
     assert (
-        duration_of(with_compute(run, engine="hf"), shape, gpu, ASSUMED).phases["sample"].seconds
+        estimate_duration(with_compute(run, engine="hf"), shape, gpu, ASSUMED).phases["sample"].seconds
         > found.phases["sample"].seconds
     )
     products = 6 * shape.parameters * found.phases["update"].tokens / (0.3 * gpu.bf16)
@@ -175,10 +175,10 @@ def test_costs_add_up_and_grow_with_the_work():
 
 
 def test_vllm_samples_no_more_side_by_side_than_its_cache_holds():
-    gpu, shape = GPUS["A100-40"], shape_of(QWEN.model)
+    gpu, shape = GPUS["A100-40"], read_shape(QWEN.model)
 
     def steps(**compute):
-        return duration_of(with_compute(QWEN, **compute), shape, gpu, ASSUMED).evaluation.seconds
+        return estimate_duration(with_compute(QWEN, **compute), shape, gpu, ASSUMED).evaluation.seconds
 
     assert steps(cache_gb=4.0) == steps(cache_gb=40.0) < steps(cache_gb=0.1) < steps(cache_gb=0.01)
     assert steps(cache_gb=0.01, engine="hf") == steps(cache_gb=40.0, engine="hf")
@@ -196,19 +196,19 @@ def test_the_gpu_at_hand_is_taken(monkeypatch):
     }
     for name, value in fake.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    found = device_of("cuda", None)
+    found = named_device("cuda", None)
     assert (found.memory, found.bf16, found.name) == (70e9, 989e12, properties.name) and "70.0 of 85.0 GB" in found.note
     for name, total, like in (
         ("NVIDIA A100-SXM4-80GB", 85.1e9, "A100-80"),
         ("NVIDIA A100-SXM4-40GB", 42.4e9, "A100-40"),
     ):
         properties.name, properties.total_memory = name, total
-        assert device_of("cuda", None).bandwidth == GPUS[like].bandwidth
+        assert named_device("cuda", None).bandwidth == GPUS[like].bandwidth
     properties.name = "NVIDIA L4"
-    assert "not known" in device_of("cuda", None).note
-    assert device_of("cuda", "H200") == GPUS["H200"] and device_of("cpu", None, 1).name == "cpu, 1 thread"
+    assert "not known" in named_device("cuda", None).note
+    assert named_device("cuda", "H200") == GPUS["H200"] and named_device("cpu", None, 1).name == "cpu, 1 thread"
     with pytest.raises(UserError, match="gpu = 'T4' is unknown; allowed: A100-40"):
-        device_of("cuda", "T4")
+        named_device("cuda", "T4")
 
 
 @pytest.fixture(autouse=True)
@@ -217,9 +217,9 @@ def no_gpu(monkeypatch):
 
 
 def test_a_plan_knows_the_disk_that_checkpoints_take():
-    plan = plan_of(QWEN, GPUS["H100"], ASSUMED)
-    assert plan.disk == 36 * shape_of(QWEN.model).parameters
-    assert plan_of(replace(QWEN, lora=LoRA(8)), GPUS["H100"], ASSUMED).disk < plan.disk / 50
+    plan = cost_plan(QWEN, GPUS["H100"], ASSUMED)
+    assert plan.disk == 36 * read_shape(QWEN.model).parameters
+    assert cost_plan(replace(QWEN, lora=LoRA(8)), GPUS["H100"], ASSUMED).disk < plan.disk / 50
     assert (
         "Checkpoints take up to 17.8 GB of disk"
         in rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100")[1]
@@ -344,6 +344,6 @@ def test_a_dry_run_needs_no_torch():
 
 def test_slack_is_left_free():
     run = replace(QWEN, design=replace(QWEN.design, rollouts=8))
-    peak = memory_of(run, shape_of(run.model), ASSUMED[:2]).peak
+    peak = memory_use(run, read_shape(run.model), ASSUMED[:2]).peak
     for memory, fits in ((peak / (1 - SLACK) + 1, True), (peak, False)):
-        assert plan_of(run, GPUS["H100"]._replace(memory=memory), ASSUMED).fits == fits
+        assert cost_plan(run, GPUS["H100"]._replace(memory=memory), ASSUMED).fits == fits

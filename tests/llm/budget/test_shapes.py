@@ -8,8 +8,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 import rftlab.llm.budget.shapes
-from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_of, responses_in_sequence, saved_bytes
-from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, shape_from, shape_of
+from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_memory, responses_in_sequence, saved_bytes
+from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, read_shape, shape_from
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.models.tiny import build
 from rftlab.llm.policy.lora import with_adapters
@@ -67,11 +67,11 @@ def test_parameters_of_known_models_are_those_of_the_real_ones(name):
         p.numel() for n, p in model.base_model.layers[0].named_parameters() if n.endswith("proj.weight")
     )
     assert shape_from(name, config_of(KINDS[name], KNOWN[name]).to_dict()) == KNOWN[name]
-    assert shape_of(Model(name)) == KNOWN[name]
+    assert read_shape(Model(name)) == KNOWN[name]
 
 
 def test_the_tiny_model_and_a_folder(tmp_path):
-    assert shape_of(Model()).parameters == count(build(Model().tiny))
+    assert read_shape(Model()).parameters == count(build(Model().tiny))
     biased = LlamaConfig(
         vocab_size=50,
         hidden_size=64,
@@ -84,7 +84,7 @@ def test_the_tiny_model_and_a_folder(tmp_path):
     )
     biased.save_pretrained(tmp_path)
     with torch.device("meta"):
-        assert shape_of(Model(str(tmp_path))).parameters == count(LlamaForCausalLM(biased))
+        assert read_shape(Model(str(tmp_path))).parameters == count(LlamaForCausalLM(biased))
 
 
 def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -96,16 +96,16 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         UserError,
         match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder",
     ):
-        shape_of(Model("who/knows"))
+        read_shape(Model("who/knows"))
     with pytest.raises(UserError, match="its shape cannot be read"):
-        shape_of(Model(str(tmp_path)))
+        read_shape(Model(str(tmp_path)))
     for config, message in (
         ({"model_type": "gpt2"}, "'gpt2'; a plan knows: llama, mistral, qwen2, olmo2"),
         ({"model_type": "llama"}, "has no 'hidden_size'"),
     ):
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(UserError, match=message):
-            shape_of(Model(str(tmp_path)))
+            read_shape(Model(str(tmp_path)))
 
 
 # --- what autograd keeps ---
@@ -196,6 +196,6 @@ def test_sequences_are_those_of_packing(prompt, response, rollouts, room):
     responses = Responses(((1,) * prompt,), np.zeros(rollouts, dtype=np.int64), tokens, starts)
     parts = sequences(responses, np.arange(rollouts), Sharing(room, PAIRS * SMALL.hidden))
     assert responses_in_sequence(run, SMALL, prompt, response) == len(parts[0])
-    read = pass_of(run, SMALL, prompt, response)
+    read = pass_memory(run, SMALL, prompt, response)
     assert read.length == prompt + len(parts[0]) * response and read.shared == (len(parts[0]) > 1)
     assert read.tokens == min(max(room, read.length), 3 * len(parts) * read.length)

@@ -8,7 +8,7 @@ import pytest
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.train import train
-from rftlab.llm.training.mismatch import check_mismatch
+from rftlab.llm.training.update import check_mismatch
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import rftlab.llm.text.chat
-from rftlab.llm.budget.shapes import raw_config, shape_of
+from rftlab.llm.budget.shapes import raw_config, read_shape
 from rftlab.llm.config import Model
 from rftlab.llm.tasks.files import read_rows
 from rftlab.llm.text.chat import rendered
@@ -182,7 +182,7 @@ def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(
     place = shutil.copytree(folder, tmp_path / "copy")
     config = json.loads((place / "config.json").read_bytes())
     (place / "config.json").write_text(json.dumps(config | {name: value}))
-    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: read_shape(Model(str(place)))):
         with pytest.raises(UserError) as caught:
             use()
         assert (
@@ -194,10 +194,10 @@ def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(
 def test_large_numbers_are_found_wherever_they_are(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "text_config": [{"n_layers": 10**9}]}))
     with pytest.raises(UserError, match=r"has n_layers = 1000000000; allowed: at most 4096"):
-        shape_of(Model(str(tmp_path)))
+        read_shape(Model(str(tmp_path)))
     (tmp_path / "config.json").write_text('{"a": ' + "[" * 900 + "]" * 900 + "}")
     with pytest.raises(UserError, match="its model_type is None"):
-        shape_of(Model(str(tmp_path)))
+        read_shape(Model(str(tmp_path)))
 
 
 @pytest.mark.parametrize("value", [0, -3, "3", 2.5, None, True])
@@ -206,7 +206,7 @@ def test_a_plan_needs_whole_numbers(value, tmp_path):
     config = json.loads((tmp_path / "config.json").read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": value}))
     with pytest.raises(UserError, match=r"num_hidden_layers = .*; allowed: a whole number of 1 or more"):
-        shape_of(Model(str(tmp_path)))
+        read_shape(Model(str(tmp_path)))
 
 
 # --- folders ---
@@ -217,7 +217,7 @@ def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path
     place = shutil.copytree(folder, tmp_path / "copy")
     (place / name).unlink()
     os.mkfifo(place / name)
-    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: read_shape(Model(str(place)))):
         with (
             no_hang(),
             pytest.raises(UserError, match=f"{name} in it is neither a file nor a folder; allowed: a folder of files"),

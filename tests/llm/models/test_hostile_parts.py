@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from rftlab.llm.budget.shapes import shape_of
+from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Model
 from rftlab.llm.models.growth import check_growth
 from rftlab.llm.train import train
@@ -94,7 +94,7 @@ def test_an_adapter_is_no_model(folder, data, tmp_path):
     """It would be put into the model, and trained as if it were a part of it."""
     place = shutil.copytree(folder, tmp_path / "copy")
     (place / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "someone/else", "r": 2}))
-    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: read_shape(Model(str(place)))):
         with pytest.raises(UserError, match="holds an adapter; allowed: a folder of a whole model"):
             use()
 

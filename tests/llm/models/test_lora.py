@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import rftlab.llm.moments
-from rftlab.llm.config import AdamW, Compute, LoRA, config_of
+from rftlab.llm.config import AdamW, Compute, LoRA, model_config
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.models.load import load_model
 from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Frozen, Policy
 from rftlab.llm.policy.responses import token_indices
 from rftlab.llm.train import train
-from rftlab.llm.training.update import optimizer_of, step
+from rftlab.llm.training.update import make_optimizer, step
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
@@ -56,7 +56,7 @@ def difference(a, b):
 def updated(policy, times=3):
     """The policy after updates towards the responses."""
     spec = AdamW(learning_rate=1e-2)
-    optimizer = optimizer_of(policy, spec)
+    optimizer = make_optimizer(policy, spec)
     for index in range(times):
         (-policy.log_probs(RESPONSES, ALL)[0].mean()).backward()
         step(policy, optimizer, spec, index)
@@ -232,7 +232,7 @@ def test_another_rank_is_refused(tmp_path):
         assert "is of another configuration: lora.rank = 8 there, 4 here; name another folder" in str(
             caught.value
         ) and "\n" not in str(caught.value), name
-        (tmp_path / "config.json").write_text(json.dumps(config_of(lora_run(rounds=4, rank=4))))
+        (tmp_path / "config.json").write_text(json.dumps(model_config(lora_run(rounds=4, rank=4))))
 
 
 @pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 40}])

@@ -8,8 +8,7 @@ import tempfile
 import pytest
 import torch
 
-from rftlab.llm.policy.mapped import ALIGNMENT, Mapped
-from rftlab.llm.policy.policy import Frozen
+from rftlab.llm.policy.policy import ALIGNMENT, Frozen, Mapped
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.tiny_models import random_responses, small_policy
@@ -17,7 +16,7 @@ from tests.support.trainer.tiny_models import random_responses, small_policy
 RESIDENT = """
 import re, torch
 from pathlib import Path
-from rftlab.llm.policy.mapped import Mapped
+from rftlab.llm.policy.policy import Mapped
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024

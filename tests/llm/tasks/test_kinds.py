@@ -6,7 +6,7 @@ import pytest
 
 from rftlab.llm.rewards.verify import answers_found, score, well_formed
 from rftlab.llm.tasks import arithmetic, words
-from rftlab.llm.tasks.kinds import kind_of
+from rftlab.llm.tasks.load import prompt_kind
 from rftlab.llm.tasks.pools import Sizes
 from rftlab.shared.plumbing.errors import UserError
 
@@ -14,14 +14,17 @@ SIZES = Sizes(train=200, validation=1, test=1, pretrain=1)
 
 
 def test_every_word_problem_is_of_one_story_and_every_sum_of_its_operations():
-    kinds = [kind_of("words", prompt) for prompt in words.generate(0, SIZES)["train"].prompts]
+    kinds = [prompt_kind("words", prompt) for prompt in words.generate(0, SIZES)["train"].prompts]
     assert set(kinds) == {str(i) for i in range(len(words.TEMPLATES))}
-    assert [kind_of("words", [{"role": "user", "content": text}]) for text in ("What is 1 + 1?", "A shop")] == ["", ""]
+    assert [prompt_kind("words", [{"role": "user", "content": text}]) for text in ("What is 1 + 1?", "A shop")] == [
+        "",
+        "",
+    ]
     for name, signs in (("mod97", {"+"}), ("sign97", {"+", "-"})):
-        assert {kind_of(name, prompt) for prompt in arithmetic.generate(name, 0, SIZES)["train"].prompts} == signs
-    chained = {kind_of("chain", prompt) for prompt in arithmetic.generate("chain", 0, SIZES)["train"].prompts}
+        assert {prompt_kind(name, prompt) for prompt in arithmetic.generate(name, 0, SIZES)["train"].prompts} == signs
+    chained = {prompt_kind("chain", prompt) for prompt in arithmetic.generate("chain", 0, SIZES)["train"].prompts}
     assert {"+-", "-*+"} <= chained
-    assert kind_of("gsm8k", "1+1") == "" and kind_of("own", [{"role": "user", "content": "1 + 1"}]) == ""
+    assert prompt_kind("gsm8k", "1+1") == "" and prompt_kind("own", [{"role": "user", "content": "1 + 1"}]) == ""
 
 
 RESPONSES = {

@@ -10,9 +10,9 @@ import rftlab.llm.training.samples
 from rftlab.llm.engines.rollouts import Rollouts, ignore
 from rftlab.llm.evaluate import UNSEEN
 from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.random import subset
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores, score
-from rftlab.llm.tasks.subset import subset
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.evalstats import fixed_set_error, measured_set_error, pass_at_k

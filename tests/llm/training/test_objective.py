@@ -7,24 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from rftlab.llm.config import AdamW, config_of
+from rftlab.llm.config import AdamW, model_config
 from rftlab.llm.policy.packing import ALONE, micro_batches
 from rftlab.llm.policy.responses import Responses, packed, token_indices
-from rftlab.llm.training.objective import objective, part_of
-from rftlab.llm.training.update import accumulate, rate_at, step
+from rftlab.llm.training.update import accumulate, batch_part, objective, rate_at, step
 from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
 from rftlab.studies.data.paper.pairs import start_at
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
@@ -166,7 +165,7 @@ def test_the_split_for_memory_changes_no_bit_of_micro_batch_means(budget):
     assert len(parts) > 1 or budget == 10**6
     for rows in parts:
         tokens = token_indices(responses.starts, rows)
-        _, found = objective(estimator, part_of(batch, tokens), torch.tensor(logp[tokens]))
+        _, found = objective(estimator, batch_part(batch, tokens), torch.tensor(logp[tokens]))
         whole[tokens] = found.weight
     np.testing.assert_array_equal(whole, objective_and_weights(estimator, batch, logp).weight)
     for low in range(0, 9, 4):
@@ -177,7 +176,7 @@ def test_the_split_for_memory_changes_no_bit_of_micro_batch_means(budget):
 def test_runs_without_micro_batches_keep_the_identity_that_they_had():
     run = start_at("tiny-mod97", "llm")
     with_micro_batches = replace(run, design=replace(run.design, estimator=preset("paper_code")))
-    (without, there) = (config_of(each)["design"]["estimator"]["aggregation"] for each in (run, with_micro_batches))
+    (without, there) = (model_config(each)["design"]["estimator"]["aggregation"] for each in (run, with_micro_batches))
     assert "micro_batch" not in without and there["micro_batch"] == 4
 
 
@@ -321,9 +320,9 @@ def test_a_step_lands_where_the_simulators_does(name):
         optimizer=Optimizer(kind, learning_rate=0.05, eps=1e-3),
         seed=2,
     )
-    plan, state, work = plan_of(run, world), start_state(run, world), work_of(run, world)
+    plan, state, work = make_plan(run, world), start_state(run, world), make_work(run, world)
     contexts = np.arange(6)[None]
-    train_rounds(world.train, plan, rule_of(design.estimator), state, work, contexts, 0, no_totals())
+    train_rounds(world.train, plan, as_rule(design.estimator), state, work, contexts, 0, no_totals())
     n, k = design.batch_size, design.rollouts
     arms, rewards, group = work.arm[: n * k], work.reward[: n * k], np.repeat(np.arange(n), k)
     logp = work.old_logp[: n * k]
@@ -338,7 +337,7 @@ def test_a_step_lands_where_the_simulators_does(name):
     frozen = prepare(design.estimator, rewards, group, starts, logp, work.ref_logp[: n * k])
     for u in range(design.epochs * design.minibatches):
         rows = np.arange(n * k).reshape(design.minibatches, -1)[u % design.minibatches]
-        part = part_of(frozen, rows)
+        part = batch_part(frozen, rows)
         if design.minibatches > 1:
             part = part._replace(share=part.share * design.minibatches, kl_share=part.kl_share * design.minibatches)
         accumulate(table, design.estimator, part, everything.take(rows))

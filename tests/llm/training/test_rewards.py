@@ -11,19 +11,19 @@ import pandas as pd
 import pytest
 import torch
 
-from rftlab.llm.config import config_of
+from rftlab.llm.config import model_config
 from rftlab.llm.rewards.call import RewardBatch, RewardCaller
 from rftlab.llm.rewards.config import NamedReward
 from rftlab.llm.rewards.limit import OutOfTime, within
 from rftlab.llm.rewards.load import asked_for, function_at, loaded
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.averages import difficulty_of, difficulty_within
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.custom.identity import source_sha256
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.memory import difficulty_within, estimated_pass_rate
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.trained import parse_train
 from tests.support.trainer import own_rewards as mine
@@ -142,7 +142,10 @@ def test_a_folder_never_gives_the_curve_of_another_reward(tmp_path):
 
 
 def test_runs_without_rewards_are_what_they_were():
-    assert not {"rewards", "reward_timeout"} & config_of(run_of()).keys() and "own" not in config_of(run_of())["task"]
+    assert (
+        not {"rewards", "reward_timeout"} & model_config(run_of()).keys()
+        and "own" not in model_config(run_of())["task"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -394,11 +397,11 @@ def test_a_limit_holds_in_a_thread_and_leaves_no_alarm():
 
 def test_difficulty_of_rewards_in_any_range():
     sums = np.array([[3.0, 4.0], [-2.0, 4.0], [0.0, 0.0]])
-    assert difficulty_within(sums, 0, 0.0, 1.0) == difficulty_of(sums, 0) == 4 / 6
+    assert difficulty_within(sums, 0, 0.0, 1.0) == estimated_pass_rate(sums, 0) == 4 / 6
     assert difficulty_within(sums, 1, -1.0, 1.0) == (1 + 1) / 6 and difficulty_within(sums, 2, -5.0, 9.0) == 0.5
     moved = sums * [[10.0, 1.0]] - 7.0 * sums[:, 1:] * [[1.0, 0.0]]
     for i in range(3):
-        assert difficulty_within(moved, i, -7.0, 3.0) == pytest.approx(difficulty_of(sums, i))
+        assert difficulty_within(moved, i, -7.0, 3.0) == pytest.approx(estimated_pass_rate(sums, i))
 
 
 def test_a_length_penalty_that_cannot_act_says_so(tmp_path):

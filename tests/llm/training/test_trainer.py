@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import rftlab.llm.training.trainer
-from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny, config_of
+from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny, model_config
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Samples, baseline_sets, chosen, joined, with_signal
@@ -283,7 +283,7 @@ def test_long_prompts_are_left_out_and_counted(tmp_path):
 
 
 def test_the_configuration_says_everything():
-    config = config_of(run_of(estimator=Estimator(surrogate=Clip(), mask=Divergence())))
+    config = model_config(run_of(estimator=Estimator(surrogate=Clip(), mask=Divergence())))
     assert (
         config["kinds"] == {"surrogate": "Clip", "mask": "Divergence"}
         and config["design"]["rollouts"] == 4

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
-from rftlab.llm.config import LLMRun, Model, config_of
+from rftlab.llm.config import LLMRun, Model, model_config
 from rftlab.llm.tasks.config import OwnData, TaskConfig
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import parse
@@ -45,7 +45,7 @@ def run(tmp_path):
     task = TaskConfig("own", source=str(data), test_source=str(data), own=OwnData(template="{question}", system="Hi"))
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config_of(LLMRun(task, Model("somewhere")))))
+    (folder / "config.json").write_text(json.dumps(model_config(LLMRun(task, Model("somewhere")))))
     write(folder / "rollouts" / "000001-000002.parquet", {i: REWARDS[i] for i in (1, 2)})
     write(folder / "rollouts" / "000003-000003.parquet", {3: REWARDS[3]})
     return folder

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rftlab.shared.plumbing.announce import Announcer
+from rftlab.shared.plumbing.jit import Announcer
 from rftlab.studies.cli.commands import run
 from rftlab.studies.console import terminal
 from rftlab.studies.data.runs.workers import workers

@@ -12,12 +12,12 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import sweep, verify_folder, write_file, write_folder
 from rftlab.shared.plumbing.folders import (
     below,
-    cache_of,
+    cache_folder,
     entries,
     file_below,
     folder_below,
-    kind_of,
     numbered,
+    path_kind,
     read_file,
     read_json,
     remove,
@@ -63,7 +63,7 @@ def root(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_place_is_below_folders_alone(kind, root, outside):
     put(kind, root / "x", outside)
-    assert kind_of(root / "x") == kind and below(root, "x") == root / "x"
+    assert path_kind(root / "x") == kind and below(root, "x") == root / "x"
     places = {
         "a folder": lambda: [below(root, "x", "y"), folder_below(root, "x"), folder_below(root, "x", "y")],
         "a file": lambda: [file_below(root, "x")],
@@ -201,7 +201,7 @@ def test_a_user_without_a_home_has_no_cache_and_is_told(monkeypatch, tmp_path):
     with pytest.raises(
         UserError, match="no home folder to keep a cache in; allowed: a folder in HOME or XDG_CACHE_HOME"
     ):
-        cache_of("tiny")
+        cache_folder("tiny")
     assert jit._choose_cache() is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_of("tiny") == tmp_path / "rftlab" / "tiny"
+    assert cache_folder("tiny") == tmp_path / "rftlab" / "tiny"

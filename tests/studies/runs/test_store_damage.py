@@ -102,7 +102,7 @@ def test_a_table_that_cannot_be_the_run_s_is_damage_even_with_its_checksum(done,
     found = changed(pd.read_parquet(file))
     found = found if isinstance(found, bytes) else (found.to_parquet(data), data.getvalue())[1]
     file.write_bytes(found)
-    reseal(root, point, curve_sha256=store.sha256_of(file))
+    reseal(root, point, curve_sha256=store.file_sha256(file))
     assert healed(root, point, said) == before
 
 

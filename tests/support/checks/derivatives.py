@@ -216,7 +216,7 @@ def check_objective(api: Api, name: str, estimator: Estimator, rng: np.random.Ge
 def pool_for(api: Api, batch: Batches, rewards: np.ndarray):
     """Baseline sets with support rollouts, so that a set has as many rewards as pass@k may ask for."""
     support = np.tile([0.0, 1.0], 4 * batch.n_groups), np.repeat(np.arange(batch.n_groups), 8)
-    return api.pool_of(batch.n_groups, (rewards, batch.group), support)
+    return api.make_pool(batch.n_groups, (rewards, batch.group), support)
 
 
 def check_objective_slopes(api: Api) -> None:

@@ -128,7 +128,7 @@ def check_one_token(api: Api) -> None:
         weights = []
         for kind in ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean"):
             estimator = no_kl(Advantage("batch_mean"), aggregation=Aggregation(kind))
-            pool = api.pool_of(3, (rewards, group))
+            pool = api.make_pool(3, (rewards, group))
             weights.append(
                 api.objective_and_weights(
                     estimator, api.prepare(estimator, rewards, group, np.arange(n + 1), old, pool=pool), old + 0.05

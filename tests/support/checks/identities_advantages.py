@@ -23,7 +23,7 @@ SHIFTED = (
 
 def own(api: Api, spec: Advantage, rewards, group, n_groups: int, starts=None) -> np.ndarray:
     """Advantages of responses that are their own baseline sets."""
-    return api.advantages(spec, rewards, group, api.pool_of(n_groups, (rewards, group)), starts=starts)
+    return api.advantages(spec, rewards, group, api.make_pool(n_groups, (rewards, group)), starts=starts)
 
 
 def check_shift(api: Api) -> None:
@@ -133,7 +133,7 @@ def check_window_of_group(api: Api) -> None:
         for _ in range(3):
             rewards = random_rewards(rng, n * k)
             api.push(windows, group, rewards)
-            window, fresh = api.window_pool(windows, np.arange(n)), api.pool_of(n, (rewards, group))
+            window, fresh = api.window_pool(windows, np.arange(n)), api.make_pool(n, (rewards, group))
             same(window.rewards, fresh.rewards, "windows that hold exactly the current rewards")
             for spec in SHIFTED:
                 same(
@@ -150,7 +150,7 @@ def check_support(api: Api) -> None:
         extra, extra_group = random_rewards(rng, 6), rng.integers(0, batch.n_groups, 6)
         together = np.concatenate([batch.rewards, extra]), np.concatenate([batch.group, extra_group])
         for spec in (*CENTRED, Advantage("second_best"), Advantage("none", credit="set_mean")):
-            pool = api.pool_of(batch.n_groups, (batch.rewards, batch.group), (extra, extra_group))
+            pool = api.make_pool(batch.n_groups, (batch.rewards, batch.group), (extra, extra_group))
             actual = api.advantages(spec, batch.rewards, batch.group, pool)
             same(
                 actual, own(api, spec, *together, batch.n_groups)[: batch.rewards.size], f"{spec} with support rollouts"
@@ -341,12 +341,12 @@ def check_averages_ends(api: Api) -> None:
         visits = [rng.normal(size=(1, rng.integers(1, 5))) for _ in range(4)]
         for decay, kept in ((1.0, visits), (0.0, visits[-1:])):
             sums = api.empty_averages(2)
-            same(api.averages_of(sums, [0, 1]), [0.0, 0.0], "averages before any reward")
+            same(api.read_averages(sums, [0, 1]), [0.0, 0.0], "averages before any reward")
             for visit in visits:
                 api.add(sums, [0], visit, decay)
             expected = np.concatenate(kept, axis=1).mean()
-            close(api.averages_of(sums, [0, 1]), [expected, expected], f"average with decay {decay}", EXACT)
-            same(api.difficulty_of(sums, 1), 0.5, "difficulty of a context that was never seen")
+            close(api.read_averages(sums, [0, 1]), [expected, expected], f"average with decay {decay}", EXACT)
+            same(api.estimated_pass_rate(sums, 1), 0.5, "difficulty of a context that was never seen")
 
 
 def check_equal_budgets(api: Api) -> None:

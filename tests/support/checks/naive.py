@@ -42,7 +42,7 @@ def check_pools_and_advantages(api: Api) -> None:
             else random_rewards(rng, n_support)
         )
         parts = (batch.rewards, batch.group), (support, rng.integers(0, batch.n_groups, n_support))
-        pool, sets = api.pool_of(batch.n_groups, *parts), estimators.pools(batch.n_groups, *parts)
+        pool, sets = api.make_pool(batch.n_groups, *parts), estimators.pools(batch.n_groups, *parts)
         same(pool.rewards, np.concatenate(sets), "rewards of the baseline sets")
         same(pool.starts, starts_of([len(one) for one in sets]), "sizes of the baseline sets")
         baseline = baseline_for(spec, batch)
@@ -59,7 +59,7 @@ def check_pass_at_k(api: Api) -> None:
             for k in range(1, n + 1):
                 for baseline in ("none", "leave_one_out"):
                     spec = Advantage(baseline, credit="pass_at_k", k=k)
-                    actual = api.advantages(spec, rewards, group, api.pool_of(1, (rewards, group)))
+                    actual = api.advantages(spec, rewards, group, api.make_pool(1, (rewards, group)))
                     close(
                         actual,
                         estimators.advantages(spec, rewards, group, [list(rewards)]),
@@ -133,13 +133,13 @@ def check_averages(api: Api) -> None:
             visits.add(contexts, rewards, decay)
             what = f"after step {step} with decay {decay}"
             close(
-                api.averages_of(sums, np.arange(n)),
+                api.read_averages(sums, np.arange(n)),
                 [visits.average(context) for context in range(n)],
                 f"averages {what}",
                 EXACT,
             )
             close(
-                [api.difficulty_of(sums, context) for context in range(n)],
+                [api.estimated_pass_rate(sums, context) for context in range(n)],
                 [visits.difficulty(context) for context in range(n)],
                 f"difficulty {what}",
                 EXACT,

@@ -150,7 +150,7 @@ def baseline_sets(api: Api, rng: np.random.Generator, batch: Batches, rewards: n
     if source == 1:
         support = random_rewards(rng, batch.n_groups), rng.permutation(batch.n_groups)
         parts = (rewards, batch.group), support
-        return api.pool_of(batch.n_groups, *parts), estimators.pools(batch.n_groups, *parts)
+        return api.make_pool(batch.n_groups, *parts), estimators.pools(batch.n_groups, *parts)
     if source == 2:
         windows, deques = api.empty_windows(batch.n_groups + 2, 6), estimators.Windows(batch.n_groups + 2, 6)
         contexts = rng.permutation(batch.n_groups + 2)[: batch.n_groups]

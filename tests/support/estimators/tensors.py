@@ -7,23 +7,23 @@ from functools import partial
 import numpy as np
 import torch
 
-from rftlab.llm.losses.credit import advantages_of, response_advantages, shaped, tells_tokens_apart
+from rftlab.llm.losses.credit import response_advantages, shaped, tells_tokens_apart, tensor_advantages
 from rftlab.llm.losses.credit import token_advantages as credit_tokens
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.inputs import Given
-from rftlab.llm.losses.layout import Layout, layout_of
+from rftlab.llm.losses.layout import Layout, make_layout
 from rftlab.llm.losses.prepare import (
     FrozenBatch,
-    corrections_of,
     freeze,
     masked,
-    shares_of,
+    token_corrections,
+    token_shares,
 )
-from rftlab.llm.losses.weights import weights_of
+from rftlab.llm.losses.weights import tensor_weights
 from rftlab.shared.config.kl import kl_rule
 from rftlab.shared.config.ratio import ratio_rule
 from rftlab.shared.config.surrogate import surrogate_rule
-from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.objective import ObjectiveAndWeights
 from rftlab.shared.prepare import Batch
 from tests.support.estimators.random_batches import Batches, baseline_for
@@ -48,7 +48,7 @@ class Place:
         mask[self.at] = True
         self.shape = shape
         ends = None if padded else torch.from_numpy(starts)
-        self.layout: Layout = layout_of(shape, torch.device("cpu"), torch.from_numpy(mask) if padded else None, ends)
+        self.layout: Layout = make_layout(shape, torch.device("cpu"), torch.from_numpy(mask) if padded else None, ends)
 
     def tensor(self, values, dtype=torch.float64) -> torch.Tensor:
         out = np.full(self.shape, np.nan)
@@ -105,12 +105,12 @@ def token_advantages(padded, spec, rewards, starts, baseline=None):
 
 def shares(padded, spec, starts, n_tokens=None, n_rows=None):
     place = Place(starts, padded)
-    return place.numbers(shares_of(spec, place.layout, place.tensor(np.zeros(starts[-1])), n_tokens, n_rows))
+    return place.numbers(token_shares(spec, place.layout, place.tensor(np.zeros(starts[-1])), n_tokens, n_rows))
 
 
 def corrections(padded, spec, starts, old_logp, sampler_logp):
     place = Place(starts, padded)
-    found = corrections_of(spec, place.layout, place.tensor(old_logp), place.tensor(sampler_logp))
+    found = token_corrections(spec, place.layout, place.tensor(old_logp), place.tensor(sampler_logp))
     return place.numbers(found)
 
 
@@ -150,20 +150,20 @@ def prepare(
         baseline = column(baseline) if of_rows else place.tensor(baseline)
     sets = None if pool is None else of_pool(pool)
     given = Given(rewards, labels(group), pool=sets, baseline=baseline, token_rewards=place.maybe(token_rewards))
-    found = advantages_of(Estimator(spec), place.layout, given._replace(rewards=shaped_R), None, None)
+    found = tensor_advantages(Estimator(spec), place.layout, given._replace(rewards=shaped_R), None, None)
     found = found if by_token else place.layout.spread(found)
     return batch_from_advantages(padded, estimator, place.numbers(found), starts, old_logp, ref_logp, **rest)
 
 
 def apply_mask(padded, estimator, batch, logp, keys=None):
     place = place_of(batch, padded)
-    frozen = masked(rule_of(estimator), place.layout, frozen_of(place, batch), place.tensor(logp), place.maybe(keys))
+    frozen = masked(as_rule(estimator), place.layout, frozen_of(place, batch), place.tensor(logp), place.maybe(keys))
     return batch._replace(share=place.numbers(frozen.share), kl_share=place.numbers(frozen.kl_share))
 
 
 def objective_and_weights(padded, estimator, batch, logp):
     place = place_of(batch, padded)
-    found = weights_of(rule_of(estimator), place.layout, frozen_of(place, batch), place.tensor(logp))
+    found = tensor_weights(as_rule(estimator), place.layout, frozen_of(place, batch), place.tensor(logp))
     flags = (int(place.numbers(flag).sum()) for flag in (found.clipped, found.dual_clipped))
     weight, kl = place.numbers(found.weight), float(place.numbers(found.kl).sum())
     return ObjectiveAndWeights(float(found.objective), weight, *flags, kl)

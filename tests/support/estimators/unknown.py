@@ -40,8 +40,8 @@ def planted(part: str, listed: str, field: str | None, as_code: bool, monkeypatc
     estimator = replace(rl.Estimator(), **({part: USES[part]} if part in USES else {}))
     if as_code:
         module = importlib.import_module(f"rftlab.shared.config.{part}")
-        real, choices = module.code_of, getattr(module, listed)
-        monkeypatch.setattr(module, "code_of", lambda c, value: 99 if c is choices else real(c, value))
+        real, choices = module.code_for, getattr(module, listed)
+        monkeypatch.setattr(module, "code_for", lambda c, value: 99 if c is choices else real(c, value))
     else:
         object.__setattr__(getattr(estimator, part), field, "bogus")
     return estimator

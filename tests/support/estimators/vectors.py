@@ -15,7 +15,6 @@ import numpy as np
 
 from rftlab.shared.advantage import advantages, whiten_into
 from rftlab.shared.aggregation import shares
-from rftlab.shared.averages import add, averages_of, difficulty_of, empty_averages
 from rftlab.shared.config.advantage import Advantage, advantage_rule
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL, kl_rule
@@ -25,10 +24,18 @@ from rftlab.shared.correction import corrections
 from rftlab.shared.credit import optimal_token_baseline, token_advantages
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.kl import kl_penalty
+from rftlab.shared.memory import (
+    add,
+    empty_averages,
+    empty_windows,
+    estimated_pass_rate,
+    push,
+    read_averages,
+    window_pool,
+)
 from rftlab.shared.objective import apply_mask, objective_and_weights
-from rftlab.shared.plumbing.pool import pool_of
+from rftlab.shared.plumbing.pool import make_pool
 from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
-from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest
 from rftlab.shared.surrogate import surrogate
 
@@ -63,7 +70,7 @@ def whiten(spec: Advantage, values, weights) -> np.ndarray:
 class Api:
     """The functions under test. `dataclasses.replace` makes a wrong variant."""
 
-    pool_of: Callable = pool_of
+    make_pool: Callable = make_pool
     advantages: Callable = advantages
     whiten: Callable = whiten
     token_advantages: Callable = token_advantages
@@ -73,8 +80,8 @@ class Api:
     window_pool: Callable = window_pool
     empty_averages: Callable = empty_averages
     add: Callable = add
-    averages_of: Callable = averages_of
-    difficulty_of: Callable = difficulty_of
+    read_averages: Callable = read_averages
+    estimated_pass_rate: Callable = estimated_pass_rate
     allocate: Callable = allocate
     keep_shortest: Callable = keep_shortest
     shares: Callable = shares

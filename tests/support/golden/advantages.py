@@ -38,7 +38,7 @@ def check_groups(api: Api, spec: Advantage, case: Case, tolerance: float = 1e-9)
     extra_rewards, extra_group = case.inputs.get("extra_rewards") or [], case.inputs.get("extra_group") or []
     index = indices(group, extra_group)
     trained_group, support_group = ([index[label] for label in labels] for labels in (group, extra_group))
-    pool = api.pool_of(
+    pool = api.make_pool(
         len(index), (rewards, trained_group), *([(extra_rewards, support_group)] if extra_rewards else [])
     )
     actual = trained(api, spec, rewards, trained_group, pool, case.inputs.get("lengths"))
@@ -63,7 +63,8 @@ def check_several_rewards(api: Api, case: Case) -> int:
     index = indices(case.inputs["group"])
     group, lengths = np.array([index[label] for label in case.inputs["group"]]), case.inputs["lengths"]
     scores = [
-        trained(api, GRPO, rewards, group, api.pool_of(len(index), (rewards, group)), lengths) for rewards in components
+        trained(api, GRPO, rewards, group, api.make_pool(len(index), (rewards, group)), lengths)
+        for rewards in components
     ]
     total = np.tensordot(np.ones(len(components)) if weights is None else weights, scores, axes=1)
     return close(
@@ -86,7 +87,7 @@ def check_direct(api: Api, spec: Advantage, case: Case) -> int:
     given, rewards = case.inputs["windows"], case.inputs.get("rewards")
     rewards = np.zeros(len(given)) if rewards is None else rewards
     label = np.repeat(np.arange(len(given)), [len(window) for window in given])
-    pool = api.pool_of(len(given), (np.concatenate(given), label))
+    pool = api.make_pool(len(given), (np.concatenate(given), label))
     windows = api.empty_windows(len(given), max(len(window) for window in given))
     api.push(windows, label, np.concatenate(given))
     pushed = api.window_pool(windows, np.arange(len(given)))

@@ -49,7 +49,7 @@ def unbounded(params: dict) -> Ratio:
     return Ratio(params["is_level"], floor=-math.inf, cap=math.inf)
 
 
-def ratio_of(params: dict) -> Ratio:
+def ratio_at(params: dict) -> Ratio:
     """What the surrogate looks at: vespo takes a product over the response."""
     return Ratio("product", floor=math.log(1e-8), cap=20.0) if params["loss_type"] == "vespo" else unbounded(params)
 
@@ -73,7 +73,7 @@ def estimator_of(params: dict, aggregation: Aggregation) -> Estimator:
     threshold, beta = params["off_policy_mask_threshold"], params["beta"]
     kl = KL("k3", beta, weighted=params["use_bias_correction_kl"], bounded=False) if beta > 0 else KL("none")
     mask = Unmasked() if threshold is None else Drift(threshold)
-    return Estimator(RAW, surrogate_of(params), kl, aggregation, ratio_of(params), mask)
+    return Estimator(RAW, surrogate_of(params), kl, aggregation, ratio_at(params), mask)
 
 
 def parts_of(params: dict, estimator: Estimator, rewards: np.ndarray) -> list[tuple[Estimator, np.ndarray]]:
@@ -115,7 +115,7 @@ def clip_metrics(api: Api, params: dict, rows: Packed, rewards: np.ndarray, old:
     if params["loss_type"] in PLAIN:
         capped = params["delta"] is not None and params["delta"] <= 1.0 + params["epsilon_high"]
         surrogate = Clip(params["epsilon"], math.inf if capped else params["epsilon_high"])
-    estimator = no_kl(RAW, surrogate, Aggregation("token_sum"), ratio=ratio_of(params))
+    estimator = no_kl(RAW, surrogate, Aggregation("token_sum"), ratio=ratio_at(params))
     batch = api.prepare(estimator, rewards, np.arange(rows.n_rows), rows.starts, old)
     clipped = [
         api.objective_and_weights(estimator, part_of(batch, a, b), new[a:b]).clipped
@@ -159,7 +159,7 @@ def centred(api: Api, scale: str, rewards: np.ndarray, group: np.ndarray) -> np.
     known, out = ~np.isnan(rewards), np.zeros(rewards.size)
     spec = Advantage("group_mean", scale, ddof=1, eps=1e-4, singleton="zero")
     out[known] = api.advantages(
-        spec, rewards[known], group[known], api.pool_of(int(group.max()) + 1, (rewards[known], group[known]))
+        spec, rewards[known], group[known], api.make_pool(int(group.max()) + 1, (rewards[known], group[known]))
     )
     return out
 

@@ -11,11 +11,10 @@ from itertools import pairwise, product
 import numpy as np
 
 from rftlab.shared.aggregation import shares
-from rftlab.shared.averages import add, averages_of, empty_averages
+from rftlab.shared.memory import add, empty_averages, push, read_averages, window_pool
 from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
-from rftlab.shared.replay import push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest
 from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, REWARDING, ROLLOUT, normals, uniforms
 from rftlab.sim.lanes.simd import LANES
@@ -221,7 +220,7 @@ class NaiveGeneral(NaiveRun):
         if kind == "greedy":
             return rewards[chance.argmax()]
         if kind == "moving_average":
-            return averages_of(self.averages, [context])[0]
+            return read_averages(self.averages, [context])[0]
         if kind == "value":
             return self.critic @ self.phi[context]
         x = self.taught(len(self.past) - 1, context)

@@ -3,11 +3,11 @@ from `shared`."""
 
 import numpy as np
 
+from rftlab.shared.memory import empty_windows, push, window_pool
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare, shaped_rewards
-from rftlab.shared.replay import empty_windows, push, window_pool
-from rftlab.sim.lanes.random import COMMON, INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
+from rftlab.sim.lanes.random import COMMON, INTERFERENCE, NUISANCE, ROLLOUT, normals, seed_key, uniforms
 from rftlab.sim.lanes.simd import LANES
 from rftlab.sim.run import batches
 
@@ -21,7 +21,7 @@ class NaiveRun:
 
     def __init__(self, run, world):
         self.run, self.world, self.design = run, world, run.design
-        self.key = key_of(run.seed)
+        self.key = seed_key(run.seed)
         contexts = world.train
         self.linear = contexts.features.shape[1] > 0
         self.x = contexts.features.astype(np.float64) if self.linear else np.eye(len(contexts.base_logits))

@@ -15,8 +15,8 @@ from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.run import batches, rule_of
-from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.run import as_rule, batches
+from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
@@ -64,10 +64,10 @@ def mean_gradient(estimator, rollouts, world=None, seeds=24, rounds=4000):
         state = start_state(run, world)
         train_rounds(
             world.train,
-            plan_of(run, world),
-            rule_of(estimator),
+            make_plan(run, world),
+            as_rule(estimator),
             state,
-            work_of(run, world),
+            make_work(run, world),
             batches(3, 3, seed, 0, rounds),
             0,
             no_totals(),

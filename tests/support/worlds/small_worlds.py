@@ -10,11 +10,11 @@ import rftlab.sim.run
 from rftlab.shared.design import Design
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.policy.products import places
-from rftlab.sim.policy.style import style_of
+from rftlab.sim.policy.style import token_style
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 from rftlab.sim.run import General, simulate
 from rftlab.sim.state import no_totals
-from rftlab.sim.world import NO_STYLE, World, contexts_of
+from rftlab.sim.world import NO_STYLE, World, make_contexts
 
 CONTEXTS = 256
 """Copies of one context: each gives one independent sample of its gradient a round."""
@@ -27,13 +27,13 @@ def softmax(z):
 
 def styled(world, tokens, by_style=0.0, jitter=0.0, n_styles=2):
     """The world with style tokens instead of Gaussian nuisance."""
-    return world._replace(style=style_of(tokens, by_style, jitter, n_styles, world.nuisance))
+    return world._replace(style=token_style(tokens, by_style, jitter, n_styles, world.nuisance))
 
 
 def mixed_world(tokens=5.0, by_style=0.6, jitter=0.3, nuisance=0.7):
     """15 contexts that differ, in float64: 5 arms, format, style tokens."""
     rng, shape = np.random.default_rng(5), (15, 5)
-    contexts = contexts_of(
+    contexts = make_contexts(
         np.zeros((0, 0)), rng.standard_normal(shape), rng.standard_normal(15) + 0.5, rng.random(shape) < 0.4
     )
     return styled(World(contexts, contexts, 5, 1.5, nuisance), tokens, by_style, jitter)
@@ -44,14 +44,14 @@ def spelt_world(n, tokens, width, nuisance=0.7, **extras):
     some are right."""
     rng = np.random.default_rng(5)
     logits, correct = rng.standard_normal((n, tokens * width)), rng.random((n, tokens * width)) < 0.5
-    contexts = contexts_of(np.zeros((0, 0)), logits, rng.standard_normal(n) + 0.5, correct, tokens)
+    contexts = make_contexts(np.zeros((0, 0)), logits, rng.standard_normal(n) + 0.5, correct, tokens)
     return World(contexts, contexts, tokens * width, 1.5, nuisance, answer_tokens=tokens, **extras)
 
 
 def equal_world(logits, correct, nuisance=0.0, base_format=np.inf, format_scale=0.0):
     """CONTEXTS copies of one context."""
     copies = [np.repeat(np.atleast_2d(row), CONTEXTS, axis=0) for row in (logits, np.asarray(correct, dtype=bool))]
-    contexts = contexts_of(np.zeros((0, 0)), copies[0].astype(np.float64), np.full(CONTEXTS, base_format), copies[1])
+    contexts = make_contexts(np.zeros((0, 0)), copies[0].astype(np.float64), np.full(CONTEXTS, base_format), copies[1])
     return World(contexts, contexts, len(logits), format_scale, nuisance, NO_STYLE)
 
 

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402 (what needs torch is imported where there is one)
 import rftlab as rl
-from rftlab.llm.config import config_of
+from rftlab.llm.config import model_config
 from rftlab.llm.train import train
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
@@ -33,7 +33,7 @@ def test_the_trainer_runs_them_like_its_own(tmp_path):
         assert len(ran[name].curve.round) == len(ran["a"].curve.round)
         np.testing.assert_allclose(ran[name].curve.reward, ran["a"].curve.reward)
         np.testing.assert_allclose(ran[name].curve.grad_norm[1:], ran["a"].curve.grad_norm[1:], rtol=1e-4)
-    assert config_of(run_of(estimator=rl.preset("mine"))) != config_of(run_of(estimator=shipped))
+    assert model_config(run_of(estimator=rl.preset("mine"))) != model_config(run_of(estimator=shipped))
 
 
 def test_what_fails_names_round_and_group_and_the_run_goes_on(tmp_path):

@@ -14,12 +14,20 @@ from string import Formatter
 from typing import Any
 
 from rftlab.llm.rewards.answers import boxed
-from rftlab.llm.rewards.free_text import number_of
+from rftlab.llm.rewards.free_text import parse_number
 from rftlab.llm.rewards.verify import NONE
-from rftlab.llm.tasks.columns import column_of, is_missing, is_text, messages_column, shown
 from rftlab.llm.tasks.config import HUB, OWN, OwnData
-from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
-from rftlab.llm.tasks.hub import hub_rows
+from rftlab.llm.tasks.files import (
+    DatasetRow,
+    data_files,
+    hub_rows,
+    is_missing,
+    is_text,
+    messages_column,
+    read_rows,
+    required_column,
+    shown,
+)
 from rftlab.llm.tasks.task import Prompt, Split, Task
 from rftlab.shared.plumbing.errors import UserError, check
 
@@ -44,7 +52,7 @@ def load(source: str, test_source: str | None, own: OwnData) -> Task:
         rows["test"] = _rows(test_source, "test")
     elif not source.startswith(f"{HUB}:") and Path(source).is_dir():
         rows["test"] = _rows(source, "test")
-    splits = {name: _split_of(found, own) for name, found in rows.items()}
+    splits = {name: _read_split(table, own) for name, table in rows.items()}
     if "test" not in splits:
         splits = _parted(splits["train"], own.test_part, source)
     return Task(OWN, VERIFIER.get(own.truth, own.truth) if own.has_truths else NONE, splits)
@@ -58,14 +66,14 @@ def _rows(source: str, split: str) -> list[DatasetRow]:
             f"source = {source!r}; allowed: {HUB}:OWNER/NAME or {HUB}:OWNER/NAME:CONFIGURATION",
         )
         return hub_rows(repository, configuration[0] if configuration else None, split)
-    return [row for path in files_of(Path(source), split) for row in read_rows(path)]
+    return [row for path in data_files(Path(source), split) for row in read_rows(path)]
 
 
-def _split_of(rows: Sequence[DatasetRow], own: OwnData) -> Split:
-    for i, (literal, name) in enumerate(_parts_of(own.template)):  # before any row, so that the template is blamed
+def _read_split(rows: Sequence[DatasetRow], own: OwnData) -> Split:
+    for i, (literal, name) in enumerate(_prompt_parts(own.template)):  # before any row, so that the template is blamed
         check(name is None or name in rows[0].columns, _missing(rows[0], own, name or literal, i))
-    prompts = tuple(_prompt_of(row, own) for row in rows)
-    truths = tuple(_truth_of(row, own) if own.has_truths else "" for row in rows)
+    prompts = tuple(_read_prompt(row, own) for row in rows)
+    truths = tuple(_read_truth(row, own) if own.has_truths else "" for row in rows)
     return Split(prompts, truths, tuple(dict(row.columns) for row in rows))
 
 
@@ -95,7 +103,7 @@ def _taken(split: Split, rows: Sequence[int]) -> Split:
     )
 
 
-def _parts_of(template: str) -> list[tuple[str, str | None]]:
+def _prompt_parts(template: str) -> list[tuple[str, str | None]]:
     """Text and the column behind it, from the left. Raises UserError for anything but columns in braces."""
     try:
         parts = list(Formatter().parse(template))
@@ -111,12 +119,12 @@ def _parts_of(template: str) -> list[tuple[str, str | None]]:
     return [(literal, name) for literal, name, _, _ in parts]
 
 
-def _prompt_of(row: DatasetRow, own: OwnData) -> Prompt:
+def _read_prompt(row: DatasetRow, own: OwnData) -> Prompt:
     said = row.columns.get(own.prompt_column)
     if isinstance(said, list) and not own.template:
         check(own.chat, f"{row.place}: {own.prompt_column} has chat messages; allowed: task.own.chat with them")
         return _after_system(own, messages_column(row, own.prompt_column))
-    parts = _parts_of(own.template or _usual(row, own))
+    parts = _prompt_parts(own.template or _usual(row, own))
     text = "".join(literal + ("" if name is None else _as_text(row, name, own)) for literal, name in parts)
     check(bool(text.strip()), f"{row.place}: the prompt is empty; allowed: one with some text")
     check(is_text(text), f"{row.place}: the prompt has half a character (a surrogate); allowed: whole ones")
@@ -129,7 +137,7 @@ def _after_system(own: OwnData, messages: list[dict[str, str]]) -> list[dict[str
 
 def _usual(row: DatasetRow, own: OwnData) -> str:
     """The template of who names none."""
-    said = column_of(row, own.prompt_column, "the column that task.own.prompt_column names")
+    said = required_column(row, own.prompt_column, "the column that task.own.prompt_column names")
     check(not isinstance(said, str) or bool(said.strip()), f"{row.place}: {own.prompt_column} is empty; {FILLED}")
     names = [own.prompt_column] + [own.choices_column] * (own.truth == "choice" and own.choices_column in row.columns)
     question = "\n".join(f"{{{name}}}" for name in names)
@@ -139,7 +147,7 @@ def _usual(row: DatasetRow, own: OwnData) -> str:
 
 def _as_text(row: DatasetRow, name: str, own: OwnData) -> str:
     """A value for a prompt: choices with letters, one to a line; other lists as JSON."""
-    value = column_of(row, name, "a column of every row that the template names")
+    value = required_column(row, name, "a column of every row that the template names")
     if own.truth == "choice" and name == own.choices_column:
         return "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(_choices(row, own)))
     check(not is_missing(value), f"{row.place}: {name} is empty; {FILLED}")
@@ -154,15 +162,15 @@ def _choices(row: DatasetRow, own: OwnData) -> list[Any]:
     return choices
 
 
-def _truth_of(row: DatasetRow, own: OwnData) -> str:
-    value = column_of(row, own.truth_column, "the column that task.own.truth_column names, or none")
+def _read_truth(row: DatasetRow, own: OwnData) -> str:
+    value = required_column(row, own.truth_column, "the column that task.own.truth_column names, or none")
     if own.truth == "choice":
         return _letter(row, own, value)
     plain = isinstance(value, str | int | float) and not isinstance(value, bool) and not is_missing(value)
     text = str(value).strip() if plain and is_text(str(value)) else ""
     if own.truth == "number":
         text = text.rpartition("####")[2].strip()
-        number = number_of(text)
+        number = parse_number(text)
         if number is None:
             raise _refused(row, own, value, "a number, or a text that ends in #### and a number")
         return text

@@ -1,0 +1,147 @@
+"""What is kept of each context's rewards: a moving average, and a window of the most recent ones. A checkpoint holds
+both as plain arrays.
+
+The moving average is a baseline, or an estimate of a context's difficulty. sums (n_contexts + 1, 2): discounted sum of
+rewards and number of rewards of each context; the last row is that of all contexts together.
+
+A replay window holds the most recent rewards of a context, the current ones included, and only feeds the baseline set;
+its rollouts are never trained on again. Rewards enter before windows are read, so a window always holds the current
+rewards (unless more than `size` arrive at once).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.plumbing.errors import check, check_labels
+from rftlab.shared.plumbing.jit import entry, jit
+from rftlab.shared.plumbing.pool import Pool
+
+
+def empty_averages(n_contexts: int) -> np.ndarray:
+    """No reward seen yet: (n_contexts + 1, 2)."""
+    return np.zeros((n_contexts + 1, 2))
+
+
+@jit
+def add_into(sums, context, decay, rewards, start, stop):
+    """A visit: older rewards keep `decay` of their weight, rewards[start:stop] come in with weight 1."""
+    for row in (context, sums.shape[0] - 1):
+        sums[row] *= decay
+        for i in range(start, stop):
+            sums[row, 0] += rewards[i]
+        sums[row, 1] += stop - start
+
+
+@jit
+def read_average(sums, context):
+    """Moving average of a context that was seen, else that of all contexts, else 0."""
+    for row in (context, sums.shape[0] - 1):
+        if sums[row, 1] > 0.0:
+            return sums[row, 0] / sums[row, 1]
+    return 0.0
+
+
+@jit
+def estimated_pass_rate(sums, context):
+    """Estimated pass rate: the average with one success and one failure added, 1/2 for a context that was never
+    seen; penalties may not leave 0 .. 1."""
+    return min(max((sums[context, 0] + 1.0) / (sums[context, 1] + 2.0), 0.0), 1.0)
+
+
+def difficulty_within(sums: np.ndarray, context: int, low: float, high: float) -> float:
+    """`estimated_pass_rate` for rewards from `low` to `high`: where the average stands between them, 0 to 1.
+
+    p (1 - p) (high - low)^2 is the largest variance that rewards of that mean and that range can have.
+    """
+    total, count = sums[context]
+    return float(min(max(((total - count * low) / (high - low) + 1.0) / (count + 2.0), 0.0), 1.0))
+
+
+def read_averages(sums: np.ndarray, contexts: np.ndarray) -> np.ndarray:
+    """Baselines (n,) of contexts (n,), before the rewards of this visit are added."""
+    contexts = np.asarray(contexts, dtype=np.int64)
+    check_labels("contexts", contexts, len(sums) - 1)
+    return np.array([read_average(sums, context) for context in contexts], dtype=np.float64)
+
+
+def add(sums: np.ndarray, contexts: np.ndarray, rewards: np.ndarray, decay: float) -> None:
+    """One visit of each context (n,) with its rewards (n, K)."""
+    contexts, rewards = np.asarray(contexts, dtype=np.int64), np.asarray(rewards, dtype=np.float64)
+    check(
+        rewards.ndim == 2 and rewards.shape[0] == contexts.size,
+        f"rewards {rewards.shape} must have one row per context ({contexts.size})",
+    )
+    check(0 <= decay <= 1, f"decay = {decay}; allowed: 0 to 1")
+    check_labels("contexts", contexts, len(sums) - 1)
+    for context, row in zip(contexts, rewards, strict=True):
+        add_into(sums, context, decay, row, 0, row.size)
+
+
+class Windows(NamedTuple):
+    """rewards (n_contexts, size): ring buffers; pushed (n_contexts,): rewards ever pushed, so slot pushed % size is
+    next."""
+
+    rewards: np.ndarray
+    pushed: np.ndarray
+
+
+def empty_windows(n_contexts: int, size: int) -> Windows:
+    """Windows of `size` >= 1 rewards for each of `n_contexts` contexts, all empty."""
+    check(size >= 1, f"window size = {size!r}; allowed: 1 or more")
+    return Windows(np.zeros((n_contexts, size)), np.zeros(n_contexts, dtype=np.int64))
+
+
+@entry(inline="always")
+def push_into(windows, context, rewards, start, stop):
+    """Append rewards[start:stop] to the window of a context, in order; the oldest leaves when the window is full.
+
+    Inlined, as is `window_into`: a call would pass every number of every array, which takes longer than a short window
+    does.
+    """
+    held, new = windows.rewards[context], rewards[start:stop]
+    size = held.shape[0]
+    slot = windows.pushed[context] % size
+    for i in range(new.shape[0]):
+        held[slot] = new[i]
+        slot = slot + 1 if slot + 1 < size else 0
+    windows.pushed[context] += new.shape[0]
+
+
+@entry(inline="always")
+def window_into(windows, context, out, start):
+    """Copy a context's window, oldest first, to out[start:]; return where it ends. Each slot from its own number, so
+    that none waits for another."""
+    held, pushed = windows.rewards[context], windows.pushed[context]
+    size = np.uint64(held.shape[0])
+    count, oldest = min(pushed, held.shape[0]), np.uint64(pushed % held.shape[0] if pushed > held.shape[0] else 0)
+    copy = out[start : start + count]
+    for i in range(count):
+        slot = oldest + np.uint64(i)
+        copy[i] = held[slot if slot < size else slot - size]
+    return start + count
+
+
+def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:
+    """Append rewards (n,) to the windows of contexts (n,), in order. Call it for a whole batch before any window is
+    read."""
+    contexts, rewards = np.asarray(contexts, dtype=np.int64), np.asarray(rewards, dtype=np.float64)
+    check(
+        contexts.shape == rewards.shape,
+        f"contexts {contexts.shape} and rewards {rewards.shape} must have one entry per reward",
+    )
+    check_labels("contexts", contexts, windows.pushed.shape[0])
+    for i, context in enumerate(contexts):
+        push_into(windows, context, rewards, i, i + 1)
+
+
+def window_pool(windows: Windows, contexts: np.ndarray) -> Pool:
+    """Baseline sets of the groups whose contexts (G,) are given: their windows, oldest reward first."""
+    contexts = np.asarray(contexts, dtype=np.int64)
+    check_labels("contexts", contexts, windows.pushed.shape[0])
+    size = windows.rewards.shape[1]
+    starts = np.concatenate([[0], np.cumsum(np.minimum(windows.pushed[contexts], size))]).astype(np.int64)
+    rewards = np.empty(starts[-1])
+    for g, context in enumerate(contexts):
+        window_into(windows, context, rewards, starts[g])
+    return Pool(rewards, starts)
