@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OF_THE_PAGES = ("tanh", "--preset median_mad")
 """Estimators that pages add as examples; tests/studies/test_cards.py and test_tutorials.py run them."""
 MAKE = re.compile(r"(?:^    |^|`)make ([a-z][\w-]*)", re.MULTILINE)
-MODULE = re.compile(r"python -m ((?:rftlab|tests)[\w.]*)")
+MODULE = re.compile(r"python -m ((?:rftlab|tests|dev|benchmarks)\b[\w.]*)")
 
 
 def without_files(arguments: list[str]) -> list[str]:
@@ -45,15 +45,13 @@ def is_refused(text: str, line: Line) -> bool:
     return "".join(text.splitlines()[line.number : line.number + 1]).startswith("rftlab: ")
 
 
-@pytest.mark.parametrize("path", [*PAGES, *notebooks()], ids=lambda path: path.name)
-def test_every_command_of_a_page_can_be_parsed(path):
-    text = page_of(path) if path.suffix == ".ipynb" else path.read_text()
-    lines = [
-        line
-        for line in lines_of(text)
-        if not any(one in line.arguments for one in OF_THE_PAGES) and not is_refused(text, line)
-    ]
-    wrong = {f"{path.name}:{line.number}: rftlab {line.arguments}": refused(words_of(line)) for line in lines}
+def test_every_command_of_a_page_can_be_parsed():
+    wrong = {}
+    for path in [*PAGES, *notebooks()]:
+        text = page_of(path) if path.suffix == ".ipynb" else path.read_text()
+        for line in lines_of(text):
+            if not any(one in line.arguments for one in OF_THE_PAGES) and not is_refused(text, line):
+                wrong[f"{path.name}:{line.number}: rftlab {line.arguments}"] = refused(words_of(line))
     assert {line: why for line, why in wrong.items() if why} == {}
 
 
@@ -97,9 +95,9 @@ def test_every_target_of_make_exists():
     assert "study" in named and named - targets == set()
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if path.name != "log.md"], ids=lambda path: path.name)
-def test_every_module_that_is_run_exists(path):
-    assert [name for name in MODULE.findall(path.read_text()) if find_spec(name.rstrip(".")) is None] == []
+def test_every_module_that_is_run_exists():
+    named = {name.rstrip(".") for path in PAGES if path.name != "log.md" for name in MODULE.findall(path.read_text())}
+    assert named and [name for name in named if find_spec(name) is None] == []
 
 
 def test_the_readme_s_python_prints_what_it_says(tmp_path):

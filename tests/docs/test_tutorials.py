@@ -42,12 +42,12 @@ def test_the_pages_are_numbered_and_lead_to_each_other():
         assert f"({after.name})" in path.read_text(), path.name
 
 
-@pytest.mark.parametrize("path", tutorials(), ids=lambda path: path.stem)
-def test_a_page_says_how_long_it_takes_and_shows_no_picture_that_it_does_not_make(path):
-    text = path.read_text()
-    minutes = {"Two": 2, "Five": 5, "Ten": 10}[re.search(r"^\*(\w+) minutes", text, re.MULTILINE)[1]]
-    assert minutes <= 10 and text.count("![") == len(figures_of(text)) + text.count("](../gallery/")
-    assert {block.language for block in blocks_of(text)} <= {"console", "python", "text", "sh"}
+def test_pages_say_how_long_they_take_and_show_no_picture_that_they_do_not_make():
+    for path in tutorials():
+        text = path.read_text()
+        assert re.search(r"^\*(Two|Five|Ten) minutes", text, re.MULTILINE), path
+        assert text.count("![") == len(figures_of(text)) + text.count("](../gallery/"), path
+        assert {block.language for block in blocks_of(text)} <= {"console", "python", "text", "sh"}, path
 
 
 # --- pages that lie ---
