@@ -26,7 +26,9 @@ def show_runs(console: Console, runs: list[ImportedRun]) -> None:
     rounds, others = (Column(name, align="right") for name in ("rounds", "others"))
     table = Table("run", "format", rounds, "test", "train", others, title="runs", align="left", wrap="letters")
     for run in runs:
-        table.add(run.name, _format(run), run.rounds, *(_metrics(run, one) for one in ("test", "train")), _others(run))
+        form = run.format if not run.tool or run.tool in run.format else f"{run.format} ({run.tool})"
+        kept = str(len({piece.source for piece in run.pieces if piece.split == ""}))
+        table.add(run.name, form, run.rounds, *(_metrics(run, one) for one in ("test", "train")), kept)
     console.print(table)
     alike: dict[tuple[KnownDesign, tuple[str, ...]], list[str]] = {}
     for run in runs:
@@ -39,19 +41,11 @@ def show_runs(console: Console, runs: list[ImportedRun]) -> None:
         say(console, f"designs and notes of {len(alike) - MAX_SHOWN} more are kept, not printed", "dim")
 
 
-def _format(run: ImportedRun) -> str:
-    return run.format if not run.tool or run.tool in run.format else f"{run.format} ({run.tool})"
-
-
 def _metrics(run: ImportedRun, split: str) -> str:
     """Metrics of a split, with tasks where there are several."""
     metrics = sorted({(piece.metric, piece.task) for piece in run.pieces if piece.split == split})
     tasks = len({task for _, task in metrics}) > 1
     return ", ".join(f"{metric} {task}".strip() if tasks else metric for metric, task in metrics) or "none"
-
-
-def _others(run: ImportedRun) -> str:
-    return str(len({piece.source for piece in run.pieces if piece.split == ""}))
 
 
 def show_design(console: Console, design: KnownDesign, title: str) -> None:

@@ -132,52 +132,19 @@ def test_what_is_no_configuration_is_a_line(name, tmp_path):
     assert name in str(refused.value)
 
 
-DAPO = """train_prompt_bsz=512
-n_resp_per_prompt=16
-adv_estimator=grpo
-max_response_length=$((1024 * 20))
-python3 -m recipe.dapo.src.main_dapo \\
-    data.max_response_length=${max_response_length} \\
-    data.train_batch_size=${train_prompt_bsz} \\
-    actor_rollout_ref.rollout.n="${n_resp_per_prompt}" \\
-    actor_rollout_ref.actor.ppo_mini_batch_size=$MINI \\
-    actor_rollout_ref.model.path="${MODEL_PATH}" \\
-    algorithm.adv_estimator=${adv_estimator}
-"""
-ACCELERATE = """accelerate launch --num_processes=8 grpo.py --per_device_train_batch_size 4 \\
-  --gradient_accumulation_steps 8 --num_generations 16 --learning_rate $RATE
-"""
-
-
 def told(tmp_path, name: str, text: str):
     (tmp_path / name).write_text(text)
     return read_design(read_config(tmp_path / name), "", None)
 
 
-def test_variables_of_a_script_that_are_set_once_are_read_and_others_are_not(tmp_path):
-    design, _ = told(tmp_path, "dapo.sh", DAPO)
-    assert (design.prompts, design.rollouts, design.advantage) == (512, 16, "group_zscore")
-    assert (design.updates_per_round, design.response_limit, design.model) == (None, None, None)
-    twice, _ = told(tmp_path, "dapo.sh", "train_prompt_bsz=64\n" + DAPO)
-    assert twice.prompts is None
-
-
-def test_the_processes_that_a_script_starts_are_counted(tmp_path):
-    design, _ = told(tmp_path, "grpo.sh", ACCELERATE)
-    assert (design.prompts, design.rollouts, design.learning_rate) == (16, 16, None)
-    settings = (
-        "num_processes: 7\nper_device_train_batch_size: 16\ngradient_accumulation_steps: 16\nnum_generations: 7\n"
+def test_the_processes_of_accelerate_are_counted(tmp_path):
+    sizes = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 16, "num_generations": 7}
+    settings = "num_processes: 7\n" + "".join(f"{name}: {size}\n" for name, size in sizes.items())
+    script = "accelerate launch --num_processes=7 grpo.py" + "".join(
+        f" --{name} {size}" for name, size in sizes.items()
     )
-    assert told(tmp_path, "grpo.yaml", settings)[0].prompts == 256
-
-
-@pytest.mark.parametrize("value", ["2 * 4", "64 // K", "len(gpus)", "8 if big else 4", "args.batch", "sizes[0]"])
-def test_an_expression_is_no_number_and_no_default_takes_its_place(value, tmp_path):
-    text = f"GRPOConfig(\n    per_device_train_batch_size={value},\n    num_generations=8,\n)\n"
-    design, notes = told(tmp_path, "grpo.py", text)
-    assert (design.prompts, design.rollouts) == (None, 8) and any("cannot" in n or "no number" in n for n in notes)
-    design, _ = told(tmp_path, "grpo.py", f"GRPOConfig(num_generations={value}, num_processes=1)\n")
-    assert (design.prompts, design.rollouts) == (None, None)
+    for name, text in (("grpo.yaml", settings), ("grpo.sh", script)):
+        assert told(tmp_path, name, text)[0].prompts == 256
 
 
 @pytest.mark.parametrize(

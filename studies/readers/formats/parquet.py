@@ -44,6 +44,17 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
 
 
+def column_names(path: Path) -> list[str]:
+    """Names of the columns of a file; [] of one that is damaged."""
+    import pyarrow
+    from pyarrow.parquet import read_schema
+
+    try:
+        return list(read_schema(path).names)
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return []
+
+
 def read_table(path: Path, max_rows: int) -> "pyarrow.Table":
     """The table of a file, its texts as dictionaries. Raises UserError for one that is damaged or too large."""
     import pyarrow
@@ -52,7 +63,7 @@ def read_table(path: Path, max_rows: int) -> "pyarrow.Table":
 
     with reading(path):
         schema = parquet.read_schema(path)
-        texts = [field.name for field in schema if _is_text(field.type)]
+        texts = [f.name for f in schema if pyarrow.types.is_string(f.type) or pyarrow.types.is_binary(f.type)]
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
             facts = file.metadata
             groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
@@ -70,21 +81,20 @@ def read_table(path: Path, max_rows: int) -> "pyarrow.Table":
         return table
 
 
-def _is_text(kind: "pyarrow.DataType") -> bool:
-    import pyarrow
-
-    return pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind)
-
-
 def _check(path: Path, number: int, most: int, what: str) -> None:
     check(number <= most, f"{path} has {number} {what}; allowed: at most {most}")
 
 
 def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
     """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
+    import pyarrow
+
     table = read_table(path, MAX_ROWS)
     with reading(path):
-        frame = _decimals_as_floats(table).to_pandas()
+        for i, field in enumerate(table.schema):
+            if pyarrow.types.is_decimal(field.type):  # which pandas would keep as objects
+                table = table.set_column(i, field.name, table.column(i).cast(pyarrow.float64()))
+        frame = table.to_pandas()
     names = [str(name) for name in frame.columns]
     frame.columns = names
     check(len(set(names)) == len(names), f"{path} has two columns of one name; allowed: columns of different names")
@@ -114,16 +124,6 @@ def _watch(watched: Texts, frame, step_name: str, told: list[str]) -> None:
         done = whole(_plain(step))
         if done is not None and row:
             watched.add(tuple("" if key[i] != key[i] else str(key[i]) for key in keys), done, row)
-
-
-def _decimals_as_floats(table):
-    """An Arrow table whose decimals, which pandas would keep as objects, are floats."""
-    import pyarrow
-
-    for i, field in enumerate(table.schema):
-        if pyarrow.types.is_decimal(field.type):
-            table = table.set_column(i, field.name, table.column(i).cast(pyarrow.float64()))
-    return table
 
 
 def _of_frame(frame, step_name: str, told: list[str]) -> RawRun:

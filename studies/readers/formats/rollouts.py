@@ -57,7 +57,7 @@ class _Row(NamedTuple):
 def is_rollouts(head: Head) -> bool:
     """Whether its first line is a record of a response, or it is a table of them."""
     if head.raw.startswith(parquet.START):
-        return _is_completions(head.path)
+        return set(_OWN) <= set(parquet.column_names(head.path))
     record = parse_record(next((line for line in head.lines if line.strip()), ""))
     return record is not None and _is_response(record)
 
@@ -180,9 +180,8 @@ def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | 
         return
     with opened_text(path, head.encoding) as stream:
         for place, line, end in read_lines(stream):
-            record = parse_record(line) if line.strip() else None
             if line.strip():
-                yield place, record, end
+                yield place, parse_record(line), end
 
 
 def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | None:
@@ -214,17 +213,6 @@ def _step_beside(path: Path) -> int | None:
     """The step in the name of a file or of its folder; None where there is none."""
     match = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
     return int(match[1]) if match else None
-
-
-def _is_completions(path: Path) -> bool:
-    """Whether a Parquet file has TRL's columns."""
-    import pyarrow
-    from pyarrow.parquet import read_schema
-
-    try:
-        return set(_OWN) <= set(read_schema(path).names)
-    except (pyarrow.ArrowException, OSError, ValueError):
-        return False
 
 
 def keep_sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[list[Path], list[str]]:
