@@ -93,14 +93,15 @@ def write_report(
     beside: ReportPart | None,
     about: dict[str, str],
     notes: list[str],
-    theory: str = "",
+    theory: Callable[[], str] = str,
     public: str = "",
     progress: Callable[[int, int], object] = noop,
 ) -> Path:
     """Draws all figures into folder/figures and writes endpoints.csv, gains.csv, findings.csv and report.html.
 
-    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory, public:
-    HTML of the sections on theory checks and on public runs, if any. `progress` hears (figures done, of how many).
+    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory: called when
+    all figures are drawn, HTML of the section on theory checks. public: that on public runs, if any. `progress` hears
+    (figures done, of how many).
     """
     parts = {"": main} if beside is None else {"": main, f"{beside.level}-": beside}
     findings = [f for part in parts.values() for f in part.findings]
@@ -126,7 +127,7 @@ def write_report(
         "unfair": unfair(main),
         "about": about,
         "notes": notes,
-        "theory": Markup(theory),
+        "theory": Markup(theory()),
         "public": Markup(public),
     }
     page = template("report.html.j2").render(context)

@@ -1,6 +1,8 @@
 """What `rftlab reproduce`, `rftlab report` and `rftlab run` do: run a study, judge its claims, write its report."""
 
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
@@ -71,19 +73,24 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     check_writable(folder)
     main = _part(study.level, collect(root, study.points()))
     beside = _part("llm", reference()) if study.level == "sim" else None
-    theory, verdicts = _theory(console, folder, quiet) if study.level == "sim" else ("", "")
-    with steps_of(console, "drawing figures", quiet) as step:
-        path = write_report(
-            folder,
-            experiments,
-            main,
-            beside,
-            _about(study, root),
-            NOTES[study.level] + _questions(study, main.curves),
-            theory,
-            public_section(folder_below(folder, "figures")) if study.level == "sim" else "",
-            step,
-        )
+    verdicts = ""
+    with ProcessPoolExecutor(1, get_context("spawn")) as beside_figures:
+        simulated = study.level == "sim"
+        theory = beside_figures.submit(_theory, folder) if simulated else None
+        with steps_of(console, "drawing figures, checking theory" if simulated else "drawing figures", quiet) as step:
+            path = write_report(
+                folder,
+                experiments,
+                main,
+                beside,
+                _about(study, root),
+                NOTES[study.level] + _questions(study, main.curves),
+                (lambda: theory.result()[0]) if theory else str,
+                public_section(folder_below(folder, "figures")) if simulated else "",
+                step,
+            )
+        if theory:
+            verdicts = theory.result()[1]
     terminal_summary([main] if beside is None else [main, beside], console)
     for line in main.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
@@ -122,15 +129,14 @@ def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
     return [f"{name}: {evaluated_on(run, rates[name])}." for name, run in runs.items()]
 
 
-def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
-    """The report's section on theory checks, and their counts as a line for the terminal."""
+def _theory(folder: Path) -> tuple[str, str]:
+    """The report's section on theory checks, and their counts as a line for the terminal. A process of its own runs it
+    while figures are drawn: each takes one core."""
     from rftlab.studies.theory import ALL_CHECKS
     from rftlab.studies.theory.command import count_line, run_all
     from rftlab.studies.theory.page import theory_section
 
-    with steps_of(console, "checking theory", quiet) as step:
-        fast = [check for check in ALL_CHECKS if check.tier == "fast"]
-        checks = run_all(fast, tell=lambda check, done: step(fast.index(check) + done, len(fast)))
+    checks = run_all(check for check in ALL_CHECKS if check.tier == "fast")
     return theory_section(checks, folder_below(folder, "figures")), f"theory: {count_line(checks)} (rftlab theory)\n"
 
 

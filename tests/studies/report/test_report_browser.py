@@ -31,7 +31,7 @@ def report(tmp_path_factory):
     main = part(curves_of(PAIRS[:2], seeds=3))
     beside = part(with_metrics(curves_of(TINY[:1], seeds=3)), level="llm")
     folder = tmp_path_factory.mktemp("report")
-    return write_report(folder, CHOSEN, main, beside, {"command": "x"}, ["a note"], theory=FEW_AND_MORE)
+    return write_report(folder, CHOSEN, main, beside, {"command": "x"}, ["a note"], theory=lambda: FEW_AND_MORE)
 
 
 @pytest.fixture(scope="module")
