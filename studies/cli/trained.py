@@ -177,11 +177,11 @@ class ShowRollouts:
 
     def execute(self, console: Console) -> int:
         """Print the groups."""
-        from rftlab.studies.cli.execute.show_rollouts import show
+        from rftlab.studies.cli.execute.show_rollouts import show_rollouts
         from rftlab.studies.data.results.rollouts import RecordFilter
 
         wanted = RecordFilter(self.first_round, self.last_round, self.least_reward, self.most_reward, self.prompt)
-        show(console, self.run, wanted, self.by, self.groups, self.responses, self.letters)
+        show_rollouts(console, self.run, wanted, self.by, self.groups, self.responses, self.letters)
         return 0
 
 
@@ -234,7 +234,7 @@ class Status:
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from rftlab.studies.cli.execute.status import show
+        from rftlab.studies.cli.execute.status import show_status
 
-        show(console, self.results)
+        show_status(console, self.results)
         return 0

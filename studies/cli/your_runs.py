@@ -246,7 +246,7 @@ class Report:
         """Write the report."""
         from rftlab.studies.analysis.imported.own import folders_of
         from rftlab.studies.analysis.imported.page import report, report_own
-        from rftlab.studies.cli.execute.study import write
+        from rftlab.studies.cli.execute.study import write_study_report
         from rftlab.studies.data.runs.study import has_study, read_study
 
         if self.source is not None:
@@ -254,5 +254,5 @@ class Report:
         elif not has_study(self.results, self.level) and folders_of(self.results):
             report_own(console, self.results, self.quiet)
         else:
-            write(console, read_study(self.results, self.level), self.results, self.quiet)
+            write_study_report(console, read_study(self.results, self.level), self.results, self.quiet)
         return 0

@@ -10,7 +10,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 from rftlab.sim.config import Simulation
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
-from rftlab.studies.explore.knobs import BY_NAME, KNOBS, read
+from rftlab.studies.explore.knobs import BY_NAME, KNOBS, read_knob
 from rftlab.studies.explore.starts import start_named, start_names
 
 BATCH, ROLLOUTS = 32, 8
@@ -73,7 +73,7 @@ def own_value(run: Simulation, name: str) -> float:
     path = BY_NAME[name].path
     if path.endswith("kl.coef") and run.design.estimator.kl.kind == "none":
         return 0.0
-    return read(run, path)
+    return read_knob(run, path)
 
 
 def chosen_run(choices: Choices) -> Simulation:
@@ -134,7 +134,7 @@ def cell_choices(start: str, cell: Design) -> Choices:
     for name, field in (("B", "batch_size"), ("K", "rollouts"), ("M", "support_rollouts"), ("window", "replay_window")):
         if own_value(choices.origin, name) != getattr(cell, field):
             choices = choices.moving(name, float(getattr(cell, field)))
-    if read(choices.origin, BY_NAME["rounds"].path) != run.design.rounds:
+    if read_knob(choices.origin, BY_NAME["rounds"].path) != run.design.rounds:
         choices = choices.moving("rounds", float(run.design.rounds))
     return choices
 

@@ -12,7 +12,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.explore.choices import Choices, chosen_run
 from rftlab.studies.explore.jobs import SEEDS
-from rftlab.studies.explore.knobs import read
+from rftlab.studies.explore.knobs import read_knob
 from rftlab.studies.explore.starts import model_behind, plain_pair
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
 from rftlab.studies.integrations.cluster import EngineChoice
@@ -85,7 +85,7 @@ def trainer_text(choices: Choices, engine: EngineChoice) -> str:
     run, real = chosen_run(choices), model_behind(choices.start)
     if real is None:
         raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")
-    factor = run.optimizer.learning_rate / read(choices.origin, "optimizer.learning_rate")
+    factor = run.optimizer.learning_rate / read_knob(choices.origin, "optimizer.learning_rate")
     prompt, response = LENGTHS.get(real.task.name, (256, 256))
     rate = float(f"{real.optimizer.learning_rate * factor:.4g}")
     wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1, real.temperature)

@@ -66,7 +66,7 @@ class ExplorerKnob(NamedTuple):
 
     def stops_at(self, start: Simulation, *held: float) -> list[float]:
         """Where its slider stops, in order, for runs that begin at `start`; `held` are among them."""
-        own = read(start, self.path)
+        own = read_knob(start, self.path)
         moved = {
             "value": self.stops,
             "times": tuple(own * factor for factor in self.stops),
@@ -119,7 +119,7 @@ KNOBS = (
 BY_NAME = {knob.name: knob for knob in KNOBS}
 
 
-def read(run: Any, path: str) -> float:
+def read_knob(run: Any, path: str) -> float:
     """The value at a path of fields."""
     for name in path.split("."):
         run = getattr(run, name)

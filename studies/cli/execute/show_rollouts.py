@@ -26,7 +26,7 @@ MAX_LINES = 40
 """Of a prompt."""
 
 
-def show(
+def show_rollouts(
     console: Console, folder: Path, wanted: RecordFilter, order: Order, groups: int, responses: int, letters: int
 ) -> None:
     """Print what is asked for. Raises UserError where the folder has none of it."""

@@ -48,7 +48,7 @@ class RunStatus(NamedTuple):
         return 0.0 if self.state == "done" else self.point.cost * (1 - (self.round or 0) / self.point.run.design.rounds)
 
 
-def show(console: Console, root: Path) -> None:
+def show_status(console: Console, root: Path) -> None:
     """Print a table of each study, and one of the runs of `rftlab train`. Raises UserError where the folder is none of
     ours or holds neither."""
     trained = _show_trained(console, root)

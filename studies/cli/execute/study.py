@@ -60,10 +60,10 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
     todo = find_todo(console, store.open_store(root), study.points(), quiet, engine)
     write_study(root, study)
     run_todo(console, root, todo, threads, quiet, engine)
-    return write(console, study, root, quiet)
+    return write_study_report(console, study, root, quiet)
 
 
-def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
+def write_study_report(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot
     be written, before it computes."""
     from rftlab.studies.analysis.public.section import public_section

@@ -26,7 +26,7 @@ WITHOUT_REPORT = """
 import sys
 from rftlab.studies.cli.execute import study
 from rftlab.studies.cli.main import main
-study.write = lambda *arguments: None
+study.write_study_report = lambda *arguments: None
 sys.argv = ["rftlab", *sys.argv[1:]]
 main()
 """

@@ -13,7 +13,7 @@ from rich.console import Console
 from rftlab.llm.lock import Busy, held, locked
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
-from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, seconds_left_now, show
+from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, seconds_left_now, show_status
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.study import study_of, write_study
@@ -78,7 +78,7 @@ def everything(folder):
 
 def printed(root):
     console = Console(width=140, file=io.StringIO())
-    show(console, root)
+    show_status(console, root)
     return console.file.getvalue()
 
 
@@ -187,13 +187,13 @@ def test_a_folder_with_runs_and_no_study_says_how_many(tmp_path):
         for file in files:
             write_file(root / "llm" / "tiny-mix97" / name / file, b"{}")
     with pytest.raises(UserError, match=r"holds no study; .* Runs that are finished: 1 of 2 at level llm$"):
-        show(Console(), root)
+        show_status(Console(), root)
 
 
 def test_a_folder_without_a_study_is_one_line(tmp_path):
     root = store.open_store(tmp_path / "results")
     with pytest.raises(UserError, match="holds no study; `rftlab reproduce --results"):
-        show(Console(), root)
+        show_status(Console(), root)
     done = subprocess.run(
         [sys.executable, "-m", "rftlab.studies.cli.main", "status", "--results", str(tmp_path / "nothing")],
         capture_output=True,
@@ -241,7 +241,7 @@ def test_a_folder_of_runs_that_is_none_is_named(root, place):
     (root / place).parent.mkdir(exist_ok=True)
     os.mkfifo(root / place)
     with pytest.raises(UserError, match=f"^{root / place} is a pipe; allowed: a folder"):
-        show(Console(quiet=True), root)
+        show_status(Console(quiet=True), root)
 
 
 def test_runs_behind_links_are_not_counted(tmp_path):
@@ -252,4 +252,4 @@ def test_runs_behind_links_are_not_counted(tmp_path):
     (root / "llm").symlink_to(tmp_path / "outside")
     (root / "sim" / "linked").symlink_to(tmp_path / "outside" / "a")
     with pytest.raises(UserError, match=r"Runs that are finished: 1 of 1 at level sim$"):
-        show(Console(), root)
+        show_status(Console(), root)

@@ -102,7 +102,7 @@ def trained(root, point):
 
 
 def report_of(console, root, level):
-    main_job.write(console, read_study(root, level), root, True)
+    main_job.write_study_report(console, read_study(root, level), root, True)
     return tables_of(main_job.report_folder(root, level))
 
 
@@ -145,7 +145,7 @@ def pass_rates(console, root):
 
 
 COMMANDS = {
-    "status": lambda console, root: status.show(console, root),
+    "status": lambda console, root: status.show_status(console, root),
     "report": partial(report_of, level="sim"),
     "report llm": partial(report_of, level="llm"),
     "reproduce": partial(reproduce_all, level="sim"),

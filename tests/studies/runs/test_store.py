@@ -296,7 +296,7 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed
     (root / "report").write_text("")
     monkeypatch.setattr(main_job, "collect", lambda *asked: pytest.fail("computed"))
     with pytest.raises(UserError, match=f"^{root / 'report'} is a file; allowed: a folder, or nothing of that name"):
-        main_job.write(Console(), study, root, True)
+        main_job.write_study_report(Console(), study, root, True)
 
 
 def test_every_shared_cell_runs_once():
