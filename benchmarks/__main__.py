@@ -29,7 +29,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.lanes.tiles import TARGET
 from rftlab.sim.run import epoch_order, simulate
 from rftlab.studies.console.table import Table
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.points import Point
 from tests.support.machine.isa import ONE_THREAD, only_avx2
@@ -161,7 +161,7 @@ def grid(console: Console, threads: int, seeds: int) -> float:
     runs = [
         Simulation(known.environment, design, known.optimizer, seed=seed)
         for seed in range(seeds)
-        for design in cells_of(list(EXPERIMENTS.values()))
+        for design in distinct_cells(list(EXPERIMENTS.values()))
     ]
     runs.sort(key=lambda run: -Point(PAIR, run).cost)
     cpu = time.process_time()
@@ -195,7 +195,7 @@ def main() -> None:
     console.print(f"parallel efficiency on 2 threads: {walls[1] / (2 * walls[min(2, len(cores))]):.0%}")
     console.print(f"peak memory so far: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
     os.sched_setaffinity(0, {max(cores)})
-    designs = cells_of(list(EXPERIMENTS.values()))
+    designs = distinct_cells(list(EXPERIMENTS.values()))
     if arguments.few:
         designs = [design for design in designs if label(design).split("-")[0] in FEW]
     compare(

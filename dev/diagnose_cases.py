@@ -42,11 +42,9 @@ from dev.known_worlds import (
     worlds,
 )
 from rftlab.studies.analysis.diagnose import CHECKS
-from rftlab.studies.analysis.diagnose.finding import Finding
-from rftlab.studies.analysis.diagnose.observed import Line, observe
+from rftlab.studies.analysis.diagnose.finding import Finding, limit
+from rftlab.studies.analysis.diagnose.observed import Line, noise, observe
 from rftlab.studies.analysis.diagnose.progress import Longer, longer
-from rftlab.studies.analysis.diagnose.robust import noise
-from rftlab.studies.analysis.diagnose.thresholds import limit
 from rftlab.studies.data.results import reference
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
 

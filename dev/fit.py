@@ -20,8 +20,8 @@ from rftlab.shared.curve import SPLITS
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of
-from rftlab.studies.data.paper.pairs import Pair, linear_of, pair, start_at
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells
+from rftlab.studies.data.paper.pairs import Pair, linear_environment, pair, start_at
 from rftlab.studies.data.paper.published import published
 
 BEND, SPREAD = 0.02, 0.5
@@ -65,7 +65,7 @@ KNOBS = (
 
 def encode(run: Simulation) -> np.ndarray:
     """Coordinates of a run, one for each of KNOBS."""
-    environment = linear_of(run)
+    environment = linear_environment(run)
     values = [getattr(run.optimizer if knob.name == "learning_rate" else environment, knob.name) for knob in KNOBS]
     return np.array([knob.encode(value) for knob, value in zip(KNOBS, values, strict=True)])
 
@@ -76,7 +76,7 @@ def decode(run: Simulation, x: np.ndarray) -> Simulation:
     changes: dict[str, Any] = {knob.name: value for knob, value in zip(KNOBS[1:], values, strict=True)}
     return replace(
         run,
-        environment=replace(linear_of(run), **changes),
+        environment=replace(linear_environment(run), **changes),
         optimizer=replace(run.optimizer, learning_rate=rate),
     )
 
@@ -87,7 +87,8 @@ def errors(known: Pair, run: Simulation, seed: int) -> np.ndarray:
     found: dict[str, list[float]] = {split: [] for split in SPLITS}
     reported = {
         split: {
-            cell: published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))
+            cell: published(known.model, known.dataset, split, cell)
+            for cell in distinct_cells(list(EXPERIMENTS.values()))
         }
         for split in SPLITS
     }

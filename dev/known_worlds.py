@@ -16,7 +16,7 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Environment, Linear, Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.run import simulate
-from rftlab.studies.analysis.diagnose.evaluation import visible
+from rftlab.studies.analysis.diagnose.progress import visible
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
 
 METRICS = {

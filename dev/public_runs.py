@@ -12,7 +12,7 @@ import pandas as pd
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.public import figures
-from rftlab.studies.analysis.public.facts import FACTS, facts_of, to_json
+from rftlab.studies.analysis.public.facts import FACTS, measure_facts, to_json
 from rftlab.studies.analysis.public.pictures import PICTURES
 from rftlab.studies.analysis.public.sources import SOURCES
 from rftlab.studies.analysis.public.store import (
@@ -57,7 +57,7 @@ def pictures_of(collection: Collection) -> dict[str, bytes]:
 def take(folder: Path, into: Path) -> None:
     """Write every file of the public runs that comes with the package."""
     collection = read_folder(folder)
-    contents = tables_of(collection) | pictures_of(collection) | {FACTS: to_json(facts_of(collection)).encode()}
+    contents = tables_of(collection) | pictures_of(collection) | {FACTS: to_json(measure_facts(collection)).encode()}
     for name, content in contents.items():
         write_file(into / name, content)
 

@@ -149,7 +149,7 @@ def _pairs_at(kind: str) -> tuple[str, ...]:
 @cache  # the explorer asks at every change
 def _public_runs(source: str) -> "tuple[ImportedRun, ...]":
     """Through the tables that `rftlab import` reads."""
-    from rftlab.studies.analysis.public.repeats import cell_of
+    from rftlab.studies.analysis.public.repeats import without_repeat
     from rftlab.studies.analysis.public.store import curves, runs
     from rftlab.studies.readers.formats.published import BESIDE, REPEATS
     from rftlab.studies.readers.read import read_logs
@@ -157,7 +157,7 @@ def _public_runs(source: str) -> "tuple[ImportedRun, ...]":
     own, values = runs().query("source == @source"), curves()
     values = values[values["run_id"].isin(own["run_id"])]
     with tempfile.TemporaryDirectory() as folder:
-        marks = cell_of(own["run_id"]).where(own["seed_or_repeat"].notna())
+        marks = without_repeat(own["run_id"]).where(own["seed_or_repeat"].notna())
         own.assign(**{REPEATS: marks}).to_csv(Path(folder) / BESIDE, index=False)
         values.to_csv(Path(folder) / f"{source}.csv", index=False)
         return tuple(read_logs([Path(folder) / f"{source}.csv"]))

@@ -153,7 +153,8 @@ class Predict(_ForecastingImported):
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
         from rftlab.studies.analysis.source import is_free
-        from rftlab.studies.forecast.free import predict_imported
+        from rftlab.studies.forecast.forecast import find_pilot, request_from_pilot, request_from_runs
+        from rftlab.studies.forecast.run import run_forecast
 
         if self.runs:
             return self._predict_endings(console)
@@ -161,11 +162,12 @@ class Predict(_ForecastingImported):
             self.rounds is None, f"rounds = {self.rounds}; allowed: with unfinished runs, rftlab predict LOG --rounds N"
         )
         if is_free(self.pair):
-            asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
-            predict_imported(console, self.pair, *asked, self.base, self.questions)
-            return 0
-        self._check_of_imported("--pair", designs=self.designs, base=self.base, questions=self.questions)
-        self._predict_grid(console)
+            told = self.designs, self.quick, self.base, self.questions
+            request = request_from_runs(self.pair, self.results, *told)
+        else:
+            self._check_of_imported("--pair", designs=self.designs, base=self.base, questions=self.questions)
+            request = request_from_pilot(find_pilot(self.results, self.pair))
+        run_forecast(console, request, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
         return 0
 
     def _predict_endings(self, console: Console) -> int:
@@ -178,47 +180,6 @@ class Predict(_ForecastingImported):
         check_count("rounds", planned, 1, 10**9)
         show_endings(console, [run_ending(read_run(name, self.results), planned) for name in self.runs], planned)
         return 0
-
-    def _predict_grid(self, console: Console) -> None:
-        """The grid of a pair of ours."""
-        from rftlab.shared.plumbing.folders import folder_below
-        from rftlab.studies.data.paper.pairs import usual_pairs
-        from rftlab.studies.data.runs.store import open_store
-        from rftlab.studies.forecast.forecast import (
-            check_budget,
-            checks,
-            grid_from,
-            grid_of,
-            pilot_evidence,
-            pilot_of,
-            posterior_of,
-        )
-        from rftlab.studies.forecast.free import TRUST
-        from rftlab.studies.forecast.page import grid_figure, write_page
-        from rftlab.studies.forecast.show import show_grid, show_posterior
-        from rftlab.studies.report.draw import save
-        from rftlab.studies.report.figures import pretty
-
-        pilot = pilot_of(self.results, self.pair)
-        check_budget(pilot, self.budget)
-        open_store(self.results)
-        if self.quick:
-            grid = grid_from(pilot_evidence(pilot), None, pilot, self.budget)
-        else:
-            posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
-            labels = [run.cell for run in pilot.runs]
-            show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
-            grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
-        show_grid(console, grid, pilot)
-        notes = [] if self.pair in usual_pairs("llm") else [TRUST]  # those of `tiny`, on which forecasts hold
-        for note in notes:
-            say(console, note, "dim")
-        title = f"{pretty(self.pair)}: forecast from a pilot"
-        figure, numbers = grid_figure(grid.table, title)
-        place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
-        say(console, f"forecast: {place}")
-        page = write_page(place.parent, title, grid.table, grid.recommended, notes)
-        say(console, f"page: {page}")
 
 
 @dataclass(frozen=True)

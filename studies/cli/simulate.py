@@ -18,7 +18,7 @@ from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, llm_flags, peek
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, experiment, label
-from rftlab.studies.data.paper.pairs import Level, level_of, linear_of, pairs_at, start_at, usual_pairs
+from rftlab.studies.data.paper.pairs import Level, check_level, linear_environment, pairs_at, start_at, usual_pairs
 from rftlab.studies.data.runs.limits import check_size, check_threads
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.integrations.cluster import Cluster
@@ -72,14 +72,14 @@ class Reproduce(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
-        from rftlab.studies.data.runs.study import study_of
+        from rftlab.studies.data.runs.study import checked_study
 
         check(
             self.pairs != (),
             f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for "
             "the usual ones",
         )
-        study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
+        study = checked_study(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
         if self.backend == "verl":
             from rftlab.studies.cli.execute.write_verl import show_fleet, write_study_for
 
@@ -255,7 +255,7 @@ def parse_run(arguments: list[str]) -> StudyCommand | League:
     place = _league_in(arguments)
     if place is not None:
         return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[:place] + arguments[place + 1 :])
-    level, name = level_of(peek(arguments, "--level", "sim")), peek(arguments, "--preset", "paper_text")
+    level, name = check_level(peek(arguments, "--level", "sim")), peek(arguments, "--preset", "paper_text")
     chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)
     return tyro.cli(
@@ -276,7 +276,9 @@ def _defaults(level: Level, chosen: str, name: str) -> StudyCommand:
     start = start_at(chosen, level)
     design = replace(preset_design(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
     if isinstance(start, Simulation):
-        return Run(pair=chosen, preset=name, design=design, environment=linear_of(start), optimizer=start.optimizer)
+        return Run(
+            pair=chosen, preset=name, design=design, environment=linear_environment(start), optimizer=start.optimizer
+        )
     return RunModel(pair=chosen, preset=name, design=design, **llm_flags(start))
 
 

@@ -16,8 +16,7 @@ from rftlab.studies.cli.common import TINY_PAIR, LLMFlags, PlanFlags, RewardFlag
 from rftlab.studies.cli.simulate import check_filter, preset_design
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.results.order import Order
-from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
+from rftlab.studies.data.runs.limits import NEEDS_LLM, Order, has_llm
 
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 SHOWN = {

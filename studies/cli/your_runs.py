@@ -149,11 +149,10 @@ class Diagnose:
 
     def execute(self, console: Console) -> int:
         """Read, judge, print."""
-        from rftlab.studies.analysis.diagnose.checks import diagnose
-        from rftlab.studies.analysis.diagnose.show import show
+        from rftlab.studies.analysis.diagnose.checks import diagnose, show_diagnosis
         from rftlab.studies.analysis.source import read_run
 
-        show(console, diagnose(read_run(self.run, self.results), self.questions, self.claim))
+        show_diagnosis(console, diagnose(read_run(self.run, self.results), self.questions, self.claim))
         return 0
 
 
@@ -200,20 +199,12 @@ class Compare(Common):
 
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""
-        from rftlab.studies.analysis.compare.compare import write
-        from rftlab.studies.analysis.compare.free import SimulationRuns, compare
-        from rftlab.studies.analysis.compare.levels import load
+        from rftlab.studies.analysis.compare.compare import compare
+        from rftlab.studies.analysis.compare.levels import SimulationRuns
         from rftlab.studies.analysis.source import curve_sets
-        from rftlab.studies.data.runs.store import open_store
 
-        sources = curve_sets(list(self.levels))
         runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
-        if any(source.free for source in sources):
-            compare(console, sources, self.results, self.axis, runs)
-            return 0
-        root = open_store(self.results)
-        levels = load(console, sources, root, *runs)
-        write(console, levels, root, self.axis, self.seed, self.quiet)
+        compare(console, curve_sets(list(self.levels)), self.results, self.axis, self.seed, runs)
         return 0
 
 
@@ -244,14 +235,14 @@ class Report:
 
     def execute(self, console: Console) -> int:
         """Write the report."""
-        from rftlab.studies.analysis.imported.own import folders_of
+        from rftlab.studies.analysis.imported.own import run_folders
         from rftlab.studies.analysis.imported.page import report, report_own
         from rftlab.studies.cli.execute.study import write_study_report
         from rftlab.studies.data.runs.study import has_study, read_study
 
         if self.source is not None:
             report(console, self.source, self.results, self.quiet)
-        elif not has_study(self.results, self.level) and folders_of(self.results):
+        elif not has_study(self.results, self.level) and run_folders(self.results):
             report_own(console, self.results, self.quiet)
         else:
             write_study_report(console, read_study(self.results, self.level), self.results, self.quiet)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.console.table import Table, write_numbers
 from rftlab.studies.data.results.stats import pooled_interval
-from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
@@ -72,7 +72,7 @@ def compare_estimators(
 ) -> list[Compared]:
     """Finish the runs in the store `root`, print a table for each budget and write both to root/compare-estimators."""
     points, folder = league_points(rules, names), folder_below(open_store(root), FOLDER)
-    finish_points(console, root, points, threads_of(threads), quiet, engine)
+    finish_points(console, root, points, count_threads(threads), quiet, engine)
     results = collect(root, points)
     rows = difference_rows(scores(rules, results.curves, names), names)
     folder.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ from rftlab.sim.run import General, Plain, Stopped
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
-from rftlab.studies.data.paper.questions import questions_of
+from rftlab.studies.data.paper.questions import count_questions
 from rftlab.studies.explore.starts import model_behind
 
 DRAWS, MOST_VISITS = 24, 8
@@ -102,7 +102,7 @@ def run_cost(start: str, run: Simulation, gpu: str) -> RunCost:
     prompt, response = LENGTHS.get(real.task.name, SUMS)
     every = max(run.design.rounds // EVALUATED, 1)
     design = replace(run.design, eval_every=every if run.design.rounds % every == 0 else run.design.rounds)
-    assumed = Assumed(prompt, response, *(split.there for split in questions_of(real).values()))
+    assumed = Assumed(prompt, response, *(split.there for split in count_questions(real).values()))
     duration = cost_plan(replace(real, design=design), GPUS[gpu], assumed).duration
     rollouts = run.design.rounds * duration.rollouts
     description = f"{real.model.source} on one {gpu}, responses of {response} tokens; an estimate, not measured"

@@ -17,7 +17,7 @@ from rftlab.studies.analysis.source import RunSource, named_source
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import pair, pairs_at
 from rftlab.studies.data.paper.published import published
-from rftlab.studies.data.runs.seal import read_sealed
+from rftlab.studies.data.runs.integrity import read_sealed
 from rftlab.studies.explore.chart import ShownCurve
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _curve(rows: "pd.DataFrame") -> Curve:
 
 def _stored(folder: Path, cell: str) -> list[Curve]:
     """Finished runs of a results folder. Raises UserError where one was changed."""
-    from rftlab.studies.data.runs.parquet import data_frame
+    from rftlab.studies.data.runs.files import data_frame
 
     curves: list[Curve] = []
     for place in folders_in(folder):
@@ -118,10 +118,10 @@ def _stored(folder: Path, cell: str) -> list[Curve]:
 def _logged_runs(source: RunSource, design: Design, root: Path | None) -> list[ShownCurve]:
     """Imported or public runs with the same B and K, whatever else they did, each by itself: their evaluations need
     not be at the same rounds. Their test Pass@1 is known, and nothing else."""
-    from rftlab.studies.analysis.imported.groups import groups_of
+    from rftlab.studies.analysis.imported.groups import group_runs
 
     unknown, shown = _point(0, design, float("nan"), float("nan"))._asdict(), []
-    for group in groups_of(source.runs(root or Path()), ("test", "pass_at_1"), source.task):
+    for group in group_runs(source.runs(root or Path()), ("test", "pass_at_1"), source.task):
         if (group.design.prompts, group.design.rollouts) == (design.batch_size, design.rollouts):
             for run, rows in group.curves.groupby("run", observed=True):
                 rounds = rows["round"].to_numpy()

@@ -66,12 +66,12 @@ def take_calibrations(root: Path) -> list[str]:
 
 
 def _evidence(root: Path, name: str) -> "Evidence":
-    from rftlab.studies.forecast.evidence import evidence_of
-    from rftlab.studies.forecast.forecast import pilot_of
+    from rftlab.studies.forecast.evidence import pilot_evidence
+    from rftlab.studies.forecast.forecast import find_pilot
     from rftlab.studies.forecast.imported import imported_evidence
 
     if name in PAIRS:
-        return evidence_of(pilot_of(root, name))
+        return pilot_evidence(find_pilot(root, name))
     return imported_evidence(f"imported:{name.removeprefix('imported-')}", root).evidence
 
 

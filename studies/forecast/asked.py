@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.forecast.imported import MAX_ROLLOUTS, Imported, rates_of
+from rftlab.studies.forecast.imported import MAX_ROLLOUTS, Imported, known_rates
 
 
 class FreeDesign(NamedTuple):
@@ -25,7 +25,7 @@ def designs_from(texts: tuple[str, ...], imported: Imported, quick: bool = False
     """Designs BxK or BxK@RATE as the command line has them, for the rounds, the advantage and the updates of the first
     run, and for its learning rate where runs have several; those of the runs where none is named. Raises UserError for
     anything else, and unless `quick` for what is too large for the simulator."""
-    runs, several = imported.evidence.runs, len(rates_of(imported)) > 1
+    runs, several = imported.evidence.runs, len(known_rates(imported)) > 1
     asked = [_parsed(text) for text in texts] or [
         (run.design.batch_size, run.design.rollouts, run.learning_rate if several else None) for run in runs
     ]

@@ -30,7 +30,7 @@ from rftlab.shared.plumbing.folders import below, path_kind, read_file, remove
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.data.runs.workers import workers
+from rftlab.studies.data.runs.runner import workers
 from rftlab.studies.forecast.evidence import Evidence
 from rftlab.studies.forecast.knobs import build_world
 

@@ -55,7 +55,7 @@ def outside(evidence: Evidence, cells: Sequence[Design], rates: Sequence[float |
     return [beyond(cell, rate, runs) for cell, rate in zip(cells, rates, strict=True)]
 
 
-def best_of(table: pd.DataFrame) -> str:
+def best_design(table: pd.DataFrame) -> str:
     """The cell in budget with the highest forecast that is not outside what was measured; "" where there is none.
     table: columns cell, forecast, in_budget, outside."""
     inside = table[table["in_budget"] & (table["outside"] == "") & table["forecast"].notna()]

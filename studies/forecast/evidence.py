@@ -46,10 +46,10 @@ class SilentShares(NamedTuple):
     def log_likelihood(self, curve: Curve, freedom: float) -> float:
         """Of the shares given a simulated run, up to a constant: errors are those of drawing the groups, in either
         run, and SILENT_DISCREPANCY. After a divergence all groups are silent."""
-        found = in_windows(curve, self.rounds)
-        inner = np.clip((self.values + found) / 2, 0.01, 0.99)
+        shares = in_windows(curve, self.rounds)
+        inner = np.clip((self.values + shares) / 2, 0.01, 0.99)
         covariance = np.diag(2 * inner * (1 - inner) / self.groups) + SILENT_DISCREPANCY**2
-        residual = self.values - found
+        residual = self.values - shares
         return _of_distance(float(residual @ np.linalg.solve(covariance, residual)), len(residual), freedom)
 
 
@@ -67,14 +67,14 @@ class Observed(NamedTuple):
 
     def residual(self, curve: Curve) -> np.ndarray:
         """Measured less simulated (points, 2); a simulation that diverged counts as 0 from there on."""
-        found = np.stack(
+        simulated = np.stack(
             [
                 np.interp(self.rounds, curve.round, column, right=0.0)
                 for column in (curve.train_pass_at_1, curve.test_pass_at_1)
             ],
             axis=1,
         )
-        return self.values - found
+        return self.values - simulated
 
     def log_likelihood(self, curve: Curve, freedom: float) -> float:
         """Of the measured points given a simulated run, up to a constant: a multivariate t, normal where `freedom`
@@ -83,8 +83,8 @@ class Observed(NamedTuple):
         residual = self.residual(curve).ravel()[measured]
         covariance = np.diag(self.errors.ravel()[measured] ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
         distance = float(residual @ np.linalg.solve(covariance, residual))
-        found = _of_distance(distance, residual.size, freedom)
-        return found if self.silent is None else found + self.silent.log_likelihood(curve, freedom)
+        log_density = _of_distance(distance, residual.size, freedom)
+        return log_density if self.silent is None else log_density + self.silent.log_likelihood(curve, freedom)
 
 
 def _of_distance(distance: float, size: int, freedom: float) -> float:
@@ -168,8 +168,8 @@ class Evidence(NamedTuple):
         """Pass@1 of the base model, measured or guessed; nan where neither is known."""
         if self.facts.strict is not None:
             return self.facts.strict
-        found = [run.values[0, SPLITS.index(split)] for run in self.runs if run.rounds[0] == 0]
-        return float(np.mean(found)) if found else self.guessed_base[0] if self.guessed_base else float("nan")
+        bases = [run.values[0, SPLITS.index(split)] for run in self.runs if run.rounds[0] == 0]
+        return float(np.mean(bases)) if bases else self.guessed_base[0] if self.guessed_base else float("nan")
 
     @property
     def freedom(self) -> float:
@@ -195,11 +195,11 @@ def observe(
     if (np.diff(curve.round[at]) == every).all():
         design = replace(design, eval_every=every)
     errors = np.sqrt(inner * (1 - inner) / (np.array(questions) * responses))
-    shares = silent_of(design, curve, curve.round[at]) if silent else None
+    shares = silent_shares(design, curve, curve.round[at]) if silent else None
     return Observed(design, curve.round[at], values, errors, shares)
 
 
-def silent_of(design: Design, curve: Curve, ends: np.ndarray) -> SilentShares | None:
+def silent_shares(design: Design, curve: Curve, ends: np.ndarray) -> SilentShares | None:
     """Shares of silent groups up to each of `ends`; None where groups have one response, which says no more than the
     mean reward, or where they were not recorded."""
     if design.rollouts == 1 or not np.isfinite(curve.zero_signal_fraction[1:]).all() or not len(ends):
@@ -207,7 +207,7 @@ def silent_of(design: Design, curve: Curve, ends: np.ndarray) -> SilentShares | 
     return SilentShares(ends, in_windows(curve, ends), design.batch_size * np.diff(ends, prepend=0))
 
 
-def evidence_of(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
+def pilot_evidence(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
     """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short. silent: whether shares of
     silent groups are part of it."""
     base = pilot.base

@@ -1,6 +1,7 @@
-"""`rftlab predict` and `rftlab dev score`: what they compute, as data. studies/forecast/show.py prints it."""
+"""`rftlab predict`: what it computes, as data; studies/forecast/run.py prints and writes it."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,30 +12,58 @@ from rich.console import Console
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import path_kind
-from rftlab.studies.data.paper.experiments import label
-from rftlab.studies.data.paper.pairs import linear_of, start_at
+from rftlab.studies.console.table import say
+from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.data.runs.finish import threads_of
-from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.finish import count_threads
+from rftlab.studies.data.runs.progress import step_progress
+from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior, calibrated
-from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
-from rftlab.studies.forecast.evidence import TYPICAL, Evidence, evidence_of
-from rftlab.studies.forecast.forecasters import forecast_columns, quick_forecasts
+from rftlab.studies.forecast.combine import ForecastSource, best_design, outside, recommended
+from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
+from rftlab.studies.forecast.forecasters import forecast_columns, forecasts_at
+from rftlab.studies.forecast.imported import check_calibration, imported_evidence, known_rates
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.law.curve import CellForecast, bare
-from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.others import language_others, whole_pairs
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.passrates import moments
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.forecast.predict import Forecast, particle_ends, predict
+from rftlab.studies.report.figures import pretty
 
 CLOSE = 0.02
 """A design that is this near to the best one is as good."""
 
 
-def pilot_of(root: Path, pair: str) -> PilotMeasurements:
+class Request(NamedTuple):
+    """Designs to forecast, and the runs that are known."""
+
+    name: str
+    """The pair, or the source of runs as the user names it."""
+    slug: str
+    """The same as the name of a folder."""
+    title: str
+    evidence: Evidence
+    known: tuple[str, ...]
+    """Labels of the evidence's runs."""
+    designs: dict[str, Design]
+    """By label, with their rounds."""
+    rates: tuple[float | None, ...]
+    """Learning rates of the designs; None for that of the known runs."""
+    measured: dict[str, float]
+    """Test Pass@1 at the end of the designs that were run."""
+    questions: int
+    """Behind a test Pass@1."""
+    rounds: int
+    remarks: tuple[str, ...] = ()
+    """What was left out or taken as given, in words."""
+    pilot: PilotMeasurements | None = None
+    """Where the known runs are a pilot of a pair, and the designs its grid."""
+
+
+def find_pilot(root: Path, pair: str) -> PilotMeasurements:
     """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError
     where there is neither."""
     start_at(pair, "llm")
@@ -48,38 +77,69 @@ def pilot_of(root: Path, pair: str) -> PilotMeasurements:
     raise UserError(f"{pilot_path(root, pair)} is missing; run `rftlab pilot --pair {pair} --results {root}` first")
 
 
-def posterior_of(
-    console: Console, pilot: PilotMeasurements, root: Path, seed: int, threads: int, quiet: bool
-) -> Posterior:
-    """The posterior of a pilot, from the results folder as far as it is there."""
-    check(len(pilot.runs) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
-    check(
-        pilot.base.test.strict.sum() + pilot.base.train.strict.sum() > 0,
-        "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
+def request_from_pilot(pilot: PilotMeasurements) -> Request:
+    """The whole grid for the rounds of a pilot, from its runs and what is known of the pairs that come with
+    rftlab."""
+    curves, name = shipped(), pilot.base.pair
+    evidence = pilot_evidence(pilot)._replace(others=language_others(curves, name, whole_pairs(curves)))
+    return Request(
+        name,
+        name,
+        f"{pretty(name)}: forecast from a pilot",
+        evidence,
+        tuple(run.cell for run in pilot.runs),
+        {label: replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for label, cell in CELLS.items()},
+        (None,) * len(CELLS),
+        {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged},
+        pilot.base.n_test,
+        pilot.rounds,
+        pilot=pilot,
     )
-    return fitted(console, pilot.base.pair, pilot_evidence(pilot), root, seed, threads, quiet)
 
 
-def pilot_evidence(pilot: PilotMeasurements) -> Evidence:
-    """What a pilot says, and what is known of the pairs that come with rftlab."""
-    curves = shipped()
-    return evidence_of(pilot)._replace(others=language_others(curves, pilot.base.pair, whole_pairs(curves)))
+def request_from_runs(
+    name: str, root: Path, texts: tuple[str, ...], quick: bool, base: float | None, questions: int | None
+) -> Request:
+    """Designs BxK or BxK@RATE, those of the runs where none is named, from runs of other people. quick: without the
+    simulator, which knows one learning rate alone. base, questions: as `imported_evidence` takes them."""
+    known = imported_evidence(name, root, base, questions)
+    asked = designs_from(texts, known, quick)
+    if not quick:
+        check_calibration(known)
+        named = [one.label for one in asked if one.learning_rate is not None]
+        check(not named, f"designs {', '.join(named)}: the simulator forecasts at the runs' learning rate; add --quick")
+    several, measured = len(known_rates(known)) > 1, {}
+    for run in known.evidence.runs:  # by a label with its rate, and without where all have one
+        for rate in (run.learning_rate,) if several else (run.learning_rate, None):
+            measured[FreeDesign(run.design, rate).label] = float(run.values[-1, 1])
+    return Request(
+        name,
+        known.slug,
+        f"{name}: forecast",
+        known.evidence,
+        known.labels,
+        {one.label: one.design for one in asked},
+        tuple(one.learning_rate for one in asked),
+        measured,
+        known.questions,
+        known.rounds,
+        known.remarks,
+    )
 
 
-def fitted(
-    console: Console, name: str, evidence: Evidence, root: Path, seed: int, threads: int, quiet: bool
-) -> Posterior:
-    """The posterior of any evidence, from the results folder as far as it is there under that name."""
-    with steps_of(console, "simulating", quiet) as step:
-        return calibrated(
-            root,
-            name,
-            evidence,
-            seed,
-            threads_of(threads),
-            step,
-            lambda text: console.print(text, style="yellow", markup=False),
+def calibrated_to(console: Console, request: Request, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
+    """The posterior of what is known, from the results folder as far as it is there. Raises UserError where nothing
+    can be learnt from it."""
+    if request.pilot is not None:
+        base = request.pilot.base
+        check(len(request.known) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
+        check(
+            base.test.strict.sum() + base.train.strict.sum() > 0,
+            "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
         )
+    with step_progress(console, "simulating", quiet) as step:
+        warn = partial(say, console, style="yellow")
+        return calibrated(root, request.slug, request.evidence, seed, count_threads(threads), step, warn)
 
 
 def knob_table(posterior: Posterior) -> pd.DataFrame:
@@ -92,8 +152,8 @@ def knob_table(posterior: Posterior) -> pd.DataFrame:
         left = float(np.sqrt(posterior.weights @ (own - mean) ** 2))
         order = np.argsort(own)
         at = np.interp([0.1, 0.5, 0.9], np.cumsum(posterior.weights[order]), own[order])
-        prior, found = knob.value(np.array([-1.2816, 0.0, 1.2816])), knob.value(at)
-        rows.append((knob.name, *prior, *found, left))
+        prior, after = knob.value(np.array([-1.2816, 0.0, 1.2816])), knob.value(at)
+        rows.append((knob.name, *prior, *after, left))
     names = ("prior_low", "prior", "prior_high", "low", "median", "high", "left")
     return pd.DataFrame(rows, columns=["knob", *names])
 
@@ -110,8 +170,8 @@ def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
     evidence = posterior.evidence
     rows = []
     if evidence.facts.formed is not None:
-        found = [
-            answer_rates(linear_of(posterior.simulation(int(i)))).std() * evidence.facts.formed
+        spreads = [
+            answer_rates(linear_environment(posterior.simulation(int(i)))).std() * evidence.facts.formed
             for i in np.unique(posterior.draws)
         ]
         variance = float(
@@ -121,7 +181,7 @@ def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
             (
                 "spread of the base model's pass rates over questions",
                 float(np.sqrt(max(variance, 0.0))),
-                *_around(found),
+                *_around(spreads),
             )
         )
     return pd.DataFrame(rows, columns=["what", "measured", "simulated", "low", "high"])
@@ -132,95 +192,75 @@ def _around(values: list[float]) -> tuple[float, float, float]:
     return float(np.mean(values)), float(low), float(high)
 
 
-class Grid(NamedTuple):
-    """A forecast of the whole grid with what it costs and what each forecast says."""
+class DesignForecasts(NamedTuple):
+    """Forecasts of several designs, and the one that is recommended."""
 
     table: pd.DataFrame
-    """A row per cell: cell, rollouts, share (of the grid's rollouts), forecast, low, high, measured (nan where the
-    pilot did not run it), best (chance that the cell is within CLOSE of the best one in budget), in_budget, outside
-    (why it is beyond what was measured, "" where it is not), and the simulator's, the law's and each plain forecast."""
+    """A row per design: cell, rollouts, with a pilot share (of the grid's rollouts), forecast, low, high (80%),
+    measured
+    (nan where it was not run), best (chance that it is within CLOSE of the best one in budget; nan where the forecast
+    has no draws), in_budget, outside (why it is beyond what was measured, "" where it is not), and the simulator's, the
+    law's and each plain forecast."""
     recommended: str
-    """"" where every cell in budget is outside what was measured."""
-    saved: float
-    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended
-    design, where the pilot has none."""
+    """The best in budget; "" where all are outside what was measured."""
     source: ForecastSource = "simulator"
     """Whose forecast is in the column of that name."""
     misfit: float = 0.0
-    """Of the simulator at the ends of the pilot's runs; nan where it was not asked."""
-    noise: MeasuredNoise = TYPICAL
-    """r and phi of the law."""
+    """Of the simulator at the ends of the known runs; nan where it was not asked."""
 
 
-def check_budget(pilot: PilotMeasurements, budget: int | None) -> None:
+def check_budget(request: Request, budget: int | None) -> None:
     """Raise UserError for a budget that no design keeps; cheap, so that it can come before a calibration."""
-    least = pilot.rounds * min(cell.round_rollouts for cell in CELLS.values())
+    least = min(design.rounds * design.round_rollouts for design in request.designs.values())
     check(
         budget is None or budget >= least,
         f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in "
-        f"{pilot.rounds} rounds",
+        f"{request.rounds} rounds",
     )
 
 
-def grid_of(
-    posterior: Posterior,
-    pilot: PilotMeasurements,
-    budget: int | None,
-    seed: int,
-    threads: int,
-    console: Console,
-    quiet: bool,
-) -> Grid:
-    """Forecast all cells with a calibrated simulator too. budget: rollouts that a run may spend, None for any."""
-    check_budget(pilot, budget)
-    with steps_of(console, "forecasting", quiet) as step:
-        cells = designs_of(pilot)
-        simulated = predict(posterior, cells, pilot.base.n_test, seed, threads_of(threads), step)
-    return grid_from(posterior.evidence, simulated, pilot, budget)
+def simulated_forecast(
+    console: Console, request: Request, posterior: Posterior, seed: int, threads: int, quiet: bool
+) -> Forecast:
+    """What the calibrated simulator says of the designs."""
+    with step_progress(console, "forecasting", quiet) as step:
+        designs = tuple(request.designs.values())
+        return predict(posterior, designs, request.questions, seed, count_threads(threads), step)
 
 
-def designs_of(pilot: PilotMeasurements) -> tuple[Design, ...]:
-    """All cells of the grid, for the rounds of the pilot."""
-    return tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
-
-
-def grid_from(
-    evidence: Evidence, simulated: Forecast | None, pilot: PilotMeasurements, budget: int | None = None
-) -> Grid:
-    """The forecast of all cells. simulated: the simulator's, of `designs_of`; None without one."""
-    designs = designs_of(pilot)
+def forecast_designs(request: Request, simulated: Forecast | None, budget: int | None = None) -> DesignForecasts:
+    """Forecasts of all designs. simulated: of `simulated_forecast`, None without a simulator. budget: rollouts that a
+    run may spend, None for any."""
+    check_budget(request, budget)
+    designs = tuple(request.designs.values())
     spent = np.array([design.rounds * design.round_rollouts for design in designs])
-    check_budget(pilot, budget)
     within = spent <= (budget if budget is not None else spent.max())
-    forecasts = quick_forecasts(evidence, designs)
-    far = outside(evidence, designs, (None,) * len(designs), "test")
+    forecasts = forecasts_at(request.evidence, designs, request.rates)
+    far = outside(request.evidence, designs, request.rates, "test")
     source, forecast = recommended(simulated, forecasts["law"], far)
-    shown = {"simulator": bare(np.full(len(designs), np.nan)) if simulated is None else simulated.forecast} | forecasts
-    measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
-    cells = [label(design) for design in designs]
+    nothing = bare(np.full(len(designs), np.nan))
+    share = {} if request.pilot is None else {"share": spent / request.pilot.grid_rollouts}
     table = pd.DataFrame(
-        {
-            "cell": cells,
-            "rollouts": spent,
-            "share": spent / pilot.grid_rollouts,
+        {"cell": list(request.designs), "rollouts": spent}
+        | share
+        | {
             "forecast": forecast.values,
             "low": forecast.low,
             "high": forecast.high,
-            "measured": [measured.get(cell, np.nan) for cell in cells],
+            "measured": [request.measured.get(cell, np.nan) for cell in request.designs],
             "best": _chances(forecast, within),
             "in_budget": within,
             "outside": far,
         }
-        | forecast_columns(shown)
+        | forecast_columns({"simulator": nothing if simulated is None else simulated.forecast} | forecasts)
     )
-    chosen = best_of(table)
-    still_to_run = 0.0 if chosen in ("", *measured) else float(table.loc[table["cell"] == chosen, "share"].iloc[0])
     misfit = np.nan if simulated is None else simulated.misfit
-    return Grid(table, chosen, 1 - pilot.fraction - still_to_run, source, misfit, evidence.noise)
+    return DesignForecasts(table, best_design(table), source, misfit)
 
 
 def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:
     """Chance that each cell's expected Pass@1 is within CLOSE of the best one in budget; nan beyond it."""
-    assert forecast.draws is not None
+    if forecast.draws is None:
+        return np.full(len(within), np.nan)
     best = forecast.draws[:, within].max(axis=1, keepdims=True)
     return np.where(within, (forecast.draws >= best - CLOSE).mean(axis=0), np.nan)

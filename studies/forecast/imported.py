@@ -15,7 +15,7 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.studies.analysis.imported.groups import Group, groups_of, mean_curve
+from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curve
 from rftlab.studies.analysis.source import few, free_source
 from rftlab.studies.data.paper.pairs import SIZES
 from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, noise_text
@@ -71,7 +71,7 @@ def imported_evidence(name: str, root: Path, base: float | None = None, question
     there is none."""
     source = free_source(name)
     runs = source.runs(root)
-    groups = groups_of(runs, TEST, source.task)
+    groups = group_runs(runs, TEST, source.task)
     check(
         bool(groups),
         f"{name} has no test Pass@1 after round 0; allowed: logs with evaluations (import --columns pass_at_1=NAME)",
@@ -104,23 +104,23 @@ def _with_base(group: Group, base: float) -> Group:
 
 def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
     """Raise UserError where runs are of several tasks or models."""
-    for what, found in (("tasks", {g.task for g in groups}), ("models", {g.model for g in groups})):
-        named = few(sorted(one or "unnamed" for one in found))
+    for what, names in (("tasks", {g.task for g in groups}), ("models", {g.model for g in groups})):
+        named = few(sorted(one or "unnamed" for one in names))
         check(
-            len(found) == 1,
+            len(names) == 1,
             f"{name} has several {what} ({named}); allowed: one, as imported:NAME/TASK or imported:NAME#RUN",
         )
 
 
-def rates_of(found: Imported) -> list[float]:
+def known_rates(imported: Imported) -> list[float]:
     """Learning rates that are known of the runs, rising."""
-    return sorted({run.learning_rate for run in found.evidence.runs if run.learning_rate is not None})
+    return sorted({run.learning_rate for run in imported.evidence.runs if run.learning_rate is not None})
 
 
-def check_calibration(found: Imported) -> None:
+def check_calibration(imported: Imported) -> None:
     """Raise UserError where runs are more than a calibration simulates, or of several learning rates, which only the
     law tells apart."""
-    name, runs, rates = found.name, found.evidence.runs, rates_of(found)
+    name, runs, rates = imported.name, imported.evidence.runs, known_rates(imported)
     named = few([f"{rate:g}" for rate in rates])
     check(len(rates) < 2, f"{name} has several learning rates ({named}); allowed: one (imported:NAME#RUN), or --quick")
     check(
@@ -206,13 +206,13 @@ def guessed_base(groups: list[Group]) -> tuple[float, float, float]:
     Of 38 public curves whose base was measured these bounds hold it in 89%; where only later evaluations are there, in
     fewer (71% from the second, 53% from the fourth).
     """
-    found = []
+    guesses = []
     for group in groups:
         curve = mean_curve(group.curves[group.curves["round"] > 0]).head(2)
         rounds, values = curve["round"].to_numpy(), curve["mean"].to_numpy()
         slope = (values[1] - values[0]) / (rounds[1] - rounds[0]) if len(curve) > 1 else values[0] / rounds[0]
-        found.append((float(np.clip(values[0] - slope * rounds[0], 0.0, values[0])), float(values[0])))
-    middle, first = np.mean(found, axis=0)
+        guesses.append((float(np.clip(values[0] - slope * rounds[0], 0.0, values[0])), float(values[0])))
+    middle, first = np.mean(guesses, axis=0)
     low = max(0.0, middle - 2 * (first - middle) - 0.05)
     return float(middle), float(low), float(min(1.0, first + 0.02))
 
@@ -244,11 +244,11 @@ def _observed(group: Group, responses: int, first: bool) -> Observed:
     values = np.column_stack([np.full(len(chosen), np.nan), chosen["mean"]])
     inner = np.clip(values, 0.01, 0.99)
     errors = np.sqrt(inner * (1 - inner) / (responses * chosen["runs"].to_numpy()[:, None]))
-    design, rate = design_of(group, int(chosen["round"].max())), group.design.learning_rate
+    design, rate = simulated_design(group, int(chosen["round"].max())), group.design.learning_rate
     return Observed(design, chosen["round"].to_numpy(), values, errors, learning_rate=rate)
 
 
-def design_of(group: Group, rounds: int) -> Design:
+def simulated_design(group: Group, rounds: int) -> Design:
     """The design that is simulated, for at least so many rounds."""
     every = -(-rounds // EVALUATIONS)
     (prompts, rollouts), (updates, _) = _sizes(group), _updates(group)

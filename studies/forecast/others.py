@@ -9,7 +9,7 @@ import pandas as pd
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.data.paper.experiments import BASELINE
-from rftlab.studies.data.paper.pairs import PAIRS, linear_of, pair, start_at
+from rftlab.studies.data.paper.pairs import PAIRS, linear_environment, pair, start_at
 from rftlab.studies.data.paper.published import published
 from rftlab.studies.forecast.evidence import Evidence, Observed, OtherPair
 from rftlab.studies.forecast.knobs import LONG, Facts, informed
@@ -93,7 +93,7 @@ def paper_evidence(name: str) -> Evidence:
     values = np.array(
         [[published(known.model, known.dataset, split, design) for split in SPLITS] for design in (None, BASELINE)]
     )
-    environment = linear_of(run)
+    environment = linear_environment(run)
     questions = np.array([environment.n_train, environment.n_test])
     inner = np.clip(values, 0.01, 0.99)
     errors = np.sqrt(inner * (1 - inner) / questions + ROUNDING**2)

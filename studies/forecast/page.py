@@ -49,7 +49,7 @@ def grid_figure(table: pd.DataFrame, title: str) -> Drawn:
 def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, notes: list[str]) -> Path:
     """Write folder/forecast.html and return its path; the figure's files lie beside it.
 
-    table: a row a design, as `Grid.table` or `FreeForecast.table`; columns that are not known are shown as forecasts
+    table: a row a design, as `DesignForecasts.table`; columns that are not known are shown as forecasts
     beside. recommended: "" for none. notes: sentences on how far to trust it.
     """
     chart, _ = grid_figure(table, "")

@@ -16,7 +16,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.data.runs.workers import workers
+from rftlab.studies.data.runs.runner import workers
 from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE
 from rftlab.studies.forecast.law.curve import LEVEL, CellForecast

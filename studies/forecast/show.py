@@ -10,9 +10,8 @@ from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
 from rftlab.studies.forecast.evidence import noise_text
-from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
+from rftlab.studies.forecast.forecast import CLOSE, DesignForecasts, Request, fits, knob_table
 from rftlab.studies.forecast.forecasters import QUICK
-from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
 
 FOUND, VAGUE = 0.5, 0.85
 """Of a knob's prior spread: below the first it was found, above the second nothing was learnt."""
@@ -50,32 +49,47 @@ def show_posterior(
     say(console, f"{tried}, {posterior.effective:.0f} of them count{tempered}")
 
 
-def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
-    """The forecast of every cell, the recommendation and what it saves."""
-    beside = columns_beside(grid.source, grid.misfit, tuple(QUICK))
+def show_forecasts(console: Console, made: DesignForecasts, request: Request) -> None:
+    """The forecast of every design and the recommendation; with a pilot what it saves of the grid."""
+    pilot = request.pilot
+    beside = [name for name in columns_beside(made.source, made.misfit, tuple(QUICK)) if made.table[name].notna().any()]
     rates = [Column(SHORT_NAMES.get(name, name), ".3f") for name in beside]
-    columns = ("design", Column("cost", ".1%"), Column("forecast", ".3f"), "80%", Column("measured", ".3f"))
-    title = f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds"
-    table = Table(*columns, Column("best", ".0%"), *rates, title=title)
+    spent = Column("cost", ".1%") if pilot else Column("rollouts", ",")
+    columns = ("design", spent, Column("forecast", ".3f"), "80%", Column("measured", ".3f"), Column("best", ".0%"))
+    table = Table(*columns, *rates, title=f"{request.name}: test Pass@1 after {request.rounds} rounds")
     table.layout["padding"] = (0, 1, 0, 0)  # ten columns on a terminal of 80
-    for row in grid.table.itertuples():
-        style = "bold green" if row.cell == grid.recommended else "" if row.in_budget else "dim"
-        cells = (short(row.cell), row.share, row.forecast, f"{row.low:.3f}-{row.high:.3f}", row.measured, row.best)
+    for row in made.table.itertuples():
+        style = "bold green" if row.cell == made.recommended else "" if row.in_budget else "dim"
+        cost = row.share if pilot else row.rollouts
+        cells = (short(row.cell), cost, row.forecast, f"{row.low:.3f}-{row.high:.3f}", row.measured, row.best)
         table.add(*cells, *(getattr(row, name) for name in beside), style=style)
     console.print(table)
-    say_outside(console, grid.table)
+    say_outside(console, made.table)
     near = f"within {CLOSE} of the best design in budget"
-    for row in grid.table[grid.table["cell"] == grid.recommended].itertuples():
-        say(console, f"recommended: {short(row.cell)}, {row.forecast:.3f}; with {row.best:.0%} it is {near}")
-    if not grid.recommended:
+    for row in made.table[made.table["cell"] == made.recommended].itertuples():
+        likely = "" if np.isnan(row.best) else f"; with {row.best:.0%} it is {near}"
+        say(console, f"recommended: {short(row.cell)}, {row.forecast:.3f}{likely}")
+    if not made.recommended:
         say(console, NOTHING)
-    cost = f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design"
-    say(console, f"{cost} {grid.saved:.0%} of them need not be spent")
-    whole = f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts"
-    say(console, f"{whole}; best = probability to be {near}")
-    say(console, whose(grid.source, grid.misfit))
-    say(console, noise_text(grid.noise))
+    best = f"best = probability to be {near}"
+    if pilot:
+        cost = f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design"
+        say(console, f"{cost} {saved_share(made, request):.0%} of them need not be spent")
+        best = f"cost = of the grid's {made.table['rollouts'].sum() / 1000:,.0f}k rollouts; {best}"
+    say(console, best)
+    say(console, whose(made.source, made.misfit))
+    if pilot:  # else it is one of the remarks
+        say(console, noise_text(request.evidence.noise))
     say(console, f"beside it: {BESIDE_TEXT}")
+
+
+def saved_share(made: DesignForecasts, request: Request) -> float:
+    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design,
+    where the pilot has none. nan without a pilot."""
+    if request.pilot is None:
+        return float("nan")
+    chosen = made.table[(made.table["cell"] == made.recommended) & made.table["measured"].isna()]
+    return 1 - request.pilot.fraction - float(chosen["share"].sum())
 
 
 def say_outside(console: Console, table: pd.DataFrame) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.notebook import table
 
@@ -63,6 +64,26 @@ def merge_designs(first: KnownDesign, second: KnownDesign) -> KnownDesign:
     known = {name: getattr(first, name) for name in FACTS} | taken
     assumed = first.assumed + tuple(text for text in second.assumed if taken and text not in first.assumed)
     return KnownDesign(**known, assumed=assumed)
+
+
+def known_design(design: Design, model: str | None = None) -> KnownDesign:
+    """The design of a run of ours as logs tell theirs. Support and replay, for which they have no word, are in the
+    advantage, so that it matches none of theirs."""
+    advantage = design.estimator.advantage
+    alone = design.rollouts == 1 and not design.support_rollouts and not design.replay_window
+    kind: str = (
+        "group_zscore" if advantage.baseline == "group_mean" and advantage.scale == "group_std" else advantage.baseline
+    )
+    kind = "raw" if alone or kind == "none" else kind
+    support = f" with {design.support_rollouts} support rollouts" if design.support_rollouts else ""
+    replay = f" with a window of {design.replay_window}" if design.replay_window else ""
+    return KnownDesign(
+        design.batch_size,
+        design.rollouts,
+        design.epochs * design.minibatches,
+        advantage=f"{kind}{support}{replay}",
+        model=model,
+    )
 
 
 class Series:

@@ -30,8 +30,7 @@ from rftlab.studies.console.table import write_numbers
 from rftlab.studies.data.paper.experiments import BASELINE, Experiment, label
 from rftlab.studies.data.paper.pairs import Level
 from rftlab.studies.data.results.claims import SAME
-from rftlab.studies.data.results.endpoints import agreement
-from rftlab.studies.data.results.gains import gains
+from rftlab.studies.data.results.endpoints import agreement, gains
 from rftlab.studies.data.results.language import PHASES, costs, has_costs
 from rftlab.studies.data.results.verdicts import FAILS, MORE, ClaimFinding
 from rftlab.studies.report import figures

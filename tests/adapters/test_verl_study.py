@@ -25,7 +25,7 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.data.runs.points import Point, study_points
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.files import write_pair
 from rftlab.studies.integrations.verl_study.settings import refused, verl_config
@@ -35,7 +35,7 @@ PAIR, CLUSTER = "smollm2-words", Cluster(2, 4, 2, model="/models/smollm2")
 START = CLUSTER.changed(start_at(PAIR, "llm"))
 CELLS = [
     replace(point, run=CLUSTER.changed(point.llm_run))
-    for point in points_of(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)
+    for point in study_points(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)
 ]
 CELLS = [point for point in CELLS if not refused(point.llm_run, CLUSTER)]
 ADDED = {("algorithm", "rftlab", "support")}

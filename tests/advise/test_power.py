@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.data.results.evalstats import power, seeds_needed
+from rftlab.studies.data.results.stats import power, seeds_needed
 from rftlab.studies.forecast.signal.power import (
     checked_questions,
     compared,

@@ -58,7 +58,7 @@ def test_a_simulated_point_is_read_with_its_design(tmp_path):
     store.open_store(tmp_path / "results")
     point = Point("qwen-gsm8k", run)
     store.write(tmp_path / "results", point, simulate(run), {})
-    status, text = rftlab("diagnose", store.folder_of(tmp_path / "results", point))
+    status, text = rftlab("diagnose", store.point_folder(tmp_path / "results", point))
     assert status == 0 and "1.00 of the groups" in text and "0.0 of 8 prompts of a round teach" in text
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from rftlab.studies.analysis.diagnose import CHECKS, THRESHOLDS, diagnose
 from rftlab.studies.analysis.diagnose.finding import ORDER
 from rftlab.studies.analysis.diagnose.observed import observe
-from rftlab.studies.analysis.diagnose.progress import gain_of, longer
+from rftlab.studies.analysis.diagnose.progress import gained, longer
 from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, piece_of, towards
 
 
@@ -272,5 +272,5 @@ def test_of_two_test_sets_the_one_that_usually_has_more_questions_counts():
 def test_a_plateau_that_is_likelier_than_not_is_left_open(half, chance, open_):
     run = log_of(changed(*TEST, bent(0.7, half))(healthy()))
     line, diagnosis = observe(run).lines[TEST], diagnose(run)
-    assert longer(line).outlook.chance(0.075 * gain_of(line)[0]) == pytest.approx(chance, abs=0.03)
+    assert longer(line).outlook.chance(0.075 * gained(line)[0]) == pytest.approx(chance, abs=0.03)
     assert ("plateau" in [each.kind for each in diagnosis.unjudged]) is open_ and diagnosis.findings == ()

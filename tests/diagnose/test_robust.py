@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from rftlab.studies.analysis.diagnose.evaluation import visible
-from rftlab.studies.analysis.diagnose.levels import _error, _of_median, fall_of, lasting_fall
-from rftlab.studies.analysis.diagnose.observed import Line
-from rftlab.studies.analysis.diagnose.progress import gain_of, longer
-from rftlab.studies.analysis.diagnose.robust import noise, smooth, trend
+from rftlab.studies.analysis.diagnose.observed import Line, noise, smooth, trend
+from rftlab.studies.analysis.diagnose.progress import gained, longer, visible
+from rftlab.studies.analysis.diagnose.stability import _error, _of_median, fall_from_best, lasting_fall
 
 
 def line(values, count=np.nan):
@@ -69,7 +67,7 @@ def test_the_interval_of_a_longer_run_holds_what_a_straight_line_does():
 
 def test_a_fall_is_told_with_its_rounds():
     values = np.concatenate([np.linspace(0.2, 0.8, 50), np.full(50, 0.2)]) + 0.01 * np.sin(np.arange(100))
-    found = fall_of(line(values))
+    found = fall_from_best(line(values))
     assert lasting_fall(line(values)).since == 50
     assert (found.since, found.share) == (50, pytest.approx(0.75, abs=0.03)) and 40 <= found.best_round <= 50
 
@@ -77,7 +75,7 @@ def test_a_fall_is_told_with_its_rounds():
 def test_a_fall_within_the_error_of_few_questions_is_none():
     """0.10 to 0.02 at the first of ten evaluations: of 1000 questions 8 standard errors, of 50 two."""
     values = [0.1] + [0.02] * 9
-    for fall in (fall_of, lasting_fall):
+    for fall in (fall_from_best, lasting_fall):
         assert fall(line(values, 1000)) and fall(line(values, 50)) is None
 
 
@@ -104,5 +102,5 @@ def test_what_is_visible_is_two_binomial_errors():
 def test_a_gain_starts_at_the_median_of_three_where_nothing_was_measured_before_training():
     values = np.concatenate([[0.9, 0.3, 0.3], np.full(37, 0.5)])
     for first, start in ((1, 0.3), (0, 0.9)):
-        gain, _ = gain_of(Line("reward_mean", np.arange(first, first + 40), values, np.full(40, np.nan)))
+        gain, _ = gained(Line("reward_mean", np.arange(first, first + 40), values, np.full(40, np.nan)))
         assert gain == pytest.approx(0.5 - start)

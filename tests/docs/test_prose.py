@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from rftlab.studies.analysis.source import FREE, PairLevel
-from rftlab.studies.forecast.free import TRUST
+from rftlab.studies.forecast.run import TRUST
 from tests.support.docs.pages import ROOT
 
 WIDTH = 100

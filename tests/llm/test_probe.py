@@ -268,10 +268,10 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
 
     for name in ("pilot", "base"):
         pilot_path(tmp_path, "mini", name).write_text("{")
-    console, sealed = heard(), (store.folder_of(tmp_path, point) / "done.json").stat().st_mtime_ns
+    console, sealed = heard(), (store.point_folder(tmp_path, point) / "done.json").stat().st_mtime_ns
     after = pilot(console, mini, tmp_path, 1, quiet=True)
     assert "base.json" in console.file.getvalue() and after.base.raw == found.base.raw
-    assert (store.folder_of(tmp_path, point) / "done.json").stat().st_mtime_ns == sealed  # the run was not run again
+    assert (store.point_folder(tmp_path, point) / "done.json").stat().st_mtime_ns == sealed  # the run was not run again
 
 
 def test_a_killed_probe_is_named_and_leaves_nothing(mini, tmp_path, monkeypatch):

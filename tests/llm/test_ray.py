@@ -75,7 +75,7 @@ def process_with(path):
 def kill_in_the_middle(root, killed):
     """Kill -9 the process that trains LONG once it has a checkpoint; keep its id, and whether the run was
     unfinished."""
-    folder, deadline = store.folder_of(root, LONG).resolve(), time.monotonic() + 400
+    folder, deadline = store.point_folder(root, LONG).resolve(), time.monotonic() + 400
     while not list(folder.glob("checkpoints/0*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     process = process_with(folder / LOCK)

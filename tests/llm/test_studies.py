@@ -24,7 +24,7 @@ from rftlab.studies.cli.execute.train_model import show_curve
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.llm_runner import run_llm_points, train_point
-from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.data.runs.points import Point, study_points
 from rftlab.studies.data.runs.runner import StudyCallbacks, collect, split
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
@@ -63,7 +63,7 @@ def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
     assert sum(advanced) == pytest.approx(sum(point.cost for point in todo))
     found = collect(root, todo)
     for point in todo:
-        table = train(point.run, store.folder_of(root, point)).curve  # read, not run again
+        table = train(point.run, store.point_folder(root, point)).curve  # read, not run again
         mine = found.curves.query(f"cell == '{point.cell}' and seed == {point.run.seed}")
         assert mine["tokens"].tolist() == table.tokens.tolist() and len(mine) == 3
     alone = train(todo[0].run, tmp_path / "alone")
@@ -101,7 +101,7 @@ def test_a_study_s_runs_take_rewards_of_one_s_own(root, tmp_path, monkeypatch):
 def test_one_that_fails_is_named_and_the_others_go_on(root):
     bad, good, remarks = point_of(seed=1), point_of(), []
     with (
-        locked(store.folder_of(root, bad), remarks.append),
+        locked(store.point_folder(root, bad), remarks.append),
         pytest.raises(UserError, match=r"1 of 2 runs failed, .* seed 1: .*another process is training"),
     ):
         run_llm_points(root, [bad, good], 1, quiet(remark=remarks.append))
@@ -146,7 +146,7 @@ MEASURED = {"checkpoints/000004/state.json", "checkpoints/000004/checksums.json"
 def test_of_a_finished_run_what_was_measured_stays_and_writes_a_damaged_table_again(root):
     point, remarks = point_of(), []
     train_point(root, point, TrainingCallbacks())
-    before, folder = collect(root, [point]).curves, store.folder_of(root, point)
+    before, folder = collect(root, [point]).curves, store.point_folder(root, point)
     assert files_of(folder) == MEASURED
     (folder / "curve.parquet").write_bytes(b"damaged")
     assert split(root, [point], remarks.append)[1] == [point] and "curve.parquet" in remarks[0]
@@ -160,7 +160,7 @@ def test_a_process_that_dies_before_its_run_is_declared_finished_loses_nothing(r
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(store, "seal", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt()))
         train_point(root, point, TrainingCallbacks())
-    assert store.read(root, point) is None and files_of(store.folder_of(root, point)) == MEASURED
+    assert store.read(root, point) is None and files_of(store.point_folder(root, point)) == MEASURED
     train_point(root, point, TrainingCallbacks(rounds=lambda done: pytest.fail("it trained again")))
     assert store.read(root, point).curve.round.tolist() == [0, 2, 4]
 
@@ -170,19 +170,19 @@ def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
     monkeypatch.setattr("rftlab.llm.training.trainer.step", lambda *arguments: next(norms))
     train_point(root, point, TrainingCallbacks())
     assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(
-        store.folder_of(root, point)
+        store.point_folder(root, point)
     )
 
 
 def test_an_unfinished_run_is_not_damaged(root):
     point = point_of()
-    train(point.run, store.folder_of(root, point))
+    train(point.run, store.point_folder(root, point))
     assert store.read(root, point) is None
     assert split(root, [point], print)[1] == [point]
 
 
 def test_points_differ_where_their_runs_do():
-    planned = points_of([], "llm", ["tiny-mix97"], 1, None)
+    planned = study_points([], "llm", ["tiny-mix97"], 1, None)
     assert planned == []
     a, b = point_of(), replace(point_of(), run=replace(point_of().run, temperature=0.5))
     assert (

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.imported.groups import groups_of
+from rftlab.studies.analysis.imported.groups import group_runs
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.repeats import describe_unmarked, mark_repeats
@@ -36,7 +36,7 @@ def curves(run):
 
 
 def grouped(runs):
-    return [(group.label, group.runs) for group in groups_of(runs, TEST)]
+    return [(group.label, group.runs) for group in group_runs(runs, TEST)]
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def test_the_page_prints_what_the_command_does():
     assert text.rstrip() in page
     lengths = re.search(r"# (\d+) (\d+) (\d+)\n", page).groups()
     curves = store.curves()
-    assert [int(n) for n in lengths] == [len(curves), len(store.runs()), len(store.scores_of(curves))]
+    assert [int(n) for n in lengths] == [len(curves), len(store.runs()), len(store.score_rows(curves))]
 
 
 def test_the_section_is_self_contained_and_complete(tmp_path):

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.simulate import parse_run
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, experiment, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, experiment, label
 from rftlab.studies.data.paper.pairs import PAIRS, pair
 from rftlab.studies.data.paper.published import endpoints, published
 from rftlab.studies.data.results.claims import CLAIMS, judge
@@ -22,9 +22,9 @@ from rftlab.studies.data.results.verdicts import (
     NOT_APPLICABLE,
     NOT_REPORTED,
     UNDECIDED,
+    joint_verdict,
     measure,
     tally,
-    verdict_of,
 )
 
 
@@ -47,7 +47,7 @@ def test_cells_are_those_of_the_paper():
 
 
 def test_every_published_endpoint_belongs_to_a_cell():
-    cells = [None, *cells_of(list(EXPERIMENTS.values()))]
+    cells = [None, *distinct_cells(list(EXPERIMENTS.values()))]
     for e in endpoints():
         found = [published(e.model, e.dataset, e.split, cell) for cell in cells]
         assert e.pass_at_1 in found
@@ -113,15 +113,15 @@ def test_interval_covers_as_often_as_it_says():
     ],
 )
 def test_a_part_holds_fails_or_is_undecided(values, low, high, verdict):
-    assert verdict_of([measure("x", np.array(values), low, high)]) == verdict
+    assert joint_verdict([measure("x", np.array(values), low, high)]) == verdict
 
 
 def test_a_claim_needs_all_its_parts():
     yes, no, maybe = (measure("x", np.array(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
-    assert verdict_of([yes, yes]) == HOLDS
-    assert verdict_of([yes, maybe]) == UNDECIDED
-    assert verdict_of([yes, maybe, no]) == FAILS
-    assert verdict_of([]) == NOT_APPLICABLE
+    assert joint_verdict([yes, yes]) == HOLDS
+    assert joint_verdict([yes, maybe]) == UNDECIDED
+    assert joint_verdict([yes, maybe, no]) == FAILS
+    assert joint_verdict([]) == NOT_APPLICABLE
 
 
 FINAL = {
@@ -141,7 +141,7 @@ FINAL = {
     "2048x1w8-paper_text": 0.625,
 }
 """A world of what the paper reports of Qwen on GSM8K, and of what it says elsewhere."""
-CELLS = [label(c) for c in cells_of(list(EXPERIMENTS.values()))]
+CELLS = [label(c) for c in distinct_cells(list(EXPERIMENTS.values()))]
 ROUNDS = np.arange(0, 2001, 400)
 
 
@@ -353,7 +353,7 @@ def test_endpoint_table_and_agreement():
             finals(curves, "qwen-gsm8k", "test")[label(c)].mean()
             - published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c)
         )
-        for c in cells_of(list(EXPERIMENTS.values()))
+        for c in distinct_cells(list(EXPERIMENTS.values()))
         if published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c) is not None
     ]
     assert known.loc["test", "mae"] == pytest.approx(np.mean([*expected, 0.0]))

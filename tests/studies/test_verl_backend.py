@@ -21,13 +21,12 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Sapo
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.compare.free import known_of
-from rftlab.studies.analysis.imported.groups import side_of
+from rftlab.studies.analysis.imported.groups import source_groups
 from rftlab.studies.analysis.source import free_source
 from rftlab.studies.cli.commands import run as command
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
-from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.data.paper.pairs import pair, start_at
+from rftlab.studies.data.runs.points import Point, study_points
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study import data as verl_data
 from rftlab.studies.integrations.verl_study.files import describe_design as written_design
@@ -36,12 +35,13 @@ from rftlab.studies.integrations.verl_study.reward import compute_score
 from rftlab.studies.integrations.verl_study.settings import refused, verl_config
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.designs import read_design
+from rftlab.studies.readers.run import known_design
 from rftlab.studies.readers.store import write_collection
 
 PAIR, CLUSTER = "smollm2-words", Cluster(model="HuggingFaceTB/SmolLM2-135M-Instruct")
 ALL = [
     replace(point, run=CLUSTER.changed(point.llm_run))
-    for point in points_of(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)
+    for point in study_points(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)
 ]
 KEPT = [point for point in ALL if not refused(point.llm_run, CLUSTER)]
 SPLIT = next(point for point in KEPT if point.cell == "32x1+7-paper_text")
@@ -81,7 +81,7 @@ def test_verls_settings_say_the_same_design(run):
 def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
     """By what `rftlab compare` calls equal."""
     found, _ = read_design(verl_config(point.llm_run, "x", CLUSTER), "", None)
-    known = known_of(point.run.design, PAIR)
+    known = known_design(point.run.design, pair(PAIR).model)
     names = ("prompts", "rollouts", "updates_per_round", "advantage")
     assert all(getattr(found, name) == getattr(known, name) for name in names)
 
@@ -239,7 +239,7 @@ def test_data_from_files_may_be_too_few_for_a_batch(tmp_path):
     cluster = replace(CLUSTER, source=str(tmp_path))
     points = [
         replace(point, run=cluster.changed(point.llm_run))
-        for point in points_of(list(EXPERIMENTS.values()), "llm", ["qwen-gsm8k"], 1, None)
+        for point in study_points(list(EXPERIMENTS.values()), "llm", ["qwen-gsm8k"], 1, None)
     ]
     found = write_pair(tmp_path / "r", points, cluster)
     assert found.left_out["64x8-paper_text"] == "batch_size = 64 of 40 questions: verl takes whole batches"
@@ -299,7 +299,7 @@ def test_a_log_comes_back_as_its_cells_run(tmp_path):
     assert found["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]
     write_collection(tmp_path / "results", "mine", runs)
     one = free_source("imported:mine")
-    side = side_of(one, one.runs(tmp_path / "results"), ("test", "pass_at_1"))
+    side = source_groups(one, one.runs(tmp_path / "results"), ("test", "pass_at_1"))
     assert [(group.label, len(group.runs)) for group in side.groups] == [("32x1", 2), ("32x8", 1)]
 
 

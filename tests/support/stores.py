@@ -8,9 +8,9 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Simulation
 from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.integrity import read_sealed, sealed
 from rftlab.studies.data.runs.points import Point, canonical
 from rftlab.studies.data.runs.runner import StudyCallbacks, run_points
-from rftlab.studies.data.runs.seal import read_sealed, sealed
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
 QUIET = StudyCallbacks(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
@@ -51,7 +51,7 @@ def change(path, **fields):
 
 def reseal(root, point, **fields):
     """Change facts of a point as its own version of rftlab would have written them."""
-    file, config = store.folder_of(root, point) / "done.json", json.loads(canonical(point.config))
+    file, config = store.point_folder(root, point) / "done.json", json.loads(canonical(point.config))
     file.write_bytes(sealed(read_sealed(file, config) | fields, config))
 
 

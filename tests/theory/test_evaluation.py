@@ -8,7 +8,7 @@ from scipy import stats
 
 from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.data.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
+from rftlab.studies.data.results.stats import expected_maximum, power, seeds_needed, winners_curse
 from rftlab.studies.theory.evaluation import evaluations, normal_seeds, plug_in
 
 

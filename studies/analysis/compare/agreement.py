@@ -19,8 +19,7 @@ from scipy.stats import rankdata
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.analysis.compare.levels import CurveSet, Finals
-from rftlab.studies.data.results.evalstats import winners_curse
-from rftlab.studies.data.results.stats import CONFIDENCE, NONE, Estimate
+from rftlab.studies.data.results.stats import CONFIDENCE, NONE, Estimate, winners_curse
 
 DRAWS = 4000
 FEWEST = 3
@@ -183,7 +182,7 @@ def standard_error(own: CurveSet, cells: list[str]) -> float:
 
 def curse(own: CurveSet, cells: list[str]) -> float:
     """By how much the best of the cells looks better on test than it is, on average
-    (`rftlab.studies.data.results.evalstats.winners_curse`)."""
+    (`rftlab.studies.data.results.stats.winners_curse`)."""
     if len(cells) < 2:
         return 0.0
     error, means = standard_error(own, cells), own.finals.test[cells].mean()

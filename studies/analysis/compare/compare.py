@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.plumbing.errors import check_choice
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.compare import figures as compare_figures
@@ -29,7 +30,7 @@ from rftlab.studies.analysis.compare.agreement import (
 )
 from rftlab.studies.analysis.compare.curves import AXES
 from rftlab.studies.analysis.compare.diagnostics import pass_rates, rates_table
-from rftlab.studies.analysis.compare.levels import CurveSet
+from rftlab.studies.analysis.compare.levels import MEASURED, CurveSet, SimulationRuns, level_groups, load
 from rftlab.studies.analysis.compare.signs import (
     AGREE,
     DISAGREE,
@@ -41,14 +42,18 @@ from rftlab.studies.analysis.compare.signs import (
     claim_verdicts,
     compare_claims,
 )
+from rftlab.studies.analysis.imported import page
+from rftlab.studies.analysis.imported.groups import common_measure, measures_in, source_groups
+from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.console.table import Column, Table, put, say, write_numbers
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, versions
-from rftlab.studies.data.runs.progress import steps_of
-from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.data.runs.files import check_writable
+from rftlab.studies.data.runs.progress import step_progress
+from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 
 SYMBOLS = {AGREE: "✓", DISAGREE: "✗", UNDECIDED: "?", SINGLE: "–"}
@@ -79,12 +84,12 @@ class Comparison(NamedTuple):
     @property
     def disagreements(self) -> list[tuple[ClaimRow, list[str]]]:
         """Rows on which levels disagree, with the designs that they are about; rows about the same designs once."""
-        found: dict[tuple[str, ...], ClaimRow] = {}
+        rows: dict[tuple[str, ...], ClaimRow] = {}
         for row in self.rows:
             cells = tuple(dict.fromkeys(cell for side in row.sides for cell in side.cells if cell != "base"))
             if row.verdict == DISAGREE and cells:
-                found.setdefault(tuple(sorted(cells)), row)
-        return [(row, list(cells)) for cells, row in found.items()]
+                rows.setdefault(tuple(sorted(cells)), row)
+        return [(row, list(cells)) for cells, row in rows.items()]
 
 
 def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Comparison:
@@ -92,7 +97,7 @@ def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Compariso
     streams = np.random.default_rng(seed).spawn(len(levels))
     drawn = {own.name: resample(own, stream, draws) for own, stream in zip(levels, streams, strict=True)}
     pairs = list(combinations(levels, 2))
-    agreements = [found for first, second in pairs for found in agree(first, second, drawn)]
+    agreements = [agreement for first, second in pairs for agreement in agree(first, second, drawn)]
     common = [cell for cell in levels[0].cells if all(cell in own.cells for own in levels)]
     winners = []
     for own in levels:
@@ -103,24 +108,53 @@ def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Compariso
     return Comparison(levels, agreements, winners, compare_claims(levels, drawn))
 
 
+def compare(
+    console: Console, sources: list[RunSource], root: Path, axis: str, seed: int, simulated: SimulationRuns
+) -> Path:
+    """Load or simulate the levels, print tables and write root/compare-NAMES/compare.html with its figures; returns the
+    page's path. Where all levels are ours with their claims, else with what runs of any design have in common.
+
+    seed: of the resampling. Raises UserError, before anything is simulated, where levels have no measure in common.
+    """
+    ours = [source for source in sources if not source.free]
+    if ours == sources:
+        open_store(root)
+        return write(console, load(console, ours, root, *simulated), root, axis, seed, simulated.quiet)
+    check_choice("axis of imported runs", axis, tuple(page.AXES))
+    imported = {source: source.runs(root) for source in sources if source.free}
+    have = {source.name: measures_in(source, runs) for source, runs in imported.items()}
+    have |= {source.name: set(MEASURED[: 2 if source.kind == "published" else 3]) for source in ours}
+    measure = common_measure(have)
+    if ours:  # they may be simulated now
+        open_store(root)
+    loaded = dict(zip(ours, load(console, ours, root, *simulated), strict=True))
+    sides = [
+        source_groups(source, imported[source], measure, root) if source.free else level_groups(loaded[source], measure)
+        for source in sources
+    ]
+    folder = folder_below(root, "compare-" + "-".join(source.slug for source in sources)[:180])
+    title = " against ".join(source.name for source in sources)
+    return page.write(console, page.collection_view(sides, axis), folder, "compare.html", title, simulated.quiet)
+
+
 def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
     """Compare, print the tables and write the page with its figures into root/compare-NAMES; returns the page's
     path."""
     folder = folder_below(root, "compare-" + "-".join(own.name.replace(":", "-") for own in levels))
     check_writable(folder)
-    with steps_of(console, "resampling", quiet):
-        found = compared(levels, seed)
-    with steps_of(console, "pass rates of designs on which levels disagree", quiet) as step:
+    with step_progress(console, "resampling", quiet):
+        comparison = compared(levels, seed)
+    with step_progress(console, "pass rates of designs on which levels disagree", quiet) as step:
         rates = _rates(
-            found, root, step, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True)
+            comparison, root, step, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True)
         )
-    with steps_of(console, "drawing figures", quiet) as step:
-        figures = draw_all(folder_below(folder, "figures"), _plans(found, axis, rates), step)
-    write_numbers(folder / "agreement.csv", _agreement_table(found.agreements))
-    write_numbers(folder / "claims.csv", _claims_table(found))
-    page = template("compare.html.j2").render(_context(found, figures, axis, seed))
-    write_file(folder / "compare.html", page.encode())
-    show(console, found)
+    with step_progress(console, "drawing figures", quiet) as step:
+        figures = draw_all(folder_below(folder, "figures"), _plans(comparison, axis, rates), step)
+    write_numbers(folder / "agreement.csv", _agreement_table(comparison.agreements))
+    write_numbers(folder / "claims.csv", _claims_table(comparison))
+    text = template("compare.html.j2").render(_context(comparison, figures, axis, seed))
+    write_file(folder / "compare.html", text.encode())
+    show(console, comparison)
     say(console, f"page: {folder / 'compare.html'}")
     return folder / "compare.html"
 
@@ -133,14 +167,14 @@ def _experiments(levels: list[CurveSet]) -> list[Experiment]:
 
 
 def _rates(
-    found: Comparison, root: Path, step: Callable[[int, int], object], remark: Callable[[str], None]
+    comparison: Comparison, root: Path, step: Callable[[int, int], object], remark: Callable[[str], None]
 ) -> dict[str, dict[str, pd.DataFrame]]:
     """Pass rates behind each disagreement, by the title of the level that has any; every design is looked at once.
     Damaged rollouts are named and left out."""
     wanted = [
         (own, cell)
-        for own in found.levels
-        for cell in dict.fromkeys(cell for _, cells in found.disagreements for cell in cells)
+        for own in comparison.levels
+        for cell in dict.fromkeys(cell for _, cells in comparison.disagreements for cell in cells)
     ]
     tables = {}
     for done, (own, cell) in enumerate(wanted):
@@ -151,14 +185,14 @@ def _rates(
             remark(f"pass rates of {own.name} {cell} are left out, damaged: {damage}")
             tables[own.title, cell] = rates_table(cell, {})
     rates = {}
-    for name, (_, cells) in _named(found.disagreements).items():
-        whole = {own.title: pd.concat([tables[own.title, cell] for cell in cells]) for own in found.levels}
+    for name, (_, cells) in _named(comparison.disagreements).items():
+        whole = {own.title: pd.concat([tables[own.title, cell] for cell in cells]) for own in comparison.levels}
         rates[name] = {title: table for title, table in whole.items() if len(table)}
     return rates
 
 
-def _plans(found: Comparison, axis: str, rates: dict[str, dict[str, pd.DataFrame]]) -> dict[str, Plan]:
-    levels, plans = found.levels, {}
+def _plans(comparison: Comparison, axis: str, rates: dict[str, dict[str, pd.DataFrame]]) -> dict[str, Plan]:
+    levels, plans = comparison.levels, {}
     drawn = [own for own in levels if len(own.curves)]
     pairs = [(first, second) for first, second in combinations(levels, 2) if common_cells(first, second)]
     if pairs:
@@ -168,7 +202,7 @@ def _plans(found: Comparison, axis: str, rates: dict[str, dict[str, pd.DataFrame
             plans[f"{e.name}-curves"] = partial(compare_figures.learning_curves, e, levels, axis)
         if len(e.cells) > 1:
             plans[f"{e.name}-tradeoff"] = partial(compare_figures.tradeoff, e, levels, axis)
-    for name, (_, cells) in _named(found.disagreements).items():
+    for name, (_, cells) in _named(comparison.disagreements).items():
         if drawn:
             plans[name] = partial(compare_figures.explanation, drawn, cells)
         if rates[name]:
@@ -180,26 +214,26 @@ def _named(disagreements: list[tuple[ClaimRow, list[str]]]) -> dict[str, tuple[C
     return {f"why-{i}": one for i, one in enumerate(disagreements, 1)}
 
 
-def _context(found: Comparison, figures: dict[str, Markup], axis: str, seed: int) -> dict:
-    verdicts = found.verdicts
+def _context(comparison: Comparison, figures: dict[str, Markup], axis: str, seed: int) -> dict:
+    verdicts = comparison.verdicts
     return {
-        "levels": found.levels,
-        "agreements": found.agreements,
+        "levels": comparison.levels,
+        "agreements": comparison.agreements,
         "statistics": STATISTICS,
-        "best": found.best,
-        "rows": found.rows,
+        "best": comparison.best,
+        "rows": comparison.rows,
         "verdicts": verdicts,
         "counts": {verdict: Counter(verdicts.values())[verdict] for verdict in SYMBOLS},
         "marks": SYMBOLS,
-        "why": _named(found.disagreements),
-        "experiments": _experiments(found.levels),
+        "why": _named(comparison.disagreements),
+        "experiments": _experiments(comparison.levels),
         "figures": figures,
         "axis": AXES[axis],
         "estimate": estimate_text,
         "short": short,
         "facets": {
-            "experiment": {e.name: e.title for e in _experiments(found.levels)},
-            "level": {own.name: own.title for own in found.levels},
+            "experiment": {e.name: e.title for e in _experiments(comparison.levels)},
+            "level": {own.name: own.title for own in comparison.levels},
             "split": {split: split for split in SPLITS},
         },
         "open": OPEN,
@@ -232,7 +266,7 @@ def _agreement_table(agreements: list[Agreement]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["first", "second", "split", "cells", "statistic", *Estimate._fields])
 
 
-def _claims_table(found: Comparison) -> pd.DataFrame:
+def _claims_table(comparison: Comparison) -> pd.DataFrame:
     rows = [
         {
             "claim": row.claim,
@@ -242,20 +276,20 @@ def _claims_table(found: Comparison) -> pd.DataFrame:
             "sign": side.sign,
             "verdict": row.verdict,
         }
-        for row in found.rows
-        for own, side in zip(found.levels, row.sides, strict=True)
+        for row in comparison.rows
+        for own, side in zip(comparison.levels, row.sides, strict=True)
     ]
     return pd.DataFrame(rows, columns=["claim", "quantity", "level", *Estimate._fields, "sign", "verdict"])
 
 
-def show(console: Console, found: Comparison) -> None:
+def show(console: Console, comparison: Comparison) -> None:
     """The tables for the terminal: agreement, best designs, signs."""
-    for own in found.levels:
+    for own in comparison.levels:
         console.print(Text(f"{own.name}: {own.source}", style="dim"), soft_wrap=True)
-    _show_agreements(console, found.agreements)
-    console.print(_winners(found))
-    console.print(_signs(found))
-    counts = Counter(found.verdicts.values())
+    _show_agreements(console, comparison.agreements)
+    console.print(_winners(comparison))
+    console.print(_signs(comparison))
+    counts = Counter(comparison.verdicts.values())
     console.print(
         Text("   ").join(
             Text(f"{SYMBOLS[verdict]} {verdict} {counts[verdict]}", style=style) for verdict, style in STYLES.items()
@@ -276,22 +310,22 @@ def _show_agreements(console: Console, agreements: list[Agreement]) -> None:
         put(console, f"Pass@1 after training, {first} and {second}", table)
 
 
-def _winners(found: Comparison) -> Table:
+def _winners(comparison: Comparison) -> Table:
     columns = ("level", "designs", "best on test", "observed", "corrected", "ahead in draws")
     table = Table(*columns, wrap="never", collapse_padding=True, title="best designs")
-    for b in found.best:
+    for b in comparison.best:
         table.add(
             Text(b.level), str(b.among), short(b.cell), f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}"
         )
     return table
 
 
-def _signs(found: Comparison) -> Table:
+def _signs(comparison: Comparison) -> Table:
     title = "claims and their signs; in brackets: the 95% interval holds 0"
-    levels = (own.name.replace(":", ":\n") for own in found.levels)
+    levels = (own.name.replace(":", ":\n") for own in comparison.levels)
     table = Table("claim", Column("quantity", align="left"), *levels, Column("", align="left"), title=title)
     last = ""
-    for row in found.rows:
+    for row in comparison.rows:
         sides = [_side_text(side) for side in row.sides]
         table.add(
             Text(row.claim if row.claim != last else ""),

@@ -28,14 +28,14 @@ from rftlab.sim.run import Plain
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
 from rftlab.studies.analysis.compare.levels import CurveSet
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import Point
 
 EDGES = np.array([0.0, 0.02, 0.25, 0.5, 0.75, 0.98, 1.0])
 BINS = ("0 to 0.02", "to 0.25", "to 0.5", "to 0.75", "to 0.98", "to 1")
 FEWEST = 4
-_DESIGNS = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
+_DESIGNS = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))}
 
 
 def dynamics(own: CurveSet, cells: list[str]) -> pd.DataFrame:
@@ -106,24 +106,25 @@ def pass_rates(own: CurveSet, cell: str, root: Path) -> pd.DataFrame:
     Raises store.DamagedPoint where the rollouts are not those that the run wrote.
     """
     points = sorted((point for point in own.points if point.cell == cell), key=lambda point: point.run.seed)
-    found = (
+    rates = (
         {}
         if not points
         else simulated_rates(points[0].simulation)
         if points[0].level == "sim"
         else sampled_rates(points[0], root)
     )
-    return rates_table(cell, found)
+    return rates_table(cell, rates)
 
 
 def rates_table(cell: str, rates: dict[int, np.ndarray]) -> pd.DataFrame:
     """Pass rates of a cell by round as the table that `pass_rates` gives."""
     return pd.DataFrame(
-        [(cell, at, *shares_of(found)) for at, found in rates.items() if found.size], columns=["cell", "round", *BINS]
+        [(cell, at, *bin_shares(shares)) for at, shares in rates.items() if shares.size],
+        columns=["cell", "round", *BINS],
     )
 
 
-def shares_of(rates: np.ndarray) -> np.ndarray:
+def bin_shares(rates: np.ndarray) -> np.ndarray:
     """Share of pass rates in each of BINS; sums to 1."""
     return np.histogram(rates, EDGES)[0] / rates.size
 
@@ -132,15 +133,15 @@ def simulated_rates(run: Simulation) -> dict[int, np.ndarray]:
     """Exact pass rates (N,) of the training contexts at every evaluation of a run of the seven experiments, which is
     simulated again."""
     world = build(run.environment)
-    learner, found = Plain(run, world), {}
+    learner, rates = Plain(run, world), {}
     for done in range(0, run.design.rounds + 1, run.design.eval_every):
-        found[done] = _rates(world, learner.state.theta)
+        rates[done] = _rates(world, learner.state.theta)
         if (
             done == run.design.rounds
             or learner.advance(done, run.design.eval_every, no_totals()) < run.design.eval_every
         ):
-            return found
-    return found
+            return rates
+    return rates
 
 
 def _rates(world: World, theta: np.ndarray) -> np.ndarray:
@@ -169,7 +170,7 @@ def _in_common(world: World, learnt: np.ndarray) -> tuple[float, float, float]:
 def sampled_rates(point: Point, root: Path) -> dict[int, np.ndarray]:
     """Pass rates of the prompts that a language model's rollouts between two evaluations answered at least FEWEST
     times, by the later round."""
-    files = store.rollouts_of(root, point)
+    files = store.stored_rollouts(root, point)
     if not files:
         return {}
     rows = pd.concat([pd.read_parquet(file, columns=["round", "prompt", "strict"]) for file in files])

@@ -42,13 +42,13 @@ COLUMNS = 5
 _SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#b5de2b", "#fde725")
 
 
-def colours_of(levels: list[CurveSet]) -> dict[str, str]:
+def level_colours(levels: list[CurveSet]) -> dict[str, str]:
     """A colour for each level, the same in every figure."""
     return {own.name: colour for own, colour in zip(levels, PALETTE, strict=False)}
 
 
 def _level_keys(levels: list[CurveSet]) -> list[LegendKey]:
-    colours = colours_of(levels)
+    colours = level_colours(levels)
     return [LegendKey(own.title, (MarkStyle if len(own.curves) else diamonds)(colours[own.name])) for own in levels]
 
 
@@ -59,7 +59,7 @@ def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -
         [mean_lines(own, list(map(label, experiment.cells)), axis) for own in levels if len(own.curves)],
         ignore_index=True,
     )
-    colours, titles = colours_of(levels), {own.name: own.title for own in levels}
+    colours, titles = level_colours(levels), {own.name: own.title for own in levels}
     x = PlotAxis(AXES[axis].title, "log" if AXES[axis].log else "linear")
     panels = []
     for cell, tick in zip(map(label, experiment.cells), experiment.ticks, strict=True):
@@ -89,7 +89,7 @@ def tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn
     """Pass@1 against the experiment's axis, levels overlaid, test beside train; each level's cells at the same place
     of `axis`."""
     numbers = pd.concat([at_budget(own, experiment, axis) for own in levels], ignore_index=True)
-    colours, panels = colours_of(levels), []
+    colours, panels = level_colours(levels), []
     for split in SPLITS[::-1]:
         series = []
         for own in levels:

@@ -12,18 +12,21 @@ from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below, folders_in
+from rftlab.studies.analysis.imported.groups import Group, Measure, RunGroups
 from rftlab.studies.analysis.source import RunSource
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import LEVELS, SIZES, Pair, pair, start_at
 from rftlab.studies.data.paper.published import published
+from rftlab.studies.data.results.claims import short
 from rftlab.studies.data.results.endpoints import finals
 from rftlab.studies.data.results.reference import shipped, smollm2_points
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import Engine, check_size
-from rftlab.studies.data.runs.points import Point, points_of
+from rftlab.studies.data.runs.points import Point, study_points
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, has_study, read_study
+from rftlab.studies.readers.run import known_design
 from rftlab.studies.report.figures import pretty
 
 SEEDS = 5
@@ -77,6 +80,16 @@ class CurveSet(NamedTuple):
         return len(self.finals.test)
 
 
+class SimulationRuns(NamedTuple):
+    """How levels that are simulated are to be run, as in `levels.load`."""
+
+    seeds: int | None
+    rounds: int | None
+    threads: int
+    quiet: bool
+    engine: Engine
+
+
 def load(
     console: Console,
     names: list[RunSource],
@@ -97,14 +110,14 @@ def load(
     missing = {one: _simulated(one, root, seeds, rounds) for one in names if one.kind == "sim"}
     if missing:
         points = [point for points in missing.values() for point in points]
-        finish_points(console, root, points, threads_of(threads), quiet, engine)
+        finish_points(console, root, points, count_threads(threads), quiet, engine)
     return [there[one] if one in there else _measured(one, missing[one], root) for one in names]
 
 
 def _simulated(one: RunSource, root: Path, seeds: int | None, rounds: int | None) -> list[Point]:
     study = _study(root, one)
     usual = (study.seeds, study.rounds) if study else (SEEDS, None)
-    return points_of(list(EXPERIMENTS.values()), "sim", [one.place], seeds or usual[0], rounds or usual[1])
+    return study_points(list(EXPERIMENTS.values()), "sim", [one.place], seeds or usual[0], rounds or usual[1])
 
 
 def _study(root: Path, one: RunSource) -> Study | None:
@@ -121,11 +134,13 @@ def _there(one: RunSource, root: Path) -> CurveSet:
     planned = _llm_points(one, root)
     points = [point for point in planned if store.is_there(root, point)]
     if points:
-        found, missing = _measured(one, points, root), len(planned) - len(points)
+        measured, missing = _measured(one, points, root), len(planned) - len(points)
         return (
-            found._replace(source=f"{found.source}; {missing} of {len(planned)} runs are not finished and left out")
+            measured._replace(
+                source=f"{measured.source}; {missing} of {len(planned)} runs are not finished and left out"
+            )
             if missing
-            else found
+            else measured
         )
     curves = shipped()
     known = sorted(set(curves["pair"]))
@@ -144,7 +159,7 @@ def _llm_points(one: RunSource, root: Path) -> list[Point]:
     it has folders for."""
     study, experiments = _study(root, one), list(EXPERIMENTS.values())
     if study:
-        points = points_of(experiments, "llm", [one.place], study.seeds, study.rounds)
+        points = study_points(experiments, "llm", [one.place], study.seeds, study.rounds)
     else:
         names = (
             re.fullmatch(r".*-s([0-9]{1,18})-[0-9a-f]+", folder.name)
@@ -154,7 +169,7 @@ def _llm_points(one: RunSource, root: Path) -> list[Point]:
         points = [
             replace(point, run=replace(point.run, seed=seed))
             for seed in seeds
-            for point in points_of(experiments, "llm", [one.place], 1, None)
+            for point in study_points(experiments, "llm", [one.place], 1, None)
         ]
     return points + [point for point in smollm2_points() if point.pair == one.place]
 
@@ -191,7 +206,7 @@ def _published(one: RunSource) -> CurveSet:
     for split in SPLITS:
         values = {
             label(cell): published(known.model, known.dataset, split, cell)
-            for cell in cells_of(list(EXPERIMENTS.values()))
+            for cell in distinct_cells(list(EXPERIMENTS.values()))
         }
         values["base"] = published(known.model, known.dataset, split, None)
         tables.append(pd.DataFrame([{cell: value for cell, value in values.items() if value is not None}]))
@@ -203,4 +218,54 @@ def _published(one: RunSource) -> CurveSet:
         dict(zip(SPLITS, SIZES[known.dataset], strict=True)),
         ROUNDING,
         "arXiv 2601.22532, one number per cell",
+    )
+
+
+_CELLS = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))}
+_OURS: dict[Measure, str] = {
+    ("test", "pass_at_1"): "test_pass_at_1",
+    ("train", "pass_at_1"): "train_pass_at_1",
+    ("train", "reward_mean"): "reward",
+}
+"""Measures of our own curves by their columns; published levels have the first two."""
+MEASURED = tuple(_OURS)
+
+
+def level_groups(own: CurveSet, measure: Measure) -> RunGroups:
+    """A level of ours as groups of runs, by a measure. Raises UserError where it does not have it."""
+    split = measure[0] if own.origin.kind == "published" else ""
+    groups = [_ended(own, cell, split) if split else _trained(own, cell, _OURS[measure]) for cell in own.cells]
+    check(bool(groups), f"{own.name} has no {' '.join(measure)}; allowed: levels with it")
+    return RunGroups(own.name, own.source, measure, tuple(groups))
+
+
+def _trained(own: CurveSet, cell: str, column: str) -> Group:
+    """Runs of a design with their curves."""
+    rows = own.curves[(own.curves["cell"] == cell) & own.curves[column].notna()]
+    n = float("nan") if column == "reward" else own.responses[column.removesuffix("_pass_at_1")] or float("nan")
+    curves = pd.DataFrame(
+        {"run": "seed " + rows["seed"].astype(str), "round": rows["round"], "value": rows[column], "n": n}
+    )
+    if own.origin.kind == "llm":  # what the simulator took says nothing of a language model
+        curves["seconds"] = rows["seconds"].astype(float)
+    return _group(own, cell, curves.reset_index(drop=True), drawn=True)
+
+
+def _ended(own: CurveSet, cell: str, split: str) -> Group:
+    """A design of which the end alone is known."""
+    row = getattr(own.finals, split).iloc[0]
+    values = {0: row.get("base"), BASELINE.rounds: row[cell]}
+    curves = pd.DataFrame(
+        [("published", at, value, own.responses[split]) for at, value in values.items() if pd.notna(value)],
+        columns=["run", "round", "value", "n"],
+    )
+    return _group(own, cell, curves, drawn=False)
+
+
+def _group(own: CurveSet, cell: str, curves: pd.DataFrame, drawn: bool) -> Group:
+    design, known = _CELLS[cell], pair(own.origin.place)
+    exact = drawn and not own.responses["test"]
+    runs = tuple(dict.fromkeys(curves["run"]))
+    return Group(
+        short(cell), known_design(design, known.model), known.dataset, runs, curves, design.round_rollouts, drawn, exact
     )

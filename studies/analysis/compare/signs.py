@@ -9,7 +9,7 @@ import numpy as np
 from rftlab.studies.analysis.compare.agreement import curse
 from rftlab.studies.analysis.compare.levels import CurveSet, Finals
 from rftlab.studies.data.results.claims import CLAIMS
-from rftlab.studies.data.results.measured import Measured, measured_of
+from rftlab.studies.data.results.measured import Measured, measure_pair
 from rftlab.studies.data.results.stats import CONFIDENCE, NONE, Estimate
 from rftlab.studies.data.results.verdicts import Claim, Part
 
@@ -52,15 +52,13 @@ def compare_claims(levels: list[CurveSet], draws: dict[str, Finals]) -> list[Cla
     rows = []
     for claim in CLAIMS:
         sides = [_sides(claim, own, draws[own.name]) for own in levels]
-        for found in zip_longest(*sides, fillvalue=_absent("")):
-            if any(side.sign != MISSING for side in found):
-                rows.append(
-                    ClaimRow(claim.name, claim.statement, list(found), verdict_of([side.sign for side in found]))
-                )
+        for row in zip_longest(*sides, fillvalue=_absent("")):
+            if any(side.sign != MISSING for side in row):
+                rows.append(ClaimRow(claim.name, claim.statement, list(row), sign_verdict([side.sign for side in row])))
     return rows
 
 
-def verdict_of(signs: list[str]) -> str:
+def sign_verdict(signs: list[str]) -> str:
     """disagree where two levels have opposite signs; agree where all that have a number have the same; else
     undecided."""
     known = [sign for sign in signs if sign != MISSING]
@@ -73,17 +71,17 @@ def verdict_of(signs: list[str]) -> str:
 
 def claim_verdicts(rows: list[ClaimRow]) -> dict[str, str]:
     """One verdict per claim: disagree where a part does, undecided where one is, agree where all compared parts do."""
-    found: dict[str, list[str]] = {}
+    verdicts_by_claim: dict[str, list[str]] = {}
     for row in rows:
-        found.setdefault(row.claim, []).append(row.verdict)
+        verdicts_by_claim.setdefault(row.claim, []).append(row.verdict)
     return {
         claim: next(verdict for verdict in (DISAGREE, UNDECIDED, AGREE, SINGLE) if verdict in verdicts)
-        for claim, verdicts in found.items()
+        for claim, verdicts in verdicts_by_claim.items()
     }
 
 
 def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
-    measured = measured_of(own.curves, own.origin.place) if len(own.curves) else _ends(own.finals)
+    measured = measure_pair(own.curves, own.origin.place) if len(own.curves) else _ends(own.finals)
     return [_side(*parts, own) for parts in zip(claim.parts(measured), claim.parts(_ends(draws)), strict=True)]
 
 

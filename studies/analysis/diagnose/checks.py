@@ -1,26 +1,29 @@
-"""All checks of a run."""
+"""All checks of a run, and what they say on the terminal."""
 
+import unicodedata
 from collections.abc import Callable
 
 import numpy as np
+from rich.console import Console
 
-from rftlab.studies.analysis.diagnose import collapse, evaluation, format_gain, length, progress, sampler, signal, step
+from rftlab.studies.analysis.diagnose import progress, rewards, stability
 from rftlab.studies.analysis.diagnose.finding import ORDER, Diagnosis, Finding, Unjudged
 from rftlab.studies.analysis.diagnose.observed import ObservedRun, observe
+from rftlab.studies.console.table import say
 from rftlab.studies.readers.run import ImportedRun
 
 Check = Callable[[ObservedRun], Finding | Unjudged | None]
 CHECKS: dict[str, Check] = {
-    collapse.KIND: collapse.collapse,
-    step.KIND: step.step_too_large,
-    sampler.KIND: sampler.mismatch,
-    signal.KIND: signal.no_signal,
-    length.KIND: length.length_growing,
-    progress.KIND: progress.noise_above_progress,
-    progress.PLATEAU_KIND: progress.plateau,
-    collapse.ENTROPY_KIND: collapse.entropy_gone,
-    format_gain.KIND: format_gain.format_only,
-    evaluation.KIND: evaluation.evaluation_too_small,
+    stability.COLLAPSE: stability.collapse,
+    stability.STEP: stability.step_too_large,
+    stability.SAMPLER: stability.mismatch,
+    rewards.NO_SIGNAL: rewards.no_signal,
+    rewards.LENGTH: rewards.length_growing,
+    progress.NOISE: progress.noise_above_progress,
+    progress.PLATEAU: progress.plateau,
+    stability.ENTROPY_GONE: stability.entropy_gone,
+    rewards.FORMAT_ONLY: rewards.format_only,
+    progress.EVALUATION: progress.evaluation_too_small,
 }
 """By kind; of findings that are equally grave the first here comes first."""
 
@@ -34,14 +37,25 @@ def diagnose(run: ImportedRun, questions: int | None = None, claim: float | None
     seen = observe(run, questions, claim)
     with np.errstate(all="ignore"):  # values near the largest number: what overflows is no finding
         said = {kind: check(seen) for kind, check in CHECKS.items()}
-    findings = sorted((found for found in said.values() if isinstance(found, Finding)), key=_grave)
+    findings = [result for result in said.values() if isinstance(result, Finding)]
     return Diagnosis(
         run.name,
-        tuple(findings),
-        tuple(kind for kind, found in said.items() if found is None),
-        tuple(found for found in said.values() if isinstance(found, Unjudged)),
+        tuple(sorted(findings, key=lambda finding: ORDER.index(finding.severity))),
+        tuple(kind for kind, result in said.items() if result is None),
+        tuple(result for result in said.values() if isinstance(result, Unjudged)),
     )
 
 
-def _grave(found: Finding) -> int:
-    return ORDER.index(found.severity)
+def show_diagnosis(console: Console, said: Diagnosis) -> None:
+    """One line first, then findings, the gravest first, then what could not be judged. Texts of logs are printed
+    without markup, control characters as escapes."""
+    lines = [said.verdict]
+    for finding in said.findings:
+        lines += ["", f"{finding.severity}: {finding.kind}: {finding.what}"]
+        lines += [f"  seen       {sentence}" for sentence in finding.evidence]
+        lines += [f"  threshold  {finding.threshold}", f"  try        {finding.advice}"]
+    unjudged = [f"{row.kind}: needs {row.needs}" for row in said.unjudged]
+    for title, rows in (("nothing found", said.clear), ("could not be judged", unjudged)):
+        lines += ["", title, *(f"  {row}" for row in rows)] if rows else []
+    for line in lines:
+        say(console, "".join(c if unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in line))

@@ -1,4 +1,5 @@
-"""What a check says of a run."""
+"""What a check says of a run, and the one table of thresholds; docs/diagnose.md says which were chosen on simulated
+runs."""
 
 from typing import Literal, NamedTuple
 
@@ -50,15 +51,68 @@ class Diagnosis(NamedTuple):
         checks = f"{judged} of {judged + len(self.unjudged)} checks could be made"
         if not self.findings:
             return f"{self.name}: {'nothing wrong found' if judged else 'nothing can be said'}; {checks}"
-        kinds = ", ".join(found.kind for found in self.findings)
+        kinds = ", ".join(finding.kind for finding in self.findings)
         return f"{self.name}: {self.findings[0].severity}: {kinds}; {checks}"
 
     def _repr_html_(self) -> str:
         """A table for each finding, for notebooks."""
         tables = [
-            table(f"{found.severity}: {found.kind}: {found.what}",
-                  [*(("seen", seen) for seen in found.evidence), ("threshold", found.threshold), ("try", found.advice)])
-            for found in self.findings
+            table(f"{one.severity}: {one.kind}: {one.what}",
+                  [*(("seen", seen) for seen in one.evidence), ("threshold", one.threshold), ("try", one.advice)])
+            for one in self.findings
         ]  # fmt: skip
         rest = [("nothing found", ", ".join(self.clear)), *((f"{row.kind} needs", row.needs) for row in self.unjudged)]
         return "".join(tables) + table(self.verdict, rest)
+
+
+class Threshold(NamedTuple):
+    """A number that a check compares with."""
+
+    value: float
+    means: str
+    why: str
+
+
+THRESHOLDS = {
+    "points": Threshold(12, "values that a trend needs", "with ten, Kendall's test cannot tell a step from noise"),
+    "few_points": Threshold(8, "values that a fall needs", "three at the top, three at the end, and some between"),
+    "silent_groups": Threshold(0.8, "share of groups without a signal, last quarter", "simulated: others stay below"),
+    "format_low": Threshold(0.5, "format rate of the first value", "else format was not what was missing"),
+    "start": Threshold(0.02, "Pass@1 of the first value that is almost nothing", "below what guessing among 50 gives"),
+    "jump": Threshold(0.1, "part of the run that brings half of its gain", "format is learnt first"),
+    "format_share": Threshold(0.6, "share of the gain that is format", "a clear majority; less is usual early on"),
+    "fall": Threshold(0.5, "share of the best level that is lost", "simulated: no healthy run loses it"),
+    "errors": Threshold(4.0, "standard errors of a fall", "one false alarm in 30,000 looks"),
+    "fall_shrunk": Threshold(2.0, "standard errors off a peak, to choose one", "of many one is high by chance"),
+    "entropy_burst": Threshold(3.0, "entropy in multiples of its start", "sampling, not learning, makes it grow so"),
+    "entropy_gone": Threshold(0.05, "entropy as a share of its start", "20 times fewer choices, in nats"),
+    "length_left": Threshold(0.25, "response length as a share of its start", "reasoning that is gone, not tightened"),
+    "length_growth": Threshold(0.2, "relative growth of responses, last half", "a fifth more tokens a round"),
+    "reward_still": Threshold(0.02, "gain of reward that counts as none", "the size of most claimed improvements"),
+    "drawdown": Threshold(0.2, "share of the best level that is lost", "simulated: see docs/diagnose.md"),
+    "clip_fraction": Threshold(0.2, "share of tokens that are clipped, any tenth", "the step leaves its trust region"),
+    "clip_range": Threshold(0.05, "half-width of a range that a large step leaves", "PPO's 0.1 to 0.3; not GSPO's"),
+    "kl": Threshold(0.1, "KL to the policy that sampled, nats a token, any tenth", "ratios of e^0.1 and more"),
+    "spike": Threshold(20.0, "gradient norm in multiples of its median", "far outside of what batches differ by"),
+    "silent_early": Threshold(0.2, "part of the run by which groups may fall silent", "later it is what was learnt"),
+    "silent_stuck": Threshold(
+        0.85, "share of groups that are silent so early", "simulated: above most that are healthy"
+    ),
+    "silent_lost": Threshold(
+        0.6, "share of the groups with a signal in round 1 that are silent so early", "simulated: between 0.56 and 0.62"
+    ),
+    "stuck": Threshold(0.1, "what the reward still gains after that", "a healthy run of silent groups goes on"),
+    "changed": Threshold(3.0, "standard deviations that count as progress", "one false alarm in 400"),
+    "level": Threshold(0.05, "p value of Kendall's test", "usual"),
+    "longer": Threshold(0.5, "how much longer a run is imagined", "a decision that is taken: half as much again"),
+    "plateau": Threshold(0.075, "part of the gain so far that it still brings", "between a twentieth and a tenth"),
+    "plateau_sure": Threshold(0.85, "probability of no more than that", "simulated: no alarm of 62 that go on"),
+    "mismatch_logp": Threshold(0.05, "mean difference of log-probabilities", "ratios of 1.05, which NeMo RL allows"),
+    "mismatch_probs": Threshold(0.02, "mean difference of probabilities", "judgement, not measured"),
+    "seen": Threshold(1.96, "standard errors of a difference that is seen", "95%, both directions"),
+}
+
+
+def limit(name: str) -> float:
+    """The number of a threshold."""
+    return THRESHOLDS[name].value

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from scipy.special import expit, ndtr
 
-from rftlab.studies.analysis.diagnose.robust import noise
+from rftlab.studies.analysis.diagnose.observed import noise
 
 SATURATING = np.geomspace(0.02, 2, 9)
 """Times after which exponentials have brought 63%, in lengths of the run."""
@@ -72,13 +72,13 @@ def shapes(t: np.ndarray) -> np.ndarray:
 
 
 def _raw(t: np.ndarray) -> np.ndarray:
-    found = [1 - np.exp(-t / tau) for tau in SATURATING]
-    found += [1 - (1 + t / tau) ** -0.5 for tau in SLOWER]
-    found += [t]
-    found += [expit((t - middle) / width) - expit(-middle / width) for middle, width in STEPS]
-    found += [np.expm1(t / tau) for tau in ACCELERATING]
-    found += [part * np.expm1(-t / tau) / np.expm1(-1 / tau) + (1 - part) * t for part, tau in JUMPS]
-    return np.array(found)
+    curves = [1 - np.exp(-t / tau) for tau in SATURATING]
+    curves += [1 - (1 + t / tau) ** -0.5 for tau in SLOWER]
+    curves += [t]
+    curves += [expit((t - middle) / width) - expit(-middle / width) for middle, width in STEPS]
+    curves += [np.expm1(t / tau) for tau in ACCELERATING]
+    curves += [part * np.expm1(-t / tau) / np.expm1(-1 / tau) + (1 - part) * t for part, tau in JUMPS]
+    return np.array(curves)
 
 
 def outlook(rounds: np.ndarray, values: np.ndarray, ahead: float) -> Outlook | None:
@@ -95,8 +95,8 @@ def outlook(rounds: np.ndarray, values: np.ndarray, ahead: float) -> Outlook | N
     y, spread = (y - np.median(y)) / height, max(spread / height, 1e-3)
     at = shapes(np.concatenate([t, [1, 1 + ahead]]))
     noises, drifts = (column.ravel() for column in np.meshgrid(NOISES, np.square(DRIFTS)))
-    found = _posterior(t, y, (spread * noises[:, None]) ** 2 / counts, drifts, at, ahead)
-    logs, means, variances = (column.ravel() for column in found)
+    parts = _posterior(t, y, (spread * noises[:, None]) ** 2 / counts, drifts, at, ahead)
+    logs, means, variances = (column.ravel() for column in parts)
     weights = np.exp(logs - logs.max())
     kept = weights > _KEPT * weights.sum()
     deviations = height * np.sqrt(np.maximum(variances[kept], 1e-18))

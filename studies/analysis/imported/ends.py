@@ -65,7 +65,7 @@ def shared_seconds(sides: list[RunGroups]) -> float | None:
     )
 
 
-def ends_of(side: RunGroups, rounds: int, rollouts: int | None, seconds: float | None = None) -> list[Ends]:
+def measure_ends(side: RunGroups, rounds: int, rollouts: int | None, seconds: float | None = None) -> list[Ends]:
     """Base, end, gain and noise of each group of a level."""
     return [_ends(side.name, group, rounds, rollouts, seconds) for group in side.groups]
 
@@ -120,8 +120,8 @@ def _gain(gains: list[float], base: Mean, end: Mean) -> Mean:
 def _at(runs: list[pd.DataFrame], place: float, axis: str = "round") -> float:
     """Mean over runs at a place of an axis, linear between evaluations; nan where one does not reach from before to
     after it."""
-    found = [np.interp(place, run[axis], run["value"], left=np.nan, right=np.nan) for run in runs]
-    return float(np.mean(found)) if np.isfinite(place) else np.nan
+    values = [np.interp(place, run[axis], run["value"], left=np.nan, right=np.nan) for run in runs]
+    return float(np.mean(values)) if np.isfinite(place) else np.nan
 
 
 def roughness(curves: list[np.ndarray]) -> float:
@@ -133,13 +133,13 @@ def roughness(curves: list[np.ndarray]) -> float:
 
 def common(first: list[Ends], second: list[Ends]) -> list[CommonDesign]:
     """Designs of two levels that are equal in B and K, and in updates and advantage as far as both are known."""
-    found = []
+    shared = []
     for a in first:
         for b in second:
             unknown = _alike(a.group, b.group)
             if unknown is not None:
-                found.append(CommonDesign(a, b, unknown, b.end.less(a.end), b.gain.less(a.gain)))
-    return found
+                shared.append(CommonDesign(a, b, unknown, b.end.less(a.end), b.gain.less(a.gain)))
+    return shared
 
 
 def _alike(first: Group, second: Group) -> tuple[str, ...] | None:
@@ -155,7 +155,7 @@ def _alike(first: Group, second: Group) -> tuple[str, ...] | None:
     return tuple(unknown)
 
 
-def table_of(ends: list[Ends]) -> pd.DataFrame:
+def ends_table(ends: list[Ends]) -> pd.DataFrame:
     """The same as numbers, a row a group."""
     rows = [
         {

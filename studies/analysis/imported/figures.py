@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.analysis.imported.ends import Ends, table_of
-from rftlab.studies.analysis.imported.groups import Group, RunGroups, mean_curve, place_of
+from rftlab.studies.analysis.imported.ends import Ends, ends_table
+from rftlab.studies.analysis.imported.groups import Group, RunGroups, mean_curve, place_name
 from rftlab.studies.readers.run import ImportedRun
 from rftlab.studies.report.chart import (
     PALETTE,
@@ -78,13 +78,13 @@ def safe(text: str, longest: int = 90) -> str:
     return text if len(text) <= longest else text[: longest - 2] + ".."
 
 
-def panels_of(sides: list[RunGroups]) -> list[SharedAxes]:
+def shared_axes(sides: list[RunGroups]) -> list[SharedAxes]:
     """Groups that share axes, in the order of the levels; designs that cost more a round come later."""
-    found: dict[tuple[str, str, str], list[Group]] = {}
+    by_place: dict[tuple[str, str, str], list[Group]] = {}
     for side in sides:
         for group in sorted(side.groups, key=lambda group: (group.per_round or 0, group.label)):
-            found.setdefault((side.name, group.model, group.task), []).append(group)
-    return [SharedAxes(*place, groups) for place, groups in found.items()]
+            by_place.setdefault((side.name, group.model, group.task), []).append(group)
+    return [SharedAxes(*place, groups) for place, groups in by_place.items()]
 
 
 def named(measure: tuple[str, str]) -> str:
@@ -96,7 +96,7 @@ def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
     """Learning curves, a panel for each level, model and task, a line a design; the range of its runs in pale. Designs
     of which B or K is not known have no rollouts, and logs without times no seconds."""
     numbers = curve_numbers(sides, axis)
-    shown = [panel for panel in panels_of(sides) if _rows(numbers, panel)["round"].nunique() > 1]
+    shown = [panel for panel in shared_axes(sides) if _rows(numbers, panel)["round"].nunique() > 1]
     x, y = PlotAxis(AXES[axis], "log" if axis == "rollouts" else "linear"), PlotAxis(named(sides[0].measure))
     panels = tuple(_curves(panel, _rows(numbers, panel), x, y) for panel in shown)
     heights = tuple(map(_height, shown))
@@ -106,7 +106,7 @@ def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
 def has_curves(sides: list[RunGroups], axis: str) -> bool:
     """Whether there is anything to draw against an axis."""
     numbers = curve_numbers(sides, axis)
-    return any(_rows(numbers, panel)["round"].nunique() > 1 for panel in panels_of(sides))
+    return any(_rows(numbers, panel)["round"].nunique() > 1 for panel in shared_axes(sides))
 
 
 def _height(panel: SharedAxes) -> float:
@@ -129,7 +129,7 @@ def _curves(panel: SharedAxes, numbers: pd.DataFrame, x: PlotAxis, y: PlotAxis) 
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
         keys.append(LegendKey(safe(f"{group.label}{repeats}", 72), MarkStyle(colour)))
     more = [LegendKey(f"and {len(keys) - MAX} more", MarkStyle(dash=""))] if len(keys) > MAX else []
-    facts = {"level": panel.side, "pair": place_of(panel.model, panel.task)}
+    facts = {"level": panel.side, "pair": place_name(panel.model, panel.task)}
     return Panel(panel.title, x, y, tuple(series), facts=facts, keys=(*keys[:MAX], *more))
 
 
@@ -181,11 +181,11 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
         after = error_bars(PlotSeries(end, places, dots(PALETTE[0]), "at the end"), end - half, end + half, along=0)
         x = PlotAxis(f"{named(measure)}: untrained (bar), at the end (dot)")
         y = names("", [safe(one.group.label, 72) for one in own], downward=True)
-        facts = {"level": place[0], "pair": place_of(*place[1:])}
+        facts = {"level": place[0], "pair": place_name(*place[1:])}
         title = safe(" · ".join(filter(None, place)))
         panels.append(Panel(title, x, y, (PlotSeries(base, places, bars(), "untrained"), after), lines, facts=facts))
     heights = tuple(0.24 * len(own) + 0.55 for own in groups.values())
-    return Chart(tuple(panels), (9.5, sum(heights) + 0.8), heights=heights, share_x="all"), table_of(ends)
+    return Chart(tuple(panels), (9.5, sum(heights) + 0.8), heights=heights, share_x="all"), ends_table(ends)
 
 
 def logged(runs: list[ImportedRun]) -> list[str]:

@@ -54,7 +54,7 @@ class Group(NamedTuple):
     @property
     def place(self) -> str:
         """Model and task, as a page's filter calls them."""
-        return place_of(self.model, self.task)
+        return place_name(self.model, self.task)
 
     @property
     def timed(self) -> bool:
@@ -67,7 +67,7 @@ class Group(NamedTuple):
         return int(self.curves.groupby("run", observed=True)["round"].max().min())
 
 
-def place_of(model: str, task: str) -> str:
+def place_name(model: str, task: str) -> str:
     """Model and task, as a page's filter calls them."""
     return " · ".join(filter(None, (model, task))) or "not named"
 
@@ -83,12 +83,12 @@ class RunGroups(NamedTuple):
     """Behind the groups, where they were imported."""
 
 
-def measures_of(runs: list[ImportedRun]) -> set[Measure]:
+def available_measures(runs: list[ImportedRun]) -> set[Measure]:
     """Those of `MEASURES` that runs have."""
     return {(piece.split, piece.metric) for run in runs for piece in run.pieces} & set(MEASURES)
 
 
-def groups_of(
+def group_runs(
     runs: list[ImportedRun], measure: Measure, task: str | None = None, beside: Iterable[ImportedRun] = ()
 ) -> tuple[Group, ...]:
     """The groups of runs that have a measure. Runs repeat each other where their marks say so (`ImportedRun.repeats`)
@@ -97,13 +97,13 @@ def groups_of(
     A run that holds nothing but round 0 is the base model of those of its model that have none, where the front parts
     of their names are equal. beside: more runs, that are looked at for such bases alone.
     """
-    found: dict[tuple, list[tuple[ImportedRun, Piece]]] = {}
+    members_by_design: dict[tuple, list[tuple[ImportedRun, Piece]]] = {}
     bases = _bases([*runs, *beside], measure)
     for run in runs:
         for piece in run.pieces:
             if (piece.split, piece.metric) == measure and task in (None, piece.task) and piece.rounds.max() > 0:
-                alike = (*alike_of(run), piece.task)
-                found.setdefault(alike, []).append((run, piece))
+                alike = (*repeat_key(run), piece.task)
+                members_by_design.setdefault(alike, []).append((run, piece))
     groups = [
         Group(
             _spent(design),
@@ -113,18 +113,18 @@ def groups_of(
             pd.concat([_curve(run, piece, bases) for run, piece in members], ignore_index=True),
             design.prompts * design.rollouts if design.prompts and design.rollouts else None,
         )
-        for (design, _, task), members in found.items()
+        for (design, _, task), members in members_by_design.items()
     ]
     return _labelled(groups)
 
 
-def alike_of(run: ImportedRun) -> tuple[KnownDesign, tuple[str, str]]:
+def repeat_key(run: ImportedRun) -> tuple[KnownDesign, tuple[str, str]]:
     """What runs that repeat each other have in common: all that is known of their designs, and the mark of repeats,
     which is their own name for those that have none."""
     return replace(run.design, assumed=()), (run.repeats, "" if run.repeats else run.name)
 
 
-def stem_of(names: Sequence[str]) -> str:
+def common_stem(names: Sequence[str]) -> str:
     """What repeats are called: the first of them, but for a number at the end where there are several."""
     return _NUMBER.sub("", names[0]) if len(names) > 1 else names[0]
 
@@ -186,7 +186,7 @@ def _called(group: Group, alike: list[Group]) -> str:
 
 def _forms(group: Group) -> tuple[str, str, str]:
     """What it may be called, the last of which is its own alone."""
-    name = stem_of(group.runs)
+    name = common_stem(group.runs)
     return name.rpartition("/")[2], name, group.runs[0]
 
 
@@ -201,11 +201,11 @@ def _word(name: str, group: Group, alike: list[Group]) -> str:
     return "1 update" if (name, value) == ("updates_per_round", 1) else _WORDS.get(name, "{}").format(value)
 
 
-def side_of(source: RunSource, runs: list[ImportedRun], measure: Measure, root: Path | None = None) -> RunGroups:
+def source_groups(source: RunSource, runs: list[ImportedRun], measure: Measure, root: Path | None = None) -> RunGroups:
     """A level of runs by one measure. root: the results folder, where untrained models are looked for in the rest of
     the collection too."""
     beside = [] if root is None or source.run is None else [run for run in source.collection(root) if not run.rounds]
-    groups = groups_of(runs, measure, source.task, beside)
+    groups = group_runs(runs, measure, source.task, beside)
     counted = f"{len(runs)} run{'s' * (len(runs) > 1)}"
     formats = ", ".join(sorted({run.format for run in runs}))
     return RunGroups(source.name, f"{counted} from {formats}", measure, groups, tuple(runs))
@@ -224,7 +224,7 @@ def common_measure(have: dict[str, set[Measure]]) -> Measure:
 
 def measures_in(source: RunSource, runs: list[ImportedRun]) -> set[Measure]:
     """Measures of the runs that a name means, on its task, after training began."""
-    return {measure for measure in measures_of(runs) if groups_of(runs, measure, source.task)}
+    return {measure for measure in available_measures(runs) if group_runs(runs, measure, source.task)}
 
 
 def mean_curve(curves: pd.DataFrame, column: str = "round") -> pd.DataFrame:

@@ -12,7 +12,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import FILE, folders_in, path_kind, read_file, read_json
 from rftlab.shared.plumbing.notebook import table
 from rftlab.studies.data.paper.pairs import LEVELS
-from rftlab.studies.data.runs.seal import read_sealed
+from rftlab.studies.data.runs.integrity import read_sealed
 from rftlab.studies.readers.formats.parquet import CONFIG, CURVE
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun
@@ -21,7 +21,7 @@ DONE, MAX_RUNS = "done.json", 500
 """What a finished run of a results folder has; and runs of a page."""
 
 
-def folders_of(root: Path) -> list[Path]:
+def run_folders(root: Path) -> list[Path]:
     """Folders with the curve of a run: finished ones of a results folder, those of `rftlab train` right below it, or
     itself where it is one. No link is followed."""
     if path_kind(root / CURVE) == FILE:
@@ -34,7 +34,7 @@ def folders_of(root: Path) -> list[Path]:
 def own_runs(root: Path) -> list[ImportedRun]:
     """Those runs in our terms, with their pair in the place of a model that is not named. Raises UserError where there
     are none, more than fit a page, or one that was changed."""
-    folders = folders_of(root)
+    folders = run_folders(root)
     check(
         0 < len(folders) <= MAX_RUNS,
         f"{root} holds {len(folders)} finished runs; allowed: 1 to {MAX_RUNS} for a report without a study",
@@ -89,7 +89,7 @@ class ResultsFolder:
     def __init__(self, root: str | Path = "results"):
         self.root = Path(root)
         check(path_kind(self.root) is not None, f"{self.root}; allowed: a results folder")
-        self._folders = folders_of(self.root)
+        self._folders = run_folders(self.root)
         check(bool(self._folders), f"{self.root} holds no finished run; allowed: a folder of `rftlab run` or `train`")
 
     def runs(self, level: str | None = None) -> pd.DataFrame:

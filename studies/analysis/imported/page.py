@@ -24,20 +24,20 @@ from rftlab.studies.analysis.imported.ends import (
     Ends,
     advice_on,
     common,
-    ends_of,
+    ends_table,
+    measure_ends,
     shared_budget,
     shared_seconds,
-    table_of,
 )
 from rftlab.studies.analysis.imported.figures import AXES, named
-from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measures_in, side_of
+from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measures_in, source_groups
 from rftlab.studies.analysis.imported.own import own_runs
 from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.console.table import Column, Table, say, write_numbers
 from rftlab.studies.data.results.stats import Mean
 from rftlab.studies.data.runs.about import commit, versions
-from rftlab.studies.data.runs.progress import steps_of
-from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.data.runs.files import check_writable
+from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.readers.run import FACTS, ImportedRun
 from rftlab.studies.readers.show import TERMS
 from rftlab.studies.report.report import Plan, draw_all, signed, template
@@ -62,7 +62,7 @@ class CollectionView(NamedTuple):
     """Of each two levels: their names and common designs."""
 
 
-def view_of(sides: list[RunGroups], axis: str) -> CollectionView:
+def collection_view(sides: list[RunGroups], axis: str) -> CollectionView:
     """All that is computed for a page. Raises UserError for an axis on which no run has a place."""
     rounds, rollouts = shared_budget(sides)
     seconds = shared_seconds(sides)
@@ -70,7 +70,7 @@ def view_of(sides: list[RunGroups], axis: str) -> CollectionView:
         axis != "seconds" or seconds is not None,
         "axis = seconds: no log here tells the seconds of its evaluations; allowed: rounds, fraction, rollouts",
     )
-    ends = {side.name: ends_of(side, rounds, rollouts, seconds) for side in sides}
+    ends = {side.name: measure_ends(side, rounds, rollouts, seconds) for side in sides}
     pairs = [(a.name, b.name, common(ends[a.name], ends[b.name])) for a, b in combinations(sides, 2)]
     return CollectionView(sides, axis, rounds, rollouts, seconds, [one for own in ends.values() for one in own], pairs)
 
@@ -78,9 +78,9 @@ def view_of(sides: list[RunGroups], axis: str) -> CollectionView:
 def write(console: Console, view: CollectionView, folder: Path, page: str, title: str, quiet: bool) -> Path:
     """Draw, write the page with its tables as CSV into the folder, print the tables; returns the page's path."""
     check_writable(folder)
-    with steps_of(console, "drawing figures", quiet) as step:
+    with step_progress(console, "drawing figures", quiet) as step:
         drawn = draw_all(folder_below(folder, "figures"), _plans(view), step)
-    write_numbers(folder / "ends.csv", table_of(view.ends))
+    write_numbers(folder / "ends.csv", ends_table(view.ends))
     if view.pairs:
         write_numbers(folder / "common.csv", _common_table(view))
     text = template("imported.html.j2").render(_context(view, drawn, title))
@@ -111,7 +111,7 @@ def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict
         "axis": AXES[view.axis],
         "terms": TERMS,
         "facts": FACTS,
-        "designs": [(side, designs_of(side.runs)) for side in view.sides],
+        "designs": [(side, alike_designs(side.runs)) for side in view.sides],
         "facets": {
             "pair": {name: name for one in view.ends for name in [_pair(one)]},
             "level": {side.name: side.name for side in view.sides},
@@ -142,7 +142,7 @@ class ImportedDesign(NamedTuple):
         return self.run.rounds
 
 
-def designs_of(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
+def alike_designs(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
     """Runs by what is known of them and what was noted."""
     alike: dict[tuple, ImportedDesign] = {}
     for run in runs:
@@ -185,8 +185,8 @@ def _common_table(view: CollectionView) -> pd.DataFrame:
             "gain": one.gain.value,
             "gain_half": one.gain.half,
         }
-        for first, second, found in view.pairs
-        for one in found
+        for first, second, designs in view.pairs
+        for one in designs
     ]
     columns = "first second first_design second_design first_task second_task unknown end end_half gain gain_half"
     return pd.DataFrame(rows, columns=columns.split())
@@ -229,19 +229,19 @@ def _cells(one: Ends, view: CollectionView) -> list[str]:
     return [*texts, measured_text(one.gain, True), *map(number_text, values)]
 
 
-def _show_common(console: Console, view: CollectionView, first: str, second: str, found: list[CommonDesign]) -> None:
-    if not found:
+def _show_common(console: Console, view: CollectionView, first: str, second: str, designs: list[CommonDesign]) -> None:
+    if not designs:
         say(console, f"{first} and {second} have no design in common.", "dim")
         say(console, left_to_compare(view), "dim")
         return
     names = ("first", "second", "end: second less first", "gain: second less first", "taken as equal")
     table = Table(*names, title=f"designs of {first} and of {second}", align="left", wrap="letters")
-    for one in found[:MAX_ROWS]:
+    for one in designs[:MAX_ROWS]:
         labels = (_place(one.first), _place(one.second))
         unknown = ", ".join(TERMS[name] for name in one.unknown)
         table.add(*labels, measured_text(one.end, True), measured_text(one.gain, True), unknown)
     console.print(table)
-    if any(one.first.group.task != one.second.group.task for one in found):
+    if any(one.first.group.task != one.second.group.task for one in designs):
         say(
             console, "tasks differ: levels of Pass@1 cannot be compared, and gains only as far as both have room", "dim"
         )
@@ -275,7 +275,7 @@ def _report(
     if measure is None:
         name = title or source.name
         raise UserError(f"{name} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
-    side = side_of(source, runs, measure, root)
+    side = source_groups(source, runs, measure, root)
     folder = folder_below(root, f"report-{OWN if title else source.slug}")
-    view = view_of([side._replace(name=title) if title else side], AXIS)
+    view = collection_view([side._replace(name=title) if title else side], AXIS)
     return write(console, view, folder, "report.html", title or source.name, quiet)

@@ -31,7 +31,7 @@ def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         [logit(0.05), logit(0.9), slope, logs.mean() + shift] for slope in (0.7, 1.5, 3.0) for shift in (-1.0, 1.0)
     ]
     tries = (least_squares(lambda q: _sigmoid(q, logs) - y, start, max_nfev=2000) for start in starts)
-    return min(tries, key=lambda found: found.cost).x
+    return min(tries, key=lambda fit: fit.cost).x
 
 
 def sigmoid_at(fitted: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from rftlab.studies.analysis.public.axes import at, left_out
-from rftlab.studies.analysis.public.repeats import SIX_HOURS, PairNoise, cell_of, single_interval
-from rftlab.studies.analysis.public.store import scores_of
+from rftlab.studies.analysis.public.repeats import SIX_HOURS, PairNoise, single_interval, without_repeat
+from rftlab.studies.analysis.public.store import score_rows
 from rftlab.studies.data.results.claims import SAME
 from rftlab.studies.data.results.stats import interval, mean
-from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Judgement, Part, verdict_of
+from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Judgement, Part, joint_verdict
 
 ROLLOUTS = 40_000
 """Rollouts that every run of PODS has spent before it ends."""
@@ -33,8 +33,8 @@ def _cells(after: str, before: str, axis: str, x: float, low: float, high: float
     """Two cells of PODS at the same point of an axis, on GSM8K."""
 
     def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
-        rows = scores_of(curves, "gsm8k")
-        cells = cell_of(rows["run_id"])
+        rows = score_rows(curves, "gsm8k")
+        cells = without_repeat(rows["run_id"])
         sides = [at(rows[cells == f"pods/gsm8k-{name}"], axis, x) for name in (after, before)]
         note = f"{sides[0].size} and {sides[1].size} runs"
         return [Part(f"{after} − {before}", mean(sides[0]).less(mean(sides[1])).interval(), low, high, note=note)]
@@ -46,7 +46,7 @@ def _singles(*pairs: tuple[str, str], low: float, high: float) -> Callable:
     """Pairs of single runs, over the last evaluations that both have."""
 
     def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
-        table = scores_of(curves).pivot(index="round", columns="run_id", values="value")
+        table = score_rows(curves).pivot(index="round", columns="run_id", values="value")
         return [_single(table, after, before, noise, low, high) for after, before in pairs]
 
     return parts
@@ -62,7 +62,7 @@ def _single(table: pd.DataFrame, after: str, before: str, noise: PairNoise, low:
 def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
     """Test scores after round 0 of the runs whose learning rate alone differs: run_id, round, value and rate; those
     that collapse only where asked."""
-    rows = scores_of(curves)
+    rows = score_rows(curves)
     rows = rows[rows["run_id"].str.startswith("shibuki/lr") & (rows["round"] > 0)]
     rows = rows if collapsed else rows[~rows["run_id"].isin(COLLAPSED)]
     return rows.assign(rate=rows["run_id"].str.removeprefix("shibuki/lr").astype(float))
@@ -215,7 +215,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 def find(claim: Claim, parts: list[Part]) -> ClaimFinding:
     """What these parts say of a claim. Labels of a source's cells are not shuffled."""
-    return ClaimFinding(claim, claim.source, parts, Judgement(verdict_of(parts)))
+    return ClaimFinding(claim, claim.source, parts, Judgement(joint_verdict(parts)))
 
 
 def judge_source(source: str, curves: pd.DataFrame, noise: PairNoise) -> list[ClaimFinding]:

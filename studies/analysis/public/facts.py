@@ -41,7 +41,7 @@ class PublicFacts(NamedTuple):
     """By claim and source."""
 
 
-def facts_of(collection: Collection) -> PublicFacts:
+def measure_facts(collection: Collection) -> PublicFacts:
     """Statistics of a collection that holds every source."""
     own = of_source(collection, "shibukizero")
     noise = pair_noise(own)

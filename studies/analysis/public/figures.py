@@ -7,8 +7,8 @@ import pandas as pd
 
 from rftlab.studies.analysis.public.axes import curves_on, fit_sigmoid, sigmoid_at, values_at
 from rftlab.studies.analysis.public.claims import COLLAPSED, rate_points
-from rftlab.studies.analysis.public.repeats import cell_of
-from rftlab.studies.analysis.public.store import scores_of
+from rftlab.studies.analysis.public.repeats import without_repeat
+from rftlab.studies.analysis.public.store import score_rows
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.report.chart import PALETTE, Chart, Drawn, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries, shades
 
@@ -28,18 +28,18 @@ POINTS = 13
 def pods_numbers(curves: pd.DataFrame) -> pd.DataFrame:
     """Mean test Pass@1 on GSM8K and its 95% interval over the runs of each cell, along each axis as far as all its runs
     reach."""
-    rows = scores_of(curves, "gsm8k")
-    rows = rows.assign(cell=cell_of(rows["run_id"]).str.removeprefix("pods/gsm8k-"))
-    found = []
+    scores = score_rows(curves, "gsm8k")
+    scores = scores.assign(cell=without_repeat(scores["run_id"]).str.removeprefix("pods/gsm8k-"))
+    rows = []
     for family, cells in FAMILIES.items():
         for tick, cell in cells.items():
-            own = rows[rows["cell"] == cell]
+            own = scores[scores["cell"] == cell]
             for axis in AXES:
                 runs = curves_on(own, axis)
                 for x in np.linspace(max(where[0] for where, _ in runs), min(where[-1] for where, _ in runs), POINTS):
                     values = values_at(runs, x)
-                    found.append((family, tick, axis, x, *interval(values), values.size))
-    return pd.DataFrame(found, columns=["family", "tick", "axis", "x", "mean", "low", "high", "runs"])
+                    rows.append((family, tick, axis, x, *interval(values), values.size))
+    return pd.DataFrame(rows, columns=["family", "tick", "axis", "x", "mean", "low", "high", "runs"])
 
 
 def pods(curves: pd.DataFrame) -> Drawn:
@@ -101,7 +101,7 @@ def learning_rates(curves: pd.DataFrame) -> Drawn:
 def single_runs(curves: pd.DataFrame) -> Drawn:
     """Test Pass@1 of single runs that differ in one choice: the advantage, and updates a round; dotted: unintended
     repeats of the configuration of the same colour."""
-    rows = scores_of(curves)
+    rows = score_rows(curves)
     advantages = {"lr4e-5": "centred, divided by deviation", "no-std": "centred", "no-baseline": "raw reward"}
     passes = {
         "e2-tb256": "2, 2",
@@ -130,7 +130,7 @@ def single_runs(curves: pd.DataFrame) -> Drawn:
 def starts(verl: pd.DataFrame, josancamon: pd.DataFrame) -> Drawn:
     """Test Pass@1 of two sources with two single runs each."""
     panels = []
-    for rows in map(scores_of, (verl, josancamon)):
+    for rows in map(score_rows, (verl, josancamon)):
         series = _lines(
             rows, {run: run.partition("/")[2] for run in dict.fromkeys(rows["run_id"])}, PALETTE, marker="o"
         )

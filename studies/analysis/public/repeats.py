@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.analysis.public.store import scores_of
+from rftlab.studies.analysis.public.store import score_rows
 from rftlab.studies.data.results.stats import Estimate, Mean
 
 UNINTENDED = tuple(
@@ -35,14 +35,14 @@ class Spread(NamedTuple):
     value: float
 
 
-def cell_of(run_ids: pd.Series) -> pd.Series:
+def without_repeat(run_ids: pd.Series) -> pd.Series:
     """Configuration of runs of PODS: the run id without the repeat."""
     return run_ids.str.rsplit("/", n=1).str[0]
 
 
 def cell_spreads(curves: pd.DataFrame) -> list[Spread]:
     """Deviation between the runs of each cell of PODS on GSM8K after six hours."""
-    last = scores_of(curves, "gsm8k")
+    last = score_rows(curves, "gsm8k")
     last = last[last["seconds"] == SIX_HOURS]
     return [
         Spread(
@@ -52,13 +52,13 @@ def cell_spreads(curves: pd.DataFrame) -> list[Spread]:
             "deviation between runs",
             float(rows["value"].std()),
         )
-        for cell, rows in last.groupby(cell_of(last["run_id"]))
+        for cell, rows in last.groupby(without_repeat(last["run_id"]))
     ]
 
 
 def pair_differences(curves: pd.DataFrame) -> dict[str, np.ndarray]:
     """Differences of each unintended pair at the evaluations that both have, round 0 aside."""
-    table = scores_of(curves).pivot(index="round", columns="run_id", values="value")
+    table = score_rows(curves).pivot(index="round", columns="run_id", values="value")
     table = table[table.index > 0]
     return {own: (table[other] - table[own]).dropna().to_numpy() for other, own in UNINTENDED}
 
@@ -66,15 +66,21 @@ def pair_differences(curves: pd.DataFrame) -> dict[str, np.ndarray]:
 def pair_spreads(curves: pd.DataFrame) -> list[Spread]:
     """Mean absolute difference of each unintended pair."""
     return [
-        Spread("shibukizero", name.removeprefix("shibuki/"), 2, "mean absolute difference", float(np.abs(found).mean()))
-        for name, found in pair_differences(curves).items()
+        Spread(
+            "shibukizero",
+            name.removeprefix("shibuki/"),
+            2,
+            "mean absolute difference",
+            float(np.abs(differences).mean()),
+        )
+        for name, differences in pair_differences(curves).items()
     ]
 
 
 def pair_noise(curves: pd.DataFrame) -> PairNoise:
     """Noise of a difference of two single runs: mean square over evaluations, then over pairs."""
-    found = pair_differences(curves)
-    return PairNoise(float(np.sqrt(np.mean([np.mean(d**2) for d in found.values()]))), len(found))
+    differences = pair_differences(curves)
+    return PairNoise(float(np.sqrt(np.mean([np.mean(d**2) for d in differences.values()]))), len(differences))
 
 
 def single_interval(difference: float, noise: PairNoise) -> Estimate:

@@ -51,8 +51,8 @@ def _one(console: Console, source: Source) -> None:
         _claims(console, own)
 
 
-def _claims(console: Console, found: tuple[ClaimFinding, ...]) -> None:
-    for finding in found:
+def _claims(console: Console, findings: tuple[ClaimFinding, ...]) -> None:
+    for finding in findings:
         claim = finding.claim
         say(console, f"{VERDICTS[finding.within.verdict]} {claim.name} ({claim.source}): {claim.statement}")
         for part in finding.parts:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.analysis.public.sources import SOURCES
-from rftlab.studies.data.runs.parquet import data_frame
+from rftlab.studies.data.runs.files import data_frame
 
 DATA = files("rftlab.studies") / "assets"
 RUNS, CURVES, ENDPOINTS = "public_runs.parquet", "public_curves.parquet", "public_endpoints.csv"
@@ -73,10 +73,10 @@ def read_folder(folder: Path) -> Collection:
         path = folder / f"{name}.csv"
         check(path.is_file(), f"{folder} has no {name}.csv; allowed: a folder of the collection of public runs")
         tables.append(pd.read_csv(path))
-    found = Collection(*tables)
-    missing = [name for name in COLUMNS if name not in found.curves]
+    collection = Collection(*tables)
+    missing = [name for name in COLUMNS if name not in collection.curves]
     check(not missing, f"{folder / 'curves.csv'} has no column {', '.join(missing)}; allowed: {', '.join(COLUMNS)}")
-    return found
+    return collection
 
 
 def of_source(collection: Collection, source: str) -> pd.DataFrame:
@@ -85,7 +85,7 @@ def of_source(collection: Collection, source: str) -> pd.DataFrame:
     return collection.curves[collection.curves["run_id"].isin(own)]
 
 
-def scores_of(curves: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
+def score_rows(curves: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
     """Rows of test Pass@1, of one task where one is named."""
     rows = curves[(curves["split"] == "test") & (curves["metric"] == "pass_at_1")]
     return rows if task is None else rows[rows["task"] == task]

@@ -13,7 +13,7 @@ from rftlab.llm.tasks.config import OWN
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.console.table import Column, Table, say
-from rftlab.studies.data.paper.questions import evaluated_on, questions_of
+from rftlab.studies.data.paper.questions import count_questions, evaluated_on
 from rftlab.studies.data.results.language import PLANNED, memory_table
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import Point
@@ -24,7 +24,7 @@ def assume_lengths(run: LLMRun, flags: PlanFlags) -> Assumed:
     """Mean lengths and numbers of questions of a run."""
     text = run.task.name == OWN and run.model.source != TINY
     prompt, response = LENGTHS["gsm8k"] if text else LENGTHS.get(run.task.name, SUMS)
-    there = (split.there for split in questions_of(run).values())
+    there = (split.there for split in count_questions(run).values())
     prompt = min(flags.prompt_tokens or prompt, run.model.max_prompt_length)
     return Assumed(prompt, min(flags.response_tokens or response, run.model.max_response_length), *there)
 

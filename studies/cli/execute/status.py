@@ -114,7 +114,7 @@ def _trained_row(folder: Path, root: Path) -> list[str]:
 
 def run_status(root: Path, point: Point) -> RunStatus:
     """A run's folder, without reading its tables."""
-    folder, damage = store.folder_of(root, point), ""
+    folder, damage = store.point_folder(root, point), ""
     try:
         facts = store.read_facts(root, point)
         if facts is not None:

@@ -19,19 +19,17 @@ from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import evaluated_on
 from rftlab.studies.data.results.claims import CLAIMS, judge
-from rftlab.studies.data.results.endpoints import endpoint_table
-from rftlab.studies.data.results.gains import gain_table
+from rftlab.studies.data.results.endpoints import endpoint_table, gain_table
 from rftlab.studies.data.results.language import cost_table, has_costs
-from rftlab.studies.data.results.provenance import provenance
 from rftlab.studies.data.results.reference import REFERENCE_NOTE, reference
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.about import commit, machine
-from rftlab.studies.data.runs.finish import find_todo, finish_points, run_todo, threads_of
+from rftlab.studies.data.runs.about import commit, machine, provenance
+from rftlab.studies.data.runs.files import check_writable
+from rftlab.studies.data.runs.finish import count_threads, find_todo, finish_points, run_todo
 from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.points import Point, schedule
-from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.runner import Results, collect
-from rftlab.studies.data.runs.scratch import check_writable
 from rftlab.studies.data.runs.study import Study, write_study
 
 _PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired."
@@ -56,7 +54,7 @@ NOTES = {
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
     """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here
     leaves the record of another one alone."""
-    threads = threads_of(threads)
+    threads = count_threads(threads)
     todo = find_todo(console, store.open_store(root), study.points(), quiet, engine)
     write_study(root, study)
     run_todo(console, root, todo, threads, quiet, engine)
@@ -77,7 +75,9 @@ def write_study_report(console: Console, study: Study, root: Path, quiet: bool) 
     with ProcessPoolExecutor(1, get_context("spawn")) as beside_figures:
         simulated = study.level == "sim"
         theory = beside_figures.submit(_theory, folder) if simulated else None
-        with steps_of(console, "drawing figures, checking theory" if simulated else "drawing figures", quiet) as step:
+        with step_progress(
+            console, "drawing figures, checking theory" if simulated else "drawing figures", quiet
+        ) as step:
             path = write_report(
                 folder,
                 experiments,
@@ -161,7 +161,12 @@ def run_study(
         for seed in range(command.seeds)
     ]
     finish_points(
-        console, store.open_store(command.results), points, threads_of(command.threads), command.quiet, command.engine
+        console,
+        store.open_store(command.results),
+        points,
+        count_threads(command.threads),
+        command.quiet,
+        command.engine,
     )
     results = collect(command.results, points)
     _show_endpoints(console, chosen, command.pair, results.curves, changed)

@@ -11,7 +11,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import assume_lengths
 from rftlab.studies.console.table import Table, put, say
-from rftlab.studies.data.paper.questions import questions_of
+from rftlab.studies.data.paper.questions import count_questions
 from rftlab.studies.data.results.language import memory_table
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.store import open_store
@@ -74,7 +74,7 @@ def _plans(
         shape = shape_named(run.model.source).shape
     except UserError as error:
         raise UserError(f"{error}; or rftlab advise --model 7B --gpus {fleet.name}, for a model of that size") from None
-    assumed, left_out = assume_lengths(run, flags), find_left_out(points, cluster, questions_of(run)["train"].there)
+    assumed, left_out = assume_lengths(run, flags), find_left_out(points, cluster, count_questions(run)["train"].there)
     cells = {point.cell: point.llm_run for point in points if point.cell not in left_out}
     return {cell: planned_on(_as_in_verl(one), shape, fleet, assumed) for cell, one in cells.items()}, left_out
 

@@ -115,7 +115,7 @@ def experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def cells_of(experiments: list[Experiment]) -> list[Design]:
+def distinct_cells(experiments: list[Experiment]) -> list[Design]:
     """Every design of the experiments once, in order of first appearance."""
     return list(dict.fromkeys(cell for e in experiments for cell in e.cells))
 

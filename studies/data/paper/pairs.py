@@ -197,13 +197,13 @@ def pairs_at(level: Level) -> tuple[str, ...]:
     return tuple(name for name, known in PAIRS.items() if getattr(known, level) is not None)
 
 
-def level_of(name: str) -> Level:
+def check_level(name: str) -> Level:
     """The level of that name; an unknown name is an error that lists the known ones."""
     check_choice("level", name, LEVELS)
     return next(level for level in LEVELS if level == name)
 
 
-def linear_of(run: Simulation) -> Linear:
+def linear_environment(run: Simulation) -> Linear:
     """The linear environment of a run, which those of all pairs have. Raises UserError for another."""
     if not isinstance(run.environment, Linear):
         raise UserError(f"environment = {type(run.environment).__name__}; allowed: Linear")
@@ -223,6 +223,6 @@ def start_at(name: str, level: Literal["llm"]) -> LLMRun: ...
 def start_at(name: str, level: Level) -> Simulation | LLMRun: ...
 def start_at(name: str, level: Level) -> Simulation | LLMRun:
     """The run from which those of a pair start at a level. Raises UserError for a pair that the level does not have."""
-    found = getattr(pair(name), level)
-    check(found is not None, f"pair = {name!r} does not run at level {level}; allowed: {', '.join(pairs_at(level))}")
-    return found
+    run = getattr(pair(name), level)
+    check(run is not None, f"pair = {name!r} does not run at level {level}; allowed: {', '.join(pairs_at(level))}")
+    return run

@@ -27,7 +27,7 @@ def on_whole_sets(run: LLMRun) -> LLMRun:
     return replace(run, evaluation=replace(run.evaluation, train_subset=0, test_subset=0))
 
 
-def questions_of(run: LLMRun) -> dict[str, QuestionCount]:
+def count_questions(run: LLMRun) -> dict[str, QuestionCount]:
     """Those of the splits train and test; problems that are left out because their prompts are too long still count.
     Local files are read for it."""
     subsets = run.evaluation.train_subset, run.evaluation.test_subset
@@ -43,8 +43,8 @@ def _there(run: LLMRun) -> tuple[int, int]:
         return sizes.train, sizes.validation if run.evaluation.split == "validation" else sizes.test
     if (task.source, task.test_source) == (HUB, None):
         return SIZES[task.name]
-    found = load(task)
-    return len(found["train"]), len(found["test"])
+    questions = load(task)
+    return len(questions["train"]), len(questions["test"])
 
 
 def subset_error(rates: Sequence[float], evaluated: int) -> float:
@@ -62,7 +62,7 @@ def subset_error(rates: Sequence[float], evaluated: int) -> float:
 def evaluated_on(run: LLMRun, rates: Mapping[str, Sequence[float]] | None = None) -> str:
     """The questions of a run in words; with Pass@1 rates by split, the standard error that a part of them leaves."""
     parts = []
-    for split, (evaluated, there) in questions_of(run).items():
+    for split, (evaluated, there) in count_questions(run).items():
         if evaluated == there:
             parts.append(f"all {there:,} {NAMES[split]} questions")
             continue

@@ -23,9 +23,9 @@ import numpy as np
 import pandas as pd
 
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
-from rftlab.studies.data.results.measured import Measured, measured_of, paper_of, shuffled
+from rftlab.studies.data.results.measured import Measured, measure_pair, reported_by_paper, shuffled
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Part, judged, measure, verdict_of
+from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Part, joint_verdict, judged, measure
 
 ROUNDING = 0.01
 """Slack of a range that the paper gives: a difference of two numbers rounded to 0.01."""
@@ -97,8 +97,8 @@ def _together(m: Measured) -> list[Part]:
     x, y = (np.where(there, gains, 0.0) for gains in (train, test))
     x, y = (np.where(there, gains - gains.sum(axis=-2, keepdims=True) / count, 0.0) for gains in (x, y))
     with np.errstate(invalid="ignore"):
-        found = (x * y).sum(axis=(-2, -1)) / np.sqrt((x * x).sum(axis=(-2, -1)) * (y * y).sum(axis=(-2, -1)))
-    return [measure(name, found, PACE, np.inf)]
+        correlations = (x * y).sum(axis=(-2, -1)) / np.sqrt((x * x).sum(axis=(-2, -1)) * (y * y).sum(axis=(-2, -1)))
+    return [measure(name, correlations, PACE, np.inf)]
 
 
 def _stuck(m: Measured) -> list[Part]:
@@ -162,7 +162,7 @@ def judge(curves: pd.DataFrame, pairs: list[str]) -> list[ClaimFinding]:
     """A finding for every claim and pair. `curves` must hold all seven experiments."""
     findings = []
     for name in pairs:
-        measured, paper = measured_of(curves, name), paper_of(name)
+        measured, paper = measure_pair(curves, name), reported_by_paper(name)
         drawn = shuffled(measured)
         findings += [_find(claim, name, measured, drawn, paper) for claim in CLAIMS]
     return findings
@@ -178,7 +178,7 @@ def _find(claim: Claim, name: str, measured: Measured, drawn: Measured, paper: M
     if not reported:
         return ClaimFinding(claim, name, parts, within)
     held, shuffles = (_held(claim, runs, paper, told) for runs in (measured, drawn))
-    return ClaimFinding(claim, name, parts, within, tuple(held), judged(held, shuffles), verdict_of(reported))
+    return ClaimFinding(claim, name, parts, within, tuple(held), judged(held, shuffles), joint_verdict(reported))
 
 
 def _held(claim: Claim, measured: Measured, paper: Measured, told: list[Part]) -> list[Part]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import SPLITS
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import pair
 from rftlab.studies.data.paper.published import published
 from rftlab.studies.data.results.endpoints import finals
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
         return tuple(cell for cell in self.cells if cell != "base")
 
 
-def measured_of(curves: pd.DataFrame, pair_name: str) -> Measured:
+def measure_pair(curves: pd.DataFrame, pair_name: str) -> Measured:
     """Arrays of a pair's curves: ends, and paths of the evaluations that all its runs share."""
     ends = finals(curves, pair_name, "test")
     designs, own = [cell for cell in ends.columns if cell != "base"], curves[curves["pair"] == pair_name]
@@ -73,11 +73,11 @@ def measured_of(curves: pd.DataFrame, pair_name: str) -> Measured:
     return Measured((*designs, "base"), ends[[*designs, "base"]].to_numpy(float), (paths[0], paths[1]))
 
 
-def paper_of(pair_name: str) -> Measured | None:
+def reported_by_paper(pair_name: str) -> Measured | None:
     """What the paper reports of a pair; None where nothing. A number is taken as it stands: two equal rows have an
     interval without width."""
     known = pair(pair_name)
-    designs = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))} | {"base": None}
+    designs = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))} | {"base": None}
     values = {cell: published(known.model, known.dataset, "test", design) for cell, design in designs.items()}
     told = {cell: value for cell, value in values.items() if value is not None}
     return Measured(tuple(told), np.array([list(told.values())] * 2)) if told else None

@@ -15,7 +15,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at, usual_pairs
-from rftlab.studies.data.runs.parquet import data_frame
+from rftlab.studies.data.runs.files import data_frame
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.runner import Results
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import entries, folder_below, opened
-from rftlab.studies.data.results.order import Order
+from rftlab.studies.data.runs.limits import Order
 
 ROLLOUTS = "rollouts"
 _NAME = re.compile(r"([0-9]{1,12})-([0-9]{1,12})\.parquet")
@@ -62,19 +62,19 @@ class Change(NamedTuple):
         return self.last.mean - self.first.mean
 
 
-def files_of(folder: Path, wanted: RecordFilter) -> list[Path]:
+def record_files(folder: Path, wanted: RecordFilter) -> list[Path]:
     """Record files that may hold rounds that are asked for. Raises UserError where a run has no records."""
     place = folder_below(folder, ROLLOUTS)
-    found = {path: match for path in entries(place) if (match := _NAME.fullmatch(path.name))}
-    check(bool(found), f"{folder} has no records of rollouts; allowed: a folder of rftlab train after its first rounds")
+    names = {path: match for path in entries(place) if (match := _NAME.fullmatch(path.name))}
+    check(bool(names), f"{folder} has no records of rollouts; allowed: a folder of rftlab train after its first rounds")
     first, last = wanted.first_round or 0, wanted.last_round
-    return [path for path, match in found.items() if int(match[2]) >= first and (last is None or int(match[1]) <= last)]
+    return [path for path, match in names.items() if int(match[2]) >= first and (last is None or int(match[1]) <= last)]
 
 
 def unrecorded(folder: Path) -> list[tuple[int, int]]:
     """First and last rounds of the gaps between record files, which a run leaves nowhere; none where all are there."""
     gaps, end = [], 0
-    spans = [path.stem.partition("-") for path in files_of(folder, RecordFilter())]
+    spans = [path.stem.partition("-") for path in record_files(folder, RecordFilter())]
     for first, last in sorted((int(low), int(high)) for low, _, high in spans):
         gaps += [(end + 1, first - 1)] if first > end + 1 else []
         end = max(end, last)
@@ -120,48 +120,48 @@ def _within(rewards: pd.Series, wanted: RecordFilter) -> pd.Series:
     return keep
 
 
-def summaries_of(folder: Path, wanted: RecordFilter) -> pd.DataFrame:
+def summarise_groups(folder: Path, wanted: RecordFilter) -> pd.DataFrame:
     """A row for each group with a response that is asked for: round, prompt, mean."""
     tables = []
-    for path in files_of(folder, wanted):
+    for path in record_files(folder, wanted):
         frame = _read(path, _NUMBERS)
         frame = _asked(frame, wanted)
         has_one = _within(frame["reward"], wanted).groupby([frame["round"], frame["prompt"]]).any()
         means = frame.groupby(["round", "prompt"])["reward"].mean()
         tables.append(means[has_one].rename("mean").reset_index())
-    found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["round", "prompt", "mean"])
-    check(len(found) > 0, f"{folder} has no responses of these rounds, rewards and prompts; allowed: others")
-    return found
+    groups = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["round", "prompt", "mean"])
+    check(len(groups) > 0, f"{folder} has no responses of these rounds, rewards and prompts; allowed: others")
+    return groups
 
 
 def silent_groups(folder: Path, first: int, last: int) -> tuple[int, int, int]:
     """Groups of rounds first to last whose rewards are all equal, all groups, and responses to a group; trained
     responses alone. Raises UserError where a run has no records of these rounds."""
     wanted = RecordFilter(first, last)
-    tables = [_asked(_read(path, _NUMBERS), wanted) for path in files_of(folder, wanted)]
-    found = pd.concat(tables) if tables else pd.DataFrame(columns=list(_NUMBERS))
-    check(len(found) > 0, f"{folder} has no records of rounds {first} to {last}; allowed: others")
-    groups = found.groupby(["round", "prompt"])["reward"].agg(["min", "max", "size"])
+    tables = [_asked(_read(path, _NUMBERS), wanted) for path in record_files(folder, wanted)]
+    records = pd.concat(tables) if tables else pd.DataFrame(columns=list(_NUMBERS))
+    check(len(records) > 0, f"{folder} has no records of rounds {first} to {last}; allowed: others")
+    groups = records.groupby(["round", "prompt"])["reward"].agg(["min", "max", "size"])
     return int((groups["min"] == groups["max"]).sum()), len(groups), int(groups["size"].median())
 
 
 def groups_of_run(folder: Path, wanted: RecordFilter, order: Order, count: int) -> list[GroupSummary]:
     """The first `count` groups: worst by mean reward, the later round first where equal; or in the order of rounds."""
-    found = summaries_of(folder, wanted)
+    groups = summarise_groups(folder, wanted)
     by, rising = (["mean", "round", "prompt"], [True, False, True]) if order == "worst" else (["round", "prompt"], True)
-    chosen = found.sort_values(by, ascending=rising).head(count)
+    chosen = groups.sort_values(by, ascending=rising).head(count)
     return _with_texts(folder, wanted, chosen)
 
 
 def changes_of_run(folder: Path, wanted: RecordFilter, count: int) -> list[Change]:
     """The prompts whose mean reward changed most between their first and last visit, either way."""
-    found = summaries_of(folder, wanted).sort_values("round")
-    ends = found.groupby("prompt").agg(rounds=("round", "nunique"), first=("mean", "first"), last=("mean", "last"))
+    visits = summarise_groups(folder, wanted).sort_values("round")
+    ends = visits.groupby("prompt").agg(rounds=("round", "nunique"), first=("mean", "first"), last=("mean", "last"))
     ends = ends[ends["rounds"] > 1]
     check(len(ends) > 0, f"{folder}: no prompt came twice in these rounds; allowed: more rounds, or --by worst")
     sizes = (ends["last"] - ends["first"]).abs().sort_values(ascending=False, kind="stable")
     prompts = list(sizes.index[:count])
-    mine = found[found["prompt"].isin(prompts)].groupby("prompt")
+    mine = visits[visits["prompt"].isin(prompts)].groupby("prompt")
     both = pd.concat([mine.head(1), mine.tail(1)])
     by_prompt: dict[int, list[GroupSummary]] = {}
     for group in sorted(_with_texts(folder, wanted, both), key=lambda group: group.round):
@@ -171,14 +171,14 @@ def changes_of_run(folder: Path, wanted: RecordFilter, count: int) -> list[Chang
 
 def _with_texts(folder: Path, wanted: RecordFilter, chosen: pd.DataFrame) -> list[GroupSummary]:
     """Groups with their responses, in the order of `chosen`."""
-    found = {(group.round, group.prompt): group for group in _groups(folder, wanted, chosen)}
-    return [found[row.round, row.prompt] for row in chosen.itertuples()]
+    by_key = {(group.round, group.prompt): group for group in _groups(folder, wanted, chosen)}
+    return [by_key[row.round, row.prompt] for row in chosen.itertuples()]
 
 
 def _groups(folder: Path, wanted: RecordFilter, chosen: pd.DataFrame) -> Iterator[GroupSummary]:
     keys = {(row.round, row.prompt): row.mean for row in chosen.itertuples()}
     rounds = {index for index, _ in keys}
-    for path in files_of(folder, wanted):
+    for path in record_files(folder, wanted):
         match = _NAME.fullmatch(path.name)
         if match is None or not any(int(match[1]) <= index <= int(match[2]) for index in rounds):
             continue

@@ -119,7 +119,7 @@ class ClaimFinding(NamedTuple):
     def side(self) -> str:
         """On which side of what is claimed the parts lie that fail, held to the pair's own numbers where there are
         any."""
-        return side_of(list(self.held) or self.parts)
+        return failed_side(list(self.held) or self.parts)
 
     @property
     def ours(self) -> bool:
@@ -153,7 +153,7 @@ def tally(judgements: list[Judgement]) -> Tally:
     )
 
 
-def verdict_of(parts: list[Part]) -> str:
+def joint_verdict(parts: list[Part]) -> str:
     """Verdict of a claim from its parts."""
     return _word(_code(parts))
 
@@ -173,7 +173,7 @@ def _word(code: np.ndarray) -> str:
     return _WORDS.get(float(code), NOT_APPLICABLE)
 
 
-def side_of(parts: list[Part]) -> str:
+def failed_side(parts: list[Part]) -> str:
     """On which side of what is claimed the parts lie that fail; "" where none does."""
     failed = [part for part in parts if part.code == -1.0]
     above = any(part.measured.low > part.high for part in failed)

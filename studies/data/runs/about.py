@@ -1,10 +1,13 @@
-"""Facts about a run that are recorded beside its results: commit, versions, machine."""
+"""Facts about runs that are recorded beside their results: commit, versions, machine; and those of many together."""
 
 import platform
 import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
 
 PACKAGES = (
     "rftlab",
@@ -41,15 +44,33 @@ def commit() -> str:
 @cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages in use; `missing` where one is not installed."""
-    found = {"python": platform.python_version()}
+    known = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            known[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "missing"
-    return found
+            known[name] = "missing"
+    return known
 
 
 def machine() -> str:
     """Operating system and processor architecture."""
     return f"{platform.system()} {platform.machine()}"
+
+
+UNKNOWN = "unknown"
+
+
+def provenance(root: Path, points: list[Point]) -> dict[str, str]:
+    """Commit, time and versions of finished runs by name; where runs differ, every value that occurs. Raises
+    store.Damaged."""
+    done = [facts for point in points if (facts := store.read_facts(root, point))]
+    versions = [facts["versions"] for facts in done]
+    facts_by_name = {"commit": [facts["commit"] for facts in done]}
+    facts_by_name |= {
+        name: [of_run.get(name, UNKNOWN) for of_run in versions]
+        for name in dict.fromkeys(name for of_run in versions for name in of_run)
+    }
+    listed = {name: "; ".join(dict.fromkeys(values)) for name, values in facts_by_name.items()}
+    seconds = sum(facts["seconds"] for facts in done)
+    return {"commit": listed.pop("commit"), "run time": f"{seconds:.1f} s, the sum over {len(done)} runs"} | listed

@@ -9,12 +9,12 @@ from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, check_threads, has_llm
 from rftlab.studies.data.runs.llm_runner import run_llm_points
 from rftlab.studies.data.runs.points import Point
-from rftlab.studies.data.runs.progress import progress_of
+from rftlab.studies.data.runs.progress import study_progress
 from rftlab.studies.data.runs.ray_runner import check_ray, run_on_ray
 from rftlab.studies.data.runs.runner import available_threads, run_points, split
 
 
-def threads_of(requested: int) -> int:
+def count_threads(requested: int) -> int:
     """Threads to use; 0 asks for all."""
     check_threads(requested)
     return requested or available_threads()
@@ -36,7 +36,7 @@ def run_todo(
 ) -> None:
     """Run what `find_todo` found."""
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
-    with progress_of(console, todo, quiet) as report:
+    with study_progress(console, todo, quiet) as report:
         if engine == "ray":
             run_on_ray(root, todo, threads, report)
         else:

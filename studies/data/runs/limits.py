@@ -1,5 +1,5 @@
-"""What may be asked of a study: threads, seeds, rounds, where it runs. Light, because the command line is checked
-with it."""
+"""What may be asked of a study: threads, seeds, rounds, where it runs, in which order its groups are shown. Light,
+because the command line is checked with it."""
 
 from importlib.util import find_spec
 from typing import Literal
@@ -28,3 +28,7 @@ def check_size(seeds: int | None, rounds: int | None) -> None:
 def has_llm() -> bool:
     """Whether the extra `llm` is installed."""
     return bool(find_spec("torch") and find_spec("transformers"))
+
+
+Order = Literal["worst", "changed", "round"]
+"""The lowest mean rewards first; the prompts whose rewards changed most; or as they were sampled."""

@@ -97,9 +97,9 @@ def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None
     began = time.perf_counter()
     try:
         rewards = rewards_named(point.llm_run.rewards)
-        outcome = train(point.llm_run, store.folder_of(root, point), reported, **rewards)
+        outcome = train(point.llm_run, store.point_folder(root, point), reported, **rewards)
         if outcome.diverged_at is None:
-            prune(store.folder_of(root, point))
+            prune(store.point_folder(root, point))
         about = about_run(began)
         about["seconds"] = max(
             about["seconds"], float(outcome.curve.seconds[-1])

@@ -8,7 +8,7 @@ from rftlab import sim
 from rftlab.llm.config import LLMRun, model_config
 from rftlab.shared.design import Design
 from rftlab.sim.config import OF_REWARDS, Simulation
-from rftlab.studies.data.paper.experiments import Experiment, cells_of, label
+from rftlab.studies.data.paper.experiments import Experiment, distinct_cells, label
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import on_whole_sets
 
@@ -114,7 +114,7 @@ def schedule(usual: Design, rounds: int | None) -> tuple[int, int]:
     return rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0)
 
 
-def points_of(
+def study_points(
     experiments: list[Experiment],
     level: Level,
     pairs: list[str],
@@ -131,6 +131,6 @@ def points_of(
         start = start_at(name, level)
         start = on_whole_sets(start) if whole_sets and isinstance(start, LLMRun) else start
         total, every = schedule(start.design, rounds)
-        cells = [replace(cell, rounds=total, eval_every=every) for cell in cells_of(experiments)]
+        cells = [replace(cell, rounds=total, eval_every=every) for cell in distinct_cells(experiments)]
         points += [Point(name, replace(start, design=cell, seed=seed)) for seed in range(seeds) for cell in cells]
     return points

@@ -59,7 +59,7 @@ class Bar(Progress):
 
 
 @contextmanager
-def progress_of(console: Console, todo: list[Point], quiet: bool):
+def study_progress(console: Console, todo: list[Point], quiet: bool):
     """A `Report` whose bar counts estimated seconds of work; remarks are printed even where the bar is off."""
     with Bar(console, quiet or not todo) as bar:
         task = bar.add_task(STARTING, total=sum(point.cost for point in todo))
@@ -91,7 +91,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
 
 
 @contextmanager
-def steps_of(console: Console, description: str, quiet: bool):
+def step_progress(console: Console, description: str, quiet: bool):
     """A callable `step(done, total)` that moves a bar."""
     with Bar(console, quiet) as bar:
         task = bar.add_task(description, total=None)

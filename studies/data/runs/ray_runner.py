@@ -212,5 +212,5 @@ def _trained(root: Path, point: Point, remarks: list[str]) -> Stored:
     train_point(root, point, TrainingCallbacks(remark=remarks.append))
     stored = read_finished(root, point)
     if stored is None:
-        raise UserError(f"{store.folder_of(root, point)} is gone; run the same command again")
+        raise UserError(f"{store.point_folder(root, point)} is gone; run the same command again")
     return stored

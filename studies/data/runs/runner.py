@@ -3,8 +3,9 @@ in processes (llm_runner.py); over several GPUs or machines both are tasks of Ra
 
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
@@ -23,10 +24,22 @@ from rftlab.sim.world import World
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, versions
+from rftlab.studies.data.runs.files import sweep
 from rftlab.studies.data.runs.points import Point
-from rftlab.studies.data.runs.scratch import sweep
 from rftlab.studies.data.runs.store import Stored
-from rftlab.studies.data.runs.workers import workers
+
+
+@contextmanager
+def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads. What ends it early drops the work that has not begun; Ctrl-C does not even wait for what
+    has."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    except BaseException as error:
+        pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 class StudyCallbacks(NamedTuple):
@@ -142,7 +155,7 @@ def collect(root: Path, points: list[Point]) -> Results:
         except store.DamagedPoint as damage:
             raise UserError(f"{damage}; run the same study again to redo it") from None
         if outcome is None:
-            raise UserError(f"{store.folder_of(root, point)} is missing; run the same study again to finish it")
+            raise UserError(f"{store.point_folder(root, point)} is missing; run the same study again to finish it")
         frames.append(long_form(point.pair, point.run.design, outcome.curve, outcome.metrics))
         if outcome.diverged_at is not None:
             diverged.append(

@@ -34,10 +34,9 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import WRITING, file_sha256, reason, write_file
 from rftlab.shared.plumbing.folders import FOLDER, below, entries, folder_below, path_kind, read_file, read_json, remove
 from rftlab.sim.run import SimulationResult
-from rftlab.studies.data.runs.parquet import data_frame
-from rftlab.studies.data.runs.plausible import check_facts, check_metrics, curve_from
+from rftlab.studies.data.runs.files import data_frame
+from rftlab.studies.data.runs.integrity import check_facts, check_metrics, curve_from, read_sealed, sealed
 from rftlab.studies.data.runs.points import Point, canonical
-from rftlab.studies.data.runs.seal import read_sealed, sealed
 
 MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"
 
@@ -69,7 +68,7 @@ def open_store(root: Path) -> Path:
             )
             write_file(root / MARKER, json.dumps({"format": FORMAT}).encode())
         check_format(root)
-        probe = tempfile.mkdtemp(dir=scratch_of(root))
+        probe = tempfile.mkdtemp(dir=scratch_folder(root))
         os.rmdir(probe)
     except OSError as error:
         raise UserError(f"results folder {root} cannot be written: {reason(error)}") from None
@@ -91,14 +90,14 @@ def check_format(root: Path) -> None:
     check(known, f"{root / MARKER} is not of format {FORMAT}, which this version reads")
 
 
-def scratch_of(root: Path) -> Path:
+def scratch_folder(root: Path) -> Path:
     """The folder for what is being written, made if new."""
     folder = folder_below(root, SCRATCH)
     folder.mkdir(exist_ok=True)
     return folder
 
 
-def folder_of(root: Path, point: Point) -> Path:
+def point_folder(root: Path, point: Point) -> Path:
     """Where a point is stored. Raises UserError where that is no place below the results folder."""
     return below(root, point.level, point.pair, point.id)
 
@@ -113,10 +112,10 @@ def write(root: Path, point: Point, outcome: SimulationResult, about: dict) -> N
         "curve.parquet": frame.getvalue(),
         "done.json": sealed(done, _plain(point)),
     }
-    target = folder_of(root, point)
+    target = point_folder(root, point)
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=scratch_of(root)))
-    scratch.chmod(scratch_of(root).stat().st_mode & 0o777)  # others may read what the umask lets them read
+    scratch = Path(tempfile.mkdtemp(dir=scratch_folder(root)))
+    scratch.chmod(scratch_folder(root).stat().st_mode & 0o777)  # others may read what the umask lets them read
     try:
         for name, data in files.items():
             write_file(scratch / name, data)
@@ -135,7 +134,7 @@ def _plain(point: Point) -> dict:
 
 def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None:
     """Declare finished what a language model wrote into its folder."""
-    folder = folder_of(root, point)
+    folder = point_folder(root, point)
     sums = {
         f"{table}_sha256": hashlib.sha256(read_file(folder / f"{table}.parquet")).hexdigest()
         for table in _tables(point)
@@ -152,7 +151,7 @@ def _tables(point: Point) -> tuple[str, ...]:
 
 def is_there(root: Path, point: Point) -> bool:
     """Whether there is a finished point, or something in its place; not a language model that is still to go on."""
-    folder = folder_of(root, point)
+    folder = point_folder(root, point)
     found = path_kind(folder)
     return found is not None and (
         found != FOLDER or point.level == "sim" or path_kind(folder / "done.json") is not None
@@ -161,7 +160,7 @@ def is_there(root: Path, point: Point) -> bool:
 
 def read_facts(root: Path, point: Point) -> dict | None:
     """What done.json says of a finished point; None where there is none. Raises DamagedPoint."""
-    folder = folder_of(root, point)
+    folder = point_folder(root, point)
     if not is_there(root, point):
         return None
     try:
@@ -176,7 +175,7 @@ def read_facts(root: Path, point: Point) -> dict | None:
 
 def read(root: Path, point: Point) -> Stored | None:
     """A finished point, or None where there is none. Raises DamagedPoint where what is stored cannot be trusted."""
-    facts, folder = read_facts(root, point), folder_of(root, point)
+    facts, folder = read_facts(root, point), point_folder(root, point)
     if facts is None:
         return None
     try:
@@ -207,12 +206,12 @@ def _damaged(folder: Path, error: Exception) -> DamagedPoint:
     return DamagedPoint(f"{folder}: {type(error).__name__}: {error}")
 
 
-def rollouts_of(root: Path, point: Point) -> list[Path]:
+def stored_rollouts(root: Path, point: Point) -> list[Path]:
     """Files with the rollouts of a finished language model. Raises DamagedPoint where one is not what the run wrote."""
     facts = read_facts(root, point)
     if facts is None:
         return []
-    folder, files = folder_of(root, point), []
+    folder, files = point_folder(root, point), []
     try:
         for name, checksum in sorted(facts[ROLLOUTS].items()):
             files.append(folder_below(folder, ROLLOUTS) / name)
@@ -229,12 +228,12 @@ def discard(root: Path, point: Point) -> None:
     Of a language model only what says that it is finished goes: its last checkpoint has all that was measured, and
     writes the tables again.
     """
-    folder = folder_of(root, point)
+    folder = point_folder(root, point)
     if point.level == "llm" and path_kind(folder) == FOLDER:
         for name in ("done.json", "config.json"):
             remove(folder / name)
         return
-    away = Path(tempfile.mkdtemp(dir=scratch_of(root)))
+    away = Path(tempfile.mkdtemp(dir=scratch_folder(root)))
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, away / "damaged")
     shutil.rmtree(away, ignore_errors=True)

@@ -9,9 +9,9 @@ from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import Level, start_at, usual_pairs
 from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.integrity import read_sealed, sealed
 from rftlab.studies.data.runs.limits import check_size
-from rftlab.studies.data.runs.points import Point, points_of
-from rftlab.studies.data.runs.seal import read_sealed, sealed
+from rftlab.studies.data.runs.points import Point, study_points
 
 
 class Study(NamedTuple):
@@ -27,20 +27,22 @@ class Study(NamedTuple):
 
     def points(self) -> list[Point]:
         """Every run of the study."""
-        return points_of(list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets)
+        return study_points(
+            list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets
+        )
 
 
-def manifest_of(root: Path, level: Level) -> Path:
+def study_path(root: Path, level: Level) -> Path:
     """Where a results folder keeps what its study of a level was asked for."""
     return root / f"study-{level}.json"
 
 
 def has_study(root: Path, level: Level) -> bool:
     """Whether a results folder has one, or what should be one."""
-    return path_kind(manifest_of(root, level)) is not None
+    return path_kind(study_path(root, level)) is not None
 
 
-def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> Study:
+def checked_study(level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> Study:
     """A checked study; no pairs: the level's usual ones."""
     pairs = pairs or list(usual_pairs(level))
     for name in pairs:
@@ -56,18 +58,18 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, who
 
 def write_study(root: Path, study: Study) -> None:
     """Note in a results folder what was asked for."""
-    write_file(manifest_of(root, study.level), sealed(study._asdict(), study.level))
+    write_file(study_path(root, study.level), sealed(study._asdict(), study.level))
 
 
 def read_study(root: Path, level: Level) -> Study:
     """The study of a level that a results folder holds. Raises UserError, which names the file, where there is none
     or it is not readable."""
     store.check_format(root)
-    manifest = manifest_of(root, level)
+    manifest = study_path(root, level)
     try:
         study = Study(**read_sealed(manifest, level))
         _check_kinds(study, level)
-        return study_of(*study)
+        return checked_study(*study)
     except (OSError, ValueError, TypeError, UserError) as error:
         raise UserError(
             f"{manifest} cannot be read ({error}); run `rftlab reproduce --level {level} --results {root}` first"

@@ -1,22 +1,145 @@
 """Simulated runs of several designs and seeds as a data frame: the way from Python that needs no results folder."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import product
 from threading import Event
-from typing import Any
+from typing import Any, get_type_hints
 
+import numpy as np
 import pandas as pd
 
+from rftlab.shared.cards import estimator_name, preset
+from rftlab.shared.cards.card import changed_knobs
 from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.callbacks import noop
-from rftlab.shared.plumbing.errors import check, check_count
+from rftlab.shared.plumbing.errors import check, check_choice, check_count
 from rftlab.sim.config import Simulation
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.runs.grid import Lines, runs_of, tidy
-from rftlab.studies.data.runs.runner import Worlds, available_threads
-from rftlab.studies.data.runs.workers import workers
+from rftlab.studies.data.runs.runner import Worlds, available_threads, workers
+
+Values = Mapping[str, Any]
+MOST = 100_000
+"""Combinations of a grid."""
+_TAKEN: dict[Any, tuple[Any, str]] = {
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    Estimator: (str | Estimator, "an estimator, or its name"),
+}
+"""What a field of a kind takes, and how to say it."""
+EVERY = 5.0
+"""Seconds between two lines of progress."""
+
+
+def _values(value: Any) -> Sequence[Any]:
+    """Several values, or one."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
+
+
+def _columns(start: Any, given: Values, what: str) -> dict[str, list[Any]]:
+    """Values by name of the field. Raises UserError for what can be no value of it."""
+    check(isinstance(given, Mapping), f"{what} is a {type(given).__name__}; allowed: names of fields and their values")
+    kinds = get_type_hints(type(start))
+    for name in given:
+        check_choice(f"a field of {what}", name, tuple(field.name for field in fields(start)))
+    columns = {name: [_plain(one) for one in _values(value)] for name, value in given.items()}
+    for name, values in columns.items():
+        check(bool(values), f"{what}.{name} names no value; allowed: one or more")
+        for value in values:
+            _check_kind(f"{what}.{name}", value, kinds[name])
+    return columns
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_kind(name: str, value: Any, kind: Any) -> None:
+    """Raise UserError for a value of another kind than the field's."""
+    taken, said = _TAKEN.get(kind, (kind, getattr(kind, "__name__", "")))
+    fits = not isinstance(kind, type) or (isinstance(value, taken) and isinstance(value, bool) == (kind is bool))
+    check(fits, f"{name} = {value!r:.60}; allowed: {said}")
+
+
+def _combinations(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, chosen, strict=True)) for chosen in product(*columns.values())]
+
+
+def _known(fields_of_design: dict[str, Any]) -> dict[str, Any]:
+    """Estimators by name as estimators."""
+    named = fields_of_design.get("estimator")
+    return fields_of_design | ({"estimator": preset(named)} if isinstance(named, str) else {})
+
+
+def grid_runs(
+    start: Simulation, design: Values | None, environment: Values | None
+) -> list[tuple[Simulation, dict[str, Any]]]:
+    """The runs of a grid, without seeds, and what each row says of them; the fields that vary last change first.
+
+    `rounds` alone keeps the evaluations: where `eval_every` does not divide it, a run is evaluated at its end.
+    """
+    places = _columns(start.environment, environment or {}, "environment")
+    choices, runs = _columns(start.design, design or {}, "design"), []
+    n = math.prod(map(len, [*places.values(), *choices.values()]))
+    check(n <= MOST, f"design and environment have {n} combinations; allowed: up to {MOST}")
+    for part in _combinations(places):
+        for chosen in _combinations(choices):
+            given = _known(chosen)
+            rounds = given.get("rounds", start.design.rounds)
+            every = start.design.eval_every if rounds % start.design.eval_every == 0 else rounds
+            fields_of: dict[str, Any] = {"eval_every": every} | given
+            wanted = replace(start.design, **fields_of)
+            run = replace(start, design=wanted, environment=replace(start.environment, **part))
+            runs.append((run, _said(chosen) | part))
+    return runs
+
+
+def _said(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Values as a table shows them: those that are configurations in words."""
+    return {name: _words(value) for name, value in chosen.items()}
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, int | float | str):
+        return value
+    knobs = [f"{knob.path.removeprefix('.')} {knob.value}" for knob in changed_knobs(value, type(value)(), "")]
+    return ", ".join(knobs) or "default"
+
+
+def tidy(frame: pd.DataFrame, said: dict[str, Any], of_design: Design) -> pd.DataFrame:
+    """Rows of a run with a column for each field that varies, and always batch_size, rollouts (of a context) and
+    estimator; rollouts sampled so far are `rollouts_total`, tokens `tokens_total`."""
+    frame = frame.rename(columns={"rollouts": "rollouts_total", "tokens": "tokens_total"})
+    always = {"batch_size": of_design.batch_size, "rollouts": of_design.rollouts}
+    rest = {name: value for name, value in said.items() if name not in ("estimator", *always)}
+    columns = {**always, "estimator": estimator_name(of_design.estimator), **rest}
+    for place, (name, value) in enumerate(columns.items()):
+        frame.insert(place, name, value)
+    return frame
+
+
+class Lines:
+    """Progress as lines on standard error, where nothing can be drawn over: the first run, then every few seconds."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._told = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Say how many runs are done, and how long the rest may take."""
+        now = time.monotonic()
+        if done in (1, total) or now - self._told >= EVERY:
+            self._told = now
+            left = (now - self._began) / done * (total - done)
+            print(f"rftlab: {done} of {total} runs, about {left:.0f} s left", file=sys.stderr, flush=True)
+
 
 Progress = Callable[[int, int], object] | bool
 
@@ -51,7 +174,7 @@ def sweep(
     start, by_values = start or start_at("qwen-gsm8k", "sim"), design is not None or environment is not None
     check(designs is None or not by_values, "designs, and design or environment; allowed: one of the two ways")
     if by_values:
-        chosen: list[tuple[Simulation, dict[str, Any] | None]] = list(runs_of(start, design, environment))
+        chosen: list[tuple[Simulation, dict[str, Any] | None]] = list(grid_runs(start, design, environment))
     else:
         several = designs is None or (isinstance(designs, Iterable) and not isinstance(designs, str))
         check(several, f"designs is a {type(designs).__name__}; allowed: several designs, as a list")

@@ -25,7 +25,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.studies.data.paper.experiments import label
-from rftlab.studies.data.paper.pairs import linear_of, start_at
+from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.stats import pooled_interval
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.estimators.league.rules import Rules
@@ -84,7 +84,7 @@ def league_points(rules: Rules, names: Sequence[str] | None = None) -> list[Poin
     points, chosen = [], entrants(rules, names)
     for place, name in enumerate(rules.pairs):
         known = start_at(name, "sim")
-        environment = replace(linear_of(known), **_style(rules))
+        environment = replace(linear_environment(known), **_style(rules))
         for seed in pair_seeds(rules, place):
             for design in dict.fromkeys(design for entrant in chosen for design in entrant.designs.values()):
                 sampler = Sampler(noise=rules.noise)

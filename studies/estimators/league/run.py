@@ -9,7 +9,7 @@ from rich.text import Text
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.console.table import Table, write_numbers
-from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
@@ -34,7 +34,7 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     from rftlab.studies.report.draw import save
 
     points, folder = league_points(rules), folder_below(open_store(root), FOLDER)
-    finish_points(console, root, points, threads_of(threads), quiet, engine)
+    finish_points(console, root, points, count_threads(threads), quiet, engine)
     results = collect(root, points)
     scored = scores(rules, results.curves)
     ranked = league_table(scored)

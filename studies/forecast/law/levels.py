@@ -15,7 +15,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios
 from rftlab.sim.environments import build
 from rftlab.studies.analysis.public import store
-from rftlab.studies.analysis.public.repeats import SIX_HOURS, cell_of
+from rftlab.studies.analysis.public.repeats import SIX_HOURS, without_repeat
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at, start_at
 from rftlab.studies.data.paper.published import published
@@ -175,10 +175,10 @@ def public_pairs() -> Iterator[RankedPair]:
     """PODS after six hours, GSM8K, mean of ten runs a cell: one prompt a round, K the responses trained on. Nobody
     measured r. What a rule that selects responses does is not in the law."""
     collection = store.shipped()
-    rows = store.scores_of(store.of_source(collection, "pods"), "gsm8k")
+    rows = store.score_rows(store.of_source(collection, "pods"), "gsm8k")
     rows = rows[rows["seconds"] == SIX_HOURS].merge(collection.runs, on="run_id")
     trained = rows["trained_rollouts_per_prompt"].fillna(rows["rollouts_per_prompt"])
-    table = rows.assign(trained=trained).groupby(cell_of(rows["run_id"]))[["round", "value", "trained"]].mean()
+    table = rows.assign(trained=trained).groupby(without_repeat(rows["run_id"]))[["round", "value", "trained"]].mean()
     group = EXPERIMENTS["batch"].cells[0].estimator
     designs = tuple(
         Design(1, int(row.trained), estimator=group, rounds=round(row.round), eval_every=round(row.round))

@@ -9,7 +9,7 @@ from rftlab.shared.effective_batch import Costs
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below, path_kind
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
-from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import has_study
 from rftlab.studies.forecast.law import show
@@ -32,7 +32,7 @@ def score_all(console: Console, results: Path, quiet: bool) -> None:
     """Score the law wherever ranks are known, print it, and draw it."""
     root = open_store(results)
     scores = []
-    with steps_of(console, "pairs", quiet) as step:
+    with step_progress(console, "pairs", quiet) as step:
         for pair in _all_pairs(root):
             scores.append((pair, score_law(pair)))
             step(len(scores), len(scores) + 1)

@@ -20,7 +20,7 @@ from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.rollouts import silent_groups
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, has_llm
 from rftlab.studies.data.runs.points import Point, schedule
 from rftlab.studies.data.runs.runner import collect
@@ -139,7 +139,7 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
     points = what.points()
     if not points:
         return pd.DataFrame(columns=["pair", "cell", "seed"])
-    finish_points(console, root, points, threads_of(threads), quiet, engine)
+    finish_points(console, root, points, count_threads(threads), quiet, engine)
     results = collect(root, points)
     for line in results.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
@@ -169,7 +169,7 @@ def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
     if run.early_silent is not None:
         return run
     try:
-        silent, groups, size = silent_groups(store.folder_of(root, point), *EARLY)
+        silent, groups, size = silent_groups(store.point_folder(root, point), *EARLY)
     except UserError:  # none were kept, or a run of fewer rounds
         return run
     if size < 2:

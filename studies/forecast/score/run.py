@@ -1,6 +1,7 @@
 """Run the scoring, and write what was known, what was held out, and how far off every forecast was."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -11,35 +12,14 @@ from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.public.store import runs as public_runs
 from rftlab.studies.analysis.source import RunSource, free_source, is_free
 from rftlab.studies.console.table import say, write_numbers
-from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.data.runs.finish import threads_of
-from rftlab.studies.data.runs.progress import steps_of
-from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.data.runs.files import check_writable
+from rftlab.studies.data.runs.finish import count_threads
+from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.forecast.ending import ending_scores, show_ending_scores
-from rftlab.studies.forecast.score.figures import score_figure
-from rftlab.studies.forecast.score.real_cases import imported_cases, public_cases
-from rftlab.studies.forecast.score.score import Case, language_cases, paper_cases, partial_cases, score, summary
-from rftlab.studies.forecast.score.show import show_scores
+from rftlab.studies.forecast.score.cases import Case, cases_named
+from rftlab.studies.forecast.score.score import score, summary
+from rftlab.studies.forecast.score.show import score_figure, show_scores
 from rftlab.studies.report.draw import save
-
-CASES = {
-    "language": lambda: language_cases(shipped()),
-    "smollm2": lambda: partial_cases(shipped()),
-    "paper": paper_cases,
-    "public": public_cases,
-}
-"""What can be scored, beside imported runs."""
-
-
-def cases_named(
-    what: str, root: Path, base: float | None = None, questions: int | None = None
-) -> tuple[list[Case], str]:
-    """The cases of a name, and the name as a part of a folder's. base, questions: as `imported_cases` takes them.
-    Raises UserError for runs that make no case."""
-    if is_free(what):
-        source = free_source(what)
-        return imported_cases(source, root, base, questions), source.slug
-    return CASES[what](), what
 
 
 def run_scores(
@@ -52,28 +32,20 @@ def run_scores(
     base: float | None = None,
     questions: int | None = None,
 ) -> None:
-    """Score all cases, print tables, write files. base, questions: as `imported_cases` takes them."""
+    """Score all cases, print tables, write files. base, questions: as `cases_named` takes them."""
     cases, slug = cases_named(what, root, base, questions)
     folder = folder_below(root, "score", slug)
     check_writable(folder)
     if what == "public" or is_free(what):
         score_endings(console, what, root, folder)
-    write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
+    write_file(folder / "split.json", json.dumps([case.split for case in cases], indent=1).encode())
     announce(console, cases, quiet)
     tables = []
     for number, case in enumerate(cases, start=1):
         title = f"{case.pair}, {number} of {len(cases)}"
-        with steps_of(console, title, quiet) as step:
-            tables.append(
-                score(
-                    root,
-                    case,
-                    seed,
-                    threads_of(threads),
-                    step,
-                    lambda text: console.print(text, style="yellow", markup=False),
-                )
-            )
+        with step_progress(console, title, quiet) as step:
+            warn = partial(say, console, style="yellow")
+            tables.append(score(root, case, seed, count_threads(threads), step, warn))
     table = pd.concat(tables, ignore_index=True)
     write_numbers(folder / "summary.csv", summary(table))
     figure, numbers = score_figure(table)
@@ -104,8 +76,3 @@ def announce(console: Console, cases: list[Case], quiet: bool) -> None:
         # Without a number of minutes, which would go with the rounds and designs of each case.
         text = f"{todo} calibration{'s' * (todo > 1)}, minutes each and longer for longer runs"
         say(console, f"{text}; what an earlier call finished is read")
-
-
-def split_of(case: Case) -> dict:
-    """What a forecast may know of a pair, and what it is scored on."""
-    return {"pair": case.pair, "known": list(case.known), "known_seed": case.seed, "held_out": list(case.held_out)}

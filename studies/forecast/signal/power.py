@@ -18,8 +18,7 @@ import numpy as np
 from scipy import stats
 
 from rftlab.shared.plumbing.errors import check, check_count
-from rftlab.studies.data.results.evalstats import power, seeds_needed
-from rftlab.studies.data.results.stats import mean
+from rftlab.studies.data.results.stats import mean, power, seeds_needed
 
 CHANCE, LEVEL = 0.8, 0.05
 """Chance to find a difference that is there; chance to find one that is not."""

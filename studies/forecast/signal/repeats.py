@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.analysis.imported.groups import alike_of, stem_of
+from rftlab.studies.analysis.imported.groups import common_stem, repeat_key
 from rftlab.studies.analysis.source import free_source, is_free
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 
@@ -75,11 +75,11 @@ def find_repeats(runs: list[ImportedRun], task: str | None = None) -> list[Repea
     """
     groups: dict[tuple, dict[str, float]] = defaultdict(dict)
     for run in runs:
-        score, (design, mark) = final_score(run, task), alike_of(run)
+        score, (design, mark) = final_score(run, task), repeat_key(run)
         if score is not None and design.prompts is not None and design.rollouts is not None:
             groups[design, mark][run.name] = score
     return [
-        Repeats(stem_of([*own]), design, np.array([*own.values()]))
+        Repeats(common_stem([*own]), design, np.array([*own.values()]))
         for (design, _), own in groups.items()
         if len(own) > 1
     ]

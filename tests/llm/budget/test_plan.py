@@ -23,7 +23,7 @@ from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import planned
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pairs_at, start_at
-from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.points import study_points
 from tests.support.machine.here import rftlab
 
 ASSUMED = Assumed(120, 200, 7473, 1319)
@@ -87,7 +87,7 @@ def test_short_responses_share_longer_sequences_with_larger_masks():
 
 @pytest.mark.parametrize("pair", pairs_at("sim"))
 def test_every_cell_of_the_pairs_of_the_paper_fits_the_smallest_gpu(pair):
-    for point in points_of(list(EXPERIMENTS.values()), "llm", [pair], 1, None):
+    for point in study_points(list(EXPERIMENTS.values()), "llm", [pair], 1, None):
         plan = planned(point.run, PlanFlags(dry_run=True, gpu="A100-40"))
         assert plan.fits, (point.name, plan.memory.peak_phase, plan.memory.peak)
     run = start_at(pair, "llm")

@@ -13,23 +13,32 @@ from rftlab.studies.cli.commands import parse
 from rftlab.studies.cli.execute.plan import assume_lengths
 from rftlab.studies.cli.execute.study import _questions
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.paper.questions import QuestionCount, evaluated_on, on_whole_sets, questions_of, subset_error
-from rftlab.studies.data.runs.seal import sealed
+from rftlab.studies.data.paper.questions import (
+    QuestionCount,
+    count_questions,
+    evaluated_on,
+    on_whole_sets,
+    subset_error,
+)
+from rftlab.studies.data.runs.integrity import sealed
 from rftlab.studies.data.runs.store import open_store
-from rftlab.studies.data.runs.study import Study, manifest_of, read_study, study_of, write_study
+from rftlab.studies.data.runs.study import Study, checked_study, read_study, study_path, write_study
 from tests.support.machine.here import rftlab
 
 QWEN = start_at("qwen-gsm8k", "llm")
 
 
 def test_the_questions_of_a_run():
-    assert questions_of(QWEN) == {"train": QuestionCount(500, 7473), "test": QuestionCount(1319, 1319)}
-    assert questions_of(on_whole_sets(QWEN)) == {"train": QuestionCount(7473, 7473), "test": QuestionCount(1319, 1319)}
+    assert count_questions(QWEN) == {"train": QuestionCount(500, 7473), "test": QuestionCount(1319, 1319)}
+    assert count_questions(on_whole_sets(QWEN)) == {
+        "train": QuestionCount(7473, 7473),
+        "test": QuestionCount(1319, 1319),
+    }
     assert on_whole_sets(replace(QWEN, evaluation=Evaluation(samples=3, test_subset=7))).evaluation == Evaluation(
         samples=3, train_subset=0
     )
     tiny = start_at("tiny-mix97", "llm")
-    assert questions_of(
+    assert count_questions(
         replace(tiny, evaluation=Evaluation(train_subset=9999, test_subset=30, split="validation"))
     ) == {
         "train": QuestionCount(2048, 2048),
@@ -53,7 +62,7 @@ def test_local_files_have_the_questions_that_they_have(tmp_path):
     for split, count in (("train", 7), ("test", 3)):
         (tmp_path / f"{split}.jsonl").write_text('{"question": "What?", "answer": "#### 1"}\n' * count)
     local = replace(QWEN, task=replace(QWEN.task, source=str(tmp_path)))
-    assert questions_of(local) == {"train": QuestionCount(7, 7), "test": QuestionCount(3, 3)}
+    assert count_questions(local) == {"train": QuestionCount(7, 7), "test": QuestionCount(3, 3)}
     assert evaluated_on(local) == "Pass@1 on all 7 training questions; on all 3 unseen questions"
 
 
@@ -71,14 +80,14 @@ def test_what_is_said_of_a_part_and_of_all():
 
 
 def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
-    part, whole = (study_of("llm", ["qwen-gsm8k"], 1, None, flag) for flag in (False, True))
+    part, whole = (checked_study("llm", ["qwen-gsm8k"], 1, None, flag) for flag in (False, True))
     assert not {point.id for point in part.points()} & {point.id for point in whole.points()}
     assert all(point.run.evaluation == on_whole_sets(QWEN).evaluation for point in whole.points())
     open_store(tmp_path)
     for study in (part, whole):
         write_study(tmp_path, study)
         assert read_study(tmp_path, "llm") == study
-    manifest_of(tmp_path, "llm").write_bytes(sealed(part._asdict() | {"whole_sets": "yes"}, "llm"))
+    study_path(tmp_path, "llm").write_bytes(sealed(part._asdict() | {"whole_sets": "yes"}, "llm"))
     with pytest.raises(UserError, match=r"study-llm\.json cannot be read \(whole_sets; allowed: true, false\)"):
         read_study(tmp_path, "llm")
 

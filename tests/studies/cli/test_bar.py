@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from rftlab.studies.data.runs import progress as module
-from rftlab.studies.data.runs.progress import Bar, steps_of
+from rftlab.studies.data.runs.progress import Bar, step_progress
 from tests.support.docs.pages import WAITING
 
 
@@ -41,11 +41,11 @@ def test_a_terminal_and_a_quiet_command_get_none(seconds, capsys):
 
 
 def test_a_quick_command_says_nothing_and_one_without_an_end_what_it_does(monkeypatch, capsys):
-    with steps_of(Console(file=StringIO()), "resampling", False) as step:
+    with step_progress(Console(file=StringIO()), "resampling", False) as step:
         step(1, 2)
     assert capsys.readouterr().err == ""
     ticks = count(0, 11)
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(ticks)))
-    with steps_of(Console(file=StringIO()), "resampling", False) as step:
+    with step_progress(Console(file=StringIO()), "resampling", False) as step:
         step(0, None)
     assert capsys.readouterr().err == "rftlab: 11 s so far: resampling\n"

@@ -16,7 +16,7 @@ from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, seconds_left_now, show_status
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import Point
-from rftlab.studies.data.runs.study import study_of, write_study
+from rftlab.studies.data.runs.study import checked_study, write_study
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.locks import HOLDER
 
@@ -25,17 +25,20 @@ from tests.support.machine.locks import HOLDER
 def root(tmp_path):
     """A results folder with a study of both levels, of which nothing has run."""
     root = store.open_store(tmp_path / "results")
-    for study in (study_of("sim", ["qwen-gsm8k"], 1, None), study_of("llm", ["tiny-mix97", "tiny-mod97"], 1, None)):
+    for study in (
+        checked_study("sim", ["qwen-gsm8k"], 1, None),
+        checked_study("llm", ["tiny-mix97", "tiny-mod97"], 1, None),
+    ):
         write_study(root, study)
     return root
 
 
 def points(level, pair):
-    return study_of(level, [pair], 1, None).points()
+    return checked_study(level, [pair], 1, None).points()
 
 
 def finish(root, point: Point, seconds: float):
-    folder = store.folder_of(root, point)
+    folder = store.point_folder(root, point)
     folder.mkdir(parents=True)
     for table in ("curve", "metrics"):
         (folder / f"{table}.parquet").write_bytes(b"")
@@ -43,7 +46,7 @@ def finish(root, point: Point, seconds: float):
 
 
 def interrupt(root, point: Point, checkpoint: int | None, curve=True):
-    folder = store.folder_of(root, point)
+    folder = store.point_folder(root, point)
     folder.mkdir(parents=True)
     (folder / "lock").write_bytes(b"")
     if curve:
@@ -140,11 +143,11 @@ def test_what_is_not_known_is_not_guessed(root):
     assert seconds_left(found) is None and seconds_left_now(found) is None
     finish(root, todo[0], 60.0)
     for damaged in ("{}", "[" * 100_000, '{"seconds": NaN}', '{"seconds": -1}', '{"seconds": 1%s}' % ("0" * 400)):
-        (store.folder_of(root, todo[0]) / "done.json").write_text(damaged)
+        (store.point_folder(root, todo[0]) / "done.json").write_text(damaged)
         found = [run_status(root, point) for point in todo]
         assert (
             found[0].state == "interrupted"
-            and str(store.folder_of(root, todo[0])) in found[0].damage
+            and str(store.point_folder(root, todo[0])) in found[0].damage
             and seconds_left(found) is None
         )
 
@@ -215,7 +218,7 @@ def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
     level, pair, _, *rest = place.split("/")
     todo = points(level, pair)
     finish(root, todo[0], 5.0)
-    folder = store.folder_of(root, todo[0])
+    folder = store.point_folder(root, todo[0])
     os.rename(folder, tmp_path / "elsewhere")
     if rest == ["lock"]:
         interrupt(root, todo[0], 100)

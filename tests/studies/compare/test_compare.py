@@ -22,17 +22,17 @@ from rftlab.studies.analysis.compare.signs import (
     UNDECIDED,
     claim_verdicts,
     compare_claims,
-    verdict_of,
+    sign_verdict,
 )
 from rftlab.studies.analysis.source import RunSource, curve_sets
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.data.runs.points import points_of
-from rftlab.studies.data.runs.store import folder_of, open_store
+from rftlab.studies.data.runs.points import study_points
+from rftlab.studies.data.runs.store import open_store, point_folder
 from tests.support.machine.command import rftlab
 from tests.support.web.reports import without_script
 
-CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
+CELLS = list(map(label, distinct_cells(list(EXPERIMENTS.values()))))
 
 
 def level(name, values, responses=0, rounding=0.0):
@@ -156,8 +156,8 @@ def test_signs_decide_whether_levels_agree():
         ("+", ""): SINGLE,
         ("-", "0", "+"): DISAGREE,
     }
-    assert {signs: verdict_of(list(signs)) for signs in verdicts} == verdicts
-    assert verdict_of(["+", "+", ""]) == AGREE and verdict_of(["+", "+", "0"]) == UNDECIDED
+    assert {signs: sign_verdict(list(signs)) for signs in verdicts} == verdicts
+    assert sign_verdict(["+", "+", ""]) == AGREE and sign_verdict(["+", "+", "0"]) == UNDECIDED
 
 
 def test_a_claim_whose_sign_flips_is_called_disagree():
@@ -303,10 +303,10 @@ def test_folders_with_endless_seeds_for_names_are_no_runs(tmp_path):
 
 
 def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
-    point = _llm_points(RunSource("llm", "tiny-mix97"), open_store(tmp_path)) or points_of(
+    point = _llm_points(RunSource("llm", "tiny-mix97"), open_store(tmp_path)) or study_points(
         [EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None
     )
-    folder = folder_of(tmp_path, point[0])
+    folder = point_folder(tmp_path, point[0])
     folder.parent.mkdir(parents=True)
     (folder.parent / "x-s0-ab").mkdir()
     folder.write_text("")

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.imported.ends import ends_of, shared_budget, shared_seconds
+from rftlab.studies.analysis.imported.ends import measure_ends, shared_budget, shared_seconds
 from rftlab.studies.analysis.imported.figures import curve_numbers
-from rftlab.studies.analysis.imported.groups import elapsed_at, side_of
-from rftlab.studies.analysis.imported.page import view_of
+from rftlab.studies.analysis.imported.groups import elapsed_at, source_groups
+from rftlab.studies.analysis.imported.page import collection_view
 from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.readers import ImportedRun, KnownDesign, read_logs
 from rftlab.studies.readers.store import write_collection
@@ -46,7 +46,7 @@ def test_seconds_are_told_or_they_are_not(run, seconds):
 
 
 def side(*runs):
-    return side_of(RunSource("imported", "c"), list(runs), TEST)
+    return source_groups(RunSource("imported", "c"), list(runs), TEST)
 
 
 def timed(name, each, end=0.5, repeats=""):
@@ -59,7 +59,7 @@ def timed(name, each, end=0.5, repeats=""):
 def test_curves_meet_where_they_have_taken_as_long():
     own = side(timed("fast", 1.0), timed("slow", 4.0, 0.9), run_of("untimed"))
     assert [group.timed for group in own.groups] == [True, True, False] and shared_seconds([own]) == 20
-    found = ends_of(own, *shared_budget([own]), shared_seconds([own]))
+    found = measure_ends(own, *shared_budget([own]), shared_seconds([own]))
     assert [one.at_seconds for one in found] == pytest.approx([0.5, 0.3, np.nan], nan_ok=True)
     numbers = curve_numbers([own], "seconds")
     assert numbers.groupby("design", sort=False)["x"].max().tolist() == [20, 80]
@@ -74,7 +74,7 @@ def test_repeats_at_other_rounds_are_averaged_where_they_took_as_long():
 
 def test_an_axis_that_no_log_tells_is_refused():
     with pytest.raises(UserError, match="axis = seconds: no log here tells the seconds"):
-        view_of([side(run_of("untimed"))], "seconds")
+        collection_view([side(run_of("untimed"))], "seconds")
 
 
 def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):

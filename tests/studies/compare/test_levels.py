@@ -10,17 +10,18 @@ import pytest
 
 from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.compare.free import known_of
-from rftlab.studies.analysis.imported.ends import common, ends_of, roughness, shared_budget
-from rftlab.studies.analysis.imported.groups import common_measure, groups_of, side_of
+from rftlab.studies.analysis.imported.ends import common, measure_ends, roughness, shared_budget
+from rftlab.studies.analysis.imported.groups import common_measure, group_runs, source_groups
 from rftlab.studies.analysis.source import RunSource, free_source
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
+from rftlab.studies.data.paper.pairs import pair
 from rftlab.studies.forecast.asked import designs_from
 from rftlab.studies.forecast.forecasters import sigmoid
 from rftlab.studies.forecast.imported import imported_evidence
-from rftlab.studies.forecast.score.real_cases import imported_cases
+from rftlab.studies.forecast.score.cases import cases_named
 from rftlab.studies.forecast.score.score import score
 from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.run import known_design
 from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import rftlab
 from tests.support.web.reports import without_script
@@ -69,8 +70,8 @@ def results(tmp_path):
 
 def ends(results, name, task=None):
     source = RunSource("imported", name, task)
-    side = side_of(source, source.runs(results), TEST)
-    return side, ends_of(side, *shared_budget([side]))
+    side = source_groups(source, source.runs(results), TEST)
+    return side, measure_ends(side, *shared_budget([side]))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_an_untrained_run_is_the_base_of_its_model_alone(tmp_path):
     path = tmp_path / "c" / "curves.csv"
     rows = [row for row in path.read_text().splitlines() if not row.startswith(("p/r1,0,", "q/r1,0,"))]
     path.write_text("\n".join(rows) + "\n")
-    groups = groups_of(read_logs([path]), TEST)
+    groups = group_runs(read_logs([path]), TEST)
     assert {group.runs: group.curves["round"].tolist() for group in groups} == {("p/r1",): [0, 10], ("q/r1",): [10]}
 
 
@@ -140,7 +141,9 @@ def test_measures_that_levels_share_are_compared():
 
 
 def test_our_designs_in_their_words():
-    cells = {label(cell): known_of(cell, "qwen-gsm8k") for cell in cells_of(list(EXPERIMENTS.values()))}
+    cells = {
+        label(cell): known_design(cell, pair("qwen-gsm8k").model) for cell in distinct_cells(list(EXPERIMENTS.values()))
+    }
     assert cells["32x1-minimalist"].advantage == "raw" and cells["32x8-paper_text"].prompts == 32
     assert cells["32x8-paper_text"].advantage in ("group_zscore", "group_mean")
     assert "window of 8" in cells["256x1w8-paper_text"].advantage
@@ -239,7 +242,7 @@ def test_evidence_of_imported_runs(results):
 
 def test_cases_of_imported_runs_know_their_cheapest_design(results):
     """Of a, 8x4 is known and 64x4 held out; no forecast changes with what is hidden."""
-    cases = imported_cases(free_source("imported:a/gsm8k"), results)
+    cases = cases_named("imported:a/gsm8k", results)[0]
     (case,) = cases
     (run,) = case.evidence.runs
     assert (run.design.batch_size, case.known, [cell.batch_size for cell in case.cells.values()]) == (8, ("8x4",), [64])
@@ -333,7 +336,7 @@ def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
 
 
 def test_cases_hold_out_learning_rates(several_rates):
-    (case,) = imported_cases(free_source("imported:lr"), several_rates)
+    (case,) = cases_named("imported:lr", several_rates)[0]
     assert case.known == ("8x4 rate 1e-06",) and case.rates == (2e-6, 4e-6)
     found = score(several_rates, case, 0, 1)
     assert np.diff(found["law"]) > 0.03 and found["still"].nunique() == 1

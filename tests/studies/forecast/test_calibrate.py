@@ -20,10 +20,10 @@ from rftlab.studies.forecast.evidence import (
     SEED_NOISE,
     Evidence,
     Observed,
-    evidence_of,
     in_windows,
     observe,
-    silent_of,
+    pilot_evidence,
+    silent_shares,
 )
 from rftlab.studies.forecast.knobs import (
     LONG,
@@ -186,7 +186,7 @@ def test_a_stored_calibration_is_read_and_a_damaged_one_is_named(tmp_path):
 
 def test_evidence_of_a_pilot_has_its_base_model_and_runs():
     pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
-    found = evidence_of(pilot)
+    found = pilot_evidence(pilot)
     assert found.facts.family == SHORT and (found.facts.n_train, found.facts.n_test) == (2048, 500)
     assert found.facts.strict == pytest.approx(0.081, abs=0.01) and found.facts.formed > 0.95
     assert [run.values[-1, 1] for run in found.runs] == [run.curve.test_pass_at_1[-1] for run in pilot.runs]
@@ -272,7 +272,7 @@ def test_silence_counts_where_it_is_asked_for_and_groups_have_several_responses(
 def test_without_silence_nothing_changes_by_a_bit():
     """Neither the likelihood of a world nor the name of a calibration, which is that of results that are there."""
     pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
-    found, more = evidence_of(pilot), evidence_of(pilot, silent=True)
+    found, more = pilot_evidence(pilot), pilot_evidence(pilot, silent=True)
     assert all(run.silent is None for run in found.runs)
     assert [run.silent is not None for run in more.runs] == [run.design.rollouts > 1 for run in pilot.runs]
     assert identity(found, 0) != identity(more, 0)
@@ -296,7 +296,7 @@ def test_the_truth_is_likelier_than_a_world_with_other_silence():
     runs = []
     for run in evidence.runs:
         curve = simulate(replace(start, design=run.design), build(start.environment)).curve
-        runs.append(run._replace(silent=silent_of(run.design, curve, run.rounds)))
+        runs.append(run._replace(silent=silent_shares(run.design, curve, run.rounds)))
     more = Evidence(FACTS, tuple(runs))
     assert [run.silent is None for run in runs] == [True, False]
     sharp = CENTRE.copy()

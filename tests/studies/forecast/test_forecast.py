@@ -12,12 +12,19 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.forecasting import SCORED
 from rftlab.studies.cli.main import main
 from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.forecast import forecast as forecasting
 from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
 from rftlab.studies.forecast.combine import MISFIT, halfway, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
-from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
+from rftlab.studies.forecast.forecast import (
+    calibrated_to,
+    checks,
+    find_pilot,
+    forecast_designs,
+    knob_table,
+    request_from_pilot,
+    simulated_forecast,
+)
 from rftlab.studies.forecast.forecasters import QUICK, RAW, law, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import bare
@@ -25,22 +32,18 @@ from rftlab.studies.forecast.others import finals
 from rftlab.studies.forecast.page import grid_figure
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict
-from rftlab.studies.forecast.score.figures import score_figure
-from rftlab.studies.forecast.score.real_cases import public_cases
-from rftlab.studies.forecast.score.run import CASES
-from rftlab.studies.forecast.score.score import (
-    SOURCES,
+from rftlab.studies.forecast.score.cases import (
+    CASES,
     check_split,
     language_case,
     language_cases,
     paper_cases,
     partial_cases,
-    score,
     split,
-    summary,
 )
-from rftlab.studies.forecast.score.show import show_scores
-from rftlab.studies.forecast.show import show_grid, show_posterior
+from rftlab.studies.forecast.score.score import SOURCES, score, summary
+from rftlab.studies.forecast.score.show import score_figure, show_scores
+from rftlab.studies.forecast.show import saved_share, show_forecasts, show_posterior
 
 DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
 FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
@@ -261,7 +264,7 @@ def test_a_leak_would_be_seen(monkeypatch):
         own = curves[(curves["pair"] == pair) & curves["cell"].isin(known)]
         return own[own["seed"] == 1].assign(seed=seed), split(curves, pair, known, seed)[1]
 
-    monkeypatch.setattr("rftlab.studies.forecast.score.score.split", leaking)
+    monkeypatch.setattr("rftlab.studies.forecast.score.cases.split", leaking)
     first, second = forecasts()
     assert np.abs(first - second).max() > 0.05
 
@@ -269,13 +272,13 @@ def test_a_leak_would_be_seen(monkeypatch):
 def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
     for case in language_cases(shipped()):
         check_split(case)
-        assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
+        assert set(case.cells) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
     parts = partial_cases(shipped())
     cases = [("smollm2-largest", 0), *(("smollm2-words", seed) for seed in range(3))]
     assert [part.pair for part in parts] == [f"{pair} seed {seed}" for pair, seed in cases]
     for (pair, seed), part in zip(cases, parts, strict=True):
         check_split(part)
-        assert (part.known, part.seed, part.held_out) == ((RAW,), seed, ("32x8-paper_text", "8x32-paper_text"))
+        assert (part.known, part.seed, tuple(part.cells)) == ((RAW,), seed, ("32x8-paper_text", "8x32-paper_text"))
         own = shipped().query("cell == @RAW and seed == @seed and round > 0")
         known = own[own["pair"] == pair]
         np.testing.assert_array_equal(part.evidence.runs[0].values[:, 1], known["test_pass_at_1"])
@@ -283,13 +286,13 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
     assert len(paper_cases()) == 6
     for case in paper_cases():
         check_split(case)
-        assert case.known == (RAW,) and len(case.held_out) == 7 and len(case.evidence.runs) == 1
-        assert all(set(case.truth[part].columns) == set(case.held_out) for part in ("train", "test"))
+        assert case.known == (RAW,) and len(case.cells) == 7 and len(case.evidence.runs) == 1
+        assert all(set(case.truth[part].columns) == set(case.cells) for part in ("train", "test"))
         assert len(case.evidence.others) == 2
-    assert [case.pair for case in public_cases()] == ["pods amc23", "pods gsm8k", "pods math500"]
-    for case in public_cases():
+    assert [case.pair for case in CASES["public"]()] == ["pods amc23", "pods gsm8k", "pods math500"]
+    for case in CASES["public"]():
         check_split(case)
-        assert not case.simulated and len(case.evidence.runs) == 1 and len(case.held_out) == 9
+        assert not case.simulated and len(case.evidence.runs) == 1 and len(case.cells) == 9
         assert case.evidence.noise == TYPICAL and case.evidence.others == ()
 
 
@@ -359,28 +362,29 @@ def test_scores_of_six_pairs_fit_a_terminal_of_80_columns():
 
 def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     monkeypatch.setattr("rftlab.studies.forecast.evidence.SHORT", FACTS.family)
-    pilot = pilot_of(tmp_path, "tiny-mod97")._replace(rounds=40)
+    pilot = find_pilot(tmp_path, "tiny-mod97")._replace(rounds=40)
     posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
     console = Console(record=True, width=80)
-    grid = grid_of(posterior, pilot, 40 * 256, 0, 2, console, True)
+    request = request_from_pilot(pilot)
+    simulated = simulated_forecast(console, request, posterior, 0, 2, True)
+    grid = forecast_designs(request, simulated, 40 * 256)
     table = grid.table.set_index("cell")
     assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]
     assert np.isnan(table.loc["2048x1w8-paper_text", "best"]) and 0 <= table.loc[grid.recommended, "best"] <= 1
     unpaid = 0.0 if grid.recommended in PILOT_CELLS else table.loc[grid.recommended, "share"]
-    assert table.loc["2048x1w8-paper_text", "share"] == pytest.approx(2048 / 12288) and grid.saved == pytest.approx(
-        1 - pilot.fraction - unpaid
-    )
+    assert table.loc["2048x1w8-paper_text", "share"] == pytest.approx(2048 / 12288)
+    assert saved_share(grid, request) == pytest.approx(1 - pilot.fraction - unpaid)
     assert set(table["measured"].dropna().index) == set(PILOT_CELLS)
     with pytest.raises(UserError, match="budget = 5 rollouts; allowed: 1280 or more"):
-        grid_of(posterior, pilot, 5, 0, 1, console, True)
-    show_grid(console, grid, pilot)
+        forecast_designs(request, simulated, 5)
+    show_forecasts(console, grid, request)
     rows = console.export_text(clear=False).splitlines()[2 : 2 + len(CELLS)]
     assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], (
         "a row each, on a terminal of 80 columns"
     )
     labels = [run.cell for run in pilot.runs[:2]]
     show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
-    assert isinstance(grid, Grid) and "recommended" in console.export_text()
+    assert "recommended" in console.export_text()
 
 
 def test_a_knob_that_nothing_was_learnt_about_keeps_its_prior():
@@ -423,13 +427,14 @@ def test_every_case_has_a_name_on_the_command_line():
 
 
 def test_a_base_model_that_is_never_right_is_refused(tmp_path):
-    pilot = pilot_of(tmp_path, "tiny-mix97")
+    pilot = find_pilot(tmp_path, "tiny-mix97")
     none = {
         split: getattr(pilot.base, split)._replace(strict=np.zeros_like(getattr(pilot.base, split).strict))
         for split in ("train", "test")
     }
     with pytest.raises(UserError, match="nothing to calibrate"):
-        forecasting.posterior_of(Console(), pilot._replace(base=pilot.base._replace(**none)), tmp_path, 0, 1, True)
+        wrong = request_from_pilot(pilot._replace(base=pilot.base._replace(**none)))
+        calibrated_to(Console(), wrong, tmp_path, 0, 1, True)
 
 
 def test_simulations_of_a_posterior_differ_in_world_and_training():
@@ -439,7 +444,7 @@ def test_simulations_of_a_posterior_differ_in_world_and_training():
 
 
 def test_a_pilot_is_made_of_the_reference_runs_that_are_there(tmp_path):
-    assert [run.cell for run in pilot_of(tmp_path, "smollm2-words").runs] == ["32x1-minimalist", "32x8-paper_text"]
-    assert {run.cell for run in pilot_of(tmp_path, "tiny-mix97").runs} == set(PILOT_CELLS)
+    assert [run.cell for run in find_pilot(tmp_path, "smollm2-words").runs] == ["32x1-minimalist", "32x8-paper_text"]
+    assert {run.cell for run in find_pilot(tmp_path, "tiny-mix97").runs} == set(PILOT_CELLS)
     with pytest.raises(UserError, match=r"pilot\.json is missing; run `rftlab pilot --pair qwen-gsm8k"):
-        pilot_of(tmp_path, "qwen-gsm8k")
+        find_pilot(tmp_path, "qwen-gsm8k")

@@ -16,8 +16,7 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.imported.groups import groups_of, mean_curve
-from rftlab.studies.analysis.source import free_source
+from rftlab.studies.analysis.imported.groups import group_runs, mean_curve
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
@@ -26,9 +25,9 @@ from rftlab.studies.forecast.imported import guessed_base, imported_evidence
 from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.law.curve import CellForecast
 from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
-from rftlab.studies.forecast.score.real_cases import imported_cases
+from rftlab.studies.forecast.score.cases import cases_named, language_cases
 from rftlab.studies.forecast.score.run import announce
-from rftlab.studies.forecast.score.score import language_cases, score
+from rftlab.studies.forecast.score.score import score
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
@@ -150,7 +149,7 @@ def test_limits_hold_for_whoever_forecasts():
 def test_a_rate_far_above_is_not_recommended(tmp_path):
     results = collection(tmp_path, {"a": (RISE, {})})
     text, table = predicted(results, "--designs", "32x8@1e-5", "32x8@1e-3", "1x1@1e-2", "32x1@1e-5")
-    assert "highest forecast: 32x8@1e-05" in text and text.count("outside what was measured") >= 3
+    assert "recommended: 32x8@1e-05" in text and text.count("outside what was measured") >= 3
     assert table.index[0] == "32x8@1e-05" and table["outside"].notna().tolist() == [False, True, True, True]
     assert table["forecast"].iloc[1:].eq(0.1).all() and table["low"].iloc[1:].eq(0).all()
     assert (table["high"].iloc[1:] >= 0.35).all()
@@ -163,7 +162,7 @@ def test_where_all_is_outside_nothing_is_recommended(tmp_path):
     text, _ = predicted(results, "--designs", "32x8@1e-3", "8x8@1e-2")
     assert "nothing is recommended: every design in budget is outside what was measured" in text
     page = without_script(next(results.glob("forecast/*/forecast.html")).read_text())
-    assert "Nothing is recommended" in page and "highest forecast" not in text and "<small>recommended" not in page
+    assert "Nothing is recommended" in page and "\nrecommended: " not in text and "<small>recommended" not in page
 
 
 @pytest.mark.parametrize(("loss", "flagged"), [("seq-mean-token-mean", True), ("grpo", True), ("token-mean", False)])
@@ -181,7 +180,7 @@ def test_a_run_that_a_rate_spoilt_does_not_bend_the_law(tmp_path):
     for mine, other in zip(law(both, cells), law(alone, cells), strict=True):
         np.testing.assert_array_equal(mine, other)
     text, _ = predicted(results)
-    assert "highest forecast: 32x8@1e-05" in text and "outside what was measured: 32x8@0.001" in text
+    assert "recommended: 32x8@1e-05" in text and "outside what was measured: 32x8@0.001" in text
 
 
 def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
@@ -195,7 +194,7 @@ def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
 def test_scores_know_the_limits(tmp_path):
     fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
     results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
-    (case,) = imported_cases(free_source("imported:c"), results)
+    (case,) = cases_named("imported:c", results)[0]
     table = score(results, case, 0, 1)
     assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
     assert table["forecast"].tolist() == [0.1] and table["forecast_covered"].tolist() == [1.0]
@@ -207,7 +206,7 @@ def test_a_public_run_that_failed_is_not_recommended(tmp_path):
     write_collection(tmp_path / "results", "c", read_logs([PUBLIC / "runs" / "curves.csv"]))
     asked = ("32x8@1e-5", "32x8@3e-5", "32x8@1e-4", "32x8@2e-4", "32x8@1e-2")
     text, table = predicted(tmp_path / "results", "--designs", *asked, pair="imported:c#shibuki/lr3e-5")
-    assert "highest forecast: 32x8@3e-05" in text and table["outside"].notna().tolist() == [False] * 2 + [True] * 3
+    assert "recommended: 32x8@3e-05" in text and table["outside"].notna().tolist() == [False] * 2 + [True] * 3
 
 
 def test_what_nobody_measured_is_said(tmp_path):
@@ -270,7 +269,7 @@ def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
     found = imported_evidence("imported:c", collection(tmp_path, runs))
     assert 0 <= found.evidence.guessed_base[1] <= found.evidence.guessed_base[0] <= found.evidence.guessed_base[2] <= 1
     read = read_logs([tmp_path / "c" / "curves.csv"])
-    groups = {group.runs[0]: group for group in groups_of(read, ("test", "pass_at_1"))}
+    groups = {group.runs[0]: group for group in group_runs(read, ("test", "pass_at_1"))}
     assert guessed_base([groups["up"]])[0] == pytest.approx(0.1) and guessed_base([groups["one"]])[0] == 0
     assert guessed_base([groups["down"]])[0] == 0.3 and guessed_base([groups["full"]])[0] == 1
 
@@ -309,7 +308,7 @@ def test_a_told_base_of_a_score_is_of_one_imported_task(tmp_path):
     for flags in (("--base", "0.4"), ("--questions", "500")):
         status, text = rftlab("dev", "score", "--what", "imported:c", *flags, "--results", results)
         assert status == 2 and "has several models or tasks" in text and text.count("\n") == 1
-    assert len(imported_cases(free_source("imported:c"), results)) == 2
+    assert len(cases_named("imported:c", results)[0]) == 2
 
 
 def test_the_announced_time_of_calibrations_is_no_constant():

@@ -16,8 +16,8 @@ from rftlab.sim.config import Linear
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
 from rftlab.studies.forecast.law.score import rank_agreement
-from rftlab.studies.forecast.score.real_cases import cases_of
-from rftlab.studies.forecast.score.score import SOURCES, Case, score, summary
+from rftlab.studies.forecast.score.cases import Case, group_cases
+from rftlab.studies.forecast.score.score import SOURCES, score, summary
 from rftlab.studies.forecast.score.show import show_scores
 from rftlab.studies.readers import read_logs
 
@@ -131,7 +131,7 @@ def cases_in(folder: Path, runs: dict[str, tuple[dict[int, float], dict]]) -> li
     pd.DataFrame(rows, columns=header).to_csv(folder / "curves.csv", index=False)
     known = pd.DataFrame([{"run_id": name, **facts, **own} for name, (_, own) in runs.items()])
     known.to_csv(folder / "runs.csv", index=False)
-    return cases_of("c", read_logs([folder / "curves.csv"]))
+    return group_cases("c", read_logs([folder / "curves.csv"]))
 
 
 LONG, BRIEF = {0: 0.1, 10: 0.2, 20: 0.3, 40: 0.5}, {0: 0.1, 10: 0.25, 20: 0.4}

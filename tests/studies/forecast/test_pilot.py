@@ -16,8 +16,8 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.data.runs.points import points_of
-from rftlab.studies.data.runs.seal import sealed
+from rftlab.studies.data.runs.integrity import sealed
+from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.forecast.others import whole_pairs
 from rftlab.studies.forecast.pilot import store
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
@@ -288,7 +288,7 @@ def test_a_pair_without_a_language_model_is_refused(monkeypatch):
 
 
 def test_runs_of_a_pilot_are_those_of_the_grid():
-    grid = {point.id for point in points_of(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)}
+    grid = {point.id for point in study_points(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)}
     assert {point.id for point in wanted(PAIR, PILOT_CELLS, None, ProbeConfig()).points()} < grid
     short = wanted(PAIR, PILOT_CELLS, 20, ProbeConfig())
     assert not {point.id for point in short.points()} & grid and {

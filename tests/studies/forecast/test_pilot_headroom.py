@@ -11,8 +11,8 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.data.runs.seal import sealed
-from rftlab.studies.data.runs.store import folder_of, open_store
+from rftlab.studies.data.runs.integrity import sealed
+from rftlab.studies.data.runs.store import open_store, point_folder
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store
@@ -141,7 +141,7 @@ def test_a_pilot_says_what_it_costs_and_how_many_groups_of_early_rounds_are_sile
     told = []
     open_store(tmp_path)
     for point, size in ((first, 8), (second, 1)):
-        place = folder_of(tmp_path, point) / "rollouts"
+        place = point_folder(tmp_path, point) / "rollouts"
         place.mkdir(parents=True)
         keys = pd.MultiIndex.from_product(
             [range(1, 12), range(4), range(size + 1)], names=["round", "prompt", "rollout"]

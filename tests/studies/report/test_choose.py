@@ -6,7 +6,7 @@ import pytest
 
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.results.endpoints import endpoint_table
-from rftlab.studies.data.results.verdicts import BOTH, LESS, MORE, measure, side_of
+from rftlab.studies.data.results.verdicts import BOTH, LESS, MORE, failed_side, measure
 from rftlab.studies.report.choose import advise_pairs, in_words
 
 ROLLOUTS = EXPERIMENTS["rollouts"]
@@ -92,7 +92,7 @@ def test_designs_in_words():
 )
 def test_a_claim_fails_on_a_side(values, side):
     parts = [measure("x", np.array([value, value + 0.001, value - 0.001]), 0.0, 0.1) for value in values]
-    assert side_of(parts) == side
+    assert failed_side(parts) == side
 
 
 def test_a_design_is_not_compared_with_itself():

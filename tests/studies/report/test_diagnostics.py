@@ -11,17 +11,17 @@ from rftlab.sim.run import simulate
 from rftlab.studies.analysis.compare.diagnostics import (
     BINS,
     EDGES,
+    bin_shares,
     decomposed,
     relatives,
     sampled_rates,
-    shares_of,
     signal_to_noise,
     simulated_rates,
 )
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.points import Point
-from rftlab.studies.data.runs.store import DamagedPoint, folder_of, seal
+from rftlab.studies.data.runs.store import DamagedPoint, point_folder, seal
 
 
 def test_relatives_differ_in_the_batch_size_alone():
@@ -95,14 +95,14 @@ def test_simulated_pass_rates_average_to_the_curve(more):
 
 def test_shares_of_pass_rates():
     assert len(BINS) == len(EDGES) - 1
-    assert shares_of(np.array([0.0, 0.01, 0.3, 1.0])) == pytest.approx([0.5, 0, 0.25, 0, 0, 0.25])
+    assert bin_shares(np.array([0.0, 0.01, 0.3, 1.0])) == pytest.approx([0.5, 0, 0.25, 0, 0, 0.25])
 
 
 def test_rollouts_of_a_language_model_tell_pass_rates_of_prompts_with_enough_responses(tmp_path):
     start = start_at("tiny-mix97", "llm")
     point = Point("tiny-mix97", replace(start, design=replace(EXPERIMENTS["batch"].cells[0], rounds=20, eval_every=10)))
     assert sampled_rates(point, tmp_path) == {}
-    folder = folder_of(tmp_path, point) / "rollouts"
+    folder = point_folder(tmp_path, point) / "rollouts"
     folder.mkdir(parents=True)
     rows = pd.DataFrame(
         {

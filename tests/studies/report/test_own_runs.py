@@ -9,9 +9,9 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.ends import advice_on
-from rftlab.studies.analysis.imported.groups import MEASURES, side_of
-from rftlab.studies.analysis.imported.own import folders_of, own_runs
-from rftlab.studies.analysis.imported.page import view_of
+from rftlab.studies.analysis.imported.groups import MEASURES, source_groups
+from rftlab.studies.analysis.imported.own import own_runs, run_folders
+from rftlab.studies.analysis.imported.page import collection_view
 from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.readers.store import write_collection
@@ -46,7 +46,7 @@ def test_a_folder_without_a_study_has_a_report(results):
 
 
 def test_the_folder_of_one_run_has_a_report(results, tmp_path):
-    (one, *_) = folders_of(results)
+    (one, *_) = run_folders(results)
     alone = shutil.copytree(one, tmp_path / "train")
     (alone / "done.json").unlink()
     status, _ = rftlab("report", "--results", alone, "--quiet")
@@ -56,7 +56,7 @@ def test_the_folder_of_one_run_has_a_report(results, tmp_path):
 @pytest.mark.parametrize("file", ["curve.parquet", "config.json", "done.json"])
 def test_a_run_that_was_changed_is_named(results, tmp_path, file):
     copy = shutil.copytree(results, tmp_path / "copy", ignore=shutil.ignore_patterns("report-*"))
-    (one, *_) = folders_of(copy)
+    (one, *_) = run_folders(copy)
     path = one / file
     if file == "curve.parquet":
         pd.read_parquet(path).assign(test_pass_at_1=0.9).to_parquet(path, index=False)
@@ -80,12 +80,12 @@ def test_no_link_is_followed(results, tmp_path):
     copy = shutil.copytree(results, tmp_path / "copy")
     shutil.rmtree(copy / "sim")
     (copy / "sim").symlink_to(results / "sim")
-    assert folders_of(copy) == []
+    assert run_folders(copy) == []
 
 
 def test_advice_is_the_cheaper_design_where_it_is_as_good(results):
-    side = side_of(RunSource("imported", "x"), own_runs(results), MEASURES[0])
-    (found,) = advice_on(view_of([side], "rounds").ends)
+    side = source_groups(RunSource("imported", "x"), own_runs(results), MEASURES[0])
+    (found,) = advice_on(collection_view([side], "rounds").ends)
     assert (found.pair, found.tried, found.trust) == ("qwen-gsm8k", 2, "fair")
     assert found.design in ("8x8", "16x8", "") and found.per_round in (64, 128)
 

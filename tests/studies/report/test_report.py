@@ -17,11 +17,10 @@ from rich.console import Console
 from rftlab.shared.plumbing.files import WRITING
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, label
 from rftlab.studies.data.results.claims import CLAIMS, judge
-from rftlab.studies.data.results.endpoints import endpoint_table
-from rftlab.studies.data.results.gains import gains
+from rftlab.studies.data.results.endpoints import endpoint_table, gains
 from rftlab.studies.data.results.language import PHASES, costs
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.data.runs.files import check_writable
 from rftlab.studies.report.claims import VERDICTS
 from rftlab.studies.report.draw import save
 from rftlab.studies.report.figures import mean_curves, tradeoff

@@ -27,7 +27,7 @@ from rftlab.studies.data.runs import runner, store
 from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.study import Study, read_study
 from rftlab.studies.forecast.calibrate import calibrated
-from rftlab.studies.forecast.forecast import pilot_of
+from rftlab.studies.forecast.forecast import find_pilot
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
@@ -70,7 +70,7 @@ def patched(patch):
 
 def trained(root, point):
     """What the trainer leaves of a run."""
-    folder, rng = store.folder_of(root, point), np.random.default_rng(len(point.id) + point.run.seed)
+    folder, rng = store.point_folder(root, point), np.random.default_rng(len(point.id) + point.run.seed)
     rounds, batch = (
         np.arange(3),
         point.run.design.batch_size * (point.run.design.rollouts + point.run.design.support_rollouts),
@@ -154,7 +154,7 @@ COMMANDS = {
     "run llm": partial(run, level="llm"),
     "compare": compare_levels,
     "pilot": lambda console, root: repr(pilot_run.pilot(console, WANTED, root, 1, True)),
-    "predict": lambda console, root: repr(pilot_of(store.open_store(root), LLM)),
+    "predict": lambda console, root: repr(find_pilot(store.open_store(root), LLM)),
     "calibrate": lambda console, root: calibrated(
         root, LLM, EVIDENCE, 0, 1, lambda *done: None, console.print
     ).draws.tolist(),

@@ -10,12 +10,12 @@ import pytest
 from dev.export import export
 from dev.rates import CELLS, points_at, scores
 from rftlab.shared.curve import Curve
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results import reference as module
 from rftlab.studies.data.results.reference import COLUMNS, reference, shipped, smollm2_points
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.data.runs.study import Study, write_study
 
 
@@ -24,7 +24,7 @@ def test_reference_runs_are_whole_studies():
     assert tuple(curves.columns) == COLUMNS and set(curves["pair"]) == {"tiny-mix97", "tiny-mod97", "tiny-sign97"}
     for pair, own in curves.groupby("pair"):
         usual = start_at(pair, "llm").design
-        assert set(own["cell"]) == {label(cell) for cell in cells_of(list(EXPERIMENTS.values()))}
+        assert set(own["cell"]) == {label(cell) for cell in distinct_cells(list(EXPERIMENTS.values()))}
         assert set(own["planned_rounds"]) == {usual.rounds}
         ended = own.groupby(["cell", "seed"])["round"].agg(["max", "count"])
         assert set(ended["max"]) == {usual.rounds} and set(ended["count"]) == {usual.rounds // usual.eval_every + 1}
@@ -45,9 +45,9 @@ def test_single_cells_of_smollm2_rise_by_more_than_their_error():
 
 def test_exported_runs_come_back(tmp_path, monkeypatch):
     root = store.open_store(tmp_path / "results")
-    points = points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mod97"], 2, 2)
+    points = study_points([EXPERIMENTS["baseline"]], "llm", ["tiny-mod97"], 2, 2)
     for point in points:
-        folder, rounds = store.folder_of(root, point), np.array([0, 1, 2])
+        folder, rounds = store.point_folder(root, point), np.array([0, 1, 2])
         folder.mkdir(parents=True)
         columns = {name: np.arange(3.0) / 2 for name in Curve._fields} | {
             "seed": np.full(3, point.run.seed),

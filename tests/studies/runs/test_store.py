@@ -17,12 +17,12 @@ from rftlab.shared.plumbing.files import WRITING
 from rftlab.sim.config import Optimizer
 from rftlab.sim.run import simulate
 from rftlab.studies.cli.execute import study as main_job
-from rftlab.studies.data.results.provenance import provenance
 from rftlab.studies.data.runs import runner, store
-from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.about import provenance
+from rftlab.studies.data.runs.integrity import sealed
+from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.data.runs.runner import collect, split
-from rftlab.studies.data.runs.seal import sealed
-from rftlab.studies.data.runs.study import manifest_of, read_study, study_of, write_study
+from rftlab.studies.data.runs.study import checked_study, read_study, study_path, write_study
 from tests.support.stores import (  # noqa: F401
     DEEP,
     SMALL,
@@ -46,7 +46,7 @@ def test_a_point_comes_back_as_it_was_written(root):
         assert a.dtype == b.dtype
         if name != "seconds":
             np.testing.assert_array_equal(a, b)
-    done = json.loads((store.folder_of(root, point) / "done.json").read_text())
+    done = json.loads((store.point_folder(root, point) / "done.json").read_text())
     assert {"commit", "versions", "seconds", "curve_sha256", "diverged_at"} <= set(done)
 
 
@@ -114,7 +114,7 @@ def test_a_damaged_point_is_named_and_redone(root, kind):
     todo = points(1)
     run_all(root, todo)
     before, remarks = bytes_of(collect(root, todo)), []
-    folder = store.folder_of(root, todo[0])
+    folder = store.point_folder(root, todo[0])
     DAMAGE[kind](folder)
     with pytest.raises(UserError, match="run the same study again"):
         collect(root, todo)
@@ -133,9 +133,9 @@ def test_a_missing_point_is_named(root):
 def test_of_two_that_finish_the_same_point_the_first_wins(root):
     point = point_of()
     run_all(root, [point])
-    first = (store.folder_of(root, point) / "done.json").read_bytes()
+    first = (store.point_folder(root, point) / "done.json").read_bytes()
     run_all(root, [point])
-    assert (store.folder_of(root, point) / "done.json").read_bytes() == first
+    assert (store.point_folder(root, point) / "done.json").read_bytes() == first
     assert list((root / store.SCRATCH).iterdir()) == []
 
 
@@ -226,7 +226,7 @@ NO_STUDY = {
 @pytest.mark.parametrize("kind", NO_STUDY)
 def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
     damage, message = NO_STUDY[kind]
-    manifest, study = manifest_of(root, "sim"), study_of("sim", ["qwen-gsm8k"], 2, 20)
+    manifest, study = study_path(root, "sim"), checked_study("sim", ["qwen-gsm8k"], 2, 20)
     write_study(root, study)
     assert read_study(root, "sim") == study
     manifest.write_bytes(damage.encode() if isinstance(damage, str) else sealed(study._asdict() | damage, "sim"))
@@ -247,12 +247,12 @@ NOT_HERE = {
 @pytest.mark.parametrize("kind", NOT_HERE)
 def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, kind, monkeypatch):
     level, threads, engine, message = NOT_HERE[kind]
-    manifest = manifest_of(root, level)
+    manifest = study_path(root, level)
     manifest.write_text("the study that is finished")
     monkeypatch.setattr("rftlab.studies.data.runs.ray_runner.find_spec", lambda name: None)
     monkeypatch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: False)
     with pytest.raises(UserError, match=message):
-        main_job.reproduce(Console(quiet=True), study_of(level, [], 50, None), root, threads, True, engine)
+        main_job.reproduce(Console(quiet=True), checked_study(level, [], 50, None), root, threads, True, engine)
     assert manifest.read_text() == "the study that is finished"
 
 
@@ -292,7 +292,7 @@ def test_a_report_tells_where_its_runs_come_from(root):
 
 
 def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed(root, monkeypatch):
-    study = study_of("sim", ["qwen-gsm8k"], 1, 20)
+    study = checked_study("sim", ["qwen-gsm8k"], 1, 20)
     (root / "report").write_text("")
     monkeypatch.setattr(main_job, "collect", lambda *asked: pytest.fail("computed"))
     with pytest.raises(UserError, match=f"^{root / 'report'} is a file; allowed: a folder, or nothing of that name"):
@@ -302,5 +302,5 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed
 def test_every_shared_cell_runs_once():
     from rftlab.studies.data.paper.experiments import EXPERIMENTS
 
-    planned = points_of(list(EXPERIMENTS.values()), "sim", ["qwen-gsm8k", "olmo-math"], 3, 20)
+    planned = study_points(list(EXPERIMENTS.values()), "sim", ["qwen-gsm8k", "olmo-math"], 3, 20)
     assert len(planned) == len({point.id for point in planned}) == 2 * 3 * 25

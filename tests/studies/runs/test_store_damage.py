@@ -12,9 +12,9 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.files import sweep
 from rftlab.studies.data.runs.runner import collect, split
-from rftlab.studies.data.runs.scratch import sweep
-from rftlab.studies.data.runs.store import folder_of
+from rftlab.studies.data.runs.store import point_folder
 from tests.support.damage import old_files
 from tests.support.stores import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
 
@@ -31,7 +31,7 @@ def healed(root, damaged, part=""):
     """Whether the damaged point alone is named and redone, and all tables are as before."""
     todo, remarks = points(2), []
     assert split(root, todo, remarks.append)[1] == [damaged]
-    assert len(remarks) == 1 and str(folder_of(root, damaged)) in remarks[0] and part in remarks[0]
+    assert len(remarks) == 1 and str(point_folder(root, damaged)) in remarks[0] and part in remarks[0]
     run_all(root, [damaged])
     return bytes_of(collect(root, todo))
 
@@ -49,7 +49,7 @@ def test_tables_of_another_point_are_not_taken(done, donor, files):
     root, before = done
     first, other = points(2)[0], points(2)[donor]
     for name in files:
-        shutil.copyfile(folder_of(root, other) / name, folder_of(root, first) / name)
+        shutil.copyfile(point_folder(root, other) / name, point_folder(root, first) / name)
     assert healed(root, first, "done.json was changed, or is of something else") == before
 
 
@@ -74,7 +74,7 @@ def test_facts_of_another_type_are_damage_even_with_their_checksum(done, kind):
 @pytest.mark.parametrize("field", ["commit", "seconds", "diverged_at"])
 def test_facts_that_were_changed_are_damage(done, field):
     root, before = done
-    change(folder_of(root, points(2)[0]) / "done.json", **{field: 1})
+    change(point_folder(root, points(2)[0]) / "done.json", **{field: 1})
     assert healed(root, points(2)[0], "done.json was changed") == before
 
 
@@ -98,7 +98,7 @@ def test_a_table_that_cannot_be_the_run_s_is_damage_even_with_its_checksum(done,
     root, before = done
     changed, said = TABLES[kind]
     point, data = points(2)[0], io.BytesIO()
-    file = folder_of(root, point) / "curve.parquet"
+    file = point_folder(root, point) / "curve.parquet"
     found = changed(pd.read_parquet(file))
     found = found if isinstance(found, bytes) else (found.to_parquet(data), data.getvalue())[1]
     file.write_bytes(found)
@@ -120,7 +120,7 @@ IN_PLACE = {
 @pytest.mark.parametrize("kind", IN_PLACE)
 def test_what_lies_in_the_place_of_a_point_or_its_files_is_named_and_the_point_redone(done, outside, kind, name):
     root, before = done
-    folder = folder_of(root, points(2)[0])
+    folder = point_folder(root, points(2)[0])
     place = folder / name if name else folder
     shutil.rmtree(folder) if name is None else place.unlink()
     IN_PLACE[kind](place, outside)
@@ -162,5 +162,5 @@ def test_a_link_among_what_is_half_written_goes_alone(root, outside):
 @pytest.mark.parametrize("text", ["{}", "[]", DEEP, json.dumps({"curve_sha256": "x"})])
 def test_facts_that_say_nothing_are_damage(done, text):
     root, before = done
-    (folder_of(root, points(2)[0]) / "done.json").write_text(text)
+    (point_folder(root, points(2)[0]) / "done.json").write_text(text)
     assert healed(root, points(2)[0]) == before

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import Curve
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.results.endpoints import endpoint_table
 from rftlab.studies.data.results.language import PHASES
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Part, judged, measure
@@ -22,7 +22,7 @@ def curves_of(pairs, seeds):
     rng = np.random.default_rng(7)
     rows = []
     for pair in pairs:
-        for cell in map(label, cells_of(CHOSEN)):
+        for cell in map(label, distinct_cells(CHOSEN)):
             for seed in range(seeds):
                 for at in (0, 1000, 2000):
                     train, test = rng.uniform(0.1, 0.9, 2)

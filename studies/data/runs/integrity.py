@@ -1,7 +1,10 @@
-"""Whether the stored facts and tables of a run can be those of its configuration. They have checksums; these are the
-checks for who forges one."""
+"""Whether the files of a run can be trusted: JSON files with a checksum of their facts and of what they are about, and
+whether facts and tables can be those of a configuration, which finds who forges a checksum."""
 
+import hashlib
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,29 @@ import pandas as pd
 
 from rftlab.shared.curve import FLEXIBLE, SPLITS, Curve
 from rftlab.shared.design import Design
+from rftlab.shared.plumbing.folders import read_json
 from rftlab.studies.data.runs.points import Point
+
+SEAL = "sha256"
+
+
+def sealed(facts: dict[str, Any], of: Any, indent: int | None = 1) -> bytes:
+    """A file with `facts` about `of`, both plain JSON values."""
+    return json.dumps(facts | {SEAL: _sum(facts, of)}, indent=indent).encode()
+
+
+def read_sealed(path: Path, of: Any) -> dict[str, Any]:
+    """The facts of a file about `of`. Raises OSError where there is none, and ValueError where they cannot be
+    trusted."""
+    facts = read_json(path)
+    if not isinstance(facts, dict) or facts.pop(SEAL, None) != _sum(facts, of):
+        raise ValueError(f"{path.name} was changed, or is of something else, or of another version of rftlab")
+    return facts
+
+
+def _sum(facts: dict[str, Any], of: Any) -> str:
+    return hashlib.sha256(json.dumps([of, facts], sort_keys=True).encode()).hexdigest()
+
 
 _WHOLE = ("seed", "round", "rollouts", "tokens")
 _ROUNDING = 1e-6
@@ -53,17 +78,19 @@ def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Cu
     return curve
 
 
-def _check_rounds(found: np.ndarray, design: Design, diverged_at: int | None) -> None:
+def _check_rounds(rounds: np.ndarray, design: Design, diverged_at: int | None) -> None:
     last = (
         design.rounds
         if diverged_at is None
         else min(diverged_at, design.rounds - 1) // design.eval_every * design.eval_every
     )
     until = np.arange(0, last + 1, design.eval_every)
-    whole = np.array_equal(found, until) or (
-        diverged_at is not None and np.array_equal(found, until[:-1])
+    whole = np.array_equal(rounds, until) or (
+        diverged_at is not None and np.array_equal(rounds, until[:-1])
     )  # the last evaluation may have found it
-    _check(whole and len(found) > 0, f"curve.parquet: rounds must be those from 0 to {last}, every {design.eval_every}")
+    _check(
+        whole and len(rounds) > 0, f"curve.parquet: rounds must be those from 0 to {last}, every {design.eval_every}"
+    )
 
 
 def check_metrics(frame: pd.DataFrame, curve: Curve) -> None:

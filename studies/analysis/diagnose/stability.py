@@ -1,0 +1,353 @@
+"""Runs that break, and steps that are too large: falls from the best level, entropy that bursts or dries up, clipping,
+KL, gradients, and a sampler that is not the trainer."""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+from scipy import ndimage
+
+from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
+from rftlab.studies.analysis.diagnose.observed import PROGRESS, SILENT, WIDEST, Line, ObservedRun, noise, smooth, window
+
+COLLAPSE, ENTROPY_GONE, STEP, SAMPLER = (
+    "collapse",
+    "entropy gone",
+    "step too large",
+    "sampler and trainer apart",
+)
+
+
+class Fall(NamedTuple):
+    """From the best level to the last one."""
+
+    best: float
+    best_round: int
+    last: float
+    since: int
+    """First round of those that stay below the middle of both."""
+    share: float
+    """(best - last) / best."""
+
+
+def fall_from_best(line: Line | None) -> Fall | None:
+    """The fall of a line of rates or rewards; None where it is within noise, or too short to tell."""
+    if line is None or len(line) < limit("few_points") or np.isnan(line.values).any():
+        return None
+    level, last = smooth(line.values), float(np.median(line.last(0.2)))
+    at = int(np.argmax(level))
+    best, error = float(level[at]), _error(line, at)
+    around = slice(max(0, at - window(line.values) // 2), at + window(line.values) // 2 + 1)
+    at = around.start + int(np.argmax(line.values[around]))
+    if np.isfinite(line.counts[0]) and line.values[0] > best:  # one value is enough where its error is known
+        at, best, error = 0, float(line.values[0]), _binomial(line, 0)
+    if not best > 0 or not best - last > limit("errors") * error:
+        return None
+    return _fall(line, at, best, last)
+
+
+def _fall(line: Line, at: int, best: float, last: float) -> Fall:
+    above = np.flatnonzero(smooth(line.values, 0.0) > (best + last) / 2)
+    since = line.rounds[min(max(at, int(above[-1]) if len(above) else 0) + 1, len(line) - 1)]
+    return Fall(best, int(line.rounds[at]), last, int(since), (best - last) / best)
+
+
+def _binomial(line: Line, at: int) -> float:
+    p, n = float(np.clip(line.values[at], 0, 1)), line.counts[at]
+    return float(np.sqrt(p * (1 - p) / n)) if n >= 1 else float("nan")
+
+
+def _error(line: Line, at: int) -> float:
+    """Of a level of three neighbours against the last ones: sqrt(2/3) of one value's, as if medians were means."""
+    seen = noise(line.values)
+    known = _binomial(line, at) if np.isfinite(line.counts[at]) and line.metric != "reward_mean" else 0.0
+    return float(np.sqrt(2 / 3) * np.nanmax([seen, known]))
+
+
+def lasting_fall(line: Line | None) -> Fall | None:
+    """The fall that a whole run shows, looked for at every width.
+
+    Levels are running medians of all widths: a narrow one sees a peak that was left at once, a wide one a small fall
+    of noisy values. Of those that are above the end by so many standard errors the one that is highest for certain
+    counts.
+    """
+    if line is None or len(line) < limit("few_points") or np.isnan(line.values).any():
+        return None
+    end = line.tail(0.2)
+    last, spread = float(np.median(end.values)), noise(line.values)
+    highest, most, least = None, -np.inf, limit("start") if line.metric == "pass_at_1" else 0.0
+    for width in _widths(line):
+        whole = slice(width // 2, len(line) - max(width // 2, len(end)))  # windows that lie within the run
+        level = ndimage.median_filter(line.values, size=width, mode="mirror")[whole]
+        if len(level) == 0:
+            continue
+        at = whole.start + int(np.argmax(level))
+        best, error = float(level.max()), spread * np.sqrt(_of_median(width) + _of_median(len(end)))
+        certain = best - limit("fall_shrunk") * error
+        falls = best > least and best - last > limit("errors") * error
+        if falls and certain > most and _counted(line, best, last, width, len(end)):
+            highest, most = (at, width, best), certain
+    if highest is None:
+        return None
+    at, width, best = highest
+    first = max(0, at - width // 2)
+    at = first + int(np.argmax(line.values[first : at + width // 2 + 1]))
+    return _fall(line, at, best, last)
+
+
+def _widths(line: Line) -> list[int]:
+    """Of running medians; a value alone where it is known how sure it is."""
+    counted = np.isfinite(line.counts).all() and line.metric != "reward_mean"
+    widest = min(len(line) // 2, WIDEST)
+    return ([1] if counted else []) + [2**k + 1 for k in range(1, 8) if 2**k + 1 <= max(widest, 3)]
+
+
+def _of_median(width: int) -> float:
+    """Variance of a median of so many values, for values of variance 1 (pi / 2 that of a mean)."""
+    return 1.0 if width == 1 else np.pi / 2 / width
+
+
+def _counted(line: Line, best: float, last: float, width: int, end: int) -> bool:
+    """Whether the difference of two rates is beyond what so many answers can differ by: arcsines of roots, whose
+    variance is 1 / 4n at every rate. True where that is not known."""
+    count = float(np.median(line.counts))
+    if not count >= 1 or line.metric == "reward_mean":
+        return True
+    arcs = [np.arcsin(np.sqrt(np.clip(rate, 0, 1))) for rate in (best, last)]
+    return bool(2 * (arcs[0] - arcs[1]) > limit("errors") * np.sqrt((1 / width + 1 / end) / count))
+
+
+LEVELS = (*PROGRESS, ("test", "format_rate"), ("train", "format_rate"))
+ENTROPY, LENGTH = ("train", "entropy"), ("train", "response_length")
+
+
+def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
+    """Whether the run broke and stayed broken."""
+    lines = [(key, seen.first(key, least=int(limit("few_points")))) for key in LEVELS]
+    if all(line is None for _, line in lines):
+        return Unjudged(COLLAPSE, f"Pass@1, reward or format rate at {limit('few_points'):g} rounds or more")
+    evidence = []
+    for (split, metric), line in lines:
+        fall = lasting_fall(line)
+        if fall and fall.share >= limit("fall"):
+            evidence.append(
+                f"{split} {metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end, "
+                f"lower since round {fall.since}"
+            )
+    evidence += _burst(seen) + _shrunk(seen)
+    if not evidence:
+        return None
+    return Finding(
+        COLLAPSE,
+        "stop",
+        "the policy broke and did not come back",
+        tuple(evidence),
+        f"{limit('fall'):.0%} of the best level lost and {limit('errors'):g} standard errors, entropy "
+        f"{limit('entropy_burst'):g} times its start, or responses {limit('length_left'):g} of theirs, no more reward",
+        "go back to a checkpoint before it; a lower learning rate, fewer updates a round, a clip or a KL penalty; "
+        "read responses around that round",
+    )
+
+
+def _burst(seen: ObservedRun) -> list[str]:
+    line = seen.first(ENTROPY, least=int(limit("few_points")))
+    if line is None:
+        return []
+    start, last = _start(line), float(np.median(line.last(0.2)))
+    if start <= 0 or last < limit("entropy_burst") * start:
+        return []
+    return [f"entropy {start:.3g} at the start, {last:.3g} at the end"]
+
+
+def _shrunk(seen: ObservedRun) -> list[str]:
+    """Responses that are a fraction of what they were, while reward does not rise."""
+    line = seen.first(LENGTH, ("test", "response_length"), least=int(limit("few_points")))
+    if line is None:
+        return []
+    start, last = _start(line), float(np.median(line.last(0.5)))
+    if last > limit("length_left") * start or rises(seen.progress(), line.rounds):
+        return []
+    return [f"responses of {start:.0f} tokens at the start, {last:.0f} in the last half"]
+
+
+def _start(line: Line) -> float:
+    """Median of the first twentieth, at least three values."""
+    return float(np.median(line.values[: max(3, len(line) // 20)]))
+
+
+def rises(line: Line | None, rounds: np.ndarray) -> bool:
+    """Whether the level of the last quarter is above that of the quarter after a tenth of the rounds."""
+    if line is None or len(line) < limit("few_points"):
+        return False
+    span = line.rounds[-1] - line.rounds[0]
+    early = line.values[(line.rounds >= line.rounds[0] + 0.1 * span) & (line.rounds <= line.rounds[0] + 0.35 * span)]
+    return bool(len(early)) and float(np.median(line.last())) > float(np.median(early)) + limit("reward_still")
+
+
+def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
+    """Whether the policy is all but deterministic, so that rollouts of a prompt are one response."""
+    line = seen.first(ENTROPY, least=int(limit("few_points")))
+    if line is None:
+        return Unjudged(ENTROPY_GONE, f"entropy at {limit('few_points'):g} rounds or more")
+    start, last = _start(line), float(np.median(line.last(0.2)))
+    if start <= 0 or last > limit("entropy_gone") * start:
+        return None
+    below = line.rounds[int(np.argmax(smooth(line.values) <= limit("entropy_gone") * start))]
+    return Finding(
+        ENTROPY_GONE,
+        "note",
+        "the policy hardly explores any more",
+        (f"entropy {start:.3g} at the start, {last:.3g} at the end, below that since round {below}",),
+        f"{limit('entropy_gone'):g} of the start or less, median of the last fifth",
+        "no harm while reward rises; else a higher upper clip, an entropy bonus, a higher temperature or new prompts",
+    )
+
+
+_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
+_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
+GRADIENT = ("train", "grad_norm")
+
+
+def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
+    """Whether anything that a large step does is seen."""
+    signs = (_drawdown, _clipped, _far, _spikes, _silent_early)
+    signs_seen = [sign(seen) for sign in signs]
+    if all(sentence is None for sentence in signs_seen):
+        return Unjudged(STEP, f"reward, clip_fraction, KL or grad_norm at {limit('few_points'):g} rounds or more")
+    evidence = tuple(sentence for sentence in signs_seen if sentence)
+    if not evidence:
+        return None
+    return Finding(
+        STEP,
+        "change",
+        "the policy moves further than its samples vouch for",
+        evidence,
+        f"any of: {limit('drawdown'):.0%} of the best level lost, clip fraction {limit('clip_fraction'):g}, KL "
+        f"{limit('kl'):g}, gradients {limit('spike'):g} times their median before a fall, groups "
+        f"silent by {limit('silent_early'):.0%} of the run",
+        "a learning rate a third of this one, or fewer updates a round; larger batches; clip gradients by norm",
+    )
+
+
+def _enough(seen: ObservedRun, *wanted: tuple[str, str]) -> Line | None:
+    return seen.first(*wanted, least=int(limit("few_points")))
+
+
+def _drawdown(seen: ObservedRun) -> str | None:
+    """A fall of the reward or of Pass@1; None where none can be seen, "" where there is none."""
+    lines = [(key[0], line) for key in PROGRESS if (line := _enough(seen, key)) is not None]
+    for split, line in lines:
+        fall = fall_from_best(line)
+        if fall and fall.share >= limit("drawdown") and fall.best - fall.last >= limit("reward_still"):
+            return f"{split} {line.metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end"
+    return "" if lines else None
+
+
+def _clipped(seen: ObservedRun) -> str | None:
+    """Tokens that leave a clip range of a usual width; of a narrow one, or of a sequence's ratio, they tell nothing."""
+    line = _enough(seen, ("train", "clip_fraction"))
+    if line is None or _narrow(seen.design.loss or ""):
+        return None
+    return _high(line, limit("clip_fraction"), "of the tokens are clipped")
+
+
+def _narrow(loss: str) -> bool:
+    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
+    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
+    5)."""
+    ranges = [float(text) for widths in _CLIP.findall(loss) for text in widths if text]
+    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
+
+
+def _far(seen: ObservedRun) -> str | None:
+    line = _enough(seen, ("train", "kl"))
+    return None if line is None else _high(line, limit("kl"), "nats a token is the KL to the policy that sampled")
+
+
+def _high(line: Line, most: float, what: str) -> str:
+    level = smooth(np.abs(line.values))
+    at = int(np.argmax(level))
+    return f"{level[at]:.3g} {what}, about round {line.rounds[at]}" if level[at] >= most else ""
+
+
+def _spikes(seen: ObservedRun) -> str | None:
+    """Gradients far above their median before the reward falls."""
+    line, reward = _enough(seen, GRADIENT), seen.reward(int(limit("few_points")))
+    if line is None or reward is None:
+        return None
+    middle = float(np.median(line.values))
+    for at in np.flatnonzero(line.values > limit("spike") * middle) if middle > 0 else ():
+        width = max(3, len(reward) // 20)
+        cut = int(np.searchsorted(reward.rounds, line.rounds[at]))
+        before, after = reward.values[max(0, cut - width) : cut], reward.values[cut + 1 : cut + 1 + width]
+        error = limit("changed") * noise(reward.values)
+        if min(len(before), len(after)) >= 3 and np.median(before) - np.median(after) > error:
+            return (
+                f"gradient norm {line.values[at]:.3g} at round {line.rounds[at]}, {line.values[at] / middle:.0f} times "
+                f"its median; reward {np.median(before):.3f} before, {np.median(after):.3f} after"
+            )
+    return ""
+
+
+def _silent_early(seen: ObservedRun) -> str | None:
+    """Groups that fall silent within the first rounds at a reward that then stays: each prompt is answered in one way,
+    right or wrong, before it was learnt. What counts is how many of those that had a signal in the first round lost it:
+    prompts that are never solved are silent from the start, whatever the step."""
+    line, reward = (
+        _enough(seen, SILENT),
+        _enough(seen, ("train", "reward_mean")) or _enough(seen, ("train", "pass_at_1")),
+    )
+    if line is None or reward is None or seen.design.rollouts == 1:
+        return None
+    until = line.rounds[0] + limit("silent_early") * (line.rounds[-1] - line.rounds[0])
+    early, paid = line.values[line.rounds <= until][-3:], reward.values[reward.rounds <= until][-3:]
+    if min(len(early), len(paid)) < 3:
+        return ""
+    share, level, last = float(np.median(early)), float(np.median(paid)), float(np.median(reward.last()))
+    first = float(line.values[0])
+    lost = (share - first) / (1 - first) if first < 1 else 0.0
+    silent = share >= limit("silent_stuck") and share > first + limit("reward_still") and lost >= limit("silent_lost")
+    if not silent or not 0.05 < level < 0.9 or last - level > limit("stuck"):
+        return ""
+    return f"{share:.2f} of the groups are silent by round {until:.0f}; reward {level:.2f} then, {last:.2f} at the end"
+
+
+_LOGP = re.compile(
+    r"mismatch|sampling/sampling_logp_difference/mean|(?:train/)?train_rollout_logprob_abs_diff"
+    r"|rollout_corr/log_?prob_abs_diff(?:/mean)?"
+)
+"""Mean |difference| of log-probabilities: ours, TRL's, slime's, verl's."""
+_PROBS = ("train", "rollout_probs_diff")
+
+
+def mismatch(seen: ObservedRun) -> Finding | Unjudged | None:
+    """Whether ratios are wrong before anything is learnt."""
+    by_logp = [line for (_, name), line in seen.lines.items() if _LOGP.fullmatch(name)]
+    lines = [(line, "mismatch_logp", "log-probabilities") for line in by_logp]
+    probs = seen.first(_PROBS)
+    lines += [(probs, "mismatch_probs", "probabilities")] if probs is not None else []
+    lines = [each for each in lines if len(each[0]) >= 3]
+    if not lines:
+        return Unjudged(SAMPLER, "rollout_probs_diff (verl), sampling_logp_difference (TRL), mismatch (rftlab)")
+    evidence = [_evidence(line, what) for line, name, what in lines if _level(line) >= limit(name)]
+    if not evidence:
+        return None
+    return Finding(
+        SAMPLER,
+        "change",
+        "sampler and trainer give the same tokens other probabilities",
+        tuple(evidence),
+        f"mean difference of log-probabilities {limit('mismatch_logp'):g}, probabilities {limit('mismatch_probs'):g}",
+        "look at temperature, top-p and the weights the sampler holds; the same precision in both; "
+        "truncated importance weights as a repair",
+    )
+
+
+def _level(line: Line) -> float:
+    return float(np.max(smooth(np.abs(line.values))))
+
+
+def _evidence(line: Line, what: str) -> str:
+    values = smooth(np.abs(line.values))
+    at = int(np.argmax(values))
+    return f"{what} differ by {values[at]:.3g} on average about round {line.rounds[at]}, {values[0]:.3g} at the start"

@@ -1,0 +1,228 @@
+"""What forecasts are scored on: cases of runs that come with rftlab, of the paper's numbers, of other people's runs.
+
+A case is a pair with a known part and a held-out part, and `Case.evidence` is made from the first alone. Other pairs
+enter whole: for the plain baseline of mean gains, for the medians of the law's prior, and where the simulator's prior
+is that of other pairs (published numbers).
+
+Of other people's runs the design of a model and task is known that generates the fewest rollouts a round, as a careful
+user would try it first; of several the longest, of these the first. Nothing is chosen by hand or by results.
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import SPLITS
+from rftlab.shared.design import Design
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.analysis.imported.groups import Group, group_runs
+from rftlab.studies.analysis.source import few, free_source, is_free, read_public
+from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.data.paper.pairs import linear_environment, start_at
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
+from rftlab.studies.forecast.forecasters import RAW
+from rftlab.studies.forecast.imported import TEST, alike_evidence, simulated_design, told_base, unusable
+from rftlab.studies.forecast.others import (
+    finals,
+    language_others,
+    paper_ends,
+    paper_evidence,
+    paper_others,
+    paper_pairs,
+    whole_pairs,
+)
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.pilot.pilot import pilot_from
+from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
+from rftlab.studies.readers.run import ImportedRun
+
+
+class Case(NamedTuple):
+    """A pair to score on."""
+
+    pair: str
+    evidence: Evidence
+    known: tuple[str, ...]
+    """Cells that the evidence comes from."""
+    cells: dict[str, Design]
+    """Those that are held out, with their rounds."""
+    truth: dict[str, pd.DataFrame]
+    """By split, Pass@1 after training: a row per seed, a column per held-out cell; nan where a seed was not run."""
+    questions: tuple[int, int]
+    """Of the train and of the test set, one response to each."""
+    simulated: bool = True
+    """Whether the simulator is calibrated too."""
+    rates: tuple[float | None, ...] = ()
+    """Learning rates of the held-out cells; those of the known runs where left out or None."""
+    seed: int = 0
+    """Of the runs that the evidence comes from."""
+    remarks: tuple[str, ...] = ()
+    """What was guessed, in words."""
+
+    @property
+    def split(self) -> dict:
+        """What a forecast may know of the pair, and what it is scored on."""
+        return {"pair": self.pair, "known": list(self.known), "known_seed": self.seed, "held_out": list(self.cells)}
+
+
+def split(curves: pd.DataFrame, pair: str, known: tuple[str, ...], seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that a pilot may see, those of its cells with that seed, and all rows of the cells that it may not."""
+    own = curves[curves["pair"] == pair]
+    return own[own["cell"].isin(known) & (own["seed"] == seed)], own[~own["cell"].isin(known)]
+
+
+def language_case(
+    curves: pd.DataFrame, pair: str, pairs: list[str], known: tuple[str, ...] = PILOT_CELLS, seed: int = 0
+) -> Case:
+    """A pair of language-model runs, of which those of `known` with one seed are known. curves: rows as in
+    `Results.curves`, of all `pairs`."""
+    seen, hidden = split(curves, pair, known, seed)
+    evidence = pilot_evidence(pilot_from(seen, shipped_base(pair), known, seed))
+    evidence = evidence._replace(others=language_others(curves, pair, pairs))
+    truth, facts = finals(hidden, pair), evidence.facts
+    cells = at_rounds(tuple(truth.columns), start_at(pair, "llm").design.rounds)
+    return Case(pair, evidence, known, cells, {"test": truth}, (facts.n_train, facts.n_test), seed=seed)
+
+
+def at_rounds(names: tuple[str, ...], rounds: int) -> dict[str, Design]:
+    """Cells of the grid, each a run of so many rounds."""
+    return {name: replace(CELLS[name], rounds=rounds, eval_every=rounds) for name in names}
+
+
+def language_cases(curves: pd.DataFrame) -> list[Case]:
+    """A case for every pair whose grid and base model come with the package."""
+    pairs = whole_pairs(curves)
+    return [language_case(curves, pair, pairs) for pair in pairs]
+
+
+def partial_cases(curves: pd.DataFrame) -> list[Case]:
+    """For every pair of which some designs and the base model come with the package: known is the baseline, held out
+    is the rest. A case for each seed of the baseline, because a forecast from one run is as good as that run."""
+    whole = whole_pairs(curves)
+    known = curves[(curves["cell"] == RAW) & curves["pair"].isin(set(shipped_pairs()) - set(whole))]
+    runs = sorted(set(zip(known["pair"], known["seed"].tolist(), strict=True)))
+    return [
+        language_case(curves, pair, whole, (RAW,), seed)._replace(pair=f"{pair} seed {seed}") for pair, seed in runs
+    ]
+
+
+def paper_cases() -> list[Case]:
+    """A case for every pair of the paper, train and test: known are the base model and experiment 1."""
+    cases = []
+    for pair in paper_pairs():
+        evidence = paper_evidence(pair)._replace(others=paper_others(pair))
+        truth = {part: paper_ends(pair, part).drop(RAW).to_frame().T for part in SPLITS}
+        run = start_at(pair, "sim")
+        cells = at_rounds(tuple(truth["test"].columns), run.design.rounds)
+        questions = linear_environment(run).n_train, linear_environment(run).n_test
+        cases.append(Case(pair, evidence, (RAW,), cells, truth, questions))
+    return cases
+
+
+PUBLIC = ("pods",)
+"""Sources that come with rftlab and have several designs."""
+CASES = {
+    "language": lambda: language_cases(shipped()),
+    "smollm2": lambda: partial_cases(shipped()),
+    "paper": paper_cases,
+    "public": lambda: [case for name in PUBLIC for case in group_cases(name, read_public(name))],
+}
+"""What comes with rftlab."""
+
+
+def cases_named(
+    what: str, root: Path, base: float | None = None, questions: int | None = None
+) -> tuple[list[Case], str]:
+    """The cases of one of CASES or of a source of runs, and the name as a part of a folder's.
+
+    base: of such a source, test Pass@1 of the untrained model, and questions: responses behind an evaluation, where the
+    logs do not tell; both outrank them. Raises UserError where no model and task has two designs, or where a base or a
+    number of questions is given for several models or tasks, each of which has its own.
+    """
+    if not is_free(what):
+        return CASES[what](), what
+    source = free_source(what)
+    title = source.slug if source.kind == "train" else source.place
+    cases = group_cases(title, source.runs(root), source.task, base, questions)
+    check(bool(cases), f"{source.name} has no two designs that can be told apart of one model and task")
+    for name, value in (("base", base), ("questions", questions)):
+        check(
+            value is None or len(cases) == 1,
+            f"{name} = {value}: {source.name} has several models or tasks ({few([case.pair for case in cases])}); "
+            "allowed: with one, as imported:NAME/TASK",
+        )
+    return cases, source.slug
+
+
+def check_split(case: Case) -> None:
+    """Raise UserError where the evidence comes from a cell that is held out."""
+    leaked = ({label(run.design) for run in case.evidence.runs} | set(case.known)) & set(case.cells)
+    check(not leaked, f"{case.pair}: {', '.join(sorted(leaked))} is held out, and the evidence knows it")
+    beyond = {name for table in case.truth.values() for name in table.columns} - set(case.cells)
+    check(not beyond, f"{case.pair}: truths beyond the held-out cells")
+
+
+def group_cases(
+    name: str,
+    runs: list[ImportedRun],
+    task: str | None = None,
+    base: float | None = None,
+    questions: int | None = None,
+) -> list[Case]:
+    """A case for every model and task of which two designs or more can be told apart, learning rates among what they
+    may differ in. Without the simulator: calibrations to as many runs would take hours."""
+    usable = [group for group in map(_trained, group_runs(runs, TEST, task)) if not unusable(group)]
+    sets: dict[tuple, list[Group]] = {}
+    for group in usable:
+        sets.setdefault((group.design.model, group.task), []).append(group)
+    several = [groups for groups in sets.values() if len(groups) > 1]
+    names = [f"{name} {groups[0].task}".strip() for groups in several]
+    task_names = [f"{one} ({i + 1})" if names.count(one) > 1 else one for i, one in enumerate(names)]
+    return [_case(pair, runs, groups, base, questions) for pair, groups in zip(task_names, several, strict=True)]
+
+
+_PART = re.compile(r"(\w+) on (\d{1,6}) of (\d{1,6})")
+
+
+def _trained(group: Group) -> Group:
+    """A rule that trains on M of N responses counts as M of them, whatever it selects."""
+    part = _PART.fullmatch(group.design.advantage or "")
+    if part is None:
+        return group
+    return group._replace(design=replace(group.design, advantage=part[1], rollouts=int(part[2])))
+
+
+def _case(name: str, runs: list[ImportedRun], groups: list[Group], base: float | None, questions: int | None) -> Case:
+    first, *others = sorted(groups, key=lambda group: (group.per_round, -group.last))
+    [known], told = told_base([first], base)
+    own = [run for run in runs if run.name in first.runs or not run.rounds]
+    imported = alike_evidence(name, name, own, [known], told, questions)
+    cells = {_unique(group, others): _ended(group) for group in others}
+    ends = [_ends(group) for group in others]
+    truth = pd.DataFrame({cell: pd.Series(values) for cell, values in zip(cells, ends, strict=True)})
+    evidence = imported.evidence
+    sizes, rates = (evidence.facts.n_train, imported.questions), tuple(group.design.learning_rate for group in others)
+    remarks = tuple(text for text in imported.remarks if text.startswith("guessed: the untrained") or "as told" in text)
+    return Case(name, evidence, (first.label,), cells, {"test": truth}, sizes, False, rates, remarks=remarks)
+
+
+def _ended(group: Group) -> Design:
+    return replace(simulated_design(group, group.last), rounds=group.last, eval_every=group.last)
+
+
+def _ends(group: Group) -> list[float]:
+    """Of each run, the value at the last round that all reached, from the line between its evaluations around it."""
+    runs = [run.sort_values("round") for _, run in group.curves.groupby("run", observed=True)]
+    values = [np.interp(group.last, run["round"], run["value"], left=np.nan) for run in runs]
+    return [float(value) for value in values if np.isfinite(value)]
+
+
+def _unique(group: Group, groups: list[Group]) -> str:
+    """A name of its own."""
+    twins = [other for other in groups if other.label == group.label]
+    return group.label if len(twins) == 1 else f"{group.label} {group.runs[0]}"
