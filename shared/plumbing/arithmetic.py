@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.extending import intrinsic
 
 from rftlab.shared.plumbing.jit import jit
@@ -128,29 +128,6 @@ def block_total(typingctx, terms, n):
         return _add_up(builder, args[1], 1, lambda i, lanes: [read(i, lanes)])[0]
 
     return types.float64(_POINTER, types.intp), code
-
-
-if config.DISABLE_JIT:  # Python can call no intrinsic; the order of these sums is NumPy's own
-
-    def total(values):
-        """Sum of an array (n,)."""
-        return values.sum()
-
-    def total_of_squares(values):
-        """Sum of squares of an array (n,)."""
-        return (values**2).sum()
-
-    def weight_totals(weights, marks):
-        """As above."""
-        return weights.sum(), (weights**2).sum(), (weights * marks).sum()
-
-    def block():
-        """As above."""
-        return np.empty(BLOCK)
-
-    def block_total(terms, n):
-        """As above."""
-        return terms[:n].sum()
 
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
