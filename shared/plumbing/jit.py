@@ -3,7 +3,8 @@
 numba's disk cache looks only at the file of the function that it loads: after an edit of a jitted function, a cached
 caller in another file keeps running the old code. So the cache folder is named by a hash of every source file that
 holds jitted code, and an edit anywhere starts an empty cache. The folder is chosen here, before any function is
-decorated.
+decorated. Below it a function is found by its module, not by the place of its file, so that a checkout, a wheel and a
+copy with equal sources share what was compiled.
 
 Compiling takes seconds to a minute, in which nothing else is to be seen, so a line on standard error says it before.
 """
@@ -19,7 +20,7 @@ from numba import config as numba_config
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import cache_folder
-from rftlab.shared.plumbing.numba_parts import CPUDispatcher, event
+from rftlab.shared.plumbing.numba_parts import CPUDispatcher, caching, event
 
 PURPOSES = {
     "rftlab.sim.round.general": "the simulator's general round",
@@ -85,8 +86,30 @@ def _choose_cache() -> Path | None:
 
 
 CACHE_FOLDER = _choose_cache()
+
+
+class SourceLocator(caching.UserProvidedCacheLocator):
+    """Where numba keeps a function of ours: in the cache folder, whose name tells the sources, by its package."""
+
+    def __init__(self, py_func, py_file):
+        super().__init__(py_func, py_file)
+        package = py_func.__module__.removeprefix("rftlab.").rpartition(".")[0]
+        self._cache_path = str(Path(numba_config.CACHE_DIR) / package)
+
+    @classmethod
+    def from_function(cls, py_func, py_file):
+        """None for a function that is not below `shared` or `sim`; numba then keeps it as it keeps others."""
+        ours = any(folder in Path(py_file).resolve().parents for folder in _SOURCES)
+        return super().from_function(py_func, py_file) if ours else None
+
+    def get_source_stamp(self):
+        """Equal for all files: the folder is of one version of the sources."""
+        return ""
+
+
 if CACHE_FOLDER is not None:
     numba_config.CACHE_DIR = str(CACHE_FOLDER)
+    caching.CacheImpl._locator_classes.insert(0, SourceLocator)
 
 event.register("numba:compile", Announcer(CACHE_FOLDER))
 

@@ -14,6 +14,7 @@ PARTS = {
     "dispatcher": "numba.core.registry.CPUDispatcher",
     "cgutils": "numba.core.cgutils",
     "event": "numba.core.event",
+    "caching": "numba.core.caching",
 }
 OPTIONS = ("_nrt", "no_cfunc_wrapper", "no_cpython_wrapper", "forceinline")
 """Options of `njit` that its documentation leaves out."""
@@ -46,4 +47,4 @@ check(
     f"numba {numba.__version__} lacks {', '.join(_absent)}, which compiled code needs; allowed: the version in "
     "constraints.txt",
 )
-CPUDispatcher, cgutils, event = _found.values()
+CPUDispatcher, cgutils, event, caching = _found.values()

@@ -43,9 +43,9 @@ def run(tmp_path):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA_", "PYTHON"))}
     environment |= {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def once() -> tuple[float, int]:
+    def once(folder=tmp_path) -> tuple[float, int]:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", PROGRAM], cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         reward, hits = done.stdout.split()
@@ -71,6 +71,12 @@ def test_edited_callee_runs(run, tmp_path):
     assert len([folder for folder in (tmp_path / "cache").iterdir() if folder.is_dir()]) == 2, (
         "one cache folder per version of the sources"
     )
+
+
+def test_a_copy_elsewhere_runs_what_was_compiled_here(run, tmp_path):
+    assert run() == (7.0, 0)
+    shutil.copytree(tmp_path / "rftlab", tmp_path / "elsewhere" / "rftlab", copy_function=shutil.copyfile)
+    assert run(tmp_path / "elsewhere") == (7.0, 1)
 
 
 def test_trap_is_real(run, tmp_path):
