@@ -152,10 +152,8 @@ def _tables(point: Point) -> tuple[str, ...]:
 def is_there(root: Path, point: Point) -> bool:
     """Whether there is a finished point, or something in its place; not a language model that is still to go on."""
     folder = point_folder(root, point)
-    found = path_kind(folder)
-    return found is not None and (
-        found != FOLDER or point.level == "sim" or path_kind(folder / "done.json") is not None
-    )
+    kind = path_kind(folder)
+    return kind is not None and (kind != FOLDER or point.level == "sim" or path_kind(folder / "done.json") is not None)
 
 
 def read_facts(root: Path, point: Point) -> dict | None:
