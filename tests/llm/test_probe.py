@@ -93,12 +93,10 @@ def test_products_are_those_of_the_gradients_of_halves(estimator, exact_norms):
     )
     sums = np.array([means[found.block == b].sum(axis=0) for b in range(BLOCKS)])
     np.testing.assert_allclose(found.gram, sums @ sums.T, rtol=1e-10, atol=1e-18)
-    assert (
-        found.group == 3
-        and sum(told) == 17
-        and found.squares[0] == 0
-        and (found.squares[1] == 0) == (estimator is CENTRED)
-    )
+    assert found.group == 3
+    assert sum(told) == 17
+    assert found.squares[0] == 0
+    assert (found.squares[1] == 0) == (estimator is CENTRED)
 
 
 def enumerated(policy, prompts, right, n):
@@ -150,9 +148,8 @@ def test_a_probe_is_repeatable_and_whole():
         probe(run, SMALL, ProbeCallbacks(step=lambda done, total: told.append((done, total)))) for _ in range(2)
     )
     asked = 16 * 3 + 8 * (1 + 4 + 1)  # train thrice; test, at four other temperatures, and many times
-    assert told[-1] == (asked, asked) and [done for done, _ in told[: len(told) // 2]] == sorted(
-        done for done, _ in told[: len(told) // 2]
-    )
+    assert told[-1] == (asked, asked)
+    assert [done for done, _ in told[: len(told) // 2]] == sorted(done for done, _ in told[: len(told) // 2])
     for name, available, n in (("train", 30, 16), ("test", 20, 8)):
         a, b = getattr(first, name), getattr(again, name)
         assert a.available == available and a.strict.shape == a.well_formed.shape == a.lengths.shape == (n, 4)
@@ -194,9 +191,8 @@ def test_other_temperatures_and_many_tries_are_of_the_same_questions():
     assert ((test.answers >= 0) == test.well_formed).all() and set(found.train.kinds) == {"+"}
     alone = probe(run, replace(ask, temperatures=(), many_questions=0))
     np.testing.assert_array_equal(alone.test.lengths, test.lengths)
-    assert (
-        alone.headroom.right == {} and alone.headroom.many.size == alone.headroom.rollouts == alone.headroom.tokens == 0
-    )
+    assert alone.headroom.right == {}
+    assert alone.headroom.many.size == alone.headroom.rollouts == alone.headroom.tokens == 0
     assert summarize_headroom(alone).temperatures == () and summarize_headroom(alone).tries[-1].at == 4
 
 
@@ -242,10 +238,8 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
     found = pilot(heard(), mini, tmp_path, 1, quiet=True)
     (point,) = mini.points()
     curves = collect(tmp_path, [point]).curves
-    assert (
-        found.runs[0].curve.round.tolist() == [0, 2, 4]
-        and found.runs[0].curve.tokens.tolist() == curves["tokens"].tolist()
-    )
+    assert found.runs[0].curve.round.tolist() == [0, 2, 4]
+    assert found.runs[0].curve.tokens.tolist() == curves["tokens"].tolist()
     assert (found.runs[0].train_questions, found.runs[0].test_questions, found.runs[0].evaluated) == (
         40,
         20,

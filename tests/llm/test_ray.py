@@ -176,9 +176,9 @@ def test_a_machine_without_the_results_folder_or_with_another_rftlab_says_so(tmp
         assert isinstance(ray_runner._work(mark, SIMS[0], SIMS[0].id).outcome, store.Stored)
     unseen = ray_runner._work(mark, SIMS[0], SIMS[0].id).outcome
     assert isinstance(other_version, Unshared) and "another version of rftlab" in str(other_version)
-    assert (
-        isinstance(unseen, Unshared) and f"does not see {root}" in str(unseen) and "all machines share" in str(unseen)
-    )
+    assert isinstance(unseen, Unshared)
+    assert f"does not see {root}" in str(unseen)
+    assert "all machines share" in str(unseen)
 
 
 def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path):

@@ -68,9 +68,8 @@ def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
         assert mine["tokens"].tolist() == table.tokens.tolist() and len(mine) == 3
     alone = train(todo[0].run, tmp_path / "alone")
     stored = store.read(root, todo[0])
-    assert (
-        stored.curve.grad_norm[1:].tolist() == alone.curve.grad_norm[1:].tolist() and min(alone.curve.grad_norm[1:]) > 0
-    )
+    assert stored.curve.grad_norm[1:].tolist() == alone.curve.grad_norm[1:].tolist()
+    assert min(alone.curve.grad_norm[1:]) > 0
     assert stored.curve.test_flexible.tolist() == alone.curve.test_flexible.tolist()
     assert split(root, todo, print)[1] == []
 
@@ -169,9 +168,8 @@ def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
     point, norms = point_of(), iter([1.0, 1.0, 1.0, float("nan")])
     monkeypatch.setattr("rftlab.llm.training.trainer.step", lambda *arguments: next(norms))
     train_point(root, point, TrainingCallbacks())
-    assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(
-        store.point_folder(root, point)
-    )
+    assert store.read(root, point).diverged_at == 3
+    assert "checkpoints/000002/model.safetensors" in files_of(store.point_folder(root, point))
 
 
 def test_an_unfinished_run_is_not_damaged(root):
@@ -185,11 +183,9 @@ def test_points_differ_where_their_runs_do():
     planned = study_points([], "llm", ["tiny-mix97"], 1, None)
     assert planned == []
     a, b = point_of(), replace(point_of(), run=replace(point_of().run, temperature=0.5))
-    assert (
-        a.id != b.id
-        and a.level == "llm"
-        and json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))
-    )
+    assert a.id != b.id
+    assert a.level == "llm"
+    assert json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))
 
 
 def test_the_printed_curve_has_both_rules_of_grading_in_80_columns():

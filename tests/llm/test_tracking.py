@@ -92,7 +92,8 @@ def test_wandb_has_one_run_for_a_folder_and_one_point_for_a_round(wandb, tmp_pat
     for done in (8, 12):
         resumed(done, COLUMNS | {"reward": 0.75})
     about, again = wandb.asked
-    assert about == again and (about["name"], about["config"], about["resume"], about["dir"]) == (
+    assert about == again
+    assert (about["name"], about["config"], about["resume"], about["dir"]) == (
         "mine",
         {"seed": 3},
         "allow",

@@ -68,7 +68,8 @@ def test_verl_counts_prompts():
         0.001,
         1024,
         "token-mean",
-    ) and not notes
+    )
+    assert not notes
     centred, _ = read_design(verl(algorithm={"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False}), "", None)
     assert centred.advantage == "group_mean"
 

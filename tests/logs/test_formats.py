@@ -62,9 +62,8 @@ def test_columns_can_be_named(tmp_path):
         tmp_path, "mine.csv", "k,good,points\n" + "".join(f"{i},{0.1 + i / 100},{i / 10}\n" for i in range(1, 6))
     )
     (run,) = read_logs([path], columns={"step": "k", "pass_at_1": "good", "train.reward_mean": "points"})
-    assert said([run])[3, "test", "pass_at_1"] == pytest.approx(0.13) and said([run])[
-        3, "train", "reward_mean"
-    ] == pytest.approx(0.3)
+    assert said([run])[3, "test", "pass_at_1"] == pytest.approx(0.13)
+    assert said([run])[3, "train", "reward_mean"] == pytest.approx(0.3)
     with pytest.raises(UserError, match="no column 'iter'"):
         read_logs([path], columns={"step": "iter"})
 
@@ -108,10 +107,8 @@ def test_the_samples_are_read():
         0.499,
         60,
     )
-    assert (
-        set(new.curves.loc[new.curves["metric"] == "pass_at_1", "task"]) == {"", "gsm8k", "MATH-lighteval"}
-        and new.rounds == 50
-    )
+    assert set(new.curves.loc[new.curves["metric"] == "pass_at_1", "task"]) == {"", "gsm8k", "MATH-lighteval"}
+    assert new.rounds == 50
     assert (new.design.prompts, new.design.rollouts, new.design.updates_per_round, old.design.advantage) == (
         64,
         5,

@@ -52,16 +52,13 @@ def test_twice_changes_nothing_and_other_logs_are_refused(log, tmp_path):
 def test_what_is_kept_is_read_again(log, tmp_path):
     (tmp_path / "long.csv").write_text(long_csv().text)
     runs = read_logs([log, tmp_path / "long.csv"])
-    assert write_collection(tmp_path / "results", "two", runs) and not write_collection(
-        tmp_path / "results", "two", runs
-    )
+    assert write_collection(tmp_path / "results", "two", runs)
+    assert not write_collection(tmp_path / "results", "two", runs)
     again = read_collection(tmp_path / "results", "two")
-    assert [run.name for run in again] == [run.name for run in runs] and [run.design for run in again] == [
-        run.design for run in runs
-    ]
-    assert [said([run]) for run in again] == [said([run]) for run in runs] and [run.notes for run in again] == [
-        run.notes for run in runs
-    ]
+    assert [run.name for run in again] == [run.name for run in runs]
+    assert [run.design for run in again] == [run.design for run in runs]
+    assert [said([run]) for run in again] == [said([run]) for run in runs]
+    assert [run.notes for run in again] == [run.notes for run in runs]
     assert [run.sources for run in again] == [run.sources for run in runs]
 
 
@@ -91,7 +88,8 @@ def test_a_configuration_alone_is_explained(tmp_path):
         json.dumps({"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4})
     )
     status, text = rftlab("import", "--config", tmp_path / "args.json", "--processes", 2)
-    assert status == 0 and [line.split() for line in text.splitlines() if "(B)" in line or "(K)" in line] == [
+    assert status == 0
+    assert [line.split() for line in text.splitlines() if "(B)" in line or "(K)" in line] == [
         ["prompts", "a", "round", "(B)", "4"],
         ["rollouts", "a", "prompt", "(K)", "8"],
     ]
@@ -116,7 +114,8 @@ def test_a_reader_in_a_file_of_ones_own(tmp_path):
     )
     (tmp_path / "x.txt").write_text("0.5 0.25")
     arguments = ("import", tmp_path / "x.txt", "--reader", f"{tmp_path / 'mine.py'}:read", "--results", tmp_path / "r")
-    assert rftlab(*arguments)[0] == 0 and said(read_collection(tmp_path / "r", "x")) == {
+    assert rftlab(*arguments)[0] == 0
+    assert said(read_collection(tmp_path / "r", "x")) == {
         (1, "train", "entropy"): 0.5,
         (2, "train", "entropy"): 0.25,
     }
@@ -142,12 +141,10 @@ def test_wrong_command_lines_are_a_line(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").write_text(verl_log().text)
     status, text = rftlab("import", *arguments)
-    assert (
-        status == 2
-        and text.startswith("rftlab: ")
-        and text.count("\n") == 1
-        and sorted(path.name for path in tmp_path.iterdir()) == ["x"]
-    )
+    assert status == 2
+    assert text.startswith("rftlab: ")
+    assert text.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x"]
 
 
 def test_a_configuration_that_is_missing_is_told_apart_from_a_log():

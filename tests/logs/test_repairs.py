@@ -21,11 +21,9 @@ def rows(steps, start: float = 0.0) -> str:
 
 def test_after_a_checkpoint_the_later_attempt_counts(tmp_path):
     run = run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)) + rows(range(21, 41), 0.5))
-    assert (
-        said([run])[20, "train", "entropy"] == 0.02
-        and said([run])[21, "train", "entropy"] == 0.521
-        and run.rounds == 40
-    )
+    assert said([run])[20, "train", "entropy"] == 0.02
+    assert said([run])[21, "train", "entropy"] == 0.521
+    assert run.rounds == 40
     assert any("line 32: steps go back from 30 to 21" in note for note in run.notes)
 
 
@@ -60,11 +58,9 @@ def test_interleaved_runs_are_refused(tmp_path):
 def test_updates_of_a_round_are_averaged_and_counted(tmp_path):
     run = run_of(tmp_path, "step,grad_norm\n" + "".join(f"{s},1.0\n{s},3.0\n" for s in range(1, 5)))
     found = run.curves[run.curves["metric"] == "grad_norm"]
-    assert (
-        found["value"].tolist() == [2.0] * 4
-        and found["n"].tolist() == [2] * 4
-        and any("averaged as updates" in note for note in run.notes)
-    )
+    assert found["value"].tolist() == [2.0] * 4
+    assert found["n"].tolist() == [2] * 4
+    assert any("averaged as updates" in note for note in run.notes)
 
 
 def test_per_cent_become_fractions_and_what_may_be_either_does_not(tmp_path):

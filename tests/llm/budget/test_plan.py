@@ -42,9 +42,8 @@ def with_compute(run, **compute):
 def test_parts_exist_when_they_do():
     shape = read_shape(QWEN.model)
     memory = memory_use(QWEN, shape)
-    assert list(memory.phases) == ["sample", "log_probs", "update"] and memory.peak == sum(
-        memory.phases[memory.peak_phase].values()
-    )
+    assert list(memory.phases) == ["sample", "log_probs", "update"]
+    assert memory.peak == sum(memory.phases[memory.peak_phase].values())
     assert memory.peak == max(sum(parts.values()) for parts in memory.phases.values())
     for parts in memory.phases.values():
         assert (parts["weights"], parts["reference"], parts["optimiser"]) == tuple(
@@ -61,9 +60,8 @@ def test_parts_exist_when_they_do():
         memory_use(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
     )
     plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
-    assert list(memory_use(plain, shape).phases) == ["sample", "update"] and not any(
-        "reference" in parts for parts in memory_use(plain, shape).phases.values()
-    )
+    assert list(memory_use(plain, shape).phases) == ["sample", "update"]
+    assert not any("reference" in parts for parts in memory_use(plain, shape).phases.values())
     hf = memory_use(with_compute(QWEN, engine="hf"), shape).phases
     assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
     on_cpu = memory_use(with_compute(QWEN, device="cpu"), shape).phases
@@ -134,13 +132,10 @@ def test_adapters_alone_are_trained():
     assert 0 < few < frozen / 50 and plan.shape.trained == few and whole.shape.trained == frozen
     update = plan.memory.phases["update"]
     assert (update["weights"], update["gradients"], update["optimiser"]) == (4 * (frozen + few), 4 * few, 8 * few)
-    assert list(plan.memory.phases) == list(whole.memory.phases) and not any(
-        "reference" in parts for parts in plan.memory.phases.values()
-    )
-    assert (
-        plan.memory.peak < 0.75 * whole.memory.peak
-        and plan.duration.phases["update"].seconds < whole.duration.phases["update"].seconds
-    )
+    assert list(plan.memory.phases) == list(whole.memory.phases)
+    assert not any("reference" in parts for parts in plan.memory.phases.values())
+    assert plan.memory.peak < 0.75 * whole.memory.peak
+    assert plan.duration.phases["update"].seconds < whole.duration.phases["update"].seconds
     some = cost_plan(replace(QWEN, lora=LoRA(8, targets=("q_proj", "v_proj"))), GPUS["A100-80"], ASSUMED)
     assert some.shape.adapters < few and some.memory.total("update") < plan.memory.total("update")
     with pytest.raises(UserError, match=r"lora.targets = 'fc' is unknown; allowed: down_proj, gate_proj, k_proj"):

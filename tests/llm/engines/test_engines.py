@@ -108,15 +108,12 @@ def gpu_engine(monkeypatch):
 def test_on_a_gpu_vllm_leaves_room_for_the_policy_that_is_there_already(monkeypatch):
     gpu_engine(monkeypatch)
     found = FakeLLM.arguments
-    assert found["gpu_memory_utilization"] < 0.05 and found["kv_cache_memory_bytes"] == 5e8, (
-        "a share of the whole GPU would not be free"
-    )
-    assert (
-        found["enable_sleep_mode"]
-        and not found["enforce_eager"]
-        and found["dtype"] == "bfloat16"
-        and found["logprobs_mode"] == "processed_logprobs"
-    )
+    assert found["gpu_memory_utilization"] < 0.05
+    assert found["kv_cache_memory_bytes"] == 5e8, "a share of the whole GPU would not be free"
+    assert found["enable_sleep_mode"]
+    assert not found["enforce_eager"]
+    assert found["dtype"] == "bfloat16"
+    assert found["logprobs_mode"] == "processed_logprobs"
 
 
 def test_on_a_gpu_vllm_sleeps_between_sampling_and_the_sync(monkeypatch):

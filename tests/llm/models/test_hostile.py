@@ -87,10 +87,8 @@ def test_everything_that_reads_a_model_refuses_its_code():
     assert len(calls) >= 6
     for name, call in calls:
         assert "trust_remote_code=False" in call or "**safe" in call, f"{name}: {call}"
-    assert (
-        '"trust_remote_code": False' in (ROOT / "llm/models/load.py").read_text()
-        and '"trust_remote_code": False' in (ROOT / "llm/engines/vllm.py").read_text()
-    )
+    assert '"trust_remote_code": False' in (ROOT / "llm/models/load.py").read_text()
+    assert '"trust_remote_code": False' in (ROOT / "llm/engines/vllm.py").read_text()
 
 
 # --- chat templates ---
@@ -250,9 +248,8 @@ def test_a_message_is_one_line_whatever_names_are_in_it(tmp_path):
 
     with pytest.raises(UserError) as caught:
         _raw(BENCHMARKS["gsm8k"], read_rows(tmp_path / "a.jsonl")[0])
-    assert str(caught.value).isprintable() and r"there are: question, bad\nrftlab: all is well\x1b[2J\u2028)" in str(
-        caught.value
-    )
+    assert str(caught.value).isprintable()
+    assert r"there are: question, bad\nrftlab: all is well\x1b[2J\u2028)" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["plain", "naïve 日本 😀", "\\n"])

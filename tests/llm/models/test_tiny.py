@@ -82,11 +82,9 @@ def test_a_damaged_checkpoint_is_named_and_not_used(cache, monkeypatch):
     victim.write_bytes(victim.read_bytes()[:-3])
     remarks = []
     again, steps = trained(monkeypatch, remark=remarks.append)
-    assert (
-        steps[0] == 5
-        and len(remarks) == 1
-        and remarks[0].startswith("damaged, the base model is trained from the beginning: ")
-    )
+    assert steps[0] == 5
+    assert len(remarks) == 1
+    assert remarks[0].startswith("damaged, the base model is trained from the beginning: ")
     assert all(torch.equal(a, b) for a, b in zip(whole, again, strict=True))
 
 

@@ -57,10 +57,8 @@ def test_raw_columns_become_prompts_and_truths(tmp_path, suffix):
     assert gsm8k["train"].prompts[3] == [{"role": "user", "content": content}] and gsm8k["train"].answers[3] == "1003"
     math = benchmarks.load("math", folder(tmp_path, MATH, suffix=suffix))
     content = "Half of $3$? Let's think step by step and output the final answer within \\boxed{}."
-    assert (
-        math["train"].prompts[3] == [{"role": "user", "content": content}]
-        and math["train"].answers[3] == "\\frac{3}{2}"
-    )
+    assert math["train"].prompts[3] == [{"role": "user", "content": content}]
+    assert math["train"].answers[3] == "\\frac{3}{2}"
 
 
 def test_prepared_columns_are_taken_as_they_are(tmp_path):

@@ -65,10 +65,8 @@ def test_every_format_gives_the_same_problems(tmp_path, monkeypatch):
         }
         assert (len(task["train"]), len(task["test"]), task.verifier) == (18, 2, "number")
     assert tasks[0]["train"].prompts[0][0]["content"].startswith("What is ")
-    assert (
-        tasks[0]["train"].rows[0].keys() == {"question", "answer", "level"}
-        and tasks[1]["train"].rows[0]["level"] in "012"
-    )
+    assert tasks[0]["train"].rows[0].keys() == {"question", "answer", "level"}
+    assert tasks[1]["train"].rows[0]["level"] in "012"
 
 
 def test_equal_questions_stay_on_one_side_and_a_test_source_takes_the_place(tmp_path):

@@ -50,9 +50,8 @@ def test_the_error_of_a_part_is_never_below_the_measured_one():
     rng, n, p = np.random.default_rng(0), 50, np.random.default_rng(1).beta(0.5, 0.5, 2000)
     means = [(rng.random(n) < p[rng.permutation(len(p))[:n]]).mean() for _ in range(2000)]
     assert subset_error([p.mean()], n) == pytest.approx(np.std(means), rel=0.06)
-    assert subset_error([0.1, 0.4, 0.95, np.nan], 10_000) == pytest.approx(
-        np.sqrt(0.24 / 10_000), rel=1e-3
-    ) and np.isnan(subset_error([np.nan], 100))
+    assert subset_error([0.1, 0.4, 0.95, np.nan], 10_000) == pytest.approx(np.sqrt(0.24 / 10_000), rel=1e-3)
+    assert np.isnan(subset_error([np.nan], 100))
     assert subset_error([0.0], 4) == subset_error([1.0], 4) == pytest.approx(np.sqrt(0.25 * 0.75 / 8)), (
         "none right of four is not certainty"
     )

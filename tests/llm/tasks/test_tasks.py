@@ -83,7 +83,8 @@ def test_seeds_decide_and_pools_are_disjoint(name):
     task = load(TaskConfig(name, sizes=SMALL))
     assert task == load(TaskConfig(name, sizes=SMALL)) and task != load(TaskConfig(name, sizes=SMALL, seed=1))
     sizes = {split: len(task[split]) for split in task.splits}
-    assert sizes == {key: size for key, size in vars(SMALL).items() if key in sizes} and {
+    assert sizes == {key: size for key, size in vars(SMALL).items() if key in sizes}
+    assert {
         "train",
         "validation",
         "test",

@@ -159,11 +159,9 @@ def test_another_configuration_is_refused(tmp_path):
     ]:
         with pytest.raises(UserError) as caught:
             train(other, tmp_path)
-        assert (
-            message in str(caught.value)
-            and str(caught.value).endswith("name another folder")
-            and "\n" not in str(caught.value)
-        )
+        assert message in str(caught.value)
+        assert str(caught.value).endswith("name another folder")
+        assert "\n" not in str(caught.value)
     assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
 
 

@@ -58,9 +58,9 @@ def test_a_table_that_is_a_link_or_a_pipe_is_written_anew(half, outside, kind):
         IN_PLACE[kind](half / name, outside)
     with no_hang():
         assert same(whole, train(run_of(**RUN), half))
-    assert (
-        (half / "curve.parquet").is_file() and not (half / "curve.parquet").is_symlink() and content(outside) == before
-    )
+    assert (half / "curve.parquet").is_file()
+    assert not (half / "curve.parquet").is_symlink()
+    assert content(outside) == before
 
 
 @pytest.mark.parametrize("text", ["", "half of", "[]", "{}", '{"level": "llm"}', "[" * 100_000])
@@ -73,11 +73,9 @@ def test_a_damaged_configuration_beside_a_checkpoint_is_written_again(half, text
     )
     (half / "config.json").write_text(text)
     assert same(whole, train(run_of(**RUN), half, TrainingCallbacks(remark=remarks.append, rounds=rounds.append)))
-    assert (
-        rounds == [5, 6, 7, 8]
-        and f"damaged, written again: {half / 'config.json'}" in remarks
-        and (half / "config.json").read_bytes() == before
-    )
+    assert rounds == [5, 6, 7, 8]
+    assert f"damaged, written again: {half / 'config.json'}" in remarks
+    assert (half / "config.json").read_bytes() == before
 
 
 def test_a_damaged_configuration_says_nothing_of_another_run(half):
@@ -134,8 +132,6 @@ def test_only_plain_numbers_are_checkpoints(half, outside):
     (half / "checkpoints" / "7²").mkdir()
     before, rounds = content(outside), []
     train(run_of(**RUN), half, TrainingCallbacks(rounds=rounds.append))
-    assert (
-        rounds == [5, 6, 7, 8]
-        and content(outside) == before
-        and (half / "checkpoints" / "7²") in entries(half / "checkpoints")
-    )
+    assert rounds == [5, 6, 7, 8]
+    assert content(outside) == before
+    assert (half / "checkpoints" / "7²") in entries(half / "checkpoints")

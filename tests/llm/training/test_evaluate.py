@@ -41,9 +41,8 @@ def test_standard_errors_are_those_of_a_fixed_set():
 
 
 def test_the_training_questions_are_always_the_same():
-    assert (
-        subset(30, 10).tolist() == subset(30, 10).tolist() == sorted(subset(30, 10)) and len(set(subset(30, 10))) == 10
-    )
+    assert subset(30, 10).tolist() == subset(30, 10).tolist() == sorted(subset(30, 10))
+    assert len(set(subset(30, 10))) == 10
     assert subset(30, 500).tolist() == list(range(30))
 
 
@@ -70,12 +69,10 @@ def test_what_an_evaluation_asks(tmp_path, monkeypatch):
         ],
     ]
     row, table = outcome.metrics.iloc[-1], asked[-2][5]
-    assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[
-        -1
-    ] and row.test_strict_error == measured_set_error(table)
-    assert (
-        row.test_strict_pass_at_1 == pytest.approx(row.test_strict) and row.test_strict_pass_at_3 == table.max(1).mean()
-    )
+    assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[-1]
+    assert row.test_strict_error == measured_set_error(table)
+    assert row.test_strict_pass_at_1 == pytest.approx(row.test_strict)
+    assert row.test_strict_pass_at_3 == table.max(1).mean()
     assert row.test_greedy_strict == asked[-1][5].mean() and row.train_greedy_flexible >= row.train_greedy_strict
     assert outcome.curve.test_flexible[-1] >= row.test_strict > 0
 

@@ -51,9 +51,8 @@ def test_several_rewards_are_weighed_and_recorded(tmp_path):
     run = run_of(rounds=2, eval_every=2, support_rollouts=1)
     outcome = train(run, tmp_path, reward=[mine.digits, mine.short], reward_weights=[1.0, 0.1])
     table = records(tmp_path)
-    assert (
-        table.reward_digits.tolist() == mine.digits(table.text) and (table.reward_short == -table.text.str.len()).all()
-    )
+    assert table.reward_digits.tolist() == mine.digits(table.text)
+    assert (table.reward_short == -table.text.str.len()).all()
     scored = table[table.role.isin(["trained", "support"])]
     np.testing.assert_allclose(scored.reward, scored.reward_digits + 0.1 * scored.reward_short, atol=1e-12)
     trained = table[table.role == "trained"]
@@ -142,10 +141,8 @@ def test_a_folder_never_gives_the_curve_of_another_reward(tmp_path):
 
 
 def test_runs_without_rewards_are_what_they_were():
-    assert (
-        not {"rewards", "reward_timeout"} & model_config(run_of()).keys()
-        and "own" not in model_config(run_of())["task"]
-    )
+    assert not {"rewards", "reward_timeout"} & model_config(run_of()).keys()
+    assert "own" not in model_config(run_of())["task"]
 
 
 @pytest.mark.parametrize(

@@ -69,14 +69,12 @@ def test_every_choice_runs_and_is_counted(name, tmp_path):
     assert curve.reward[1] == pytest.approx(trained.reward.mean())
     assert (np.isnan(curve.kl[1])) == (design.estimator.kl.kind == "none")
     roles = records.role.value_counts()
-    assert len(records) == curve.rollouts[1] and records.tokens.map(len).sum() == curve.tokens[1], (
-        "what was charged is on record"
-    )
+    assert len(records) == curve.rollouts[1]
+    assert records.tokens.map(len).sum() == curve.tokens[1], "what was charged is on record"
     assert roles["trained"] == 12 * design.rollouts and roles.get("support", 0) == 12 * design.support_rollouts
     assert roles.get("greedy", 0) == (12 if name == "greedy" else 0) and ("dropped" in roles) == (name == "dynamic")
-    assert (records.advantage.isna() == (records.role != "trained")).all() and (
-        records.reward.isna() == records.role.isin(["dropped", "greedy"])
-    ).all()
+    assert (records.advantage.isna() == (records.role != "trained")).all()
+    assert (records.reward.isna() == records.role.isin(["dropped", "greedy"])).all()
     assert trained.reward.std() > 0 and (name != "raw" or (trained.advantage == trained.reward).all())
 
 
@@ -189,11 +187,9 @@ def test_equal_runs_are_equal_bit_by_bit_and_seeds_differ(tmp_path):
 def test_weights_that_are_not_finite_end_a_run_before_they_are_evaluated(tmp_path):
     """The gradient of the first round is finite, what a step along it makes is not."""
     outcome = train(run_of(learning_rate=1e38, weight_decay=1e38, rounds=1, eval_every=1), tmp_path)
-    assert (
-        outcome.diverged_at == 0
-        and outcome.curve.round.tolist() == [0]
-        and not list(tmp_path.rglob("model.safetensors"))
-    )
+    assert outcome.diverged_at == 0
+    assert outcome.curve.round.tolist() == [0]
+    assert not list(tmp_path.rglob("model.safetensors"))
 
 
 def test_a_run_that_diverges_ends(tmp_path):
@@ -275,20 +271,16 @@ def test_long_prompts_are_left_out_and_counted(tmp_path):
     train(
         replace(run, model=replace(run.model, max_prompt_length=6)), tmp_path, TrainingCallbacks(remark=remarks.append)
     )
-    assert (
-        remarks[1].startswith("test: ")
-        and remarks[0].startswith("train: ")
-        and "prompts longer than model.max_prompt_length = 6 tokens" in remarks[0]
-    )
+    assert remarks[1].startswith("test: ")
+    assert remarks[0].startswith("train: ")
+    assert "prompts longer than model.max_prompt_length = 6 tokens" in remarks[0]
 
 
 def test_the_configuration_says_everything():
     config = model_config(run_of(estimator=Estimator(surrogate=Clip(), mask=Divergence())))
-    assert (
-        config["kinds"] == {"surrogate": "Clip", "mask": "Divergence"}
-        and config["design"]["rollouts"] == 4
-        and config["level"] == "llm"
-    )
+    assert config["kinds"] == {"surrogate": "Clip", "mask": "Divergence"}
+    assert config["design"]["rollouts"] == 4
+    assert config["level"] == "llm"
 
 
 # --- groups ---
@@ -330,18 +322,14 @@ def test_a_prompt_that_comes_again_within_a_round_gets_other_responses(tmp_path)
 def test_dynamic_sampling_keeps_groups_with_a_signal():
     first, second = samples_of([[1, 1], [0, 1], [0, 0], [1, 0]]), samples_of([[0, 0], [1, 0], [1, 1], [0, 1]])
     found, dropped = with_signal(None, first, 4, False)
-    assert (
-        found.contexts.tolist() == [51, 53]
-        and found.strict.tolist() == [0, 1, 1, 0]
-        and found.texts == ["2", "3", "6", "7"]
-    )
+    assert found.contexts.tolist() == [51, 53]
+    assert found.strict.tolist() == [0, 1, 1, 0]
+    assert found.texts == ["2", "3", "6", "7"]
     assert dropped.contexts.tolist() == [50, 52] and dropped.texts == ["0", "1", "4", "5"]
     full, _ = with_signal(found, second, 4, True)
     assert full.contexts.tolist() == [51, 53, 51, 53] and full.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert (
-        full.rollouts.responses.tokens.tolist() == [12, 13, 16, 17, 12, 13, 16, 17]
-        and full.rollouts.logp.tolist() == [-2, -3, -6, -7] * 2
-    )
+    assert full.rollouts.responses.tokens.tolist() == [12, 13, 16, 17, 12, 13, 16, 17]
+    assert full.rollouts.logp.tolist() == [-2, -3, -6, -7] * 2
     filled, _ = with_signal(
         with_signal(None, samples_of([[0, 0], [1, 0]]), 3, False)[0], samples_of([[1, 1], [0, 0], [1, 0]]), 3, True
     )

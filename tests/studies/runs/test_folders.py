@@ -143,9 +143,8 @@ def test_a_folder_replaces_what_has_its_name(kind, root, outside):
     put(kind, root / "x", outside)
     write_folder(root / "x", {"a": b"new"})
     verify_folder(root / "x", ("a",))
-    assert {path.name for path in entries(root / "x")} == {"a", "checksums.json"} and [
-        path.name for path in entries(outside)
-    ] == ["mine.json"]
+    assert {path.name for path in entries(root / "x")} == {"a", "checksums.json"}
+    assert [path.name for path in entries(outside)] == ["mine.json"]
 
 
 def test_what_was_half_written_goes_and_nothing_outside(root, outside):

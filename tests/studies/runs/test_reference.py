@@ -82,9 +82,8 @@ def test_a_rate_is_judged_on_the_validation_split_by_all_its_cells():
     start = start_at("tiny-mix97", "llm")
     (slow, fast) = points_at("tiny-mix97", [1e-5, 1e-2], 2)
     assert {point.run.evaluation.split for point in slow + fast} == {"validation"} and start.evaluation.split == "test"
-    assert {point.run.optimizer.learning_rate for point in fast} == {1e-2} and {
-        point.run.design.batch_size for point in fast
-    } == {1, 32, 256}
+    assert {point.run.optimizer.learning_rate for point in fast} == {1e-2}
+    assert {point.run.design.batch_size for point in fast} == {1, 32, 256}
     assert replace(slow[0].run, optimizer=start.optimizer, evaluation=start.evaluation, design=start.design) == start
     rows = [(label(cell), seed, at, 600, 0.1 * at / 600) for cell in CELLS for seed in (0, 1) for at in (0, 600)]
     curves = pd.DataFrame(rows, columns=["cell", "seed", "round", "planned_rounds", "test_pass_at_1"])
