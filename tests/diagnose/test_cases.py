@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from dev.diagnose_cases import (
-    BROKEN,
-    futures,
-    measured_futures,
-    planted,
-    public,
-    score,
-    tiny,
-)
+from dev.diagnose_cases import BROKEN, futures, measured_futures, planted, public, score, tiny
 from dev.known_formats import format_cases, format_worlds, graded_curve
 from dev.known_worlds import chosen, held, simulated, worlds
 from dev.planted_tiny import planted_runs, shipped

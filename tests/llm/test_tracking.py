@@ -93,12 +93,7 @@ def test_wandb_has_one_run_for_a_folder_and_one_point_for_a_round(wandb, tmp_pat
         resumed(done, COLUMNS | {"reward": 0.75})
     about, again = wandb.asked
     assert about == again
-    assert (about["name"], about["config"], about["resume"], about["dir"]) == (
-        "mine",
-        {"seed": 3},
-        "allow",
-        folder,
-    )
+    assert (about["name"], about["config"], about["resume"], about["dir"]) == ("mine", {"seed": 3}, "allow", folder)
     assert wandb.runs == {about["id"]: {0: DRAWN, 4: DRAWN, 8: DRAWN, 12: DRAWN | {"reward": 0.75}}}
 
 

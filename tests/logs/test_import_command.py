@@ -115,10 +115,7 @@ def test_a_reader_in_a_file_of_ones_own(tmp_path):
     (tmp_path / "x.txt").write_text("0.5 0.25")
     arguments = ("import", tmp_path / "x.txt", "--reader", f"{tmp_path / 'mine.py'}:read", "--results", tmp_path / "r")
     assert rftlab(*arguments)[0] == 0
-    assert said(read_collection(tmp_path / "r", "x")) == {
-        (1, "train", "entropy"): 0.5,
-        (2, "train", "entropy"): 0.25,
-    }
+    assert said(read_collection(tmp_path / "r", "x")) == {(1, "train", "entropy"): 0.5, (2, "train", "entropy"): 0.25}
     assert rftlab(*arguments[:3], f"{tmp_path / 'mine.py'}:other")[0] == 2
 
 

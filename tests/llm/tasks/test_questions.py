@@ -40,10 +40,7 @@ def test_the_questions_of_a_run():
     tiny = start_at("tiny-mix97", "llm")
     assert count_questions(
         replace(tiny, evaluation=Evaluation(train_subset=9999, test_subset=30, split="validation"))
-    ) == {
-        "train": QuestionCount(2048, 2048),
-        "test": QuestionCount(30, 250),
-    }
+    ) == {"train": QuestionCount(2048, 2048), "test": QuestionCount(30, 250)}
 
 
 def test_the_error_of_a_part_is_never_below_the_measured_one():

@@ -84,11 +84,7 @@ def test_seeds_decide_and_pools_are_disjoint(name):
     assert task == load(TaskConfig(name, sizes=SMALL)) and task != load(TaskConfig(name, sizes=SMALL, seed=1))
     sizes = {split: len(task[split]) for split in task.splits}
     assert sizes == {key: size for key, size in vars(SMALL).items() if key in sizes}
-    assert {
-        "train",
-        "validation",
-        "test",
-    } <= set(sizes)
+    assert {"train", "validation", "test"} <= set(sizes)
     prompts = [str(prompt) for split in task.splits.values() for prompt in split.prompts]
     assert len(set(prompts)) == len(prompts) == sum(sizes.values())
     larger = load(TaskConfig(name, sizes=Sizes(train=60, validation=10, test=20, pretrain=60)))
