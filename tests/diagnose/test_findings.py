@@ -46,53 +46,45 @@ SILENT = ("train", "zero_signal_fraction")
 NO_PROGRESS = both(changed(*REWARD, flat(0.5, 0.03)), changed(*TEST, flat(0.5, 0.016)))
 LONGER = changed("train", "response_length", towards(600))
 FORMAT = changed("test", "format_rate", lambda v: np.linspace(0.31, 0.98, len(v)))
+
+
+def train(metric, *when_and_level):
+    """A metric of training that goes to a level after a share of the run."""
+    return changed("train", metric, after(*when_and_level))
+
+
 PLANTED = [
-    ("collapse", changed(*REWARD, after(0.6, 0.1)), changed(*REWARD, after(0.6, 0.4)), "lower since round 121"),
+    ("collapse", train("pass_at_1", 0.6, 0.1), train("pass_at_1", 0.6, 0.4), "lower since round 121"),
     (
         "collapse",
         changed("test", "format_rate", after(0.7, 0.02)),
         changed("test", "format_rate", after(0.7, 0.8)),
         "format",
     ),
-    ("collapse", changed("train", "entropy", after(0.5, 5.0)), changed("train", "entropy", after(0.5, 1.2)), "entropy"),
+    ("collapse", train("entropy", 0.5, 5.0), train("entropy", 0.5, 1.2), "entropy"),
     (
         "collapse",
-        both(NO_PROGRESS, changed("train", "response_length", after(0.2, 20))),
-        changed("train", "response_length", after(0.2, 20)),
+        both(NO_PROGRESS, train("response_length", 0.2, 20)),
+        train("response_length", 0.2, 20),
         "tokens at the start, 20",
     ),
-    (
-        "entropy gone",
-        changed("train", "entropy", after(0.5, 0.005)),
-        changed("train", "entropy", after(0.5, 0.06)),
-        "0.005",
-    ),
-    ("step too large", changed(*REWARD, after(0.7, 0.35)), changed(*REWARD, after(0.7, 0.5)), "0.350 at the end"),
-    ("step too large", changed("train", "kl", after(0.5, 0.3)), changed("train", "kl", after(0.99, 0.3)), "nats"),
+    ("entropy gone", train("entropy", 0.5, 0.005), train("entropy", 0.5, 0.06), "0.005"),
+    ("step too large", train("pass_at_1", 0.7, 0.35), train("pass_at_1", 0.7, 0.5), "0.350 at the end"),
+    ("step too large", train("kl", 0.5, 0.3), train("kl", 0.99, 0.3), "nats"),
+    ("step too large", train("clip_fraction", 0.6, 0.4), train("clip_fraction", 0.6, 0.1), "clipped"),
     (
         "step too large",
-        changed("train", "clip_fraction", after(0.6, 0.4)),
-        changed("train", "clip_fraction", after(0.6, 0.1)),
-        "clipped",
-    ),
-    (
-        "step too large",
-        both(changed("train", "grad_norm", spike), changed(*REWARD, after(0.51, 0.3))),
+        both(changed("train", "grad_norm", spike), train("pass_at_1", 0.51, 0.3)),
         changed("train", "grad_norm", spike),
         "gradient norm 500 at round 101",
     ),
     (
         "step too large",
-        both(NO_PROGRESS, changed("train", "zero_signal_fraction", after(0.1, 0.95))),
-        changed("train", "zero_signal_fraction", after(0.1, 0.95)),
+        both(NO_PROGRESS, train("zero_signal_fraction", 0.1, 0.95)),
+        train("zero_signal_fraction", 0.1, 0.95),
         "silent by round",
     ),
-    (
-        "no signal",
-        changed("train", "zero_signal_fraction", after(0.5, 0.9)),
-        changed("train", "zero_signal_fraction", after(0.5, 0.7)),
-        "0.90",
-    ),
+    ("no signal", train("zero_signal_fraction", 0.5, 0.9), train("zero_signal_fraction", 0.5, 0.7), "0.90"),
     ("length without reward", both(NO_PROGRESS, LONGER), LONGER, "responses grow"),
     ("noise above progress", NO_PROGRESS, None, "p ="),
     ("plateau", changed(*TEST, bent(0.7, 4)), changed(*TEST, bent(0.7, 30)), "worth"),

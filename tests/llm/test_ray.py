@@ -26,6 +26,7 @@ from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.ray_runner import Unshared, check_ray, needs, run_on_ray
 from rftlab.studies.data.runs.runner import StudyCallbacks, collect, run_points
 from tests.support.estimators.vectors import ROOT
+from tests.support.machine.here import rftlab
 from tests.support.machine.processes import hear_interrupts
 from tests.support.stores import point_of as simulated
 from tests.support.trainer.tiny_runs import run_of
@@ -181,20 +182,10 @@ def test_a_machine_without_the_results_folder_or_with_another_rftlab_says_so(tmp
     assert "all machines share" in str(unseen)
 
 
-def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path):
-    code = "import sys; sys.modules['ray'] = None; import rftlab.studies.cli.main; rftlab.studies.cli.main.main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "reproduce", "--engine", "ray"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=tmp_path,
-        env=with_root(),
-    )
-    assert (done.returncode, done.stderr) == (
-        2,
-        "rftlab: engine ray needs Ray: pip install '.[ray]' in rftlab's folder\n",
-    )
+def test_without_ray_it_is_one_line_that_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    said = "rftlab: engine ray needs Ray: pip install '.[ray]' in rftlab's folder\n"
+    assert rftlab("reproduce", "--engine", "ray") == (2, said)
 
 
 def test_a_cluster_that_does_not_answer_is_one_line_and_not_waited_for(monkeypatch):
@@ -222,25 +213,13 @@ def processes_with(word):
 
 
 def test_ctrl_c_is_one_line_keeps_finished_runs_and_leaves_nothing_running(tmp_path):
-    command = (
-        "reproduce",
-        "--engine",
-        "ray",
-        "--threads",
-        2,
-        "--pairs",
-        "llama-gsm8k",
-        "--seeds",
-        3,
-        "--quiet",
-        "--results",
-        tmp_path / "results",
-    )
+    flags = "--engine ray --threads 2 --pairs llama-gsm8k --seeds 3 --quiet"
+    command = f"reproduce {flags} --results {tmp_path / 'results'}".split()
     environment = with_root(RFTLAB_TEST=str(tmp_path))
     environment.pop("RAY_ADDRESS", None)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     process = subprocess.Popen(
-        [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, command)],
+        [sys.executable, "-m", "rftlab.studies.cli.main", *command],
         cwd=tmp_path,
         env=environment,
         preexec_fn=hear_interrupts,

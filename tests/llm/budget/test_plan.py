@@ -32,6 +32,9 @@ WIDE = Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384)
 QWEN = replace(start_at("qwen-gsm8k", "llm"), design=Design(eval_every=100, estimator=preset("grpo")), compute=WIDE)
 
 
+DRY = "train --pair qwen-gsm8k --dry-run"
+
+
 # --- memory ---
 
 
@@ -215,65 +218,28 @@ def test_a_plan_knows_the_disk_that_checkpoints_take():
     plan = cost_plan(QWEN, GPUS["H100"], ASSUMED)
     assert plan.disk == 36 * read_shape(QWEN.model).parameters
     assert cost_plan(replace(QWEN, lora=LoRA(8)), GPUS["H100"], ASSUMED).disk < plan.disk / 50
-    assert (
-        "Checkpoints take up to 17.8 GB of disk"
-        in rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100")[1]
-    )
+    assert "Checkpoints take up to 17.8 GB of disk" in rftlab(*f"{DRY} --gpu H100".split())[1]
 
 
 def test_a_run_that_fits_prints_no_change():
-    status, printed = rftlab(
-        "train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100", "--compute.no-gradient-checkpointing"
-    )
+    status, printed = rftlab(*f"{DRY} --gpu H100 --compute.no-gradient-checkpointing".split())
     assert status == 0 and "fits: peak" in printed and "change" not in printed
-    assert all(
-        word in printed
-        for word in (
-            "494.0 million",
-            "optimiser",
-            "cache",
-            "2000 rounds, 21 evaluations",
-            "Assumed: prompts of 120",
-            "gradient_checkpointing=True",
-        )
-    )
+    shown = ("494.0 million", "optimiser", "cache", "2000 rounds, 21 evaluations", "Assumed: prompts of 120")
+    assert all(word in printed for word in (*shown, "gradient_checkpointing=True"))
 
 
 def test_a_run_that_does_not_fit_prints_a_change_that_fits():
-    line = (
-        "train",
-        "--pair",
-        "qwen-gsm8k",
-        "--dry-run",
-        "--gpu",
-        "A100-40",
-        "--rollouts",
-        8,
-        "--compute.no-gradient-checkpointing",
-    )
+    line = f"{DRY} --gpu A100-40 --rollouts 8 --compute.no-gradient-checkpointing".split()
     status, printed = rftlab(*line, "--compute.micro-tokens", 32768)
     assert status == 1 and "fits as it is on: " in printed
     flags = printed.split("smallest change that makes it fit: ")[1].split(" (peak")[0].split()
-    assert (
-        rftlab(*line, *(() if "--compute.micro-tokens" in flags else ("--compute.micro-tokens", 32768)), *flags)[0] == 0
-    )
+    more = () if "--compute.micro-tokens" in flags else ("--compute.micro-tokens", 32768)
+    assert rftlab(*line, *more, *flags)[0] == 0
 
 
 def test_the_dry_run_of_a_study(monkeypatch, tmp_path):
-    line = (
-        "reproduce",
-        "--level",
-        "llm",
-        "--pair",
-        "qwen-gsm8k",
-        "--seeds",
-        2,
-        "--dry-run",
-        "--gpu",
-        "H200",
-        "--results",
-        tmp_path / "none",
-    )
+    study = "reproduce --level llm --pair qwen-gsm8k --seeds 2 --dry-run --gpu H200 --results"
+    line = (*study.split(), tmp_path / "none")
     status, printed = rftlab(*line)
     assert status == 0 and printed.count("2 of 2") == 25 and "50 of 50 runs to do" in printed
     monkeypatch.setattr(

@@ -40,27 +40,6 @@ def test_vllm_that_is_not_there_or_of_another_version_is_one_line(module, messag
         train(run_of(engine="vllm"), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "allowed"), [("engine", "sglang", "hf, vllm"), ("cache_gb", 0.0, "more than 0")]
-)
-def test_an_engine_s_settings_are_checked(field, value, allowed):
-    with pytest.raises(UserError, match=rf"compute\.{field} = '?{value}'?.*; allowed: {allowed}"):
-        Compute(**{field: value})
-
-
-@pytest.mark.parametrize("device", ["cuda:1", "mps"])
-def test_vllm_takes_the_first_gpu_alone(device):
-    assert Compute("cuda:0", engine="vllm") and Compute(device, engine="hf")
-    with pytest.raises(
-        UserError,
-        match=(
-            rf"compute\.device = '{device}': vLLM takes the first GPU that it sees; allowed: cpu, cuda; "
-            r"CUDA_VISIBLE_DEVICES"
-        ),
-    ):
-        Compute(device, engine="vllm")
-
-
 class FakeLLM:
     """In vLLM's place on a GPU: notes what it is asked for, in order."""
 

@@ -7,13 +7,13 @@ import torch
 from rich.console import Console
 
 from rftlab.llm.lock import locked
-from rftlab.llm.train import TrainingCallbacks, train
+from rftlab.llm.train import train
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import parse
 from rftlab.studies.data.runs import store
 from tests.support.trainer.own_rewards import digits
-from tests.support.trainer.tiny_runs import Killed, one_cache, run_of  # noqa: F401
+from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -21,16 +21,10 @@ def results(tmp_path_factory, model_cache):
     """A folder with a finished run, one with a reward of its own that was killed, and something else."""
     place = tmp_path_factory.mktemp("results")
     torch.set_num_threads(1)
-
-    def stop(done):
-        if done == 5:
-            raise Killed
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(model_cache))
         train(run_of(rounds=4, eval_every=2), place / "short")
-        with pytest.raises(Killed):
-            train(run_of(rounds=8, rollouts=2), place / "long", TrainingCallbacks(rounds=stop), reward=digits)
+        killed_at(run_of(rounds=8, rollouts=2), place / "long", 5, reward=digits)
     (place / "notes").mkdir()
     return place
 

@@ -19,6 +19,7 @@ from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
 from tests.support.estimators.vectors import ROOT
+from tests.support.machine.here import rftlab
 from tests.support.trainer.chat_models import TEMPLATE, chat_run, data, folder  # noqa: F401
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache  # noqa: F401
@@ -49,29 +50,15 @@ def with_code(source, place, file):
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tmp_path):
+def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tmp_path, monkeypatch):
     """A user who answers yes to a question of transformers must not have been asked one."""
     place = with_code(folder, tmp_path / "model", file)
-    flags = {
-        "folder": tmp_path / "run",
-        "pair": "qwen-gsm8k",
-        "model.source": place,
-        "task.source": data,
-        "compute.device": "cpu",
-    }
-    flags |= {"compute.precision": "fp32", "batch-size": 4, "rounds": 1, "eval-every": 1}
-    command = [
-        sys.executable,
-        "-m",
-        "rftlab.studies.cli.main",
-        "train",
-        "--quiet",
-        *(str(part) for name, value in flags.items() for part in (f"--{name}", value)),
-    ]
-    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, cwd=ROOT)
-    assert not (place / "ran").exists() and "[y/N]" not in done.stdout + done.stderr
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if "rftlab: " in line]
-    assert done.returncode == 2 and len(lines) == 1 and "code that comes with the model, which is never run" in lines[0]
+    monkeypatch.setattr("builtins.input", lambda *question: pytest.fail("it asks"))
+    flags = f"--pair qwen-gsm8k --model.source {place} --task.source {data} --compute.device cpu"
+    flags += f" --folder {tmp_path / 'run'} --compute.precision fp32 --batch-size 4 --rounds 1 --eval-every 1"
+    status, printed = rftlab("train", "--quiet", *flags.split())
+    assert not (place / "ran").exists()
+    assert status == 2 and printed.count("\n") == 1 and "code that comes with the model, which is never run" in printed
 
 
 def test_everything_that_reads_a_model_refuses_its_code():

@@ -196,12 +196,6 @@ def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
     assert (outcome.metrics.left_out_train == 3).all() and (outcome.metrics.left_out_test == 3).all()
 
 
-def test_a_missing_column_is_one_line(folder, tmp_path):
-    (tmp_path / "train.jsonl").write_text('{"question": "What is 1 + 1 ?"}\n')
-    with pytest.raises(UserError, match="column answer is missing"):
-        train(chat_run(folder, tmp_path), tmp_path / "run")
-
-
 # --- tiny ---
 
 

@@ -119,25 +119,6 @@ def prepared(truth, content="What is 1 + 1?"):
     return {"prompt": [{"role": "user", "content": content}], "reward_model": {"ground_truth": truth}}
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "message"),
-    [
-        (
-            "gsm8k",
-            prepared("1,000"),
-            "no response can match the answer '1,000'; allowed: what stands in #### and a number",
-        ),
-        ("gsm8k", prepared("seven"), "no response can match the answer 'seven'"),
-        ("gsm8k", {"question": "What?", "answer": "#### ."}, "no response can match the answer '.'"),
-        ("math", prepared("\\frac{1}{2"), "no response can match the answer"),
-        ("gsm8k", prepared("7", "  "), "prompt has no text; allowed: a message with some"),
-    ],
-)
-def test_a_truth_that_no_response_can_match_is_refused(name, row, message, tmp_path):
-    with pytest.raises(UserError, match=rf"line 1: {re.escape(message)}"):
-        benchmarks.load(name, folder(tmp_path, [row]))
-
-
 @pytest.mark.parametrize("truth", ["7", "-7", "0.5", ".5", "72."])
 def test_a_truth_that_the_strict_rule_finds_is_taken(truth, tmp_path):
     task = benchmarks.load("gsm8k", folder(tmp_path, [prepared(truth)]))
@@ -193,69 +174,51 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch):
 
 # --- bad input ---
 
-BAD_ROWS = {
-    "missing column": (
+BOTH = "allowed: question and answer, or prompt and reward_model"
+UNMATCHED = ": no response can match the answer "
+UNSAID = "It is 1.' and states no answer; allowed: "
+BAD_ROWS = [
+    (
         "gsm8k",
         {"question": "1?"},
-        "line 2: column answer is missing (there are: question); allowed: question and answer, or prompt and "
-        "reward_model",
+        f": column answer is missing (there are: question); {BOTH}",
     ),
-    "other columns": ("math", {"a": 1}, "line 2: column problem is missing (there are: a)"),
-    "empty answer": (
-        "gsm8k",
-        {"question": "1?", "answer": " "},
-        "line 2: answer is ' '; allowed: text that is not empty",
-    ),
-    "no marker": (
+    ("math", {"a": 1}, ": column problem is missing (there are: a)"),
+    ("gsm8k", {"question": "1?", "answer": " "}, ": answer is ' '; allowed: text that is not empty"),
+    (
         "gsm8k",
         {"question": "1?", "answer": "It is 1."},
-        "line 2: answer is 'It is 1.' and states no answer; allowed: text with #### and a number",
+        f": answer is '{UNSAID}text with #### and a number",
     ),
-    "no box": (
+    (
         "math",
         {"problem": "1?", "solution": "It is 1."},
-        "line 2: solution is 'It is 1.' and states no answer; allowed: text with \\boxed{}",
+        f": solution is '{UNSAID}text with \\boxed{{}}",
     ),
-    "empty box": ("math", {"problem": "1?", "solution": "\\boxed{}"}, "line 2: solution is "),
-    "null": ("gsm8k", {"question": None, "answer": "#### 1"}, "line 2: question is None; allowed: text"),
-    "number": ("gsm8k", {"question": "1?", "answer": 1}, "line 2: answer is 1; allowed: text"),
-    "prompt as text": (
-        "gsm8k",
-        {"prompt": "1?", "reward_model": {"ground_truth": "1"}},
-        "line 2: prompt is '1?'; allowed: a list of chat messages",
-    ),
-    "no messages": ("gsm8k", {"prompt": [], "reward_model": {"ground_truth": "1"}}, "line 2: prompt is []"),
-    "message without role": (
-        "gsm8k",
-        {"prompt": [{"content": "1?"}], "reward_model": {"ground_truth": "1"}},
-        "line 2: prompt has the message {'content': '1?'}",
-    ),
-    "no truth": (
-        "math",
-        {**PREPARED[0], "reward_model": {}},
-        "line 2: reward_model.ground_truth is None; allowed: text",
-    ),
-    "prompt alone": (
-        "math",
-        {"prompt": PREPARED[0]["prompt"]},
-        "line 2: reward_model.ground_truth is None; allowed: text",
-    ),
-    "empty truth": (
-        "math",
-        {**PREPARED[0], "reward_model": {"ground_truth": ""}},
-        "line 2: reward_model.ground_truth is empty; allowed: text",
-    ),
-    "no object": ("math", [1], "line 2 is not a JSON object"),
-}
+    ("math", {"problem": "1?", "solution": "\\boxed{}"}, ": solution is "),
+    ("gsm8k", {"question": None, "answer": "#### 1"}, ": question is None; allowed: text"),
+    ("gsm8k", {"question": "1?", "answer": 1}, ": answer is 1; allowed: text"),
+    ("gsm8k", prepared("1") | {"prompt": "1?"}, ": prompt is '1?'; allowed: a list of chat messages"),
+    ("gsm8k", prepared("1") | {"prompt": []}, ": prompt is []"),
+    ("gsm8k", prepared("1") | {"prompt": [{"content": "1?"}]}, ": prompt has the message {'content': '1?'}"),
+    ("math", prepared("1") | {"reward_model": {}}, ": reward_model.ground_truth is None; allowed: text"),
+    ("math", {"prompt": prepared("1")["prompt"]}, ": reward_model.ground_truth is None; allowed: text"),
+    ("math", prepared(""), ": reward_model.ground_truth is empty; allowed: text"),
+    ("math", [1], " is not a JSON object"),
+    ("gsm8k", prepared("1,000"), UNMATCHED + "'1,000'; allowed: what stands in #### and a number"),
+    ("gsm8k", prepared("seven"), UNMATCHED + "'seven'"),
+    ("gsm8k", {"question": "What?", "answer": "#### ."}, UNMATCHED + "'.'"),
+    ("math", prepared("\\frac{1}{2"), UNMATCHED),
+    ("gsm8k", prepared("7", "  "), ": prompt has no text; allowed: a message with some"),
+]
 
 
-@pytest.mark.parametrize("name", BAD_ROWS)
-def test_a_bad_row_is_one_line_that_says_where(name, tmp_path):
-    benchmark, row, message = BAD_ROWS[name]
+@pytest.mark.parametrize(("benchmark", "row", "message"), BAD_ROWS)
+def test_a_bad_row_is_one_line_that_says_where(benchmark, row, message, tmp_path):
     good = {"gsm8k": GSM8K, "math": MATH}[benchmark][0]
     with pytest.raises(UserError) as error:
         benchmarks.load(benchmark, folder(tmp_path, [good, row]))
-    assert str(error.value).startswith(f"{tmp_path / 'train.jsonl'} {message}") and "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{tmp_path / 'train.jsonl'} line 2{message}") and "\n" not in str(error.value)
 
 
 def test_damaged_files_are_one_line(tmp_path):

@@ -4,7 +4,6 @@ configuration is named."""
 import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -99,21 +98,6 @@ def test_killed_while_writing(moment, tmp_path, monkeypatch):
     assert not list((tmp_path / "parts").rglob(".writing-*"))
 
 
-@pytest.mark.parametrize(
-    "file", ["model.safetensors", "optimizer.safetensors", "arrays.safetensors", "state.json", "checksums.json"]
-)
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(file, tmp_path):
-    run = run_of(rounds=8, replay_window=4)
-    whole = train(run, tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "hurt")
-    victim = tmp_path / "hurt" / "checkpoints" / "000008" / file
-    data = victim.read_bytes()
-    victim.write_bytes(data[: len(data) // 2])
-    remarks, rounds = [], []
-    assert same(whole, train(run, tmp_path / "hurt", TrainingCallbacks(remark=remarks.append, rounds=rounds.append)))
-    assert rounds == [5, 6, 7, 8] and len(remarks) == 1 and "damaged, the checkpoint before it is used: " in remarks[0]
-
-
 def test_with_every_checkpoint_damaged_it_starts_again(tmp_path):
     run = run_of(rounds=8)
     whole = train(run, tmp_path)
@@ -133,16 +117,6 @@ def test_after_damage_new_checkpoints_are_kept(tmp_path):
     remarks, rounds = [], []
     assert same(whole, train(run, tmp_path, TrainingCallbacks(remark=remarks.append, rounds=rounds.append)))
     assert remarks == [] and rounds == [5, 6, 7, 8]
-
-
-@pytest.mark.parametrize("text", ["[]", "3", "[" * 100_000])
-def test_a_configuration_that_is_no_configuration_is_written_again_where_a_checkpoint_has_it(tmp_path, text):
-    run = run_of(rounds=4)
-    train(run, tmp_path)
-    whole = (tmp_path / "config.json").read_text()
-    (tmp_path / "config.json").write_text(text)
-    train(run, tmp_path)
-    assert (tmp_path / "config.json").read_text() == whole
 
 
 def test_another_configuration_is_refused(tmp_path):

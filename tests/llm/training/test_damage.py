@@ -63,7 +63,7 @@ def test_a_table_that_is_a_link_or_a_pipe_is_written_anew(half, outside, kind):
     assert content(outside) == before
 
 
-@pytest.mark.parametrize("text", ["", "half of", "[]", "{}", '{"level": "llm"}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "half of", "[]", "3", "{}", '{"level": "llm"}', "[" * 100_000])
 def test_a_damaged_configuration_beside_a_checkpoint_is_written_again(half, text):
     whole, before, remarks, rounds = (
         train(run_of(**RUN), half.with_name("whole")),
@@ -95,7 +95,12 @@ def changed_state(place, text):
     write_folder(place, files | {"state.json": text})
 
 
-LAST = {
+def halve(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+FILES = ("model.safetensors", "optimizer.safetensors", "arrays.safetensors", "state.json", "checksums.json")
+LAST = {f"half of {name}": lambda last, outside, name=name: halve(last / name) for name in FILES} | {
     "checksums of nothing": lambda last, outside: (last / "checksums.json").write_text("{}"),
     "deep checksums": lambda last, outside: (last / "checksums.json").write_text("[" * 100_000),
     "no model": lambda last, outside: [(last / name).unlink() for name in ("model.safetensors", "checksums.json")],
@@ -120,10 +125,13 @@ def test_a_damaged_checkpoint_is_not_taken(tmp_path, outside, kind):
     """Of a finished run: the rounds after the checkpoint before it are trained again."""
     whole = train(run_of(**RUN), tmp_path / "run")
     LAST[kind](tmp_path / "run" / "checkpoints" / "000008", outside)
-    before, rounds = content(outside), []
+    before, rounds, remarks = content(outside), [], []
     with no_hang():
-        assert same(whole, train(run_of(**RUN), tmp_path / "run", TrainingCallbacks(rounds=rounds.append)))
+        told = TrainingCallbacks(remark=remarks.append, rounds=rounds.append)
+        assert same(whole, train(run_of(**RUN), tmp_path / "run", told))
     assert rounds == [5, 6, 7, 8] and content(outside) == before
+    silent = kind in ("link outside", "a file")
+    assert ["damaged, the checkpoint before it is used: " in remark for remark in remarks] == [True] * (not silent)
 
 
 def test_only_plain_numbers_are_checkpoints(half, outside):

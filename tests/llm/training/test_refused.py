@@ -8,24 +8,33 @@ import pytest
 
 import rftlab.llm.training.trainer
 from rftlab.llm.config import Compute, Model
-from rftlab.llm.train import TrainingCallbacks, train
+from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
-from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
 RUN = run_of(rounds=4)
 REFUSED = {
-    "device": replace(RUN, compute=Compute(device="cuda:99")),
-    "batch": replace(RUN, design=replace(RUN.design, batch_size=31)),
-    "adapters": replace(RUN, lora=replace(RUN.lora, rank=4, targets=("nope",))),
-    "prompts": replace(RUN, model=replace(RUN.model, max_prompt_length=1)),
-    "model": replace(RUN, model=Model("/no/such/model"), task=replace(RUN.task, name="words")),
+    "device": (replace(RUN, compute=Compute(device="cuda:99")), "compute.device = 'cuda:99': "),
+    "batch": (run_of(batch_size=31), "batch_size = 31 is larger than the training set; allowed: 1 to 30"),
+    "adapters": (replace(RUN, lora=replace(RUN.lora, rank=4, targets=("nope",))), "lora."),
+    "prompts": (
+        replace(RUN, model=replace(RUN.model, max_prompt_length=3)),
+        "prompt limit = 3 tokens; each of the 30 prompts is longer",
+    ),
+    "responses": (
+        replace(RUN, model=replace(RUN.model, max_response_length=4000)),
+        "model.max_prompt_length + model.max_response_length = 4016; allowed: at most",
+    ),
+    "model": (replace(RUN, model=Model("/no/such/model"), task=replace(RUN.task, name="words")), "/no/such/model"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_corrected_command_may_have_the_folder(name, tmp_path):
-    with pytest.raises(UserError):
-        train(REFUSED[name], tmp_path / "run")
+    run, message = REFUSED[name]
+    with pytest.raises(UserError) as caught:
+        train(run, tmp_path / "run")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not list(tmp_path.rglob("*.parquet")) and not (tmp_path / "run" / "checkpoints").exists()
     assert same(train(RUN, tmp_path / "run"), train(RUN, tmp_path / "other"))
     assert json.loads((tmp_path / "run" / "config.json").read_bytes()) == json.loads(
@@ -48,15 +57,8 @@ def test_one_that_fails_in_its_first_round_leaves_it_free_too(tmp_path, monkeypa
 
 
 def test_the_first_rounds_that_are_kept_take_the_folder(tmp_path):
-    class Killed(BaseException):
-        pass
-
-    def die(done):
-        raise Killed
-
     run = replace(RUN, checkpoint_every=1)
-    with pytest.raises(Killed):
-        train(run, tmp_path, TrainingCallbacks(rounds=lambda done: die(done) if done == 2 else None))
+    killed_at(run, tmp_path, 2)
     with pytest.raises(UserError, match="seed = 0 there, 1 here; name another folder"):
         train(replace(run, seed=1), tmp_path)
 

@@ -27,7 +27,7 @@ from rftlab.shared.memory import difficulty_within, estimated_pass_rate
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.trained import parse_train
 from tests.support.trainer import own_rewards as mine
-from tests.support.trainer.tiny_runs import Killed, one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
 
 def records(folder):
@@ -115,13 +115,7 @@ def test_rewards_of_tokens_reach_the_advantages(tmp_path):
 def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path):
     run, reward = run_of(rounds=8, sampling=Sampling(budget="difficulty")), {"reward": mine.near}
     whole = train(run, tmp_path / "whole", **reward)
-
-    def stop(done):
-        if done == 6:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(run, tmp_path / "cut", TrainingCallbacks(rounds=stop), **reward)
+    killed_at(run, tmp_path / "cut", 6, **reward)
     assert same(train(run, tmp_path / "cut", **reward), whole)
 
 

@@ -72,12 +72,12 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-def killed_at(run, folder, rounds):
-    """Run until so many rounds are done, then stop as a kill would."""
+def killed_at(run, folder, rounds, **more):
+    """Run until so many rounds are done, then stop as a kill would; `more` goes to `train`."""
 
     def stop(done):
         if done == rounds:
             raise Killed
 
     with pytest.raises(Killed):
-        train(run, folder, TrainingCallbacks(rounds=stop))
+        train(run, folder, TrainingCallbacks(rounds=stop), **more)
