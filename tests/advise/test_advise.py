@@ -62,23 +62,23 @@ def plan(gpus: str, label: str = "32x8", shape=SEVEN):
 
 def test_a_folder_a_file_and_a_known_name_have_one_shape(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    found = [shape_named(str(name)) for name in (tmp_path, tmp_path / "config.json", QWEN)]
-    assert {one.shape for one in found} == {KNOWN[QWEN]} and {one.note for one in found} == {""}
+    result = [shape_named(str(name)) for name in (tmp_path, tmp_path / "config.json", QWEN)]
+    assert {one.shape for one in result} == {KNOWN[QWEN]} and {one.note for one in result} == {""}
 
 
 @pytest.mark.parametrize(
     ("text", "parameters"), [("1e8", 1e8), ("0.5B", 5e8), ("7e9", 7e9), ("7b", 7e9), ("70B", 7e10), ("405B", 4.05e11)]
 )
 def test_a_number_has_a_shape_of_that_size(text, parameters):
-    found = shape_named(text)
-    assert found.shape.parameters == pytest.approx(parameters, rel=0.25) and "assumed" in found.note
-    assert 1 <= found.shape.ffn / found.shape.hidden <= 6
+    model = shape_named(text)
+    assert model.shape.parameters == pytest.approx(parameters, rel=0.25) and "assumed" in model.note
+    assert 1 <= model.shape.ffn / model.shape.hidden <= 6
 
 
 def test_an_unknown_kind_counts_as_a_llama_and_that_is_said(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "newkind"}))
-    found = shape_named(str(tmp_path))
-    assert "newkind" in found.note and found.shape == KNOWN[QWEN]._replace(biases=0)
+    model = shape_named(str(tmp_path))
+    assert "newkind" in model.note and model.shape == KNOWN[QWEN]._replace(biases=0)
 
 
 @pytest.mark.parametrize(
@@ -107,26 +107,26 @@ def test_a_wrong_config_is_one_line(config, tmp_path):
 
 
 def test_on_one_gpu_memory_and_time_are_those_of_the_dry_run():
-    found = plan("1xH200", shape=KNOWN[QWEN])
-    assert found.memory == memory_use(found.run, KNOWN[QWEN], ASSUMED[:2]) and found.fits
-    alone = estimate_duration(found.run, KNOWN[QWEN], GPUS["H200"], ASSUMED)
-    assert found.duration.round_seconds == pytest.approx(alone.round_seconds)
-    assert found.duration.seconds == pytest.approx(alone.seconds) and "exchange" not in found.duration.phases
+    planned = plan("1xH200", shape=KNOWN[QWEN])
+    assert planned.memory == memory_use(planned.run, KNOWN[QWEN], ASSUMED[:2]) and planned.fits
+    alone = estimate_duration(planned.run, KNOWN[QWEN], GPUS["H200"], ASSUMED)
+    assert planned.duration.round_seconds == pytest.approx(alone.round_seconds)
+    assert planned.duration.seconds == pytest.approx(alone.seconds) and "exchange" not in planned.duration.phases
 
 
 @pytest.mark.parametrize("count", [2, 8, 64])
 def test_what_is_sharded_is_divided_and_the_rest_is_not(count):
     whole = memory_use(run(), SEVEN, ASSUMED[:2])
-    found = sharded(whole, run(), SEVEN, count, 1)
-    for phase, parts in found.phases.items():
+    memory = sharded(whole, run(), SEVEN, count, 1)
+    for phase, parts in memory.phases.items():
         for part, size in parts.items():
             if part in SHARDED:
                 assert size == pytest.approx(whole.phases[phase][part] / count)
             elif part != "bf16 copies":
                 assert size == whole.phases[phase][part]
-    states = sum(found.phases["update"][part] for part in ("weights", "gradients", "optimiser"))
+    states = sum(memory.phases["update"][part] for part in ("weights", "gradients", "optimiser"))
     assert states * count == pytest.approx(16 * SEVEN.parameters)  # ZeRO: fp32 weight, gradient, two moments
-    assert found.phases["update"]["bf16 copies"] == 2 * (2 * SEVEN.block_products + SEVEN.head)
+    assert memory.phases["update"]["bf16 copies"] == 2 * (2 * SEVEN.block_products + SEVEN.head)
 
 
 def test_more_gpus_need_less_each_and_are_faster_but_dearer():
@@ -149,10 +149,10 @@ def test_the_parts_of_a_round_add_up_to_the_round():
 
 
 def test_a_large_model_spreads_the_sampler_over_gpus():
-    found = plan("64xH100", shape=shape_named("70B").shape)
-    assert found.tensor_parallel > 1 and found.fits
-    assert found.memory.phases["sample"]["vLLM weights"] == pytest.approx(
-        2 * shape_named("70B").shape.parameters / found.tensor_parallel
+    planned = plan("64xH100", shape=shape_named("70B").shape)
+    assert planned.tensor_parallel > 1 and planned.fits
+    assert planned.memory.phases["sample"]["vLLM weights"] == pytest.approx(
+        2 * shape_named("70B").shape.parameters / planned.tensor_parallel
     )
     assert plan("8xH100").tensor_parallel == 1
 
@@ -198,8 +198,8 @@ def test_without_evidence_the_order_is_that_of_cost():
 def test_measured_designs_come_first_and_the_best_of_them_at_the_top():
     options = options_of(LABELS)
     scores = {design_key(options[i].design): DesignScore(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
-    found = rank_options(options_of(LABELS, AdviceEvidence(None, None, scores, ())))
-    assert [option.label for option in found[:2]] == ["128x8", "16x16"]
+    ranked = rank_options(options_of(LABELS, AdviceEvidence(None, None, scores, ())))
+    assert [option.label for option in ranked[:2]] == ["128x8", "16x16"]
 
 
 def test_what_does_not_fit_comes_last():
@@ -217,26 +217,26 @@ def test_groups_with_signal_are_those_of_the_pass_rates():
 
 
 def test_the_first_runs_without_evidence_are_a_middle_a_contrast_and_a_repeat():
-    found = first_runs(options_of(LABELS), 200)
-    first, second, third = (option for option, _ in found)
+    chosen = first_runs(options_of(LABELS), 200)
+    first, second, third = (option for option, _ in chosen)
     assert first is third and second.label != first.label
     assert second.plan.gpu_hours <= 1.5 * first.plan.gpu_hours
-    assert "seed" in found[2][1]
+    assert "seed" in chosen[2][1]
 
 
 @pytest.mark.parametrize("budget", [1, 7, 14, 21, 200])
 def test_the_first_runs_are_within_the_budget(budget):
-    found = first_runs(options_of(LABELS), budget)
-    assert sum(option.plan.gpu_hours for option, _ in found) <= budget
-    assert (len(found) == 0) == (budget == 1) and (len(found) == 3 or budget < 200)
+    chosen = first_runs(options_of(LABELS), budget)
+    assert sum(option.plan.gpu_hours for option, _ in chosen) <= budget
+    assert (len(chosen) == 0) == (budget == 1) and (len(chosen) == 3 or budget < 200)
 
 
 def test_after_some_runs_the_best_is_repeated_before_new_ones():
     key = design_key(designs_named(("64x4",), 500)["64x4"])
-    found = first_runs(
+    chosen = first_runs(
         options_of(LABELS, AdviceEvidence(None, None, {key: DesignScore(0.4, np.nan, np.nan, 1)}, ())), 200
     )
-    labels = [option.label for option, _ in found]
+    labels = [option.label for option, _ in chosen]
     assert labels[0] == "64x4" and "64x4" not in labels[1:] and len(set(labels)) == 3
 
 
@@ -245,8 +245,8 @@ def test_after_some_runs_the_best_is_repeated_before_new_ones():
 
 def test_a_score_of_one_run_has_no_interval():
     assert np.isnan(mean_score(np.array([0.4])).low)
-    found = mean_score(np.array([0.41, 0.43, 0.40]))
-    assert found.low < 0.41333 < found.high and found.runs == 3
+    score = mean_score(np.array([0.41, 0.43, 0.40]))
+    assert score.low < 0.41333 < score.high and score.runs == 3
 
 
 def test_imported_runs_are_evidence_for_their_design(tmp_path):
@@ -256,9 +256,9 @@ def test_imported_runs_are_evidence_for_their_design(tmp_path):
         design = KnownDesign(prompts=prompts, rollouts=8)
         runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, (curve,)))
     write_collection(tmp_path, "mine", runs)
-    found = gather_evidence(tmp_path, None, "mine", None)
-    assert found.scores[32, 8, 0, 0].value == pytest.approx(0.32) and found.scores[32, 8, 0, 0].runs == 2
-    assert set(found.scores) == {(32, 8, 0, 0), (64, 8, 0, 0)} and "3 of 4 runs" in found.origins[0]
+    evidence = gather_evidence(tmp_path, None, "mine", None)
+    assert evidence.scores[32, 8, 0, 0].value == pytest.approx(0.32) and evidence.scores[32, 8, 0, 0].runs == 2
+    assert set(evidence.scores) == {(32, 8, 0, 0), (64, 8, 0, 0)} and "3 of 4 runs" in evidence.origins[0]
     status, text = rftlab("advise", "--model", "7e9", "--results", tmp_path, "--imported", "mine")
     assert status == 0 and "0.500 (1 run)" in text and "of all others unknown" in text
     assert text.index("64x8-paper_text") < text.index("32x8-paper_text")
@@ -272,39 +272,51 @@ def wanted(label: str, gpus: int = 8) -> EngineSettings:
     return EngineSettings(design, "model", gpus, 512, 1024, 1e-6, 1)
 
 
-def nested(flags: dict) -> dict:
-    found: dict = {}
-    for name, value in flags.items():
-        *parents, last = name.split(".")
-        place = found
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return found
-
-
 @pytest.mark.parametrize("engine", ["verl", "trl"])
-@pytest.mark.parametrize("label", ["32x8", "64x4", "256x2", "8x32", "1x256", "24x5"])
-def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label):
+@pytest.mark.parametrize(
+    ("label", "updates"), [("32x8", 8), ("64x4", 1), ("256x2", 1), ("8x32", 1), ("1x256", 1), ("24x5", 1)]
+)
+def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label, updates):
     """By the reader of `rftlab import`, which was written from the engines' code."""
-    known, _ = read_design(nested(engine_flags(engine, wanted(label)).flags), engine, 8)
-    batch, rollouts = map(int, label.split("x"))
-    assert (known.prompts, known.rollouts, known.updates_per_round) == (batch, rollouts, 1)
+    asked, (batch, rollouts) = wanted(label), map(int, label.split("x"))
+    if updates > 1:
+        asked = asked._replace(design=replace(asked.design, minibatches=updates // 2, epochs=2))
+    known, _ = read_design(engine_flags(engine, asked).flags, engine, 8)
+    assert (known.prompts, known.rollouts, known.updates_per_round) == (batch, rollouts, updates)
     assert (known.learning_rate, known.kl_coefficient) == (1e-6, 0.001)
 
 
-@pytest.mark.parametrize(("batch", "rollouts"), [(32, 8), (1, 256), (24, 5)])
-def test_prime_rl_is_told_responses(batch, rollouts):
-    flags = engine_flags("prime-rl", wanted(f"{batch}x{rollouts}")).flags
-    assert (flags["orchestrator.batch_size"], flags["orchestrator.group_size"]) == (batch * rollouts, rollouts)
-    assert flags["trainer.optim.lr"] == 1e-6
+def prime(batch: int, rollouts: int) -> dict:
+    return {"orchestrator.batch_size": batch, "orchestrator.group_size": rollouts, "trainer.optim.lr": 1e-6}
 
 
-@pytest.mark.parametrize("engine", ["verl", "trl"])
-def test_updates_of_a_round_are_told_too(engine):
-    asked = wanted("32x8")
-    asked = asked._replace(design=replace(asked.design, minibatches=4, epochs=2))
-    assert read_design(nested(engine_flags(engine, asked).flags), engine, 8)[0].updates_per_round == 8
+SLIME = {"--rollout-batch-size": 32, "--n-samples-per-prompt": 8, "--global-batch-size": 256, "--actor-num-nodes": 2,
+         "--actor-num-gpus-per-node": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("engine", "label", "gpus", "flags"),
+    [
+        ("prime-rl", "32x8", 8, prime(256, 8)),
+        ("prime-rl", "1x256", 8, prime(256, 256)),
+        ("prime-rl", "24x5", 8, prime(120, 5)),
+        ("slime", "32x8", 16, SLIME),
+        ("verl", "256x1", 8, {"algorithm.adv_estimator": "grpo"}),  # the raw reward of a group of one
+        ("trl", "256x1", 8, None),
+        ("prime-rl", "256x1", 8, None),
+        ("slime", "256x1", 8, None),
+        ("verl", "256x1w8-paper_text", 8, None),
+        ("verl", "32x1+7-paper_text", 8, None),
+        ("verl", "3x5", 8, None),
+        ("trl", "3x5", 8, None),
+        ("prime-rl", "32x8", 1, None),
+    ],
+)
+def test_an_engine_is_told_sizes_or_why_it_cannot(engine, label, gpus, flags):
+    """flags: None where the engine refuses."""
+    told = engine_flags(engine, wanted(label, gpus))
+    assert bool(told.refused) == (flags is None) == (not told.flags)
+    assert (flags or {}).items() <= told.flags.items()
 
 
 @pytest.mark.parametrize("engine", ["verl", "trl"])
@@ -324,43 +336,11 @@ def test_what_is_printed_for_an_engine_is_read_back_as_the_design(engine, label,
     assert known == (batch, rollouts, "1") and shown["learning rate"] == "1e-06" and f"({engine})" in text
 
 
-def test_slime_gets_its_flags():
-    flags = engine_flags("slime", wanted("32x8", 16)).flags
-    assert (flags["--rollout-batch-size"], flags["--n-samples-per-prompt"], flags["--global-batch-size"]) == (
-        32,
-        8,
-        256,
-    )
-    assert (flags["--actor-num-nodes"], flags["--actor-num-gpus-per-node"]) == (2, 8)
-
-
-@pytest.mark.parametrize(
-    ("engine", "label", "gpus"),
-    [
-        ("trl", "256x1", 8),
-        ("prime-rl", "256x1", 8),
-        ("slime", "256x1", 8),
-        ("verl", "256x1w8-paper_text", 8),
-        ("verl", "32x1+7-paper_text", 8),
-        ("verl", "3x5", 8),
-        ("trl", "3x5", 8),
-        ("prime-rl", "32x8", 1),
-    ],
-)
-def test_what_an_engine_cannot_do_is_said(engine, label, gpus):
-    found = engine_flags(engine, wanted(label, gpus))
-    assert found.refused and not found.flags
-
-
 def test_an_engine_is_told_of_no_other_surrogate_than_clip():
     asked = wanted("32x8")
     estimator = replace(asked.design.estimator, surrogate=Reinforce())
     with pytest.raises(UserError, match="surrogate = Reinforce; allowed: Clip"):
         engine_flags("verl", asked._replace(design=replace(asked.design, estimator=estimator)))
-
-
-def test_verl_trains_groups_of_one_on_their_raw_reward():
-    assert not engine_flags("verl", wanted("256x1")).refused
 
 
 # --- what is printed ---

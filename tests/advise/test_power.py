@@ -47,15 +47,15 @@ def test_the_seeds_find_the_difference_as_often_as_they_should(paired):
     own = sigma * ((1 - correlation) ** 0.5 if paired else 1.0)
     runs = shared + rng.normal(0, own, (4000, seeds, 2)) + np.array([0.0, difference])
     test = stats.ttest_rel if paired else stats.ttest_ind
-    found = (test(runs[:, :, 0], runs[:, :, 1], axis=1).pvalue < 0.05).mean()
-    assert 0.78 < found < 0.93  # the fewest seeds: at least 0.8, and not far above
+    result = (test(runs[:, :, 0], runs[:, :, 1], axis=1).pvalue < 0.05).mean()
+    assert 0.78 < result < 0.93  # the fewest seeds: at least 0.8, and not far above
 
 
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("seeds", [2, 3, 6, 7, 8])
 def test_a_larger_difference_is_found_more_often(seeds, paired):
-    found = np.array([power(seeds, effect, paired) for effect in np.linspace(0.1, 40, 120)])
-    assert np.isfinite(found).all() and np.all(np.diff(found) > -1e-9)
+    result = np.array([power(seeds, effect, paired) for effect in np.linspace(0.1, 40, 120)])
+    assert np.isfinite(result).all() and np.all(np.diff(result) > -1e-9)
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -82,14 +82,14 @@ def test_the_questions_find_the_difference_as_often_as_they_should(same, respons
     known = checked_questions(0.45, 0.2, responses)
     n = questions_needed(known, difference, same)
     size = 0.45 * 0.55 / 0.2**2 - 1
-    found, error = [], (known.variance(same) / n) ** 0.5
+    result, error = [], (known.variance(same) / n) ** 0.5
     for _ in range(3000):
         first = rng.beta(0.45 * size, 0.55 * size, n)
         second = first if same else rng.beta(0.45 * size, 0.55 * size, n)
         better = np.clip(second + difference, 0, 1)
         a, b = (rng.binomial(responses, rates) / responses for rates in (first, better))
-        found.append(abs(b.mean() - a.mean()) > 1.96 * error)
-    assert np.mean(found) == pytest.approx(0.8, abs=0.05)
+        result.append(abs(b.mean() - a.mean()) > 1.96 * error)
+    assert np.mean(result) == pytest.approx(0.8, abs=0.05)
 
 
 def test_without_a_spread_the_same_questions_gain_nothing():
@@ -98,11 +98,14 @@ def test_without_a_spread_the_same_questions_gain_nothing():
 
 
 def test_the_welch_test_is_that_of_scipy():
-    found = compared(A, B, False)
+    difference = compared(A, B, False)
     theirs = stats.ttest_ind(B, A, equal_var=False)
     interval = theirs.confidence_interval()
-    assert found.p_value == pytest.approx(theirs.pvalue)
-    assert (found.low, found.high) == (pytest.approx(interval.low), pytest.approx(interval.high)) and found.seen
+    assert difference.p_value == pytest.approx(theirs.pvalue)
+    assert (difference.low, difference.high) == (
+        pytest.approx(interval.low),
+        pytest.approx(interval.high),
+    ) and difference.seen
     pairs = compared(A, B, True)
     theirs = stats.ttest_rel(B, A)
     assert pairs.p_value == pytest.approx(theirs.pvalue)
@@ -121,13 +124,13 @@ def test_the_permutation_test_is_that_of_scipy():
 def test_intervals_hold_the_difference_as_often_as_they_say():
     rng, truth = np.random.default_rng(3), 0.03
     runs = rng.normal(0.4, 0.02, (3000, 2, 4))
-    found = [compared(a, b + truth, False) for a, b in runs]
-    assert np.mean([one.low <= truth <= one.high for one in found]) == pytest.approx(0.95, abs=0.02)
+    differences = [compared(a, b + truth, False) for a, b in runs]
+    assert np.mean([one.low <= truth <= one.high for one in differences]) == pytest.approx(0.95, abs=0.02)
 
 
 def test_one_run_a_side_says_nothing_unless_sigma_is_known():
-    found = compared(A[:1], B[:1], False)
-    assert not found.seen and np.isnan(found.p_value)
+    difference = compared(A[:1], B[:1], False)
+    assert not difference.seen and np.isnan(difference.p_value)
     assert compared(A[:1], B[:1], False, sigma=0.005).seen
     assert not compared(A[:1], B[:1], False, sigma=0.05).seen
 
@@ -135,8 +138,8 @@ def test_one_run_a_side_says_nothing_unless_sigma_is_known():
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("other", [0.3, 0.5])
 def test_runs_that_are_all_equal_say_nothing_of_the_noise(other, paired):
-    found = compared(np.full(3, 0.3), np.full(3, other), paired)
-    assert not found.seen and np.isnan(found.p_value) and found.value == pytest.approx(other - 0.3)
+    result = compared(np.full(3, 0.3), np.full(3, other), paired)
+    assert not result.seen and np.isnan(result.p_value) and result.value == pytest.approx(other - 0.3)
     status, text = rftlab("power", "--a", "0.3", "0.3", "--b", str(other), str(other))
     assert status == 0 and "cannot be told" in text and "a difference:" not in text
 

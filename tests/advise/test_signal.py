@@ -33,15 +33,15 @@ SIZES = (1, 2, 3, 8, 64)
 @pytest.mark.parametrize(("a", "b"), [(0.5, 1.5), (0.2, 0.6), (3.0, 2.0)])
 def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
     """T5: the closed form, and the advantages of groups by their number of successes."""
-    found = silent_share(BetaBinomial(a, b, 0.0, 0.0), size)
+    share = silent_share(BetaBinomial(a, b, 0.0, 0.0), size)
     closed = (beta_function(a + size, b) + beta_function(a, b + size)) / beta_function(a, b)
-    assert found == pytest.approx(min(1.0, closed), rel=1e-10)
+    assert share == pytest.approx(min(1.0, closed), rel=1e-10)
     rates = beta_rates(a, b)
     if size > 1:  # a group of one keeps its raw reward there
         told = float(
             rates.chances @ silent_chance(reinforce_with(Advantage("group_mean", "group_std")), size, rates.values)
         )
-        assert found == pytest.approx(told, rel=1e-8)
+        assert share == pytest.approx(told, rel=1e-8)
 
 
 def test_a_share_at_zero_is_silent():
@@ -55,8 +55,8 @@ def test_a_narrow_beta_is_as_questions_that_are_alike(spread):
 
 
 def test_the_mean_and_spread_of_a_beta_are_those_given():
-    found = match_beta(0.3, 0.2)
-    assert (found.mean, found.variance) == (pytest.approx(0.3), pytest.approx(0.04))
+    beta = match_beta(0.3, 0.2)
+    assert (beta.mean, beta.variance) == (pytest.approx(0.3), pytest.approx(0.04))
 
 
 @pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
@@ -74,8 +74,8 @@ def test_the_share_from_counts_alone_has_no_bias(size):
     """Over repeated experiments with a distribution that is no Beta."""
     rng, m, rates = np.random.default_rng(2), 8, np.array([0.0, 0.1, 0.5, 0.97])
     expected = float((rates**size + (1 - rates) ** size).mean())
-    found = [measure_silence(rng.binomial(m, np.tile(rates, 50)), m, size) for _ in range(400)]
-    values = np.array([one.value for one in found])
+    result = [measure_silence(rng.binomial(m, np.tile(rates, 50)), m, size) for _ in range(400)]
+    values = np.array([one.value for one in result])
     assert abs(values.mean() - expected) < 4 * values.std() / 20
     plugged = np.mean([(c**size + (1 - c) ** size).mean() for c in rng.binomial(m, np.tile(rates, 50), (400, 200)) / m])
     assert abs(plugged - expected) > 10 * values.std() / 20  # the mutant: rates put into the formula
@@ -84,8 +84,8 @@ def test_the_share_from_counts_alone_has_no_bias(size):
 
 def test_its_error_is_that_of_questions_drawn_at_random():
     rng, m = np.random.default_rng(3), 8
-    found = [measure_silence(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
-    assert np.std([one.value for one in found]) == pytest.approx(np.mean([one.error for one in found]), rel=0.15)
+    result = [measure_silence(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
+    assert np.std([one.value for one in result]) == pytest.approx(np.mean([one.error for one in result]), rel=0.15)
 
 
 def test_its_error_is_that_of_few_questions_too():
@@ -173,29 +173,29 @@ def test_a_table_and_json_say_the_same(tmp_path):
     (tmp_path / "c.json").write_text('[{"correct": 0, "n": 4}, {"correct": 3, "n": 4}, {"correct": 4, "n": 4}]')
     (tmp_path / "d.csv").write_text("score\n0\n0.75\n1\n")
     (tmp_path / "e.csv").write_text("pass_rate,responses\n0,4\n0.75,4\n1,4\n")
-    found = [
+    result = [
         read_rates(tmp_path / "a.csv", None, None),
         read_rates(tmp_path / "b.json", None, None),
         read_rates(tmp_path / "c.json", None, None),
         read_rates(tmp_path / "d.csv", "score", 4),
         read_rates(tmp_path / "e.csv", None, None),
     ]
-    assert [(one.counts.tolist(), one.responses) for one in found] == [([0, 3, 4], 4)] * 5
+    assert [(one.counts.tolist(), one.responses) for one in result] == [([0, 3, 4], 4)] * 5
 
 
 def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
     (tmp_path / "a.json").write_text("[0.0, 0.5]")
     measured = read_rates(tmp_path / "a.json", None, None)
-    found = fit_rates(measured)
-    assert measured.counts is None and "taken as exact" in found.origin
-    assert silent_share(found.rates, 2) == pytest.approx((1 + 0.5) / 2)
+    fitted = fit_rates(measured)
+    assert measured.counts is None and "taken as exact" in fitted.origin
+    assert silent_share(fitted.rates, 2) == pytest.approx((1 + 0.5) / 2)
 
 
 def test_a_distribution_that_does_not_fit_is_not_believed():
     rng = np.random.default_rng(7)
     counts = rng.binomial(16, rng.choice([0.25, 0.9], 2000))
-    found = fit_rates(MeasuredRates(counts, 16, counts / 16))
-    assert "without a form" in found.origin and isinstance(found.other, BetaBinomial)
+    fitted = fit_rates(MeasuredRates(counts, 16, counts / 16))
+    assert "without a form" in fitted.origin and isinstance(fitted.other, BetaBinomial)
     counts = rng.binomial(16, rng.beta(0.8, 2.0, 2000))
     assert isinstance(fit_rates(MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
 

@@ -52,37 +52,26 @@ def in_trl(estimator: Estimator) -> Estimator:
     )
 
 
+@pytest.mark.parametrize("engine", ["trl", "verl"])
 @pytest.mark.parametrize("name", NAMES)
-def test_trl_is_told_the_design_or_it_is_refused(name):
+def test_an_engine_is_told_the_design_or_it_is_refused(engine, name):
     asked = wanted(name, minibatches=2, epochs=2)
-    found = engine_flags("trl", asked)
-    assert bool(found.refused) == (name not in TRL)
-    if found.refused:
+    told, estimator = engine_flags(engine, asked), asked.design.estimator
+    assert bool(told.refused) == (name not in TRL if engine == "trl" else name in NOT_VERL)
+    if told.refused:
         return
-    known, notes = read_design(texts(found.flags), "trl", 8)
+    known, notes = read_design(texts(told.flags), engine, 8)
     assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
     assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
-    reader = Reader(texts(found.flags))
-    assert as_trl.read_trl_estimator(reader) == in_trl(asked.design.estimator) and not reader.notes
-    kl = asked.design.estimator.kl
-    assert found.flags["beta"] == known.kl_coefficient == (kl.coef if kl.kind != "none" else 0)
-    told = [note for note in found.notes if note.startswith(("TRL", "dr_grpo"))]
-    spec = asked.design.estimator.advantage
-    assert any("deviation of rewards" in note for note in told) == (spec.scale != "none" and spec.eps != 1e-4)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_verl_is_told_the_design_or_it_is_refused(name):
-    asked = wanted(name, minibatches=2, epochs=2)
-    found = engine_flags("verl", asked)
-    assert bool(found.refused) == (name in NOT_VERL)
-    if found.refused:
+    reader = Reader(texts(told.flags))
+    if engine == "verl":
+        assert as_verl.read_verl_estimator(reader) == estimator and not reader.notes
         return
-    known, notes = read_design(texts(found.flags), "verl", 8)
-    assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
-    assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
-    reader = Reader(texts(found.flags))
-    assert as_verl.read_verl_estimator(reader) == asked.design.estimator and not reader.notes
+    assert as_trl.read_trl_estimator(reader) == in_trl(estimator) and not reader.notes
+    spec, kl = estimator.advantage, estimator.kl
+    assert told.flags["beta"] == known.kl_coefficient == (kl.coef if kl.kind != "none" else 0)
+    said = any(note.startswith("TRL adds") and "deviation of rewards" in note for note in told.notes)
+    assert said == (spec.scale != "none" and spec.eps != 1e-4)
 
 
 def test_what_trls_defaults_would_change_is_set():
@@ -157,11 +146,14 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
     assert start.estimator == replace(PRESETS["grpo_verl"], kl=KL("k3", 0.001))
     design = start.changed(Design(32, 8, rounds=100))
     assert (design.minibatches, design.estimator.kl.coef) == (2, 0.001)
-    found = {change[0]: change for change in list_changes(start, engine_flags("verl", EngineSettings(
+    changes = {change[0]: change for change in list_changes(start, engine_flags("verl", EngineSettings(
         design, "MODEL", 8, 512, 512, 1e-6, 1)))}  # fmt: skip
-    assert found["data.train_batch_size"][1:] == ("64", "32") and found["actor_rollout_ref.rollout.n"][1:] == ("4", "8")
-    assert "actor_rollout_ref.actor.use_kl_loss" not in found
-    assert found["data.gen_batch_size"][1:] == ("64", "not stated")  # it would be the batch in the design's place
+    assert changes["data.train_batch_size"][1:] == ("64", "32") and changes["actor_rollout_ref.rollout.n"][1:] == (
+        "4",
+        "8",
+    )
+    assert "actor_rollout_ref.actor.use_kl_loss" not in changes
+    assert changes["data.gen_batch_size"][1:] == ("64", "not stated")  # it would be the batch in the design's place
     status, text = rftlab("advise", "--config", path)
     assert status == 2 and "run.sh names no model; allowed: --model" in text
 
@@ -176,8 +168,8 @@ def test_a_configuration_that_advice_cannot_start_from_is_a_line(tmp_path):
 
 
 def test_a_number_takes_the_shape_of_a_real_model_which_is_named():
-    found = shape_named("1.7B")
-    assert "HuggingFaceTB/SmolLM2-1.7B" in found.note and found.shape == REAL["HuggingFaceTB/SmolLM2-1.7B"]
+    model = shape_named("1.7B")
+    assert "HuggingFaceTB/SmolLM2-1.7B" in model.note and model.shape == REAL["HuggingFaceTB/SmolLM2-1.7B"]
     for name, size in (("Qwen/Qwen2.5-7B", 7.62), ("meta-llama/Llama-3.1-8B", 8.03), ("Qwen/Qwen3-4B", 4.02)):
         assert math.isclose(REAL[name].parameters / 1e9, size, rel_tol=2e-3)
     assert shape_named("Qwen/Qwen2.5-7B-Instruct").shape == REAL["Qwen/Qwen2.5-7B"]
@@ -194,8 +186,8 @@ def test_a_name_in_the_hubs_local_cache_is_read(tmp_path, monkeypatch):
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
               "num_hidden_layers": 2, "vocab_size": 1000}  # fmt: skip
     (folder / "snapshots" / "abc123" / "config.json").write_text(json.dumps(config))
-    found = shape_named("owner/mine")
-    assert (found.shape.layers, found.shape.hidden, found.path) == (2, 64, "owner/mine")
+    model = shape_named("owner/mine")
+    assert (model.shape.layers, model.shape.hidden, model.path) == (2, 64, "owner/mine")
     (folder / "refs" / "main").write_text("../../../x")
     with pytest.raises(UserError, match="local cache"):
         shape_named("owner/mine")

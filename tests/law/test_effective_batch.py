@@ -75,8 +75,8 @@ COSTS = [Costs(0.0, 1.0), Costs(3.0, 1.0), Costs(40.0, 0.5)]
 @pytest.mark.parametrize("baseline", [False, True])
 def test_no_other_split_is_better_but_for_whole_prompts(costs, noise, baseline):
     budget = 1e5
-    found = best_split(noise, costs, budget, baseline)
-    assert found.batch_size * (costs.prompt + found.rollouts * costs.rollout) <= budget
+    result = best_split(noise, costs, budget, baseline)
+    assert result.batch_size * (costs.prompt + result.rollouts * costs.rollout) <= budget
     others = [
         effective_batch(
             int(budget / (costs.prompt + k * costs.rollout)), k, noise.between, baseline_noise(k, noise.gain)
@@ -85,7 +85,7 @@ def test_no_other_split_is_better_but_for_whole_prompts(costs, noise, baseline):
         else effective_batch(int(budget / (costs.prompt + k * costs.rollout)), k, noise.between)
         for k in range(2 if baseline else 1, 300)
     ]
-    assert found.effective >= 0.998 * max(others)
+    assert result.effective >= 0.998 * max(others)
     worse = best_split(NoiseRatios(noise.between / 16, noise.gain), costs, budget, baseline)
     wrong = effective_batch(
         worse.batch_size,
@@ -93,7 +93,7 @@ def test_no_other_split_is_better_but_for_whole_prompts(costs, noise, baseline):
         noise.between,
         baseline_noise(worse.rollouts, noise.gain) if baseline else 1.0,
     )
-    assert wrong < found.effective or worse.rollouts == found.rollouts == 1
+    assert wrong < result.effective or worse.rollouts == result.rollouts == 1
 
 
 def test_the_classical_form():

@@ -15,9 +15,17 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, draw_ratios, fit_curve, forecast, learn_prior
-from rftlab.studies.forecast.law.levels import RankedPair, language_pairs, public_pairs
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
-from rftlab.studies.forecast.law.score import forecast_errors, law_times, rank_agreement, regret, score_law
+from rftlab.studies.forecast.law.score import (
+    RankedPair,
+    forecast_errors,
+    language_pairs,
+    law_times,
+    public_pairs,
+    rank_agreement,
+    regret,
+    score_law,
+)
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import shipped_base
@@ -41,10 +49,10 @@ def truth(tau: np.ndarray | float, scale: float = 0.05, power: float = 0.7) -> n
 
 
 def test_a_planted_curve_is_found():
-    found = fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios)
-    assert (found.power, found.scale) == (pytest.approx(0.7, rel=0.05), pytest.approx(0.05, rel=0.15))
-    assert found.ceiling == pytest.approx(CEILING, abs=0.02)
-    assert found.at(np.array([50.0])) == pytest.approx(truth(50.0), abs=3e-3)
+    fitted = fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios)
+    assert (fitted.power, fitted.scale) == (pytest.approx(0.7, rel=0.05), pytest.approx(0.05, rel=0.15))
+    assert fitted.ceiling == pytest.approx(CEILING, abs=0.02)
+    assert fitted.at(np.array([50.0])) == pytest.approx(truth(50.0), abs=3e-3)
 
 
 def test_other_pairs_move_the_prior_and_not_what_is_known():
@@ -59,8 +67,8 @@ def test_other_pairs_move_the_prior_and_not_what_is_known():
     )
     both = [fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios, prior=one) for one in (low, high)]
     assert both[0].at(far) == pytest.approx(both[1].at(far), abs=0.05)
-    found = learn_prior(both)
-    assert found.ceiling == pytest.approx((CEILING - 0.1) / 0.9, abs=0.03) and learn_prior([]) == VAGUE
+    fitted = learn_prior(both)
+    assert fitted.ceiling == pytest.approx((CEILING - 0.1) / 0.9, abs=0.03) and learn_prior([]) == VAGUE
 
 
 def test_one_run_tells_another_if_r_is_right():
@@ -83,9 +91,9 @@ def test_what_is_not_known_of_r_widens_the_interval():
 
 def test_a_run_that_does_not_fit_does_not_rule():
     broken = planted(SMALL)._replace(values=np.full(10, 0.02))
-    found = fit_curve(0.1, [planted(LARGE), planted(replace(LARGE, batch_size=128)), broken], SURE.ratios)
+    fitted = fit_curve(0.1, [planted(LARGE), planted(replace(LARGE, batch_size=128)), broken], SURE.ratios)
     tau = 200 * time_per_round(LARGE, SURE.ratios)
-    assert found.at(np.array([tau]))[0] == pytest.approx(planted(LARGE).values[-1], abs=0.08)
+    assert fitted.at(np.array([tau]))[0] == pytest.approx(planted(LARGE).values[-1], abs=0.08)
 
 
 def test_curves_that_fall_and_bases_of_zero_are_fitted():
@@ -106,9 +114,9 @@ def gradient(between: float, within: float, error: float = 0.1, group: int = 8) 
 
 def test_noise_from_two_gradients():
     """Centred: noise within of .5, and the price 8/7 of its baseline."""
-    found = combine_gradients(gradient(0.2, 2.0), gradient(0.4, 0.5 * 8 / 7))
-    assert (found.between, found.gain) == (pytest.approx(0.15), pytest.approx(0.25))
-    assert found.between_error == pytest.approx(0.1 / np.sqrt(2) / 2)
+    noise = combine_gradients(gradient(0.2, 2.0), gradient(0.4, 0.5 * 8 / 7))
+    assert (noise.between, noise.gain) == (pytest.approx(0.15), pytest.approx(0.25))
+    assert noise.between_error == pytest.approx(0.1 / np.sqrt(2) / 2)
     assert combine_gradients(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between == 0.1
     with pytest.raises(UserError, match="groups of 1"):
         combine_gradients(gradient(0.2, 2.0), gradient(0.4, 0.5, group=1))
@@ -140,14 +148,14 @@ WORLD = Linear(n_train=300, n_test=20, n_features=32, n_answers=4, base_format=8
 def test_the_simulator_s_phi_is_that_of_its_pass_rates():
     """Noise there does not depend on what was answered: phi = E[pq] / E[p]."""
     world = build(WORLD)
-    found = simulate_noise(Simulation(WORLD), world, contexts=300)
+    noise = simulate_noise(Simulation(WORLD), world, contexts=300)
     arms = WORLD.n_arms
     probs = np.exp(world.train.base_logits[:, :arms].astype(np.float64) - world.train.base_lse[:, None])
     right = (world.train.correct[:, None] >> np.arange(arms)) & 1
     p = (probs * right).sum(axis=1)
-    assert found.gain == pytest.approx((p * (1 - p)).mean() / p.mean(), abs=3 * found.gain_error + 0.02)
-    assert found.gain < 0.8 and found.between_error > 0
-    assert simulate_noise(Simulation(WORLD), world, contexts=300) == found
+    assert noise.gain == pytest.approx((p * (1 - p)).mean() / p.mean(), abs=3 * noise.gain_error + 0.02)
+    assert noise.gain < 0.8 and noise.between_error > 0
+    assert simulate_noise(Simulation(WORLD), world, contexts=300) == noise
 
 
 def test_learning_moves_phi():
@@ -160,72 +168,72 @@ def test_the_best_split_learns_most_in_the_simulator(dear):
     """The K of the formula against others of the same budget, r and phi from gradients of the untrained policy. Mutant:
     the K of r / 16 learns less."""
     place = replace(WORLD, n_train=1024, n_features=64, nuisance=1.0)
-    world, costs, found = build(place), Costs(dear, 1.0), {}
+    world, costs, rates = build(place), Costs(dear, 1.0), {}
     noise = simulate_noise(Simulation(place), world).ratios
     chosen = best_split(noise, costs, 256, True)
     wrong = best_split(noise._replace(between=noise.between / 16), costs, 256, True)
     for k in {2, 4, 16, 64, chosen.rollouts, wrong.rollouts}:
         design = Design(int(256 // (dear + k)), k, estimator=preset("rloo"), rounds=200, eval_every=200)
         runs = (Simulation(place, design, Optimizer(learning_rate=0.004), seed=seed) for seed in range(4))
-        found[k] = float(np.mean([simulate(run, world).curve.train_pass_at_1[-1] for run in runs]))
-    best = found[chosen.rollouts]
-    assert best > max(found.values()) - 0.004 and best > max(found[2], found[64], found[wrong.rollouts]) + 0.01
+        rates[k] = float(np.mean([simulate(run, world).curve.train_pass_at_1[-1] for run in runs]))
+    best = rates[chosen.rollouts]
+    assert best > max(rates.values()) - 0.004 and best > max(rates[2], rates[64], rates[wrong.rollouts]) + 0.01
 
 
 TINY = [one for one in language_pairs() if one.pair.startswith("tiny")]
 
 
-@pytest.mark.parametrize("found", TINY, ids=lambda one: one.pair)
-def test_designs_of_the_reference_runs_are_ranked(found):
+@pytest.mark.parametrize("pair", TINY, ids=lambda one: one.pair)
+def test_designs_of_the_reference_runs_are_ranked(pair):
     """With r from the pilot. Mutants: no r, r / K, and rollouts in place of tau."""
-    told = score_law(found)
-    assert len(found.designs) == 25 and told.law > 0.94 and told.law > told.rollouts + 0.1
+    told = score_law(pair)
+    assert len(pair.designs) == 25 and told.law > 0.94 and told.law > told.rollouts + 0.1
     assert told.regret == 0
-    without = law_times(found.designs, NoiseRatios(0.0, 1.0))
+    without = law_times(pair.designs, NoiseRatios(0.0, 1.0))
     shared = np.array(
-        [one.rounds * effective_batch(one.batch_size, one.rollouts, found.noise[0][0] / one.rollouts) ** 0.5
-         for one in found.designs]
+        [one.rounds * effective_batch(one.batch_size, one.rollouts, pair.noise[0][0] / one.rollouts) ** 0.5
+         for one in pair.designs]
     )  # fmt: skip
-    assert rank_agreement(without, found.ends) < told.law - 0.1 and rank_agreement(shared, found.ends) < told.law - 0.1
+    assert rank_agreement(without, pair.ends) < told.law - 0.1 and rank_agreement(shared, pair.ends) < told.law - 0.1
 
 
 def test_two_designs_have_no_rank_and_a_forecast():
-    (found,) = [one for one in language_pairs() if one.pair == "smollm2-words"]
-    assert len(found.designs) == 3 and score_law(found).held_out == 2
-    told = score_law(found._replace(designs=found.designs[:2], ends=found.ends[:2]))
+    (pair,) = [one for one in language_pairs() if one.pair == "smollm2-words"]
+    assert len(pair.designs) == 3 and score_law(pair).held_out == 2
+    told = score_law(pair._replace(designs=pair.designs[:2], ends=pair.ends[:2]))
     assert np.isnan(told.law) and np.isnan(told.regret) and told.held_out == 1
 
 
 def test_a_forecast_sees_no_held_out_run():
-    found = TINY[0]
-    seen = {run.design for run in found.known}
-    hidden = replace_ends(found, {i for i, one in enumerate(found.designs) if CELLS_OF[i] not in seen})
+    pair = TINY[0]
+    seen = {run.design for run in pair.known}
+    hidden = replace_ends(pair, {i for i, one in enumerate(pair.designs) if CELLS_OF[i] not in seen})
     n, error, covered = forecast_errors(hidden)
     assert n == 21 and covered == 0 and error > 0.3
-    assert all((a.values == b.values).all() for a, b in zip(hidden.known, found.known, strict=True))
+    assert all((a.values == b.values).all() for a, b in zip(hidden.known, pair.known, strict=True))
 
 
 CELLS_OF = list(CELLS.values())
 
 
-def replace_ends(found: RankedPair, which: set[int]) -> RankedPair:
+def replace_ends(pair: RankedPair, which: set[int]) -> RankedPair:
     """The same, with other truths for some designs."""
-    ends = found.ends.copy()
+    ends = pair.ends.copy()
     ends[list(which)] = 0.0
-    return found._replace(ends=ends)
+    return pair._replace(ends=ends)
 
 
 def test_regret_is_of_designs_that_cost_alike():
-    found = TINY[0]
-    assert regret(found, NoiseRatios(0.0, 0.5)) > 0.01  # K = 256 looks best without r
-    few = found._replace(designs=found.designs[:2], ends=found.ends[:2])
-    assert np.isnan(regret(few, found.noise[0]))
+    pair = TINY[0]
+    assert regret(pair, NoiseRatios(0.0, 0.5)) > 0.01  # K = 256 looks best without r
+    few = pair._replace(designs=pair.designs[:2], ends=pair.ends[:2])
+    assert np.isnan(regret(few, pair.noise[0]))
 
 
 def test_public_runs_have_no_r_and_say_so():
-    (found,) = public_pairs()
-    assert len(found.designs) == 10 and len(found.noise) == 6 and found.error is None
-    assert score_law(found).held_out == 0 and score_law(found).law < 0.5
+    (pair,) = public_pairs()
+    assert len(pair.designs) == 10 and len(pair.noise) == 6 and pair.error is None
+    assert score_law(pair).held_out == 0 and score_law(pair).law < 0.5
 
 
 def test_shipped_pilots_have_an_r():
@@ -238,10 +246,10 @@ def test_shipped_pilots_have_an_r():
 
 
 def test_r_midway_ranks_language_models_and_forecasts_them_better_than_r_of_the_base():
-    for found in language_pairs():
-        if set(CELLS) <= {label(design) for design in found.designs}:
-            scored = score_law(found)
-            before = score_law(found._replace(noise=(found.base_noise,), error=pilot_noise(at_base(found.pair))))
+    for pair in language_pairs():
+        if set(CELLS) <= {label(design) for design in pair.designs}:
+            scored = score_law(pair)
+            before = score_law(pair._replace(noise=(pair.base_noise,), error=pilot_noise(at_base(pair.pair))))
             assert scored.law > scored.at_base == before.law and scored.error < before.error
 
 

@@ -19,9 +19,8 @@ from rftlab.studies.forecast.law.curve import (
     forecast,
     learn_prior,
 )
-from rftlab.studies.forecast.law.levels import RankedPair
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.score import forecast_errors
+from rftlab.studies.forecast.law.score import RankedPair, forecast_errors
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 
@@ -37,8 +36,8 @@ def test_each_forecast_is_held_against_its_own_design_s_truth(monkeypatch):
 
     monkeypatch.setattr(scoring, "forecast", stated)
     known = (KnownRun(designs[0], np.array([10.0]), np.array([0.08])),)
-    found = RankedPair("language model", "planted", "test", (SURE.ratios,), designs, ends, 0.05, SURE, known=known)
-    count, error, covered = forecast_errors(found)
+    result = RankedPair("language model", "planted", "test", (SURE.ratios,), designs, ends, 0.05, SURE, known=known)
+    count, error, covered = forecast_errors(result)
     assert (count, covered) == (3, pytest.approx(2 / 3))
     assert error == pytest.approx(0.06 / 3)
 
@@ -47,9 +46,9 @@ def test_forecasts_stay_between_0_and_1():
     """Points about a ceiling of 1 whose residual is large: draws go beyond it, the forecast does not."""
     rounds = np.arange(10.0, 101.0, 10.0)
     wild = KnownRun(Design(32, 1), rounds, np.where(np.arange(10) % 2, 1.0, 0.6))
-    found = forecast(0.5, [wild], SURE, (Design(32, 8, rounds=1000), Design(256, 8, rounds=1000)))
-    assert found.high.max() == 1.0 and (found.low >= 0.0).all() and (found.values <= found.high).all()
-    assert found.draws.shape == (WORLDS, 2) and DRAWS > 1
+    result = forecast(0.5, [wild], SURE, (Design(32, 8, rounds=1000), Design(256, 8, rounds=1000)))
+    assert result.high.max() == 1.0 and (result.low >= 0.0).all() and (result.values <= result.high).all()
+    assert result.draws.shape == (WORLDS, 2) and DRAWS > 1
 
 
 def test_a_point_at_round_0_is_no_point_of_a_fit():
@@ -80,5 +79,5 @@ def test_draws_of_r_are_a_normal_distribution_without_what_is_below_0():
 
 def test_a_prior_learnt_from_curves_has_their_mean_power_and_ceiling():
     curves = [LawCurve(0.1, np.array([1.0, at, ceiling]), 100.0, NOISE) for at, ceiling in ((-0.5, 0.2), (-0.1, 1.0))]
-    found = learn_prior(curves)
-    assert found.power == pytest.approx(np.exp(-0.3)) and found.ceiling == pytest.approx(1 / (1 + np.exp(-0.6)))
+    result = learn_prior(curves)
+    assert result.power == pytest.approx(np.exp(-0.3)) and result.ceiling == pytest.approx(1 / (1 + np.exp(-0.6)))

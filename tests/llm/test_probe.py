@@ -23,7 +23,6 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.pairs import PAIRS, Pair
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.runner import collect
-from rftlab.studies.forecast.pilot import processes
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.noise import analyse
@@ -269,18 +268,18 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
 
 
 def test_a_killed_probe_is_named_and_leaves_nothing(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_work", killed)
+    monkeypatch.setattr(pilot_run, "_work", killed)
     with pytest.raises(UserError, match="base model ended with status -9; run the same command again"):
         pilot(heard(), mini, tmp_path, 1, quiet=True)
     assert not pilot_path(tmp_path, "mini", "base").exists()
 
 
 def test_what_was_measured_before_a_kill_is_not_measured_again(mini, tmp_path, monkeypatch):
-    asked, whole, work = [], processes.in_a_process, processes._work
+    asked, whole, work = [], pilot_run.in_a_process, pilot_run._work
 
     def told(console, title, *what):
         asked.append(title)
-        monkeypatch.setattr(processes, "_work", killed if len(asked) == 3 else work)
+        monkeypatch.setattr(pilot_run, "_work", killed if len(asked) == 3 else work)
         return whole(console, title, *what)
 
     monkeypatch.setattr(pilot_run, "in_a_process", told)

@@ -28,7 +28,7 @@ from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pair, start_at
 from rftlab.studies.data.runs.points import Point, study_points
 from rftlab.studies.integrations.cluster import Cluster
-from rftlab.studies.integrations.verl_study import data as verl_data
+from rftlab.studies.integrations.verl_study import files as verl_files
 from rftlab.studies.integrations.verl_study.files import describe_design as written_design
 from rftlab.studies.integrations.verl_study.files import point_files, write_pair, yaml_text
 from rftlab.studies.integrations.verl_study.reward import compute_score
@@ -71,19 +71,19 @@ def facts(known):
 )
 def test_verls_settings_say_the_same_design(run):
     settings = verl_config(run, "x", CLUSTER)
-    found, notes = read_design(settings, "", None)
+    design, notes = read_design(settings, "", None)
     mine, _ = read_design(model_config(run), "rftlab", None)
-    assert facts(found) == facts(mine) and not found.assumed and not found.unknown
+    assert facts(design) == facts(mine) and not design.assumed and not design.unknown
     assert [("support" in note) for note in notes] == [True] * (run.design.support_rollouts > 0)
 
 
 @pytest.mark.parametrize("point", KEPT, ids=lambda point: point.cell)
 def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
     """By what `rftlab compare` calls equal."""
-    found, _ = read_design(verl_config(point.llm_run, "x", CLUSTER), "", None)
+    design, _ = read_design(verl_config(point.llm_run, "x", CLUSTER), "", None)
     known = known_design(point.run.design, pair(PAIR).model)
     names = ("prompts", "rollouts", "updates_per_round", "advantage")
-    assert all(getattr(found, name) == getattr(known, name) for name in names)
+    assert all(getattr(design, name) == getattr(known, name) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_a_warm_up_is_in_rounds_and_a_norm_may_be_unlimited():
 def test_yaml_is_read_as_it_was_meant():
     yaml = pytest.importorskip("yaml")
     text = point_files(SPLIT, CLUSTER)["verl.yaml"]
-    found = yaml.safe_load(text)
-    assert found.pop("defaults") == ["ppo_trainer", "_self_"] and found.pop("hydra")
-    assert found == verl_config(SPLIT.llm_run, SPLIT.id, CLUSTER)
+    settings = yaml.safe_load(text)
+    assert settings.pop("defaults") == ["ppo_trainer", "_self_"] and settings.pop("hydra")
+    assert settings == verl_config(SPLIT.llm_run, SPLIT.id, CLUSTER)
 
 
 # --- files ---
@@ -164,22 +164,22 @@ def written(tmp_path_factory):
 
 
 def test_the_folders_of_a_pair(written):
-    _, found = written
-    names = {path.name for path in found.folder.iterdir()}
-    assert names == {point.id for point in KEPT} | {"data", "README.md"} and len(found.points) == 16
-    assert set(found.left_out) == {point.cell for point in ALL} - {point.cell for point in KEPT}
-    assert "rftlab import */run.log" in (text := (found.folder / "README.md").read_text())
-    assert text.count("replay_window = 8") == 1 and all(cell in text for cell in found.left_out)
+    _, pair_folder = written
+    names = {path.name for path in pair_folder.folder.iterdir()}
+    assert names == {point.id for point in KEPT} | {"data", "README.md"} and len(pair_folder.points) == 16
+    assert set(pair_folder.left_out) == {point.cell for point in ALL} - {point.cell for point in KEPT}
+    assert "rftlab import */run.log" in (text := (pair_folder.folder / "README.md").read_text())
+    assert text.count("replay_window = 8") == 1 and all(cell in text for cell in pair_folder.left_out)
     facts_of = written_design(SPLIT)
     assert (facts_of["id"], facts_of["design"]["rollouts"]) == (SPLIT.id, 1) and facts_of["config"]["level"] == "llm"
 
 
 def test_rows_are_those_of_the_task(written):
-    _, found = written
+    _, pair_folder = written
     task, run = load(KEPT[0].llm_run.task), KEPT[0].llm_run
     train, test, seen = (
-        parquet.read_table(io.BytesIO((found.folder / "data" / name).read_bytes())).to_pylist()
-        for name in (verl_data.TRAIN, verl_data.TEST, verl_data.SEEN)
+        parquet.read_table(io.BytesIO((pair_folder.folder / "data" / name).read_bytes())).to_pylist()
+        for name in (verl_files.TRAIN, verl_files.TEST, verl_files.SEEN)
     )
     assert [row["prompt"] for row in train] == list(task["train"].prompts)
     assert [row["reward_model"]["ground_truth"] for row in test] == list(task["test"].answers)
@@ -188,8 +188,8 @@ def test_rows_are_those_of_the_task(written):
 
 
 def test_the_reward_is_the_strict_rule(written):
-    _, found = written
-    (row, *_) = parquet.read_table(found.folder / "data" / verl_data.TEST).to_pylist()
+    _, pair_folder = written
+    (row, *_) = parquet.read_table(pair_folder.folder / "data" / verl_files.TEST).to_pylist()
     truth = row["reward_model"]["ground_truth"]
 
     def reward(response, verifier="gsm8k"):
@@ -200,17 +200,17 @@ def test_the_reward_is_the_strict_rule(written):
     with pytest.raises(UserError, match="verifier"):
         reward("x", "eval")
     names = {}
-    exec((found.folder / "data" / verl_data.REWARD).read_text(), names)
+    exec((pair_folder.folder / "data" / verl_files.REWARD).read_text(), names)
     assert names["compute_score"] is compute_score
 
 
 def test_written_again_nothing_changes(written):
-    root, found = written
-    log = found.folder / SPLIT.id / "run.log"
+    root, pair_folder = written
+    log = pair_folder.folder / SPLIT.id / "run.log"
     log.write_text("kept")
-    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in found.folder.rglob("*")}
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in pair_folder.folder.rglob("*")}
     write_pair(root, ALL, CLUSTER)
-    assert before == {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in found.folder.rglob("*")}
+    assert before == {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in pair_folder.folder.rglob("*")}
     log.unlink()
 
 
@@ -220,7 +220,7 @@ def test_other_or_damaged_data_and_links_are_left_alone(tmp_path):
     seed = replace(SPLIT.llm_run, task=replace(SPLIT.llm_run.task, seed=1))
     with pytest.raises(UserError, match="holds other data"):
         write_pair(tmp_path, [replace(SPLIT, run=seed)], CLUSTER)
-    train = folder / "data" / verl_data.TRAIN
+    train = folder / "data" / verl_files.TRAIN
     train.write_bytes(train.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"cannot be trusted.*train\.parquet"):
         write_pair(tmp_path, points, CLUSTER)
@@ -241,16 +241,16 @@ def test_data_from_files_may_be_too_few_for_a_batch(tmp_path):
         replace(point, run=cluster.changed(point.llm_run))
         for point in study_points(list(EXPERIMENTS.values()), "llm", ["qwen-gsm8k"], 1, None)
     ]
-    found = write_pair(tmp_path / "r", points, cluster)
-    assert found.left_out["64x8-paper_text"] == "batch_size = 64 of 40 questions: verl takes whole batches"
-    assert {point.run.design.batch_size for point in found.points} == {1, 2, 4, 8, 16, 32}
-    (row, *_) = parquet.read_table(found.folder / "data" / verl_data.TEST).to_pylist()
+    pair_folder = write_pair(tmp_path / "r", points, cluster)
+    assert pair_folder.left_out["64x8-paper_text"] == "batch_size = 64 of 40 questions: verl takes whole batches"
+    assert {point.run.design.batch_size for point in pair_folder.points} == {1, 2, 4, 8, 16, 32}
+    (row, *_) = parquet.read_table(pair_folder.folder / "data" / verl_files.TEST).to_pylist()
     assert row["reward_model"]["ground_truth"] == "1" and row["prompt"][0]["content"].startswith("0 + 1 = ? Let's")
 
 
 def test_the_command_finds_its_files_and_keeps_its_log(written):
-    root, found = written
-    folder, programs = found.folder / SPLIT.id, root / "programs"
+    root, pair_folder = written
+    folder, programs = pair_folder.folder / SPLIT.id, root / "programs"
     programs.mkdir()
     (programs / "python3").write_text('#!/bin/sh\nprintf "<%s>\\n" "$@"\nexit 7\n')
     (programs / "python3").chmod(0o755)
@@ -260,13 +260,13 @@ def test_the_command_finds_its_files_and_keeps_its_log(written):
         assert done.returncode == 7
     lines = (folder / "run.log").read_text().splitlines()
     (folder / "run.log").unlink()
-    data = found.folder / "data"
+    data = pair_folder.folder / "data"
     assert len(lines) == 2 * 11 and lines[:6] == [
         *("<-m>", "<verl.trainer.main_ppo>", "<--config-path>", f"<{folder}>", "<--config-name>", "<verl>")
     ]
-    assert f"<data.train_files='{data / verl_data.TRAIN}'>" in lines and lines[10] == "<a.b=1>"
-    assert f"<data.val_files=['{data / verl_data.TEST}','{data / verl_data.SEEN}']>" in lines
-    assert f"<reward.custom_reward_function.path='{data / verl_data.REWARD}'>" in lines
+    assert f"<data.train_files='{data / verl_files.TRAIN}'>" in lines and lines[10] == "<a.b=1>"
+    assert f"<data.val_files=['{data / verl_files.TEST}','{data / verl_files.SEEN}']>" in lines
+    assert f"<reward.custom_reward_function.path='{data / verl_files.REWARD}'>" in lines
 
 
 # --- back ---
@@ -294,9 +294,9 @@ def test_a_log_comes_back_as_its_cells_run(tmp_path):
     assert [run.name for run in runs] == ["32x1+7-paper_text-s0", "32x1+7-paper_text-s1", "32x8-paper_text-s0"]
     for run, point in zip(runs, points, strict=True):
         assert facts(run.design) == facts(read_design(model_config(point.llm_run), "rftlab", None)[0])
-    found = {(piece.split, piece.metric): (list(piece.rounds), list(piece.values)) for piece in runs[0].pieces}
-    assert found["test", "pass_at_1"] == ([0, 5, 10, 15, 20], [0.0, 0.125, 0.25, 0.375, 0.5])
-    assert found["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]
+    design = {(piece.split, piece.metric): (list(piece.rounds), list(piece.values)) for piece in runs[0].pieces}
+    assert design["test", "pass_at_1"] == ([0, 5, 10, 15, 20], [0.0, 0.125, 0.25, 0.375, 0.5])
+    assert design["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]
     write_collection(tmp_path / "results", "mine", runs)
     one = free_source("imported:mine")
     side = source_groups(one, one.runs(tmp_path / "results"), ("test", "pass_at_1"))

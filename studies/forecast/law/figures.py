@@ -6,8 +6,7 @@ import pandas as pd
 from rftlab.shared.effective_batch import time_per_round
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.results.claims import short
-from rftlab.studies.forecast.law.levels import RankedPair
-from rftlab.studies.forecast.law.score import rank_agreement
+from rftlab.studies.forecast.law.score import RankedPair, rank_agreement
 from rftlab.studies.report.chart import (
     Chart,
     Drawn,

@@ -14,16 +14,16 @@ from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import has_study
 from rftlab.studies.forecast.law import show
 from rftlab.studies.forecast.law.figures import SHOWN, collapse
-from rftlab.studies.forecast.law.levels import (
+from rftlab.studies.forecast.law.score import (
     RankedPair,
     language_pairs,
     piloted_pair,
     public_pairs,
     published_pairs,
+    score_law,
     simulated_noise,
     simulated_pairs,
 )
-from rftlab.studies.forecast.law.score import score_law
 from rftlab.studies.forecast.pilot.store import pilot_path, shipped_pairs
 from rftlab.studies.report.draw import save
 

@@ -19,10 +19,9 @@ from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.law.curve import NOISE, forecast
-from rftlab.studies.forecast.law.levels import RankedPair
 from rftlab.studies.forecast.law.limits import TriedRun, beyond
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.score import LawScore
+from rftlab.studies.forecast.law.score import LawScore, RankedPair
 from rftlab.studies.forecast.pilot.grid import CELLS
 
 NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}

@@ -3,9 +3,13 @@ store for the grid to use."""
 
 import json
 import math
+import multiprocessing
+import signal
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,6 +27,7 @@ from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, has_llm
 from rftlab.studies.data.runs.points import Point, schedule
+from rftlab.studies.data.runs.progress import Bar
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.grid import CELLS, check_cells, midway_round
@@ -51,11 +56,11 @@ from rftlab.studies.forecast.pilot.pilot import (
     Spent,
     pilot_from,
 )
-from rftlab.studies.forecast.pilot.processes import in_a_process, work_probe, work_probe_trained, work_train
 
 if TYPE_CHECKING:
     from rftlab.llm.probe import Probed, ProbedGradients, SplitAnswers
 
+_PROCESSES = multiprocessing.get_context("spawn")
 Stored = TypeVar("Stored", Base, PilotMeasurements)
 
 
@@ -187,7 +192,7 @@ def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Bas
     check(whole or has_llm(), f"a pilot {NEEDS_LLM}")
     if base is None:
         run = start_at(what.pair, "llm")
-        base = base_from(what.pair, in_a_process(console, "base model", quiet, work_probe, (run, what.probe)))
+        base = base_from(what.pair, in_a_process(console, "base model", quiet, _work_probe, (run, what.probe)))
         pilot_store.write(place, base, config)
     if what.midway and base.midway is None:
         folder = folder_below(place.parent, "midway")
@@ -200,8 +205,8 @@ def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Bas
 def _measure_midway(console: Console, what: Wanted, folder: Path, quiet: bool) -> Midway:
     """Train the baseline half way, in a folder from whose checkpoints it goes on, and measure gradients there."""
     run, title = what.midway_run(), "half way through the baseline's run"
-    trained: Spent = in_a_process(console, f"{title}: training", quiet, work_train, (run, folder))
-    probed: ProbedGradients = in_a_process(console, title, quiet, work_probe_trained, (run, folder, what.probe))
+    trained: Spent = in_a_process(console, f"{title}: training", quiet, _work_train, (run, folder))
+    probed: ProbedGradients = in_a_process(console, title, quiet, _work_probe_trained, (run, folder, what.probe))
     spent = {"half a run": trained, "its gradients": Spent(probed.rollouts, probed.tokens, probed.seconds)}
     ratios = measure_ratios(probed.raw, probed.centred)
     return Midway(run.design.rounds, analyse(probed.raw), analyse(probed.centred), ratios, spent)
@@ -273,3 +278,87 @@ def count_answers(answers: "SplitAnswers") -> Answers:
     quantiles, cut = np.quantile(lengths, QUANTILES), float(1 - answers.finished.mean())
     spread = Lengths(float(lengths.mean()), float(lengths.std()), quantiles, right, wrong, cut)
     return Answers(lengths.shape[1], strict, flexible, well_formed, spread)
+
+
+def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., Any], arguments: tuple) -> Any:
+    """What `work` gives in a process of its own, which gives its memory back, that of an accelerator too. Raises
+    UserError where it fails or is killed."""
+    ours, theirs = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_work, args=(theirs, work, arguments), daemon=False)
+    process.start()
+    theirs.close()
+    try:
+        with Bar(console, quiet) as bar:
+            task = bar.add_task(title, total=None)
+            while True:
+                kind, value = ours.recv()
+                if kind == "done":
+                    return value
+                if kind == "failed":
+                    raise UserError(str(value))
+                if kind == "remark":
+                    console.print(value, style="yellow", markup=False, soft_wrap=True)
+                elif kind == "step":
+                    bar.update(task, description=title, completed=value[0], total=value[1])
+                else:
+                    bar.update(task, description=f"base model, step {value[0]}, validation Pass@1 {value[1]:.3f}")
+    except EOFError:
+        process.join()
+        raise UserError(f"{title} ended with status {process.exitcode}; run the same command again") from None
+    finally:
+        process.terminate()
+        process.join()
+
+
+class _Told(NamedTuple):
+    """How a process of ours tells of its progress."""
+
+    step: Callable[[int, int], None]
+    pretraining: Callable[[int, float], None]
+    remark: Callable[[str], None]
+
+
+def _work(connection: Connection, work: Callable[..., Any], arguments: tuple) -> None:
+    """What the process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    told = _Told(
+        step=lambda done, total: connection.send(("step", (done, total))),
+        pretraining=lambda step, rate: connection.send(("reading", (step, rate))),
+        remark=lambda text: connection.send(("remark", text)),
+    )
+    try:
+        connection.send(("done", work(told, *arguments)))
+    except UserError as error:
+        connection.send(("failed", error))
+    except BrokenPipeError:
+        pass  # the parent is gone
+
+
+def _work_probe(told: _Told, run: LLMRun, config: ProbeConfig) -> "Probed":
+    """What `probe` measures on the base model of a run."""
+    from rftlab.llm.probe import ProbeCallbacks, probe
+
+    return probe(run, config, ProbeCallbacks(*told))
+
+
+def _work_probe_trained(told: _Told, run: LLMRun, folder: Path, config: ProbeConfig) -> "ProbedGradients":
+    """What `probe_trained` measures on the model of a run in a folder."""
+    from rftlab.llm.probe import ProbeCallbacks, probe_trained
+
+    return probe_trained(run, folder, config, ProbeCallbacks(*told))
+
+
+def _work_train(told: _Told, run: LLMRun, folder: Path) -> Spent:
+    """Train in a folder, or go on with it; returns what that cost. Raises UserError where it diverged."""
+    from rftlab.llm.train import TrainingCallbacks, train
+
+    rounds = run.design.rounds
+    callbacks = TrainingCallbacks(
+        rounds=lambda done: told.step(done, rounds), remark=told.remark, pretraining=told.pretraining
+    )
+    outcome = train(run, folder, callbacks)
+    check(
+        outcome.diverged_at is None, f"the baseline's run diverged after round {outcome.diverged_at}; add --no-midway"
+    )
+    curve = outcome.curve
+    return Spent(int(curve.rollouts[-1]), int(curve.tokens[-1]), float(curve.seconds[-1]))

@@ -7,9 +7,8 @@ from rich.console import Console
 from scipy.stats import chi2
 
 from rftlab.shared.plumbing.errors import plain
-from rftlab.studies.console.table import Table, put, say
+from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.forecast.signal.power import (
-    Difference,
     Questions,
     compared,
     questions_needed,
@@ -42,8 +41,13 @@ def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, 
         f"difference {difference.value:+.4f}, 95% interval {difference.low:+.4f} to {difference.high:+.4f} ({test}, "
         f"{_p(difference.p_value)})",
     )
-    say(console, _verdict(difference), "bold")
-    _show_permutation(console, difference)
+    unseen = "no difference seen: the interval holds 0, and so differences of either sign up to its ends"
+    say(console, "a difference: the interval leaves out 0" if difference.seen else unseen, "bold")
+    if not isnan(difference.permutation):
+        say(console, f"counted over all ways to deal the runs: {_p(difference.permutation)}", "dim")
+        if difference.least > 0.05:
+            least = f"with so few runs that cannot be below {difference.least:.3f}"
+            say(console, f" {least}: the t test decides, which takes noise as normal", "dim")
     if difference.sigma > 0 and difference.value != 0:
         need = seeds_for(abs(difference.value), difference.sigma, paired)
         what = "a difference of a pair" if paired else "a run"
@@ -58,21 +62,6 @@ def _p(value: float) -> str:
     return f"p = {value:.3f}" if value >= 0.0005 else "p < 0.001"
 
 
-def _verdict(difference: Difference) -> str:
-    if difference.seen:
-        return "a difference: the interval leaves out 0"
-    return "no difference seen: the interval holds 0, and so differences of either sign up to its ends"
-
-
-def _show_permutation(console: Console, difference: Difference) -> None:
-    if isnan(difference.permutation):
-        return
-    say(console, f"counted over all ways to deal the runs: {_p(difference.permutation)}", "dim")
-    if difference.least > 0.05:
-        least = f"with so few runs that cannot be below {difference.least:.3f}"
-        say(console, f" {least}: the t test decides, which takes noise as normal", "dim")
-
-
 def show_tasks(console: Console, runs: list[ImportedRun], task: str | None = None) -> None:
     """Over which test sets a Pass@1 is a mean, where it is one."""
     if text := tasks_told(runs, task):
@@ -83,10 +72,11 @@ def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = N
     """The deviation of repeated runs, with its 95% interval; returns it."""
     groups = find_repeats(runs, task)
     sigma, degrees = pooled_sigma([group.scores for group in groups])
-    table = Table("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation", wrap="never")
+    numbers = (Column(name, ".4f") for name in ("mean test Pass@1", "deviation"))
+    table = Table("runs that repeat each other", "design", "runs", *numbers, wrap="never")
     for name, design, scores in groups:
-        cells = f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}"
-        table.add(plain(name), *cells, f"{scores.std(ddof=1):.4f}")
+        size = f"{design.prompts}x{design.rollouts}"
+        table.add(plain(name), size, len(scores), scores.mean(), scores.std(ddof=1))
     console.print(table)
     low, high = (sigma * sqrt(degrees / chi2.ppf(at, degrees)) for at in (0.975, 0.025))
     say(console, f"sigma = {sigma:.4f}, 95% interval {low:.4f} to {high:.4f} ({degrees} degrees of freedom)")
@@ -99,13 +89,9 @@ def show_seeds(console: Console, sigma: float, difference: float, correlation: f
     alone, paired = seeds_for(difference, sigma, False), seeds_for(difference, between, True)
     say(console, f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):")
     say(console, f" {alone} seeds an arm unpaired, {paired} paired (correlation {correlation:g})")
-    table = Table("seeds an arm", "unpaired", "paired", wrap="never")
+    table = Table("seeds an arm", Column("unpaired", ".4f"), Column("paired", ".4f"), wrap="never")
     for seeds in SEEDS:
-        table.add(
-            str(seeds),
-            f"{smallest_difference(sigma, seeds, False):.4f}",
-            f"{smallest_difference(between, seeds, True):.4f}",
-        )
+        table.add(seeds, smallest_difference(sigma, seeds, False), smallest_difference(between, seeds, True))
     put(console, "smallest difference that is found with chance 0.8", table)
 
 

@@ -1,7 +1,12 @@
 """The cells of a pair as folders for verl, which any cluster can run.
 
     verl/PAIR/README.md              the three commands, and the cells that are left out
-              data/                  questions and reward (data.py), once for all cells
+              data/                  once for all cells, Parquet with a row for each question:
+                train.parquet        questions to train on
+                test.parquet         unseen questions of the evaluations
+                training-questions.parquet  training questions of the evaluations
+                reward.py            the task's strict reward
+                data.json            what they were made from
               POINT/verl.yaml        what differs from verl's own configuration
                     run.sh           the command; writes run.log and checkpoints/ beside it
                     design.json      the design in our terms, and the whole configuration of the run
@@ -11,24 +16,51 @@ Writing them again changes nothing; what a run has written stays.
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rftlab.llm.config import model_config
+import numpy as np
+import pyarrow
+import pyarrow.parquet as parquet
+
+from rftlab.llm.config import LLMRun, model_config
+from rftlab.llm.random import subset
 from rftlab.llm.tasks.load import load
-from rftlab.llm.tasks.task import Task
+from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_file, write_folder
 from rftlab.shared.plumbing.folders import file_below, folder_below, path_kind, read_file
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.integrations.cluster import Cluster
-from rftlab.studies.integrations.verl_study import data
 from rftlab.studies.integrations.verl_study.settings import VERL, refused, refused_model, verl_config
 from rftlab.studies.readers.designs import read_design
+from rftlab.studies.readers.formats.verl_console import TRAINING
 
 PLACE, DATA = "verl", "data"
 SETTINGS, COMMAND, DESIGN, README, LOG = "verl.yaml", "run.sh", "design.json", "README.md", "run.log"
+TRAIN, TEST, SEEN = "train.parquet", "test.parquet", "training-questions.parquet"
+REWARD, ABOUT = "reward.py", "data.json"
+_MESSAGE = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+SCHEMA = pyarrow.schema(
+    [
+        ("data_source", pyarrow.string()),
+        ("prompt", pyarrow.list_(_MESSAGE)),
+        ("reward_model", pyarrow.struct([("style", pyarrow.string()), ("ground_truth", pyarrow.string())])),
+        (
+            "extra_info",
+            pyarrow.struct([("index", pyarrow.int64()), ("split", pyarrow.string()), ("verifier", pyarrow.string())]),
+        ),
+    ]
+)
+"""verl's columns (examples/data_preprocess of 0.9.1); `verifier` is ours."""
+REWARD_FILE = '''"""The reward of these data: rftlab's own verifier, one response at a time."""
+
+from rftlab.studies.integrations.verl_study.reward import compute_score
+
+__all__ = ["compute_score"]
+'''
 _HEAD = f"""# What differs from verl's own ppo_trainer.yaml (read in verl {VERL}). run.sh adds the places of files.
 defaults:
   - ppo_trainer
@@ -167,16 +199,65 @@ def _write_data(root: Path, point: Point, task: Task) -> None:
     folder = folder_below(root, PLACE, point.pair, DATA)
     if path_kind(folder) is not None:
         try:
-            verify_folder(folder, (data.ABOUT, data.TRAIN, data.TEST, data.SEEN, data.REWARD))
-            same = read_file(folder / data.ABOUT) == data.about(point.llm_run, task)
+            verify_folder(folder, (ABOUT, TRAIN, TEST, SEEN, REWARD))
+            same = read_file(folder / ABOUT) == describe_data(point.llm_run, task)
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be trusted: {error}; remove it and run the same command again") from None
         check(same, f"{folder} holds other data; allowed: another --results, or remove verl/{point.pair}")
         return
-    write_folder(folder, data.data_files(point.llm_run, task))
+    write_folder(folder, data_files(point.llm_run, task))
 
 
 def _write(path: Path, content: bytes) -> None:
     """A file, unless it is there as it is."""
     if path_kind(path) is None or read_file(path) != content:
         write_file(path, content)
+
+
+def data_files(run: LLMRun, task: Task) -> dict[str, bytes]:
+    """The files of a pair, by name. Raises UserError where its prompts are no chat messages.
+
+    No tokenizer is asked: prompts that are too long are in them, and verl leaves those out itself. Questions of the
+    evaluations are those of `rftlab train` where none is too long.
+    """
+    unseen = task[run.evaluation.split]
+    seen, test = (
+        subset(len(split), size or len(split))
+        for split, size in (
+            (task["train"], run.evaluation.train_subset),
+            (unseen, run.evaluation.test_subset),
+        )
+    )
+    return {
+        TRAIN: _table(task, "train", range(len(task["train"])), task.name),
+        TEST: _table(task, run.evaluation.split, test, task.name),
+        SEEN: _table(task, "train", seen, task.name + TRAINING),
+        REWARD: REWARD_FILE.encode(),
+        ABOUT: describe_data(run, task),
+    }
+
+
+def describe_data(run: LLMRun, task: Task) -> bytes:
+    """What the files are made from: equal where they would be."""
+    evaluation = run.evaluation
+    sizes = {"train": evaluation.train_subset, evaluation.split: evaluation.test_subset}
+    return json.dumps({"task": task.name, "sha256": task.sha256, "evaluated": sizes}, indent=1).encode()
+
+
+def _table(task: Task, split: str, chosen: Sequence[int] | np.ndarray, source: str) -> bytes:
+    rows = [_row(task, task[split], split, int(i), source) for i in chosen]
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def _row(task: Task, questions: Split, split: str, i: int, source: str) -> dict[str, Any]:
+    prompt = questions.prompts[i]
+    if isinstance(prompt, str):
+        raise UserError(f"prompts of {task.name} are text; verl reads chat messages; allowed: a task with those")
+    return {
+        "data_source": source,
+        "prompt": prompt,
+        "reward_model": {"style": "rule", "ground_truth": questions.answers[i]},
+        "extra_info": {"index": i, "split": split, "verifier": task.verifier},
+    }

@@ -10,7 +10,7 @@ def compute_score(
 ) -> dict[str, float]:
     """`score` is what verl trains on, `acc` what it validates by; both are the strict reward, 0 or 1.
 
-    extra_info: of the row (data.py); its `verifier` names the rule. Raises UserError for an unknown one, never
+    extra_info: of the row (files.py); its `verifier` names the rule. Raises UserError for an unknown one, never
     for a response.
     """
     right = float(strictly_right((extra_info or {}).get("verifier", ""), solution_str, ground_truth))

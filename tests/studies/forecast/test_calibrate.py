@@ -58,14 +58,14 @@ def test_weights_give_the_exact_posterior_of_a_normal_likelihood(monkeypatch):
         module, "log_likelihood", lambda evidence, coordinates, seed: -0.5 * ((1.5 - coordinates[0]) / 0.3) ** 2
     )
     family = replace(SHORT, effort=Effort(1024, 512, 4))
-    found = calibrate(Evidence(replace(FACTS, family=family), ()), 0, 1)
-    own, weights = found.particles.coordinates, found.weights
+    result = calibrate(Evidence(replace(FACTS, family=family), ()), 0, 1)
+    own, weights = result.particles.coordinates, result.weights
     mean = weights @ own
     variance = weights @ (own - mean) ** 2
-    assert found.temperature == 1 and weights.sum() == pytest.approx(1)
+    assert result.temperature == 1 and weights.sum() == pytest.approx(1)
     assert mean[0] == pytest.approx(1.5 / 1.09, abs=0.06) and variance[0] == pytest.approx(0.09 / 1.09, rel=0.25)
     assert np.abs(mean[1:]).max() < 0.25 and np.abs(variance[1:] - 1).max() < 0.4
-    centre = own[found.draws].mean(axis=0)
+    centre = own[result.draws].mean(axis=0)
     assert centre[0] == pytest.approx(1.5 / 1.09, abs=0.2)
 
 
@@ -75,15 +75,15 @@ def test_a_likelihood_that_few_particles_meet_is_annealed(monkeypatch):
         "log_likelihood",
         lambda evidence, coordinates, seed: -1e4 * float((coordinates - 0.5) @ (coordinates - 0.5)),
     )
-    found = calibrate(Evidence(FACTS, ()), 0, 1)
-    assert found.temperature < 1 and found.effective == pytest.approx(module.ENOUGH, rel=0.01)
+    posterior = calibrate(Evidence(FACTS, ()), 0, 1)
+    assert posterior.temperature < 1 and posterior.effective == pytest.approx(module.ENOUGH, rel=0.01)
 
 
 def test_equal_evidence_gives_equal_particles_for_any_threads_and_after_an_interruption():
     evidence, kept = planted(), []
-    one = calibrate(evidence, 5, 1, keep=lambda found: kept.append(found.copy()))
+    one = calibrate(evidence, 5, 1, keep=lambda result: kept.append(result.copy()))
     two = calibrate(evidence, 5, 2)
-    assert [len(found) for found in kept] == [64, 80, 96]
+    assert [len(result) for result in kept] == [64, 80, 96]
     told = []
     resumed = calibrate(evidence, 5, 2, kept[1], progress=lambda done, total: told.append((done, total)))
     for other in (two, resumed):
@@ -158,10 +158,10 @@ def test_the_rate_s_prior_is_that_of_the_rounds():
 
 
 def test_the_prior_of_a_published_pair_does_not_know_its_own_preset():
-    found = {knob.name: knob.median for knob in paper_evidence("qwen-gsm8k").facts.family.knobs}
+    result = {knob.name: knob.median for knob in paper_evidence("qwen-gsm8k").facts.family.knobs}
     others = [PAIRS[name].sim for name in ("llama-gsm8k", "olmo-gsm8k")]
-    assert found == {knob.name: knob.median for knob in informed(LONG, others).knobs}
-    assert found["rate"] == pytest.approx(
+    assert result == {knob.name: knob.median for knob in informed(LONG, others).knobs}
+    assert result["rate"] == pytest.approx(
         np.sqrt(others[0].optimizer.learning_rate * others[1].optimizer.learning_rate)
     )
 
@@ -186,10 +186,10 @@ def test_a_stored_calibration_is_read_and_a_damaged_one_is_named(tmp_path):
 
 def test_evidence_of_a_pilot_has_its_base_model_and_runs():
     pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
-    found = pilot_evidence(pilot)
-    assert found.facts.family == SHORT and (found.facts.n_train, found.facts.n_test) == (2048, 500)
-    assert found.facts.strict == pytest.approx(0.081, abs=0.01) and found.facts.formed > 0.95
-    assert [run.values[-1, 1] for run in found.runs] == [run.curve.test_pass_at_1[-1] for run in pilot.runs]
+    evidence = pilot_evidence(pilot)
+    assert evidence.facts.family == SHORT and (evidence.facts.n_train, evidence.facts.n_test) == (2048, 500)
+    assert evidence.facts.strict == pytest.approx(0.081, abs=0.01) and evidence.facts.formed > 0.95
+    assert [run.values[-1, 1] for run in evidence.runs] == [run.curve.test_pass_at_1[-1] for run in pilot.runs]
     with pytest.raises(UserError, match="a pilot needs one"):
         pilot_from(shipped(), shipped_base("tiny-mod97"), seed=99)
 
@@ -232,10 +232,10 @@ def test_a_file_that_is_no_calibration_is_named_and_made_again(calibrations, tmp
 def calibrations(tmp_path_factory):
     """A folder with the calibrations of two seeds, their evidence, and the first of them."""
     folder, evidence = tmp_path_factory.mktemp("calibrations"), planted()
-    found = [
+    result = [
         calibrated(folder, "tiny-mix97", evidence, seed, 1, lambda done, total: None, pytest.fail) for seed in (0, 1)
     ]
-    return folder, evidence, found[0]
+    return folder, evidence, result[0]
 
 
 def silent_curve(rounds, shares):
@@ -259,27 +259,34 @@ def test_silence_counts_where_it_is_asked_for_and_groups_have_several_responses(
     assert observe(group, curve, (500, 500)).silent is None
     unknown = curve._replace(zero_signal_fraction=np.full(7, np.nan))
     assert observe(group, unknown, (500, 500), silent=True).silent is None
-    found = observe(group, curve, (500, 500), silent=True)
-    assert found.silent.groups.tolist() == [320] * 6 and found.silent.values.tolist() == [0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
-    plain = found._replace(silent=None)
+    observed_run = observe(group, curve, (500, 500), silent=True)
+    assert observed_run.silent.groups.tolist() == [320] * 6 and observed_run.silent.values.tolist() == [
+        0.8,
+        0.7,
+        0.6,
+        0.5,
+        0.4,
+        0.3,
+    ]
+    plain = observed_run._replace(silent=None)
     shifted = {by: curve._replace(zero_signal_fraction=curve.zero_signal_fraction + by) for by in (0.0, 0.06, 0.2)}
-    more = {by: found.log_likelihood(c, np.inf) - plain.log_likelihood(c, np.inf) for by, c in shifted.items()}
+    more = {by: observed_run.log_likelihood(c, np.inf) - plain.log_likelihood(c, np.inf) for by, c in shifted.items()}
     assert more[0.0] == 0 > more[0.06] > more[0.2] and more[0.06] == pytest.approx(-0.5, abs=0.15)
-    rare = found._replace(silent=found.silent._replace(groups=np.full(6, 4)))
-    assert rare.log_likelihood(shifted[0.2], np.inf) > found.log_likelihood(shifted[0.2], np.inf)
+    rare = observed_run._replace(silent=observed_run.silent._replace(groups=np.full(6, 4)))
+    assert rare.log_likelihood(shifted[0.2], np.inf) > observed_run.log_likelihood(shifted[0.2], np.inf)
 
 
 def test_without_silence_nothing_changes_by_a_bit():
     """Neither the likelihood of a world nor the name of a calibration, which is that of results that are there."""
     pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
-    found, more = pilot_evidence(pilot), pilot_evidence(pilot, silent=True)
-    assert all(run.silent is None for run in found.runs)
+    evidence, more = pilot_evidence(pilot), pilot_evidence(pilot, silent=True)
+    assert all(run.silent is None for run in evidence.runs)
     assert [run.silent is not None for run in more.runs] == [run.design.rollouts > 1 for run in pilot.runs]
-    assert identity(found, 0) != identity(more, 0)
-    assert identity(found, 0) == identity(
+    assert identity(evidence, 0) != identity(more, 0)
+    assert identity(evidence, 0) == identity(
         Evidence(more.facts, tuple(run._replace(silent=None) for run in more.runs)), 0
     )
-    run, curve = found.runs[1], pilot.runs[1].curve
+    run, curve = evidence.runs[1], pilot.runs[1].curve
     residual = run.residual(curve).ravel() + 0.1
     moved = curve._replace(train_pass_at_1=curve.train_pass_at_1 - 0.1, test_pass_at_1=curve.test_pass_at_1 - 0.1)
     covariance = np.diag(run.errors.ravel() ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2

@@ -51,6 +51,6 @@ def searched(next_of, evaluations=60):
 
 
 def test_the_surfaces_find_what_is_planted_and_chance_does_not():
-    found = searched(lambda surfaces, rng: surfaces.next(rng))
+    best = searched(lambda surfaces, rng: surfaces.next(rng))
     chance = searched(lambda surfaces, rng: surfaces.points[surfaces.best] + 0.5 * rng.standard_normal(10))
-    assert found < 1e-3 and chance > 5 * found
+    assert best < 1e-3 and chance > 5 * best

@@ -29,9 +29,9 @@ from rftlab.studies.forecast.forecasters import QUICK, RAW, law, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.others import finals
-from rftlab.studies.forecast.page import grid_figure
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict
+from rftlab.studies.forecast.run import grid_figure
 from rftlab.studies.forecast.score.cases import (
     CASES,
     check_split,
@@ -71,11 +71,11 @@ def test_a_forecast_without_a_residual_is_the_simulation():
     )
     fits = fits[:, :, 1]
     runs = tuple(observed(cell, float(fits[:, i].mean())) for i, cell in enumerate(list(CELLS)[:3]))
-    found = predict(posterior_at(runs), cells, 500, 0, 1)
-    np.testing.assert_allclose(found.simulated, fits)
-    np.testing.assert_allclose(found.mean, fits.mean(axis=0), atol=0.02)
-    low, high = found.interval()
-    assert (low < found.mean).all() and (found.mean < high).all()
+    predicted = predict(posterior_at(runs), cells, 500, 0, 1)
+    np.testing.assert_allclose(predicted.simulated, fits)
+    np.testing.assert_allclose(predicted.mean, fits.mean(axis=0), atol=0.02)
+    low, high = predicted.interval()
+    assert (low < predicted.mean).all() and (predicted.mean < high).all()
 
 
 def test_a_residual_is_carried_over_to_designs_like_its_own():
@@ -86,8 +86,8 @@ def test_a_residual_is_carried_over_to_designs_like_its_own():
     simulated = np.mean(
         [particle_ends(posterior_at(()), i, [replace(cells[0], eval_every=40)])[:, 1] for i in range(4)]
     )
-    found = predict(posterior_at((observed(names[0], simulated + 0.2),)), cells, 500, 0, 1)
-    moved = found.mean - found.simulated.mean(axis=0)
+    predicted = predict(posterior_at((observed(names[0], simulated + 0.2),)), cells, 500, 0, 1)
+    moved = predicted.mean - predicted.simulated.mean(axis=0)
     share = DISCREPANCY**2 / (DISCREPANCY**2 + 2 * SEED_NOISE**2 + 0.01**2)
     assert (
         moved[0] == pytest.approx(0.2 * share, abs=0.02)
@@ -106,9 +106,9 @@ def test_forecasts_do_not_depend_on_threads_and_depend_on_the_seed():
 
 
 def test_the_discrepancy_has_its_variance_at_each_design_and_less_between_unlike_ones():
-    found = covariance(DESIGNS, DESIGNS)
-    np.testing.assert_allclose(np.diag(found), DISCREPANCY**2)
-    assert np.linalg.eigvalsh(found).min() > -1e-12
+    matrix = covariance(DESIGNS, DESIGNS)
+    np.testing.assert_allclose(np.diag(matrix), DISCREPANCY**2)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-12
     raw, grpo = (
         next(d for d in DESIGNS if (d.batch_size, d.rollouts, d.support_rollouts, d.replay_window) == key)
         for key in ((256, 1, 0, 0), (256, 1, 0, 8))
@@ -168,11 +168,11 @@ def test_the_law_s_forecast_goes_by_tau_and_by_what_other_pairs_did():
     cells = tuple(replace(CELLS[name], rounds=40, eval_every=40) for name in names)
     rising = observed(RAW, 0.2)._replace(values=np.array([[0.15, 0.15], [0.2, 0.2]]))
     evidence = Evidence(FACTS, (rising,))
-    found = law(evidence, cells)
-    assert (np.diff(found.values) > 0).all() and abs(found.values[0] - 0.2) < 0.05
-    assert (found.low < found.values).all() and (found.values < found.high).all()
+    by_law = law(evidence, cells)
+    assert (np.diff(by_law.values) > 0).all() and abs(by_law.values[0] - 0.2) < 0.05
+    assert (by_law.low < by_law.values).all() and (by_law.values < by_law.high).all()
     others = tuple(OtherPair(np.full(2, 0.1), cells, np.full((3, 2), end)) for end in (0.23, 0.25))
-    assert law(evidence._replace(others=others), cells).values[2] < found.values[2] - 0.1
+    assert law(evidence._replace(others=others), cells).values[2] < by_law.values[2] - 0.1
     unknown = evidence._replace(facts=replace(FACTS, strict=None, formed=None))
     assert np.isnan(law(unknown, cells).values).all() and law(unknown, cells).draws is None
     assert np.isnan(law(evidence._replace(runs=()), cells).values).all()
@@ -197,17 +197,18 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
     close, far = (observed(next(iter(CELLS)), float(ends[1]) + shift) for shift in (0.01, 0.5))
     by_law = law(Evidence(FACTS, (far,)), cells)
     for run, source in ((close, "simulator"), (far, "law")):
-        found = predict(posterior_at((run,)), cells, 500, 0, 1)
-        assert (found.misfit > MISFIT) == (source == "law")
-        chosen = recommended(found, by_law)
+        predicted = predict(posterior_at((run,)), cells, 500, 0, 1)
+        assert (predicted.misfit > MISFIT) == (source == "law")
+        chosen = recommended(predicted, by_law)
         assert chosen.source == source
-        np.testing.assert_array_equal(chosen.forecast.values, by_law.values if source == "law" else found.mean)
+        np.testing.assert_array_equal(chosen.forecast.values, by_law.values if source == "law" else predicted.mean)
         np.testing.assert_allclose(
-            halfway(found, by_law).values - by_law.values, found.mean - halfway(found, by_law).values
+            halfway(predicted, by_law).values - by_law.values, predicted.mean - halfway(predicted, by_law).values
         )
     assert np.isnan(halfway(None, by_law).values).all()
     assert (
-        recommended(found, bare(np.full(2, np.nan))).source == "simulator" and recommended(None, by_law).source == "law"
+        recommended(predicted, bare(np.full(2, np.nan))).source == "simulator"
+        and recommended(None, by_law).source == "law"
     )
 
 
@@ -333,20 +334,20 @@ def made_up_scores() -> pd.DataFrame:
 
 
 def test_a_summary_knows_errors_ranks_regret_and_paired_intervals():
-    found = summary(made_up_scores()).set_index("forecast")
-    assert found.loc["forecast", "mae"] == pytest.approx(0.01) and found.loc["forecast", "spearman"] == pytest.approx(1)
-    assert found.loc["gain", "spearman"] == pytest.approx(-1) and found.loc["gain", "regret"] == pytest.approx(0.8)
-    assert found.loc["sigmoid", "excess"] == pytest.approx(0.01) and found.loc[
-        "sigmoid", "excess_low"
-    ] == pytest.approx(0.01)
-    assert found.loc["still", "excess_low"] > 0
+    rows = summary(made_up_scores()).set_index("forecast")
+    assert rows.loc["forecast", "mae"] == pytest.approx(0.01) and rows.loc["forecast", "spearman"] == pytest.approx(1)
+    assert rows.loc["gain", "spearman"] == pytest.approx(-1) and rows.loc["gain", "regret"] == pytest.approx(0.8)
+    assert rows.loc["sigmoid", "excess"] == pytest.approx(0.01) and rows.loc["sigmoid", "excess_low"] == pytest.approx(
+        0.01
+    )
+    assert rows.loc["still", "excess_low"] > 0
 
 
 def test_one_held_out_cell_has_neither_a_rank_nor_an_interval():
     table, console = made_up_scores()[:1], Console(record=True, width=80)
-    found = summary(table)
-    assert found[["spearman", "excess_low", "excess_high"]].isna().all(axis=None) and found["mae"].notna().all()
-    show_scores(console, table, found)
+    rows = summary(table)
+    assert rows[["spearman", "excess_low", "excess_high"]].isna().all(axis=None) and rows["mae"].notna().all()
+    show_scores(console, table, rows)
     assert "nan" not in console.export_text()
 
 
@@ -390,8 +391,8 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
 def test_a_knob_that_nothing_was_learnt_about_keeps_its_prior():
     posterior = posterior_at((), sets=4000)
     wide = posterior._replace(particles=posterior.particles._replace(coordinates=posterior.particles.coordinates / 0.3))
-    found, prior = knob_table(posterior).set_index("knob"), knob_table(wide).set_index("knob")
-    assert prior["left"].between(0.9, 1.1).all() and found["left"].between(0.27, 0.33).all()
+    rows, prior = knob_table(posterior).set_index("knob"), knob_table(wide).set_index("knob")
+    assert prior["left"].between(0.9, 1.1).all() and rows["left"].between(0.27, 0.33).all()
     assert prior.loc["rate", "median"] == pytest.approx(prior.loc["rate", "prior"], rel=0.1)
 
 

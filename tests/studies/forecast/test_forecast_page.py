@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.studies.forecast.page import seen, write_page
+from rftlab.studies.forecast.run import seen, write_page
 from tests.support.web.browser import HOSTILE, browser
 
 __all__ = ["browser"]
@@ -64,8 +64,8 @@ def test_it_fits_and_is_accessible(browser, page, width, theme):
     browser.open(page, width, theme)
     assert browser.run("return document.documentElement.scrollWidth") <= width
     assert browser.unfit() == []
-    found = browser.seen()
-    assert found.errors == [] and found.requests == []
+    result = browser.seen()
+    assert result.errors == [] and result.requests == []
 
 
 def test_marks_tell_numbers_and_headings_sort(browser, page):

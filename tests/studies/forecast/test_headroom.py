@@ -1,5 +1,5 @@
-"""What a base model could already do, and r with its interval: against known truths, and against wrong ways that must
-be told apart."""
+"""Gradient noise from products, what a base model could already do, and r with its interval: against known truths, and
+against wrong ways that must be told apart."""
 
 import math
 from dataclasses import replace
@@ -23,12 +23,13 @@ from rftlab.studies.forecast.pilot.headroom import (
     within_kind,
     within_question,
 )
-from rftlab.studies.forecast.pilot.noise import analyse, measure_ratios
+from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts, measure_ratios
+from rftlab.studies.forecast.pilot.pilot import Gradient
 
-# --- r and phi ---
+# --- gradient noise ---
 
 
-def products_of(halves, n, blocks=8):
+def made_products(halves, n, blocks=8):
     means, block = halves.mean(axis=1), np.arange(len(halves)) * blocks // len(halves)
     sums = np.array([means[block == b].sum(axis=0) for b in range(blocks)])
     differences = ((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1)
@@ -37,7 +38,50 @@ def products_of(halves, n, blocks=8):
     )
 
 
-def world_of(rng, questions, n, signal, share=0.3, size=40):
+def planted(rng, contexts, n, size=40, signal=0.3, between=1.0, within=2.0):
+    """Gradients (G, 2, size) of halves of n rollouts, and the truth (|G|^2, tr B, tr W_1)."""
+    scale = np.linspace(0.5, 1.5, size)
+    mean = signal * np.ones(size) / math.sqrt(size)
+    own = mean + math.sqrt(between) * scale * rng.standard_normal((contexts, size))
+    halves = own[:, None] + math.sqrt(within / n) * scale[::-1] * rng.standard_normal((contexts, 2, size))
+    return halves, np.array([signal**2, between * (scale**2).sum(), within * (scale**2).sum()])
+
+
+@pytest.mark.parametrize(("n", "signal"), [(2, 0.3), (8, 0.3), (8, 12.0)])
+def test_parts_of_gradient_noise_are_unbiased_and_their_errors_not_too_small(n, signal):
+    rng = np.random.default_rng(n)
+    parts, errors = [], []
+    for _ in range(800):
+        halves, truth = planted(rng, 48, n, signal=signal)
+        known = analyse(made_products(halves, n))
+        parts.append((known.signal, known.between, known.within))
+        errors.append((known.signal_error, known.between_error, known.within_error))
+    parts = np.array(parts)
+    z = (parts.mean(axis=0) - truth) / parts.std(axis=0) * math.sqrt(len(parts))
+    assert np.abs(z).max() < 4
+    ratio = np.sqrt((np.array(errors) ** 2).mean(axis=0)) / parts.std(axis=0)
+    assert ratio.min() > 0.9 and ratio.max() < (1.15 if signal > 10 else 1.5) and ratio[1:].max() < 1.15
+
+
+def test_parts_are_those_of_the_textbook():
+    halves, _ = planted(np.random.default_rng(0), 31, 4)
+    means = halves.mean(axis=1)
+    within = ((halves - means[:, None]) ** 2).sum() / 31
+    spread = means.var(axis=0, ddof=1).sum()
+    expected = ((means.mean(axis=0) ** 2).sum() - spread / 31, spread - within / 2, 4 * within)
+    np.testing.assert_allclose(estimate_parts(made_products(halves, 4), np.arange(8)), expected, rtol=1e-10)
+
+
+def test_a_noise_scale_is_noise_over_signal():
+    gradient = Gradient(512, 8, 0.5, 3.0, 16.0, 0.1, 0.1, 0.1)
+    assert gradient.variance(1) == 19 and gradient.variance(8) == 5 and gradient.noise_scale(8) == 10
+    assert gradient.norm(10, 8) == pytest.approx(1.0) and gradient._replace(signal=-0.1).noise_scale(1) == math.inf
+
+
+# --- r and phi ---
+
+
+def draw_gradients(rng, questions, n, signal, share=0.3, size=40):
     """Gradients of two groups of n responses, raw and centred, of questions of which a share alone has any, with sizes
     that vary by factors; r is 1/12, phi 0.73."""
     scale, within = np.linspace(0.5, 1.5, size), 12.0
@@ -54,16 +98,16 @@ def test_intervals_of_r_and_phi_cover_the_truth(questions, n, signal):
     """And those that take raw and centred rewards for different responses do not."""
     rng, covered, values, propagated = np.random.default_rng(questions), [], [], []
     for _ in range(200):
-        raw, centred = (products_of(halves, n) for halves in world_of(rng, questions, n, signal))
-        found = measure_ratios(raw, centred)
+        raw, centred = (made_products(halves, n) for halves in draw_gradients(rng, questions, n, signal))
+        ratios = measure_ratios(raw, centred)
         old = combine_gradients(analyse(raw), analyse(centred))
-        assert (old.between, old.gain) == pytest.approx((found.between.value, found.gain.value), rel=1e-9)
-        truths = ((found.between, 1 / 12), (found.gain, 0.73))
+        assert (old.between, old.gain) == pytest.approx((ratios.between.value, ratios.gain.value), rel=1e-9)
+        truths = ((ratios.between, 1 / 12), (ratios.gain, 0.73))
         covered.append([one.low <= truth <= one.high for one, truth in truths])
         propagated.append(
             [abs(old.between - 1 / 12) < 2 * old.between_error, abs(old.gain - 0.73) < 2 * old.gain_error]
         )
-        values.append([found.between.value, found.gain.value, found.between.error])
+        values.append([ratios.between.value, ratios.gain.value, ratios.between.error])
     rates, values = np.mean(covered, axis=0), np.array(values)
     assert rates.min() > 0.89 and rates.max() < 0.99
     middle = (values[:, :2].mean(axis=0) - [1 / 12, 0.73]) / values[:, :2].std(axis=0)
@@ -74,15 +118,15 @@ def test_intervals_of_r_and_phi_cover_the_truth(questions, n, signal):
 
 
 def test_ratios_say_how_few_questions_they_come_from():
-    raw, centred = (products_of(halves, 4) for halves in world_of(np.random.default_rng(0), 256, 4, 0.5))
+    raw, centred = (made_products(halves, 4) for halves in draw_gradients(np.random.default_rng(0), 256, 4, 0.5))
     assert not measure_ratios(raw, centred).few and measure_ratios(raw, centred).responses == 8
-    fewer = [products_of(halves, 4) for halves in world_of(np.random.default_rng(0), 255, 4, 0.5)]
+    fewer = [made_products(halves, 4) for halves in draw_gradients(np.random.default_rng(0), 255, 4, 0.5)]
     assert measure_ratios(*fewer).few
 
 
 def test_nothing_is_said_of_r_without_noise():
     halves = np.ones((16, 2, 3))
-    assert measure_ratios(products_of(halves, 4), products_of(halves, 4)) is None
+    assert measure_ratios(made_products(halves, 4), made_products(halves, 4)) is None
 
 
 # --- votes, tries, silence ---
@@ -115,12 +159,12 @@ def test_tries_silence_and_correlation_are_unbiased_and_their_errors_hold(m):
     rng = np.random.default_rng(m)
     p = np.random.default_rng(0).beta(0.6, 1.4, 2_000_000)
     truth = np.array([1 - ((1 - p) ** 4).mean(), (p**8 + (1 - p) ** 8).mean(), 1 / 3])
-    found = []
+    measured = []
     for _ in range(300):
         counts = beta_counts(rng, 80, m)
         one = (measure_tries(counts, m, (4,))[0], measure_silence(counts, m), within_question(counts, m))
-        found.append([(each.value, each.error) for each in one])
-    values, errors = np.array(found).transpose(2, 0, 1)
+        measured.append([(each.value, each.error) for each in one])
+    values, errors = np.array(measured).transpose(2, 0, 1)
     assert np.abs((values.mean(axis=0) - truth) / values.std(axis=0)).max() < 0.25
     assert np.abs(errors.mean(axis=0) / values.std(axis=0) - 1).max() < 0.12
 
@@ -138,14 +182,14 @@ def test_correlation_within_a_kind_leaves_out_that_of_a_question_with_itself():
     """Questions of four kinds have means .1, .3, .5, .7, and vary by themselves: between kinds .05 of .24, in truth.
     Read off the variance of kinds' mean rates it would be too large."""
     rng, levels = np.random.default_rng(1), np.array([0.1, 0.3, 0.5, 0.7])
-    found, naive, truth = [], [], levels.var() / 0.24
+    measured, naive, truth = [], [], levels.var() / 0.24
     for _ in range(300):
         kind = rng.integers(0, 4, 60)
         counts = rng.binomial(8, rng.beta(2 * levels[kind], 2 * (1 - levels[kind])))
         one = within_kind(counts, 8, tuple("abcd"[k] for k in kind))
-        found.append((one.value, one.error))
+        measured.append((one.value, one.error))
         naive.append(np.var([(counts / 8)[kind == k].mean() for k in range(4)], ddof=1) / 0.24)
-    values, errors = np.array(found).T
+    values, errors = np.array(measured).T
     assert abs(values.mean() - truth) < 0.25 * values.std() and errors.mean() == pytest.approx(values.std(), rel=0.12)
     assert np.mean(naive) > truth + 0.05
     assert within_kind(counts, 8, ("a",) * 60) is None and within_kind(counts, 8, ("",) * 60) is None
@@ -153,9 +197,9 @@ def test_correlation_within_a_kind_leaves_out_that_of_a_question_with_itself():
 
 
 def test_the_error_of_a_mean_rate():
-    found = mean_rate(0.5, np.array([0.0, 0.5, 1.0, 0.5]), 2)
-    assert (found.value, found.questions, found.responses) == (0.5, 4, 2)
-    assert found.error == pytest.approx(math.sqrt(1 / 6) / 2) and math.isnan(mean_rate(1, np.ones(1), 1).error)
+    rate = mean_rate(0.5, np.array([0.0, 0.5, 1.0, 0.5]), 2)
+    assert (rate.value, rate.questions, rate.responses) == (0.5, 4, 2)
+    assert rate.error == pytest.approx(math.sqrt(1 / 6) / 2) and math.isnan(mean_rate(1, np.ones(1), 1).error)
 
 
 # --- what a vote tells of worlds ---

@@ -103,8 +103,8 @@ GOOD = tried(0.1, 0.3, 0.5)
     ],
 )
 def test_each_limit_is_said_in_words(asked, rate, words):
-    found = beyond(asked, rate, [GOOD])
-    assert found.count("; ") == 0 and (words in found if words else found == "")
+    warning = beyond(asked, rate, [GOOD])
+    assert warning.count("; ") == 0 and (words in warning if words else warning == "")
 
 
 def test_what_was_measured_and_held_is_not_outside():
@@ -141,9 +141,9 @@ def test_limits_hold_for_whoever_forecasts():
     far = outside(evidence, cells, rates, "test")
     assert far[0] == "" and far[1] != ""
     plain = CellForecast(np.array([0.5, 0.9]), np.array([0.4, 0.8]), np.array([0.6, 0.95]), np.full((3, 2), 0.9))
-    found = recommended(None, plain, far).forecast
-    assert found.values.tolist() == [0.5, FAILING[0]] and found.low.tolist() == [0.4, 0] and found.high[1] == 0.95
-    assert found.draws is not None and (found.draws == [0.9, FAILING[0]]).all()
+    choice = recommended(None, plain, far).forecast
+    assert choice.values.tolist() == [0.5, FAILING[0]] and choice.low.tolist() == [0.4, 0] and choice.high[1] == 0.95
+    assert choice.draws is not None and (choice.draws == [0.9, FAILING[0]]).all()
 
 
 def test_a_rate_far_above_is_not_recommended(tmp_path):
@@ -224,10 +224,10 @@ def test_what_nobody_measured_is_said(tmp_path):
 
 def test_a_guessed_base_widens_the_forecast(tmp_path):
     late = {at: value for at, value in RISE.items() if at}
-    found = imported_evidence("imported:c", collection(tmp_path, {"a": (late, {})})).evidence
-    middle, cells = found.guessed_base[0], (design(1, rounds=5, eval_every=5),)
-    sure = found._replace(guessed_base=(middle, middle, middle))
-    wide, narrow = (law(made, cells) for made in (found, sure))
+    evidence = imported_evidence("imported:c", collection(tmp_path, {"a": (late, {})})).evidence
+    middle, cells = evidence.guessed_base[0], (design(1, rounds=5, eval_every=5),)
+    sure = evidence._replace(guessed_base=(middle, middle, middle))
+    wide, narrow = (law(made, cells) for made in (evidence, sure))
     assert wide.high[0] - wide.low[0] > narrow.high[0] - narrow.low[0] + 0.05
 
 
@@ -236,10 +236,12 @@ def test_a_told_base_and_size_are_those_of_a_log_that_has_them(tmp_path):
     (tmp_path / "late").mkdir()
     measured, told = collection(tmp_path, {"a": (RISE, {})}), collection(tmp_path / "late", {"a": (late, {})}, None)
     whole = imported_evidence("imported:c", measured).evidence
-    found = imported_evidence("imported:c", told, 0.1, 500).evidence
+    evidence = imported_evidence("imported:c", told, 0.1, 500).evidence
     cells = (design(8, rounds=40, eval_every=40),)
-    assert found.guessed_base is None and np.array_equal(found.runs[0].values, whole.runs[0].values, equal_nan=True)
-    for mine, other in zip(law(found, cells), law(whole, cells), strict=True):
+    assert evidence.guessed_base is None and np.array_equal(
+        evidence.runs[0].values, whole.runs[0].values, equal_nan=True
+    )
+    for mine, other in zip(law(evidence, cells), law(whole, cells), strict=True):
         np.testing.assert_array_equal(mine, other)
     replaced = imported_evidence("imported:c", measured, 0.05).evidence
     assert replaced.base() == 0.05 and whole.base() == 0.1
@@ -266,8 +268,14 @@ def test_a_base_is_for_imported_runs_alone(tmp_path):
 def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
     curves = {"up": {10: 0.2, 20: 0.3}, "down": {10: 0.3, 20: 0.1}, "one": {200: 0.4}, "full": {10: 1.0, 20: 1.0}}
     runs = {name: (curve, {"prompts_per_round": 2**i}) for i, (name, curve) in enumerate(curves.items(), 1)}
-    found = imported_evidence("imported:c", collection(tmp_path, runs))
-    assert 0 <= found.evidence.guessed_base[1] <= found.evidence.guessed_base[0] <= found.evidence.guessed_base[2] <= 1
+    evidence = imported_evidence("imported:c", collection(tmp_path, runs))
+    assert (
+        0
+        <= evidence.evidence.guessed_base[1]
+        <= evidence.evidence.guessed_base[0]
+        <= evidence.evidence.guessed_base[2]
+        <= 1
+    )
     read = read_logs([tmp_path / "c" / "curves.csv"])
     groups = {group.runs[0]: group for group in group_runs(read, ("test", "pass_at_1"))}
     assert guessed_base([groups["up"]])[0] == pytest.approx(0.1) and guessed_base([groups["one"]])[0] == 0

@@ -46,19 +46,19 @@ def test_probabilities_of_counts_are_those_of_scipy():
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("m", [4, 16])
 def test_moments_are_unbiased_and_the_naive_variance_is_not(name, m):
-    found = [(moments(counts, m), rates) for rates, counts in (drawn(name, seed, 60, m) for seed in range(800))]
+    result = [(moments(counts, m), rates) for rates, counts in (drawn(name, seed, 60, m) for seed in range(800))]
     errors = np.array(
         [
             (known.mean - rates.mean(), known.variance - rates.var(ddof=1), known.naive_variance - rates.var(ddof=1))
-            for known, rates in found
+            for known, rates in result
         ]
     )
     z = errors.mean(axis=0) / errors.std(axis=0) * np.sqrt(len(errors))
     assert abs(z[0]) < 4 and abs(z[1]) < 4 and z[2] > 10
-    left = errors[:, 2] - [(rates * (1 - rates)).mean() / m for _, rates in found]
+    left = errors[:, 2] - [(rates * (1 - rates)).mean() / m for _, rates in result]
     assert abs(left.mean()) / left.std() * np.sqrt(len(left)) < 4
-    spread = np.std([known.mean for known, _ in found])
-    assert np.mean([known.error for known, _ in found]) == pytest.approx(spread, rel=0.1)
+    spread = np.std([known.mean for known, _ in result])
+    assert np.mean([known.error for known, _ in result]) == pytest.approx(spread, rel=0.1)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.6, 5.0), (2.0, 2.0), (0.1, 0.3)])

@@ -21,21 +21,9 @@ from rftlab.studies.forecast.pilot.headroom import TRIES, VOTES, Headroom, RateA
 from rftlab.studies.forecast.pilot.noise import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, early_silence, pilot_from
 from rftlab.studies.forecast.pilot.run import wanted
-from rftlab.studies.forecast.pilot.show import show_pilot
 from rftlab.studies.forecast.pilot.store import DamagedPilot, pilot_path, read, read_pilot, shipped_base, write
 
 PAIR = "tiny-mod97"
-
-
-@pytest.fixture(scope="module")
-def pilot():
-    return pilot_from(shipped(), shipped_base(PAIR))
-
-
-def printed(pilot):
-    console = Console(record=True, width=200, file=io.StringIO())
-    show_pilot(console, pilot)
-    return console.export_text()
 
 
 HEADROOM = Headroom(
@@ -64,7 +52,7 @@ def oldest(pilot):
     return pilot._replace(base=pilot.base._replace(ratios=None, headroom=None, midway=None), runs=runs)
 
 
-def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path):
+def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, printed, tmp_path):
     place, whole = pilot_path(tmp_path, PAIR), newest(pilot)
     write(place, whole, {})
     assert repr(read_pilot(tmp_path, PAIR)) == repr(whole)
@@ -74,14 +62,14 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path
     for run in content["runs"]:
         del run["early_silent"]
     place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
-    found = read_pilot(tmp_path, PAIR)
-    assert repr(found) == repr(oldest(pilot))
-    assert pilot_noise(found.base) == combine_gradients(pilot.base.raw, pilot.base.centred)
+    known = read_pilot(tmp_path, PAIR)
+    assert repr(known) == repr(oldest(pilot))
+    assert pilot_noise(known.base) == combine_gradients(pilot.base.raw, pilot.base.centred)
     assert pilot_noise(whole.base._replace(midway=None)) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
     later = whole.base.midway.ratios
     assert pilot_noise(whole.base)[::2] == (later.between.value, later.gain.value)
     assert "midway: after 300 rounds of the baseline" in printed(whole)
-    text = printed(found)
+    text = printed(known)
     assert "were not measured: run `rftlab pilot` again" in text and "maj@" not in text
     del content["base"]["raw"]
     place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
@@ -89,12 +77,12 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path
         read(place, PilotMeasurements)
 
 
-def test_silence_of_early_rounds_is_the_curve_s_where_it_is_evaluated_then():
+def test_silence_of_early_rounds_is_the_curve_s_where_it_is_evaluated_then(printed):
     """SmolLM2's runs are, every five rounds; those of `tiny` are not."""
-    found = pilot_from(shipped(), shipped_base("smollm2-words"), ("32x1-minimalist", "32x8-paper_text"))
-    alone, group = (run.early_silent for run in found.runs)
+    known = pilot_from(shipped(), shipped_base("smollm2-words"), ("32x1-minimalist", "32x8-paper_text"))
+    alone, group = (run.early_silent for run in known.runs)
     assert alone is None and group == RateAt(8.0, 0.69375, pytest.approx(math.sqrt(0.69375 * 0.30625 / 160)), 160, 8)
-    curve, design = found.runs[1].curve, found.runs[1].design
+    curve, design = known.runs[1].curve, known.runs[1].design
     assert curve.round[:4].tolist() == [0, 5, 10, 15]
     fine = curve._replace(
         round=np.array([0, 5, 7, 10, 20]), zero_signal_fraction=np.array([np.nan, 1.0, 0.5, 0.1, 1.0])
@@ -103,31 +91,46 @@ def test_silence_of_early_rounds_is_the_curve_s_where_it_is_evaluated_then():
     for rounds in ([0, 4, 7, 10, 20], [0, 5, 7, 11, 20]):
         assert early_silence(fine._replace(round=np.array(rounds)), design) is None
     assert early_silence(fine._replace(zero_signal_fraction=np.full(5, np.nan)), design) is None
-    assert pilot_run.with_early(None, found.runs[1], None) is found.runs[1]  # nothing else is read
-    assert "after five to ten rounds 69% in 32x8-paper_text" in printed(found._replace(base=newest(found).base))
+    assert pilot_run.with_early(None, known.runs[1], None) is known.runs[1]  # nothing else is read
+    assert "after five to ten rounds 69% in 32x8-paper_text" in printed(known._replace(base=newest(known).base))
 
 
-@pytest.mark.parametrize(
-    ("said", "damage"),
-    [
-        (r"headroom\.majority: 1\.2 at 4", {"majority": (RateAt(4.0, 1.2, 0.1, 20, 16),)}),
-        (r"headroom\.tries: nan at 1", {"tries": (RateAt(1.0, math.nan, 0.1, 20, 16),)}),
-        (r"headroom\.temperatures: 0\.1 at -1", {"temperatures": (RateAt(-1.0, 0.1, 0.1, 20, 16),)}),
-        (r"headroom\.silent: 0\.1 at 8, error -1", {"silent": RateAt(8.0, 0.1, -1.0, 20, 16)}),
-        (r"headroom\.within_question is no number", {"within_question": RewardCorrelation(math.nan, 0.1, 20)}),
-        (r"ratios\.between = 0\.2 from 0\.06 to 0\.1", {"between": RatioEstimate(0.2, 0.01, 0.06, 0.1)}),
-        ("32x8-paper_text, early_silent: 2 at 8", {"early_silent": RateAt(8.0, 2.0, 0.1, 20, 8)}),
-    ],
-)
-def test_new_parts_that_make_no_sense_are_damage(pilot, tmp_path, said, damage):
-    whole, place = newest(pilot), pilot_path(tmp_path, PAIR)
-    ((name, value),) = damage.items()
-    base = whole.base._replace(headroom=HEADROOM._replace(**damage)) if name in Headroom._fields else whole.base
-    base = base._replace(ratios=RATIOS._replace(**damage)) if name == "between" else base
-    runs = tuple(run._replace(early_silent=value) if name == "early_silent" else run for run in whole.runs[1:])
-    write(place, whole._replace(base=base, runs=runs), {})
-    with pytest.raises(DamagedPilot, match=said):
-        read(place, PilotMeasurements)
+def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
+    whole, place = newest(pilot), tmp_path / "x.json"
+    base, run = whole.base, whole.runs[0]
+    group = next(run for run in whole.runs if run.cell == "32x8-paper_text")
+    wrong = {
+        r"test\.strict must be 500 whole numbers from 0 to 16": base._replace(
+            test=base.test._replace(strict=base.test.strict + 17)
+        ),
+        "train: 512 questions; allowed: 1 to 511": base._replace(n_train=511),
+        "more right answers in the format": base._replace(
+            train=base.train._replace(well_formed=np.zeros(512, dtype=np.int64))
+        ),
+        "rounds must rise from 0 to 10": whole._replace(runs=(run._replace(planned_rounds=10),)),
+        "columns of unequal lengths": whole._replace(
+            runs=(run._replace(curve=run.curve._replace(test_flexible=run.curve.test_flexible[1:])),)
+        ),
+        "design y is none of the grid's": whole._replace(runs=(run._replace(cell="y"),)),
+        r"ratios\.between = 0\.2 from 0\.06 to 0\.1": base._replace(
+            ratios=RATIOS._replace(between=RatioEstimate(0.2, 0.01, 0.06, 0.1))
+        ),
+        "32x8-paper_text, early_silent: 2 at 8": whole._replace(
+            runs=(group._replace(early_silent=RateAt(8.0, 2.0, 0.1, 20, 8)),)
+        ),
+    }
+    for said, damage in (
+        (r"\.majority: 1\.2 at 4", {"majority": (RateAt(4.0, 1.2, 0.1, 20, 16),)}),
+        (r"\.tries: nan at 1", {"tries": (RateAt(1.0, math.nan, 0.1, 20, 16),)}),
+        (r"\.temperatures: 0\.1 at -1", {"temperatures": (RateAt(-1.0, 0.1, 0.1, 20, 16),)}),
+        (r"\.silent: 0\.1 at 8, error -1", {"silent": RateAt(8.0, 0.1, -1.0, 20, 16)}),
+        (r"\.within_question is no number", {"within_question": RewardCorrelation(math.nan, 0.1, 20)}),
+    ):
+        wrong["headroom" + said] = base._replace(headroom=HEADROOM._replace(**damage))
+    for said, content in wrong.items():
+        write(place, content, {})
+        with pytest.raises(DamagedPilot, match=said):
+            read(place, type(content))
 
 
 def test_a_pilot_says_what_it_costs_and_how_many_groups_of_early_rounds_are_silent(pilot, tmp_path, monkeypatch):
@@ -157,21 +160,21 @@ def test_a_pilot_says_what_it_costs_and_how_many_groups_of_early_rounds_are_sile
         own = rows[rows["round"].between(6, 10) & (rows["role"] == "trained")].groupby(["round", "prompt"])["reward"]
         told.append((own.nunique() == 1).mean())
 
-    def base_of(console, *what):
+    def shipped_instead(console, *what):
         assert price in console.file.getvalue()  # before anything is sampled
         return pilot.base
 
-    monkeypatch.setattr(pilot_run, "measure_base", base_of)
+    monkeypatch.setattr(pilot_run, "measure_base", shipped_instead)
     monkeypatch.setattr(pilot_run, "_curves", lambda *what: shipped())
-    found = pilot_run.pilot(Console(file=io.StringIO(), width=400), asked, tmp_path, 1, quiet=False)
-    silent, alone = (run.early_silent for run in found.runs)
+    known = pilot_run.pilot(Console(file=io.StringIO(), width=400), asked, tmp_path, 1, quiet=False)
+    silent, alone = (run.early_silent for run in known.runs)
     assert alone is None and (silent.at, silent.questions, silent.value) == (8, 20, pytest.approx(told[0]))
     assert 0 < silent.value < 1 and read_pilot(tmp_path, PAIR).runs[0].early_silent == silent
     monkeypatch.setattr(pilot_run, "EARLY", (20, 30))
-    assert pilot_run.with_early(tmp_path, oldest(found).runs[0], first).early_silent is None
+    assert pilot_run.with_early(tmp_path, oldest(known).runs[0], first).early_silent is None
 
 
-def test_what_the_base_model_could_do_is_printed_and_said(pilot):
+def test_what_the_base_model_could_do_is_printed_and_said(pilot, printed):
     text = printed(newest(pilot))
     for part in (
         "r of the effective batch (95%: 0.060 to 0.100)",
@@ -219,15 +222,16 @@ def test_the_tiny_pairs_come_with_all_of_it():
     for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
         base = shipped_base(pair)
         assert base.ratios.questions == 512 and not base.ratios.few and base.ratios.between.low > 0.04
-        found = base.headroom
-        assert [rate.at for rate in found.temperatures] == [1, 0.7, 0.5, 0.3, 0]
-        assert [rate.at for rate in found.tries] == list(TRIES) and [rate.at for rate in found.majority] == list(VOTES)
-        assert found.tries[0].value == pytest.approx(base.test.rate("strict"))
-        values = [rate.value for rate in found.tries]
+        headroom = base.headroom
+        assert [rate.at for rate in headroom.temperatures] == [1, 0.7, 0.5, 0.3, 0]
+        assert [rate.at for rate in headroom.tries] == list(TRIES)
+        assert [rate.at for rate in headroom.majority] == list(VOTES)
+        assert headroom.tries[0].value == pytest.approx(base.test.rate("strict"))
+        values = [rate.value for rate in headroom.tries]
         assert values == sorted(values)
-        hot, cold = found.temperatures[0], found.temperatures[-1]
+        hot, cold = headroom.temperatures[0], headroom.temperatures[-1]
         assert cold.value - hot.value > 2 * math.hypot(cold.error, hot.error)
         mean = base.train.rate("strict")
         naive = base.train.strict.var() / 16**2 / mean / (1 - mean)
-        assert 0 < found.within_question.value < naive  # sampling noise is taken out
-        assert (found.within_kind is not None) == (pair == "tiny-sign97")
+        assert 0 < headroom.within_question.value < naive  # sampling noise is taken out
+        assert (headroom.within_kind is not None) == (pair == "tiny-sign97")
