@@ -31,7 +31,7 @@ from rftlab.sim.run import epoch_order, simulate
 from rftlab.studies.console.table import Table
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from tests.support.machine.isa import ONE_THREAD, only_avx2
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
@@ -163,7 +163,7 @@ def grid(console: Console, threads: int, seeds: int) -> float:
         for seed in range(seeds)
         for design in distinct_cells(list(EXPERIMENTS.values()))
     ]
-    runs.sort(key=lambda run: -Point(PAIR, run).cost)
+    runs.sort(key=lambda run: -RunSpec(PAIR, run).cost)
     cpu = time.process_time()
     with ThreadPoolExecutor(threads) as pool:
         wall = _seconds(lambda: list(pool.map(lambda run: simulate(run, world), runs)))

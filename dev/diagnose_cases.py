@@ -46,7 +46,7 @@ from rftlab.studies.analysis.diagnose.finding import Finding, limit
 from rftlab.studies.analysis.diagnose.observed import Line, noise, observe
 from rftlab.studies.analysis.diagnose.progress import Longer, longer
 from rftlab.studies.data.results import reference
-from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
 
 class Counts(NamedTuple):
@@ -118,8 +118,8 @@ def _public(name: str, rows: pd.DataFrame, about: pd.Series) -> Iterator[KnownCa
         yield KnownCase(replace(run, pieces=_public_pieces(rows[rows["round"] <= cut])), truth)
 
 
-def _public_pieces(rows: pd.DataFrame) -> tuple[Piece, ...]:
-    found: list[Piece] = []
+def _public_pieces(rows: pd.DataFrame) -> tuple[MetricSeries, ...]:
+    found: list[MetricSeries] = []
     labels = rows.assign(task=rows["task"].fillna("")).groupby(["split", "task", "metric"])
     for (split, task, metric), own in labels:
         found += pieces_of(own, split, task, metric, metric)

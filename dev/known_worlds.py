@@ -17,7 +17,7 @@ from rftlab.shared.design import Design
 from rftlab.sim.config import Environment, Linear, Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.run import simulate
 from rftlab.studies.analysis.diagnose.progress import visible
-from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
 METRICS = {
     "test_pass_at_1": ("test", "pass_at_1"),
@@ -42,7 +42,7 @@ class KnownCase(NamedTuple):
 
 def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownDesign) -> ImportedRun:
     """A curve of ours as a log: questions behind each evaluation, nan where None."""
-    found: list[Piece] = []
+    found: list[MetricSeries] = []
     for column, (split, metric) in METRICS.items():
         if column in curve:
             n = float(questions) if questions and split == "test" else np.nan
@@ -51,15 +51,15 @@ def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownD
     return ImportedRun(name, "curve", "", (), design, in_order(found))
 
 
-def pieces_of(rows: pd.DataFrame, split: str, task: str, metric: str, source: str) -> list[Piece]:
+def pieces_of(rows: pd.DataFrame, split: str, task: str, metric: str, source: str) -> list[MetricSeries]:
     """Finite values of one metric, from columns round, value, n and source_step; none where there are none."""
     rows = rows[np.isfinite(rows["value"])].sort_values("round", kind="stable")
     rounds, steps = rows["round"].to_numpy(int), rows["source_step"].fillna(-1).to_numpy(int)
     values, n = (rows[name].to_numpy(float) for name in ("value", "n"))
-    return [Piece(split, task, metric, source, rounds, values, n, steps)] if len(rows) else []
+    return [MetricSeries(split, task, metric, source, rounds, values, n, steps)] if len(rows) else []
 
 
-def in_order(pieces: list[Piece]) -> tuple[Piece, ...]:
+def in_order(pieces: list[MetricSeries]) -> tuple[MetricSeries, ...]:
     """As an imported run has them."""
     return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
 

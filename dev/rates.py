@@ -18,7 +18,7 @@ from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import collect
 
 _SPLITS = EXPERIMENTS["tradeoff"].cells
@@ -27,14 +27,14 @@ CELLS = (BASELINE, EXPERIMENTS["rollouts"].cells[1], _SPLITS[0], _SPLITS[-2])
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 
 
-def points_at(pair: str, rates: list[float], seeds: int) -> list[list[Point]]:
+def points_at(pair: str, rates: list[float], seeds: int) -> list[list[RunSpec]]:
     """The runs of each rate."""
     start = start_at(pair, "llm")
     start = replace(start, evaluation=replace(start.evaluation, split="validation"))
     designs = [replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every) for cell in CELLS]
     return [
         [
-            Point(pair, replace(start, design=d, seed=s, optimizer=replace(start.optimizer, learning_rate=rate)))
+            RunSpec(pair, replace(start, design=d, seed=s, optimizer=replace(start.optimizer, learning_rate=rate)))
             for d in designs
             for s in range(seeds)
         ]

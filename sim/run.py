@@ -73,7 +73,7 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
     return np.concatenate(picked)[begin : begin + last - first]
 
 
-class Plain:
+class PlainLearner:
     """The learner of a run that asks for nothing but what `rftlab.sim.round.plain` does."""
 
     def __init__(self, run: Simulation, world: World):
@@ -124,7 +124,7 @@ class Plain:
         return train_rounds(self.world.train, self.plan, self.rule, self.state, self.work, chosen, first, totals)
 
 
-class General(Plain):
+class GeneralLearner(PlainLearner):
     """The learner of a run that asks for more, by `rftlab.sim.round.general`."""
 
     def __init__(self, run: Simulation, world: World):
@@ -171,7 +171,7 @@ def simulate(
     """
     world = build(run.environment) if world is None else world
     design, began = run.design, time.perf_counter()
-    learner = (General if is_general(run, world) else Plain)(run, world)
+    learner = (GeneralLearner if is_general(run, world) else PlainLearner)(run, world)
     plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"
     totals = np.full(len(TOTAL), np.nan)
     rows: list[tuple[float, ...]] = []

@@ -156,8 +156,8 @@ def joined(a: Samples, b: Samples) -> Samples:
 
 
 def with_signal(kept: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:
-    """`kept` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups
-    fill what is missing. And the rest."""
+    """`kept` and the groups of one more try whose rewards differ, up to `wanted`; after the last try zero-variance
+    groups fill what is missing. And the rest."""
     differ_G, have = tried.differ(), 0 if kept is None else len(kept.contexts)
     room = wanted - have - int(differ_G.sum()) if is_last else 0
     silent_g = np.flatnonzero(~differ_G)[: max(0, room)]

@@ -42,7 +42,7 @@ CARDS = (
         formula="A = whitened over the batch's tokens (r - mean);  j = min(ρ A, clip(ρ, 1-ε, 1+ε) A) - β k2",
         bias=(
             "W -> ((K-1)/K) / √(E[pq] (K-1)/K), the same for every context: a learning rate. Zero-signal "
-            "groups stay silent but count in the deviation."
+            "groups keep zero variance but count in the deviation."
         ),
         checks=("T2", "T6", "T23"),
         mirrors="verl (whitening)",

@@ -26,7 +26,7 @@ _HOURS = re.compile(
 class Signal:
     """Compute how many groups of a round teach anything.
 
-    From pass rates: silent groups, effective batch, tries of dynamic sampling, prompts worth dropping.
+    From pass rates: zero-variance groups, effective batch, tries of dynamic sampling, prompts worth dropping.
 
         rftlab signal rates.csv                     # a question a row: right,responses (or pass_rate)
         rftlab signal --pair tiny-mix97             # a pilot, or the measurements that come with rftlab

@@ -18,7 +18,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.callbacks import never
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Optimizer, Simulation
-from rftlab.sim.run import General, Plain, Stopped
+from rftlab.sim.run import GeneralLearner, PlainLearner, Stopped
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
@@ -48,7 +48,7 @@ class GradientSignal(NamedTuple):
 def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] = never) -> GradientSignal:
     """Measure it, with the run's seed; a replay window is filled first. Raises Stopped where `stopped` says so."""
     still = replace(run, optimizer=Optimizer("sgd", TINY_STEP))
-    learner = (General if is_general(still, world) else Plain)(still, world)
+    learner = (GeneralLearner if is_general(still, world) else PlainLearner)(still, world)
     an_epoch = world.train.base_format.shape[0] // run.design.batch_size
     epochs = _fill_window(learner, an_epoch, stopped)
     gradients = []
@@ -56,14 +56,14 @@ def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] =
         if stopped():
             raise Stopped
         learner.state.theta[:] = 0
-        if isinstance(learner, General):
+        if isinstance(learner, GeneralLearner):
             learner.memory.spent[2] = epoch * an_epoch
         learner.advance(epoch * an_epoch, 1, no_totals())  # each round begins an epoch, so contexts are drawn anew
         gradients.append(learner.state.theta.astype(np.float64) / TINY_STEP)
     return _compared(np.array(gradients))
 
 
-def _fill_window(learner: Plain, an_epoch: int, stopped: Callable[[], bool]) -> int:
+def _fill_window(learner: PlainLearner, an_epoch: int, stopped: Callable[[], bool]) -> int:
     """Visit every context, without a step, until its replay window holds what it may; returns the epochs that took."""
     design, plan = learner.run.design, learner.plan
     if design.replayed == 0:
@@ -116,7 +116,7 @@ class GroupSignal(NamedTuple):
     """What groups teach, over the run."""
 
     first: float
-    """Share of silent contexts up to the first evaluation: all advantages zero."""
+    """Share of zero-variance contexts up to the first evaluation: all advantages zero."""
     last: float
     """The same before the last one."""
     effective: float

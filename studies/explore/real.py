@@ -17,7 +17,7 @@ from rftlab.studies.analysis.source import RunSource, named_source
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import pair, pairs_at
 from rftlab.studies.data.paper.published import published
-from rftlab.studies.data.runs.integrity import read_sealed
+from rftlab.studies.data.runs.integrity import read_checksummed
 from rftlab.studies.explore.chart import ShownCurve
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _stored(folder: Path, cell: str) -> list[Curve]:
     for place in folders_in(folder):
         if place.name.rsplit("-", 2)[0] == cell and len(curves) < MOST:
             try:
-                facts = read_sealed(place / "done.json", read_json(place / "config.json"))
+                facts = read_checksummed(place / "done.json", read_json(place / "config.json"))
                 data = read_file(place / "curve.parquet")
                 if hashlib.sha256(data).hexdigest() != facts["curve_sha256"]:
                     raise ValueError("curve.parquet does not match its checksum")

@@ -29,8 +29,8 @@ POINTS = 6
 
 
 SILENT_DISCREPANCY = 0.06
-"""Standard deviation of what the simulator leaves out of the share of silent groups, common to a run: a pass rate that
-is DISCREPANCY off moves that share of groups of 8 by about twice as much."""
+"""Standard deviation of what the simulator leaves out of the share of zero-variance groups, common to a run: a pass
+rate that is DISCREPANCY off moves that share of groups of 8 by about twice as much."""
 MANY_TOKENS = 32
 """Tokens of a response that is no longer short."""
 
@@ -45,7 +45,7 @@ class SilentShares(NamedTuple):
 
     def log_likelihood(self, curve: Curve, freedom: float) -> float:
         """Of the shares given a simulated run, up to a constant: errors are those of drawing the groups, in either
-        run, and SILENT_DISCREPANCY. After a divergence all groups are silent."""
+        run, and SILENT_DISCREPANCY. After a divergence all groups have zero variance."""
         shares = in_windows(curve, self.rounds)
         inner = np.clip((self.values + shares) / 2, 0.01, 0.99)
         covariance = np.diag(2 * inner * (1 - inner) / self.groups) + SILENT_DISCREPANCY**2
@@ -94,8 +94,8 @@ def _of_distance(distance: float, size: int, freedom: float) -> float:
 
 
 def in_windows(curve: Curve, ends: np.ndarray) -> np.ndarray:
-    """Shares of silent groups (windows,) of a curve over the rounds up to each of `ends`, which are evaluations of the
-    curve; 1 after its end."""
+    """Shares of zero-variance groups (windows,) of a curve over the rounds up to each of `ends`, which are evaluations
+    of the curve; 1 after its end."""
     lengths, shares = np.diff(curve.round), curve.zero_signal_fraction[1:]
     inside = np.searchsorted(ends, curve.round[1:])
     kept = inside < len(ends)
@@ -182,7 +182,8 @@ def observe(
     design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1, silent: bool = False
 ) -> Observed:
     """POINTS points of a curve, or all it has after round 0. questions: behind a train and a test Pass@1; responses:
-    to each of them. silent: whether its shares of silent groups count too, where groups have several responses."""
+    to each of them. silent: whether its shares of zero-variance groups count too, where groups have several
+    responses."""
     last = len(curve.round) - 1
     at = (
         np.unique(np.round(np.linspace(last / POINTS, last, POINTS)).astype(int))
@@ -200,8 +201,8 @@ def observe(
 
 
 def silent_shares(design: Design, curve: Curve, ends: np.ndarray) -> SilentShares | None:
-    """Shares of silent groups up to each of `ends`; None where groups have one response, which says no more than the
-    mean reward, or where they were not recorded."""
+    """Shares of zero-variance groups up to each of `ends`; None where groups have one response, which says no more than
+    the mean reward, or where they were not recorded."""
     if design.rollouts == 1 or not np.isfinite(curve.zero_signal_fraction[1:]).all() or not len(ends):
         return None
     return SilentShares(ends, in_windows(curve, ends), design.batch_size * np.diff(ends, prepend=0))
@@ -209,7 +210,7 @@ def silent_shares(design: Design, curve: Curve, ends: np.ndarray) -> SilentShare
 
 def pilot_evidence(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
     """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short. silent: whether shares of
-    silent groups are part of it."""
+    zero-variance groups are part of it."""
     base = pilot.base
     parts = (base.train, base.test)
     strict, formed = (

@@ -10,7 +10,7 @@ from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.values import as_count
 from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, is_test_metric, translate_metric
 from rftlab.studies.readers.repeats import repeats_mark
-from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece, RawRun, merge_designs
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries, RawRun, merge_designs
 from rftlab.studies.readers.steps import Counting, Points, clean_series, trainer_by_metrics
 
 _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
@@ -70,7 +70,7 @@ def assemble(
     return ImportedRun(*said, repeats_mark(raw, design))
 
 
-def _place(piece: Piece) -> tuple:
+def _place(piece: MetricSeries) -> tuple:
     """Tests first."""
     return piece.split != "test", *piece[:4]
 
@@ -173,7 +173,7 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counte
     return name, part._replace(values=np.round(values / 100, 12))
 
 
-def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> Piece:
+def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> MetricSeries:
     """A metric with its rounds; several updates of a round are averaged."""
     steps, values, n = part.points
     test = part.name.split == "test" or (part.name.split == "" and is_test_metric(part.source))
@@ -187,7 +187,7 @@ def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> 
     hidden = [step for source, step in unprinted if source == part.source]
     steps = np.where(np.isin(steps, hidden), -1, steps) if hidden else steps
     name = part.name
-    return Piece(name.split, name.task, name.metric, plain(part.source)[:LONGEST_NAME], rounds, values, n, steps)
+    return MetricSeries(name.split, name.task, name.metric, plain(part.source)[:LONGEST_NAME], rounds, values, n, steps)
 
 
 def _from_records(points: dict[str, Points]) -> KnownDesign:

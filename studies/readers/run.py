@@ -101,7 +101,7 @@ class Series:
         return len(self.steps)
 
 
-class Piece(NamedTuple):
+class MetricSeries(NamedTuple):
     """One metric of a run in our terms, in the order of its rounds."""
 
     split: str
@@ -155,7 +155,7 @@ class RawRun:
     """Metrics and steps of values beside which the log prints no step."""
     notes: list[str] = field(default_factory=list)
     """Repairs, in words."""
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[MetricSeries, ...] = ()
     """In place of series, of a source that is in our terms already."""
     design: KnownDesign = KnownDesign()
     """What such a source says of the design; of another what lies beside it, where its configuration is silent."""
@@ -189,7 +189,7 @@ class ImportedRun:
     sources: tuple[tuple[str, str], ...]
     """Name and SHA-256 of each file that it was read from."""
     design: KnownDesign
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MetricSeries, ...]
     """Ordered by split (test first), task, metric and source; a metric without a name of ours has its source's, and
     the split ""."""
     notes: tuple[str, ...] = ()

@@ -23,10 +23,10 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import file_sha256, reported, verify_folder, write_file, write_folder
 from rftlab.shared.plumbing.folders import folder_below, folders_in, path_kind, read_file, real
 from rftlab.studies.data.runs.files import arrow_table
-from rftlab.studies.data.runs.integrity import read_sealed, sealed
+from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
 from rftlab.studies.data.runs.store import check_format, open_store
 from rftlab.studies.readers.long_form import SCHEMA, make_tables, split_pieces
-from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, MetricSeries
 
 PLACE, FACTS, CURVES, FORMAT = "imported", "imported.json", "curves.parquet", 1
 ROWS = 1 << 18
@@ -64,7 +64,7 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
             folder,
             {
                 CURVES: lambda path: _write_curves(path, runs),
-                FACTS: lambda path: write_file(path, _sealed_facts(runs, file_sha256(path.parent / CURVES))),
+                FACTS: lambda path: write_file(path, _checksummed_facts(runs, file_sha256(path.parent / CURVES))),
             },
         )
     return True
@@ -77,13 +77,15 @@ def _same(folder: Path, runs: list[ImportedRun]) -> bool:
         file.seek(0)
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        return checksum == file_sha256(folder / CURVES) and read_file(folder / FACTS) == _sealed_facts(runs, checksum)
+        return checksum == file_sha256(folder / CURVES) and read_file(folder / FACTS) == _checksummed_facts(
+            runs, checksum
+        )
     except OSError:
         return False
 
 
-def _sealed_facts(runs: list[ImportedRun], checksum: str) -> bytes:
-    return sealed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, checksum)
+def _checksummed_facts(runs: list[ImportedRun], checksum: str) -> bytes:
+    return checksummed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, checksum)
 
 
 def _facts(run: ImportedRun) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
     try:
         verify_folder(folder, (FACTS, CURVES))
         data = read_file(folder / CURVES)
-        facts = read_sealed(folder / FACTS, hashlib.sha256(data).hexdigest())
+        facts = read_checksummed(folder / FACTS, hashlib.sha256(data).hexdigest())
         table = arrow_table(data, _LABELS)
         check(
             facts.get("format") == FORMAT and table.column_names == SCHEMA.names,
@@ -137,7 +139,7 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
         raise UserError(f"{folder} cannot be trusted: {error}; remove it and import the logs again") from None
 
 
-def _run(facts: dict[str, Any], pieces: tuple[Piece, ...]) -> ImportedRun:
+def _run(facts: dict[str, Any], pieces: tuple[MetricSeries, ...]) -> ImportedRun:
     known = facts["design"] | {"assumed": tuple(facts["design"]["assumed"])}
     sources = tuple((name, checksum) for name, checksum in facts["sources"])
     outcomes = tuple(_outcomes(one) for one in facts.get("outcomes", ()))

@@ -17,7 +17,7 @@ from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
-from rftlab.sim.run import General
+from rftlab.sim.run import GeneralLearner
 from rftlab.sim.state import no_totals
 from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import Learners, two_arms
@@ -286,7 +286,7 @@ def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) 
     design = Design(batch_size, size, estimator=MEAN, sampling=sampling, rounds=rounds, eval_every=rounds)
     for seed in range(16):
         run = Simulation(Tabular(n_contexts=n), design, Optimizer("sgd", learning_rate=rate), seed=seed)
-        learner = General(run, world)
+        learner = GeneralLearner(run, world)
         learner.train(0, rounds, no_totals(), lambda: False)
         moved = np.asarray(learner.state.theta[:-1], dtype=np.float64).reshape(2, -1, 2)
         moves.append((moved[:, :, 0] - moved[:, :, 1]).sum(axis=1) / 2 / (rate * rounds))
@@ -300,10 +300,10 @@ def all_equal_chance(size: int, p: np.ndarray) -> np.ndarray:
 
 @theory_check(
     "T35",
-    statement="Replacing silent groups by groups of other prompts until all have a signal (dynamic sampling) is a "
-    "learning rate and a batch: the mean gradient of every context grows by 1/(1−s), s the share of silent groups, "
-    "and its noise is that of a batch 1/(1−s) times as large. Just so many more rollouts pay for it, and Adam does "
-    "not see the factor (T22).",
+    statement="Replacing zero-variance groups by groups of other prompts until all have a signal (dynamic sampling) "
+    "is a learning rate and a batch: the mean gradient of every context grows by 1/(1−s), s the share of "
+    "zero-variance groups, and its noise is that of a batch 1/(1−s) times as large. Just so many more rollouts pay for "
+    "it, and Adam does not see the factor (T22).",
     formula="E[g | signal] = E[g]/(1−s), s = E[p^K + q^K]; E[g² | signal]/E[g | signal]² = (1−s) E[g²]/E[g]²",
     latex=r"\mathbb{E}[g \mid \text{signal}] = \frac{\mathbb{E}[g]}{1-s}, \qquad s = \mathbb{E}[p^K + q^K], \qquad "
     r"\frac{\mathbb{E}[g^2 \mid \text{signal}]}{\mathbb{E}[g \mid \text{signal}]^2} = "
@@ -312,12 +312,13 @@ def all_equal_chance(size: int, p: np.ndarray) -> np.ndarray:
     kind="exact",
     mutants=(
         Mutant("the raw reward, which learns from groups that are all right", r"^group|^GRPO"),
-        Mutant("a silent group replaced by one of the same prompt", r"^simulated"),
+        Mutant("a zero-variance group replaced by one of the same prompt", r"^simulated"),
     ),
     tier="slow",
 )
 def dynamic_sampling(mutant: int) -> Claims:
-    """T35. A silent group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts together."""
+    """T35. A zero-variance group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts
+    together."""
     size, (rates, shares) = 4, MIXED
     silent, successes = float(shares @ all_equal_chance(size, rates)), np.arange(size + 1)
     signal = (successes > 0) & (successes < size)

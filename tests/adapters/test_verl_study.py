@@ -25,7 +25,7 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.runs.points import Point, study_points
+from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.files import write_pair
 from rftlab.studies.integrations.verl_study.settings import refused, verl_config
@@ -77,10 +77,10 @@ def exotic(card, **design):
 
 
 EXOTIC = [
-    Point(PAIR, replace(exotic("gspo", minibatches=4, epochs=2), lora=LoRA(8, targets=("q_proj", "v_proj")))),
-    Point(PAIR, exotic("tis_sequence")),
-    Point(PAIR, exotic("grpo_openrlhf")),
-    Point(
+    RunSpec(PAIR, replace(exotic("gspo", minibatches=4, epochs=2), lora=LoRA(8, targets=("q_proj", "v_proj")))),
+    RunSpec(PAIR, exotic("tis_sequence")),
+    RunSpec(PAIR, exotic("grpo_openrlhf")),
+    RunSpec(
         PAIR,
         replace(
             exotic("dr_grpo"),

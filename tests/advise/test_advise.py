@@ -26,7 +26,7 @@ from rftlab.studies.forecast.advise.fleet import SHARDED, least_gpus, link_speed
 from rftlab.studies.forecast.advise.models import shape_named, sized_shape
 from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.signal.signal import match_beta, silent_share
+from rftlab.studies.forecast.signal.signal import match_beta, zero_variance_share
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
@@ -210,7 +210,7 @@ def test_what_does_not_fit_comes_last():
 def test_groups_with_signal_are_those_of_the_pass_rates():
     rates = match_beta(0.3, 0.2)
     (option,) = options_of(("32x8",), AdviceEvidence(rates, None, {}, ()))
-    assert option.groups == pytest.approx(32 * (1 - silent_share(rates, 8)))
+    assert option.groups == pytest.approx(32 * (1 - zero_variance_share(rates, 8)))
     assert option.rate == pytest.approx(option.groups * 500 / option.plan.gpu_hours)
     window = options_of(("32x4w8-paper_text",), AdviceEvidence(rates, None, {}, ()))[0]
     assert window.groups is None  # its baseline is not the group's alone

@@ -1,4 +1,4 @@
-"""Silent groups, effective batches, tries, prompts worth dropping: closed forms against simulation and theory."""
+"""Zero-variance groups, effective batches, tries, prompts worth dropping: closed forms, simulation and theory."""
 
 import json
 import statistics
@@ -19,7 +19,7 @@ from rftlab.studies.forecast.signal.signal import (
     expected_tries,
     match_beta,
     posterior,
-    silent_share,
+    zero_variance_share,
 )
 from rftlab.studies.forecast.signal.source import MeasuredRates, fit_rates, pilot_rates, read_rates
 from rftlab.studies.theory.algebra import silent_chance
@@ -33,7 +33,7 @@ SIZES = (1, 2, 3, 8, 64)
 @pytest.mark.parametrize(("a", "b"), [(0.5, 1.5), (0.2, 0.6), (3.0, 2.0)])
 def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
     """T5: the closed form, and the advantages of groups by their number of successes."""
-    share = silent_share(BetaBinomial(a, b, 0.0, 0.0), size)
+    share = zero_variance_share(BetaBinomial(a, b, 0.0, 0.0), size)
     closed = (beta_function(a + size, b) + beta_function(a, b + size)) / beta_function(a, b)
     assert share == pytest.approx(min(1.0, closed), rel=1e-10)
     rates = beta_rates(a, b)
@@ -45,13 +45,13 @@ def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
 
 
 def test_a_share_at_zero_is_silent():
-    inner = silent_share(BetaBinomial(1.0, 2.0, 0.0, 0.0), 8)
-    assert silent_share(BetaBinomial(1.0, 2.0, 0.3, 0.0), 8) == pytest.approx(0.3 + 0.7 * inner)
+    inner = zero_variance_share(BetaBinomial(1.0, 2.0, 0.0, 0.0), 8)
+    assert zero_variance_share(BetaBinomial(1.0, 2.0, 0.3, 0.0), 8) == pytest.approx(0.3 + 0.7 * inner)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-6, 1e-3])
 def test_a_narrow_beta_is_as_questions_that_are_alike(spread):
-    assert silent_share(match_beta(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
+    assert zero_variance_share(match_beta(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
 
 
 def test_the_mean_and_spread_of_a_beta_are_those_given():
@@ -64,9 +64,9 @@ def test_fits_find_the_silent_share_that_the_histogram_of_counts_misses(fit):
     rng, m, size = np.random.default_rng(1), 4, 8
     truth = BetaBinomial(1.2, 2.5, 0.0, 0.0)
     counts = rng.binomial(m, rng.beta(truth.a, truth.b, 4000))
-    expected = silent_share(truth, size)
-    assert silent_share(fit(counts, m), size) == pytest.approx(expected, abs=0.03)
-    assert silent_share(exactly(counts / m), size) > expected + 0.1  # rates of four responses are too wide
+    expected = zero_variance_share(truth, size)
+    assert zero_variance_share(fit(counts, m), size) == pytest.approx(expected, abs=0.03)
+    assert zero_variance_share(exactly(counts / m), size) > expected + 0.1  # rates of four responses are too wide
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
@@ -122,7 +122,7 @@ def test_the_posterior_of_a_count_is_that_of_simulated_questions(fit, right):
     mine = rates[counts == right]
     after = posterior(fit(counts, m), m, right)
     assert after.mean == pytest.approx(mine.mean(), abs=0.02)
-    assert silent_share(after, size) == pytest.approx((mine**size + (1 - mine) ** size).mean(), abs=0.04)
+    assert zero_variance_share(after, size) == pytest.approx((mine**size + (1 - mine) ** size).mean(), abs=0.04)
 
 
 def test_posteriors_average_to_the_prior():
@@ -131,7 +131,7 @@ def test_posteriors_average_to_the_prior():
     chances = np.exp([part.log_likelihood for part in parts])
     assert chances.sum() == pytest.approx(1)
     assert chances @ [part.mean for part in parts] == pytest.approx(prior.mean)
-    assert chances @ [silent_share(part, 8) for part in parts] == pytest.approx(silent_share(prior, 8))
+    assert chances @ [zero_variance_share(part, 8) for part in parts] == pytest.approx(zero_variance_share(prior, 8))
 
 
 def test_the_effective_batch_gives_the_variance_of_a_batch_of_groups():
@@ -152,7 +152,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_share_would_be_seen(name):
     rates = np.random.default_rng(8).beta(0.5, 1.5, 100_000)
-    expected = silent_share(BetaBinomial(0.5, 1.5, 0.0, 0.0), 8)
+    expected = zero_variance_share(BetaBinomial(0.5, 1.5, 0.0, 0.0), 8)
     assert (rates**8 + (1 - rates) ** 8).mean() == pytest.approx(expected, abs=0.005)
     assert abs(MUTANTS[name](rates, 8) - expected) > 0.01
 
@@ -188,7 +188,7 @@ def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
     measured = read_rates(tmp_path / "a.json", None, None)
     fitted = fit_rates(measured)
     assert measured.counts is None and "taken as exact" in fitted.origin
-    assert silent_share(fitted.rates, 2) == pytest.approx((1 + 0.5) / 2)
+    assert zero_variance_share(fitted.rates, 2) == pytest.approx((1 + 0.5) / 2)
 
 
 def test_a_distribution_that_does_not_fit_is_not_believed():
@@ -251,7 +251,7 @@ def test_what_is_in_a_file_is_not_obeyed(tmp_path):
 def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():
     status, text = rftlab("signal", "--pair", "tiny-mix97", "--batch", 32, "--rollouts", 8, 16)
     assert status == 0
-    share = silent_share(fit_rates(pilot_rates(Path("results"), "tiny-mix97")).rates, 8)
+    share = zero_variance_share(fit_rates(pilot_rates(Path("results"), "tiny-mix97")).rates, 8)
     for part in (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{expected_tries(32, share)[0]:.2f}", "247 of 512"):
         assert part in text
     assert "B_eff" in text and "r = 0.0672" in text and "beta-binomial a = 0.67" in text

@@ -10,7 +10,7 @@ from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.run import simulate
 from rftlab.studies.analysis.diagnose import CHECKS
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.readers.store import write_collection
 from tests.support.docs.pages import run_page
 from tests.support.estimators.vectors import ROOT
@@ -56,7 +56,7 @@ def test_a_simulated_point_is_read_with_its_design(tmp_path):
     design = Design(8, 4, rounds=60, eval_every=3, estimator=preset("grpo"))
     run = Simulation(Linear(n_train=60, n_test=40, n_features=16, unsolvable=1.0), design)
     store.open_store(tmp_path / "results")
-    point = Point("qwen-gsm8k", run)
+    point = RunSpec("qwen-gsm8k", run)
     store.write(tmp_path / "results", point, simulate(run), {})
     status, text = rftlab("diagnose", store.point_folder(tmp_path / "results", point))
     assert status == 0 and "1.00 of the groups" in text and "0.0 of 8 prompts of a round teach" in text

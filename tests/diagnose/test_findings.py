@@ -82,7 +82,7 @@ PLANTED = [
         "step too large",
         both(NO_PROGRESS, train("zero_signal_fraction", 0.1, 0.95)),
         train("zero_signal_fraction", 0.1, 0.95),
-        "silent by round",
+        "have zero variance by round",
     ),
     ("no signal", train("zero_signal_fraction", 0.5, 0.9), train("zero_signal_fraction", 0.5, 0.7), "0.90"),
     ("length without reward", both(NO_PROGRESS, LONGER), LONGER, "responses grow"),

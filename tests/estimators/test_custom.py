@@ -26,7 +26,7 @@ from rftlab.shared.custom.plugins import load
 from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.pool import make_pool
 from rftlab.sim.environments import build
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.estimators.show import show_cards
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 from tests.support.estimators.vectors import ROOT
@@ -459,7 +459,7 @@ def test_a_changed_function_is_another_run():
     first = rl.preset("mine")
     rl.advantage("mine")(lambda rewards: rewards - np.median(rewards))
     second = rl.preset("mine")
-    ids = {Point("qwen-gsm8k", small_run(estimator)).id for estimator in (first, second)}
+    ids = {RunSpec("qwen-gsm8k", small_run(estimator)).id for estimator in (first, second)}
     assert len(ids) == 2 and first.advantage.source != second.advantage.source
     with pytest.raises(rl.UserError, match="advantage 'mine' is another function than the configuration's"):
         prepared(first)
@@ -528,7 +528,7 @@ def test_all_that_a_function_reads_is_in_its_hash(tmp_path, monkeypatch):
 def test_it_has_a_card_and_a_label():
     rl.advantage("mine", surrogate=rl.Clip(0.1, 0.3))(centred)
     assert CARDS["mine"].family == "Your own" and CARDS["mine"].title == "Reward minus the mean."
-    assert Point("qwen-gsm8k", small_run(rl.preset("mine"))).cell == "8x4-mine" and "mine" not in SHIPPED
+    assert RunSpec("qwen-gsm8k", small_run(rl.preset("mine"))).cell == "8x4-mine" and "mine" not in SHIPPED
     from io import StringIO
 
     from rich.console import Console

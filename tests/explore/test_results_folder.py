@@ -15,7 +15,7 @@ from rftlab.studies.explore.choices import Choices, chosen_run
 from rftlab.studies.explore.copy_as import command_text, python_text, text_as
 from rftlab.studies.explore.real import real_runs, sources_in
 from rftlab.studies.forecast.calibrate import calibrated
-from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 from rftlab.studies.readers.store import write_collection
 from tests.explore.hostile import HOSTILE
 from tests.support.stores import points, run_all
@@ -54,7 +54,7 @@ def test_a_run_that_was_changed_is_refused_and_one_that_still_trains_is_left_out
 
 def test_imported_runs_with_the_same_b_and_k_are_laid_over_whatever_their_names(root):
     rounds = np.array([0, 5, 10])
-    piece = Piece("test", "t", "pass_at_1", "acc", rounds, np.array([0.1, 0.2, 0.3]), None, rounds)
+    piece = MetricSeries("test", "t", "pass_at_1", "acc", rounds, np.array([0.1, 0.2, 0.3]), None, rounds)
     runs = [ImportedRun(f"{name[:40]}{i}", "jsonl", "", (), KnownDesign(8, 4), (piece,), ())
             for i, name in enumerate(HOSTILE)]  # fmt: skip
     write_collection(root, "mine", runs)

@@ -22,7 +22,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import CACHE_FOLDER
 from rftlab.studies.data.runs import ray_runner, store
 from rftlab.studies.data.runs.llm_runner import run_llm_points
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.ray_runner import Unshared, check_ray, needs, run_on_ray
 from rftlab.studies.data.runs.runner import StudyCallbacks, collect, run_points
 from tests.support.estimators.vectors import ROOT
@@ -38,7 +38,7 @@ MOVES = Estimator(entropy=0.1)
 
 
 def trained(seed=0, rounds=4, **more):
-    return Point(
+    return RunSpec(
         "tiny-mix97", run_of(rounds=rounds, eval_every=rounds // 2, threads=1, estimator=MOVES, seed=seed, **more)
     )
 

@@ -24,7 +24,7 @@ from rftlab.studies.cli.execute.train_model import show_curve
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.llm_runner import run_llm_points, train_point
-from rftlab.studies.data.runs.points import Point, study_points
+from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.data.runs.runner import StudyCallbacks, collect, split
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
@@ -33,7 +33,7 @@ MOVES = Estimator(entropy=0.1)
 
 
 def point_of(seed=0, **choices):
-    return Point(
+    return RunSpec(
         "tiny-mix97", run_of(**{"rounds": 4, "eval_every": 2, "threads": 1, "estimator": MOVES, "seed": seed} | choices)
     )
 
@@ -112,7 +112,7 @@ def test_one_that_fails_is_named_and_the_others_go_on(root):
 def test_a_pair_that_cannot_run_is_told_once_and_other_pairs_go_on(root):
     remarks = []
     run = replace(point_of().run, model=Model("/nowhere/model"), task=replace(point_of().run.task, name="words"))
-    todo = [Point(pair, replace(run, seed=seed)) for pair in ("tiny-mix97", "tiny-mod97") for seed in range(3)]
+    todo = [RunSpec(pair, replace(run, seed=seed)) for pair in ("tiny-mix97", "tiny-mod97") for seed in range(3)]
     with pytest.raises(
         UserError, match=r"2 of 6 runs failed, the last: tiny-mod97 .* seed 0: model\.source = '/nowhere/model'"
     ):

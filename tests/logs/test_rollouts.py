@@ -1,4 +1,4 @@
-"""Logs with a response a line: B, K, mean rewards, silent groups, and right responses by question."""
+"""Logs with a response a line: B, K, mean rewards, zero-variance groups, and right responses by question."""
 
 import json
 import random
@@ -64,7 +64,7 @@ def test_outcomes_are_kept_and_give_the_pass_rates_of_rounds(tmp_path):
     last, _ = imported_rates(tmp_path / "r", "mine#run")
     assert sorted(last.counts) == sorted(found[6:].sum(axis=2).ravel())
     status, text = rftlab("signal", "--imported", "mine", "--results", tmp_path / "r")
-    assert status == 0 and "12 groups of 4 responses" in text and "silent groups" in text
+    assert status == 0 and "12 groups of 4 responses" in text and "zero-variance groups" in text
     for wrong in (("--rounds", 50, 60), ("--pair", "tiny-mix97")):
         status, text = rftlab("signal", "--imported", "mine", "--results", tmp_path / "r", *wrong)
         assert status == 2 and text.count("\n") == 1

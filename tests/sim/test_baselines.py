@@ -12,7 +12,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.memory import add, empty_averages, read_averages
 from rftlab.sim.config import Optimizer
 from rftlab.sim.environments import build
-from rftlab.sim.run import General
+from rftlab.sim.run import GeneralLearner
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_STYLE, make_contexts
 from tests.support.worlds.general import styled_run
@@ -84,7 +84,7 @@ def moved(baseline, environment):
     )
     world = mixed_world()._replace(style=NO_STYLE) if environment == "tabular" else build(SMALL)
     run = replace(run, environment=SMALL if environment == "linear" else run.environment)
-    learner, rng = General(run, world), np.random.default_rng(2)
+    learner, rng = GeneralLearner(run, world), np.random.default_rng(2)
     shape = (15, 5) if environment == "tabular" else (32, 6)
     w, theta_f = 0.5 * rng.standard_normal(shape), 0.02
     learner.state.theta[places_of(world)], learner.state.theta[-1] = w, theta_f
@@ -182,7 +182,7 @@ def test_a_linear_critic_takes_off_its_part_of_an_error_and_learns_what_it_can()
         critic_learning_rate=0.3,
     )
     run = replace(run, design=replace(run.design, batch_size=1, epochs=1, minibatches=1))
-    learner, features = General(run, world), np.hstack([train.features, np.ones((40, 1))]).astype(np.float64)
+    learner, features = GeneralLearner(run, world), np.hstack([train.features, np.ones((40, 1))]).astype(np.float64)
     for round_index in range(1200):
         before = learner.memory.critic.copy()
         context, found = latest(learner, round_index)
@@ -195,7 +195,7 @@ def test_a_linear_critic_takes_off_its_part_of_an_error_and_learns_what_it_can()
 def test_the_moving_average_is_that_of_the_contexts_earlier_rewards():
     decay = 0.7
     run = styled_run(advantage=Advantage("moving_average", decay=decay))
-    learner, sums, fresh = General(run, mixed_world()), empty_averages(15), []
+    learner, sums, fresh = GeneralLearner(run, mixed_world()), empty_averages(15), []
     for round_index in range(8):
         context, found = latest(learner, round_index)
         np.testing.assert_allclose(found, read_averages(sums, context), rtol=1e-14)

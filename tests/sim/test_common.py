@@ -13,7 +13,7 @@ from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.common import base_policy
 from rftlab.sim.round.plain import CHUNK
-from rftlab.sim.run import Plain, batches, simulate
+from rftlab.sim.run import PlainLearner, batches, simulate
 from rftlab.sim.setup import make_plan
 from rftlab.sim.state import no_totals
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
@@ -226,7 +226,7 @@ def moved_learner(environment):
     world = build(SMALL)._replace(**COMMON, nuisance=0.0) if environment == "linear" else TABULAR["both"]
     world, n = world._replace(nuisance=0.0), len(world.train.base_format)
     design = Design(n, 4, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1)
-    learner = Plain(Simulation(Tabular(n), design, Optimizer("sgd", learning_rate=1.0), seed=2), world)
+    learner = PlainLearner(Simulation(Tabular(n), design, Optimizer("sgd", learning_rate=1.0), seed=2), world)
     twin, rng = NaiveRun(learner.run, world), np.random.default_rng(3)
     twin.w, twin.common, twin.theta_f = 0.3 * rng.standard_normal(twin.w.shape), rng.random(4), 0.1
     learner.state.theta[places_of(world)], learner.state.theta[-1] = twin.w, twin.theta_f

@@ -16,7 +16,7 @@ from rftlab.sim.lanes.random import INTERFERENCE, ROLLOUT
 from rftlab.sim.policy.common import base_logit_scale
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.plain import CHUNK, policy_forward
-from rftlab.sim.run import General, Plain, simulate
+from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
 from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, make_contexts
@@ -264,7 +264,7 @@ def test_a_distance_that_rounds_to_below_zero_is_none():
             np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3
         )
     )
-    learner = Plain(
+    learner = PlainLearner(
         Simulation(
             Tabular(400),
             Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1),
@@ -295,7 +295,7 @@ def first_gradient(interference, rollouts, round_index=0):
     logits, right = np.random.default_rng(2).standard_normal((40, 4)), np.ones((40, 4), dtype=bool)
     contexts = make_contexts(np.zeros((0, 0)), logits, np.full(40, np.inf), right)
     world = World(contexts, contexts, 4, 0.0, 0.0, interference=interference)
-    learner = Plain(
+    learner = PlainLearner(
         Simulation(
             Tabular(40),
             Design(40, rollouts, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1),
@@ -393,5 +393,5 @@ def test_surprise_is_refused_with_style_tokens_which_have_no_gaussian_nuisance()
     with pytest.raises(UserError, match=message):
         replace(SMALL, surprise=0.5, style_tokens=4.0)
     with pytest.raises(UserError, match=message):
-        General(run_of(DESIGNS["group"]), build(replace(SMALL, style_tokens=4.0))._replace(surprise=0.5))
+        GeneralLearner(run_of(DESIGNS["group"]), build(replace(SMALL, style_tokens=4.0))._replace(surprise=0.5))
     assert replace(SMALL, surprise=0.5).surprise == 0.5 and replace(SMALL, style_tokens=4.0).style_tokens == 4.0

@@ -13,7 +13,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
 from tests.support.worlds.general import styled_run
 from tests.support.worlds.simulations import SMALL
@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused(make, message):
 
 
 def test_runs_without_them_keep_their_identity():
-    old = Point("qwen-gsm8k", Simulation()).config
-    new = Point("qwen-gsm8k", Simulation(Linear(reward_noise=0.1))).config
+    old = RunSpec("qwen-gsm8k", Simulation()).config
+    new = RunSpec("qwen-gsm8k", Simulation(Linear(reward_noise=0.1))).config
     assert "reward_noise" not in old["environment"] and new["environment"]["reward_noise"] == 0.1
     assert "partial_credit" not in new["environment"]

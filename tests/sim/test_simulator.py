@@ -25,7 +25,7 @@ from rftlab.sim.policy.spelling import correct_probability
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.round.plain import CHUNK, find_logits
-from rftlab.sim.run import Plain, Stopped, batches, simulate
+from rftlab.sim.run import PlainLearner, Stopped, batches, simulate
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_ARM
 from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of
@@ -162,7 +162,7 @@ ENVIRONMENTS = {"linear": SMALL, "two tokens": replace(SMALL, answer_tokens=2)}
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_flexible_rate_is_never_below_the_strict_one_and_changes_no_bit_of_it(name, sampled):
     run = run_of(DESIGNS["group"], ENVIRONMENTS[name], evaluation="sampled" if sampled else "exact")
-    learner, curve = Plain(run, build(run.environment)), simulate(run, build(run.environment)).curve
+    learner, curve = PlainLearner(run, build(run.environment)), simulate(run, build(run.environment)).curve
     for split in SPLITS:
         strict, flexible = getattr(curve, f"{split}_pass_at_1"), getattr(curve, f"{split}_flexible")
         assert (strict <= flexible).all() and (flexible <= 1).all() and (flexible - strict).max() > 0.1
@@ -284,9 +284,9 @@ def test_the_pieces_of_a_run_change_no_bit(name, tokens, monkeypatch):
     run = replace(run_of(DESIGNS[name], seed=3), design=replace(DESIGNS[name], rounds=14, eval_every=7))
     world = build(run.environment)
     whole = simulate(run, world).curve
-    assert Plain(run, world).piece > 7
+    assert PlainLearner(run, world).piece > 7
     monkeypatch.setattr(rftlab.sim.run, "PIECE", tokens)
-    assert Plain(run, world).piece < 7
+    assert PlainLearner(run, world).piece < 7
     assert same(simulate(run, world).curve, whole)
 
 

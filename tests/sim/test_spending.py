@@ -15,7 +15,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.memory import add, empty_averages
 from rftlab.shared.sampling import MAX, allocate
 from rftlab.sim.environments import build
-from rftlab.sim.run import General, batches, simulate
+from rftlab.sim.run import GeneralLearner, batches, simulate
 from rftlab.sim.state import no_totals
 from tests.support.worlds.general import BASE, RUNS, WORLD, styled_run
 from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
@@ -40,7 +40,7 @@ def rows(found, values):
 
 def rounds_of(run, world, count):
     """The first rounds of a run, one at a time: what each left, and the contexts of all batches that it tried."""
-    learner = General(run, world)
+    learner = GeneralLearner(run, world)
     n, size, seed = len(world.train.base_format), run.design.batch_size, run.seed
     for round_index in range(count):
         before = learner.memory.spent.copy()

@@ -12,7 +12,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.style import longest
-from rftlab.sim.run import General
+from rftlab.sim.run import GeneralLearner
 from rftlab.sim.state import no_totals
 from tests.support.naive.general import NaiveGeneral
 from tests.support.worlds.general import BASE
@@ -251,7 +251,7 @@ def bonus_gradient(run, world, w, theta_f, coefficient):
     """What the bonus adds to the gradient of the first round at given parameters: ((d, A), format)."""
     found = []
     for entropy in (coefficient, 0.0):
-        learner = General(replace(run, design=with_estimator(run.design, entropy=entropy)), world)
+        learner = GeneralLearner(replace(run, design=with_estimator(run.design, entropy=entropy)), world)
         theta = learner.state.theta
         theta[places_of(world)], theta[-1] = w, theta_f
         before = theta.copy()

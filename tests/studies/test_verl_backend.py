@@ -26,7 +26,7 @@ from rftlab.studies.analysis.source import free_source
 from rftlab.studies.cli.commands import run as command
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pair, start_at
-from rftlab.studies.data.runs.points import Point, study_points
+from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study import files as verl_files
 from rftlab.studies.integrations.verl_study.files import describe_design as written_design
@@ -67,7 +67,7 @@ def facts(known):
         run_with(card="paper_code"),
         replace(run_with(card="rloo"), temperature=0.7, lora=LoRA(8)),
     ],
-    ids=lambda run: Point(PAIR, run).cell,
+    ids=lambda run: RunSpec(PAIR, run).cell,
 )
 def test_verls_settings_say_the_same_design(run):
     settings = verl_config(run, "x", CLUSTER)
@@ -272,7 +272,7 @@ def test_the_command_finds_its_files_and_keeps_its_log(written):
 # --- back ---
 
 
-def log_of(point: Point, first: int = 0, rounds: int = 20) -> str:
+def log_of(point: RunSpec, first: int = 0, rounds: int = 20) -> str:
     """What verl prints of a run, as far as it is read; of one that goes on after a round, from there on."""
     ray = "(TaskRunnerV1 pid=7) "
     lines = pformat(verl_config(point.llm_run, point.id, CLUSTER)).splitlines()

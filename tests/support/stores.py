@@ -8,8 +8,8 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Simulation
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.integrity import read_sealed, sealed
-from rftlab.studies.data.runs.points import Point, canonical
+from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
+from rftlab.studies.data.runs.points import RunSpec, canonical
 from rftlab.studies.data.runs.runner import StudyCallbacks, run_points
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
@@ -17,7 +17,7 @@ QUIET = StudyCallbacks(lambda point, outcome: None, lambda seconds: None, lambda
 
 
 def point_of(seed=0, rounds=4, **design):
-    return Point(
+    return RunSpec(
         "qwen-gsm8k",
         Simulation(SMALL, Design(**{"batch_size": 8, "rounds": rounds, "eval_every": 2} | design), seed=seed),
     )
@@ -52,7 +52,7 @@ def change(path, **fields):
 def reseal(root, point, **fields):
     """Change facts of a point as its own version of rftlab would have written them."""
     file, config = store.point_folder(root, point) / "done.json", json.loads(canonical(point.config))
-    file.write_bytes(sealed(read_sealed(file, config) | fields, config))
+    file.write_bytes(checksummed(read_checksummed(file, config) | fields, config))
 
 
 DEEP = nested(100_000)

@@ -24,13 +24,13 @@ from rftlab.sim.config import DAMAGE_PARTS, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.policy.common import base_logit_scale
 from rftlab.sim.policy.products import places
-from rftlab.sim.run import Plain
+from rftlab.sim.run import PlainLearner
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
 from rftlab.studies.analysis.compare.levels import CurveSet
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 
 EDGES = np.array([0.0, 0.02, 0.25, 0.5, 0.75, 0.98, 1.0])
 BINS = ("0 to 0.02", "to 0.25", "to 0.5", "to 0.75", "to 0.98", "to 1")
@@ -133,7 +133,7 @@ def simulated_rates(run: Simulation) -> dict[int, np.ndarray]:
     """Exact pass rates (N,) of the training contexts at every evaluation of a run of the seven experiments, which is
     simulated again."""
     world = build(run.environment)
-    learner, rates = Plain(run, world), {}
+    learner, rates = PlainLearner(run, world), {}
     for done in range(0, run.design.rounds + 1, run.design.eval_every):
         rates[done] = _rates(world, learner.state.theta)
         if (
@@ -167,7 +167,7 @@ def _in_common(world: World, learnt: np.ndarray) -> tuple[float, float, float]:
     return sharpness, world.correctness / np.sqrt(world.correctness_parts) * learnt.sum(), damage
 
 
-def sampled_rates(point: Point, root: Path) -> dict[int, np.ndarray]:
+def sampled_rates(point: RunSpec, root: Path) -> dict[int, np.ndarray]:
     """Pass rates of the prompts that a language model's rollouts between two evaluations answered at least FEWEST
     times, by the later round."""
     files = store.stored_rollouts(root, point)

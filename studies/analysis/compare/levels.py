@@ -23,7 +23,7 @@ from rftlab.studies.data.results.reference import shipped, smollm2_points
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import Engine, check_size
-from rftlab.studies.data.runs.points import Point, study_points
+from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, has_study, read_study
 from rftlab.studies.readers.run import known_design
@@ -56,7 +56,7 @@ class CurveSet(NamedTuple):
     """Step to which the numbers are rounded; 0 where they are not."""
     source: str
     """Where they come from, for the reader."""
-    points: tuple[Point, ...] = ()
+    points: tuple[RunSpec, ...] = ()
     """The runs behind them that the results folder holds; none of what comes with rftlab."""
 
     @property
@@ -114,7 +114,7 @@ def load(
     return [there[one] if one in there else _measured(one, missing[one], root) for one in names]
 
 
-def _simulated(one: RunSource, root: Path, seeds: int | None, rounds: int | None) -> list[Point]:
+def _simulated(one: RunSource, root: Path, seeds: int | None, rounds: int | None) -> list[RunSpec]:
     study = _study(root, one)
     usual = (study.seeds, study.rounds) if study else (SEEDS, None)
     return study_points(list(EXPERIMENTS.values()), "sim", [one.place], seeds or usual[0], rounds or usual[1])
@@ -154,7 +154,7 @@ def _there(one: RunSource, root: Path) -> CurveSet:
     return _of_curves(one, curves, "reference runs that come with rftlab")
 
 
-def _llm_points(one: RunSource, root: Path) -> list[Point]:
+def _llm_points(one: RunSource, root: Path) -> list[RunSpec]:
     """Every run of the seven experiments that the folder could hold: as its study has them, else with the seeds that
     it has folders for."""
     study, experiments = _study(root, one), list(EXPERIMENTS.values())
@@ -174,7 +174,7 @@ def _llm_points(one: RunSource, root: Path) -> list[Point]:
     return points + [point for point in smollm2_points() if point.pair == one.place]
 
 
-def _measured(one: RunSource, points: list[Point], root: Path) -> CurveSet:
+def _measured(one: RunSource, points: list[RunSpec], root: Path) -> CurveSet:
     return _of_curves(one, collect(root, points).curves, f"results folder {root}")._replace(points=tuple(points))
 
 

@@ -94,14 +94,18 @@ THRESHOLDS = {
     "clip_range": Threshold(0.05, "half-width of a range that a large step leaves", "PPO's 0.1 to 0.3; not GSPO's"),
     "kl": Threshold(0.1, "KL to the policy that sampled, nats a token, any tenth", "ratios of e^0.1 and more"),
     "spike": Threshold(20.0, "gradient norm in multiples of its median", "far outside of what batches differ by"),
-    "silent_early": Threshold(0.2, "part of the run by which groups may fall silent", "later it is what was learnt"),
+    "silent_early": Threshold(
+        0.2, "part of the run by which groups may lose their variance", "later it is what was learnt"
+    ),
     "silent_stuck": Threshold(
-        0.85, "share of groups that are silent so early", "simulated: above most that are healthy"
+        0.85, "share of groups that have zero variance so early", "simulated: above most that are healthy"
     ),
     "silent_lost": Threshold(
-        0.6, "share of the groups with a signal in round 1 that are silent so early", "simulated: between 0.56 and 0.62"
+        0.6,
+        "share of the groups with a signal in round 1 that have zero variance so early",
+        "simulated: between 0.56 and 0.62",
     ),
-    "stuck": Threshold(0.1, "what the reward still gains after that", "a healthy run of silent groups goes on"),
+    "stuck": Threshold(0.1, "what the reward still gains after that", "a healthy run of zero-variance groups goes on"),
     "changed": Threshold(3.0, "standard deviations that count as progress", "one false alarm in 400"),
     "level": Threshold(0.05, "p value of Kendall's test", "usual"),
     "longer": Threshold(0.5, "how much longer a run is imagined", "a decision that is taken: half as much again"),

@@ -76,8 +76,8 @@ def _outlook(line: Line) -> list[str]:
 
 
 def _from_reward(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Without the metric: groups of K at mean rate p are silent in p^K + (1-p)^K of cases at least, since that is
-    convex in p and the mean over prompts is above it."""
+    """Without the metric: groups of K at mean rate p have zero variance in p^K + (1-p)^K of cases at least, since that
+    is convex in p and the mean over prompts is above it."""
     line, k = seen.first(("train", "pass_at_1"), least=3), seen.design.rollouts
     if line is None or not k:
         return Unjudged(NO_SIGNAL, "zero_signal_fraction, or Pass@1 of training and the rollouts a prompt")

@@ -290,9 +290,9 @@ def _spikes(seen: ObservedRun) -> str | None:
 
 
 def _silent_early(seen: ObservedRun) -> str | None:
-    """Groups that fall silent within the first rounds at a reward that then stays: each prompt is answered in one way,
-    right or wrong, before it was learnt. What counts is how many of those that had a signal in the first round lost it:
-    prompts that are never solved are silent from the start, whatever the step."""
+    """Groups that lose their variance within the first rounds at a reward that then stays: each prompt is answered in
+    one way, right or wrong, before it was learnt. What counts is how many of those that had a signal in the first round
+    lost it: prompts that are never solved have zero variance from the start, whatever the step."""
     line, reward = (
         _enough(seen, SILENT),
         _enough(seen, ("train", "reward_mean")) or _enough(seen, ("train", "pass_at_1")),
@@ -309,7 +309,8 @@ def _silent_early(seen: ObservedRun) -> str | None:
     silent = share >= limit("silent_stuck") and share > first + limit("reward_still") and lost >= limit("silent_lost")
     if not silent or not 0.05 < level < 0.9 or last - level > limit("stuck"):
         return ""
-    return f"{share:.2f} of the groups are silent by round {until:.0f}; reward {level:.2f} then, {last:.2f} at the end"
+    then = f"reward {level:.2f} then, {last:.2f} at the end"
+    return f"{share:.2f} of the groups have zero variance by round {until:.0f}; {then}"
 
 
 _LOGP = re.compile(

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.source import RunSource, few
-from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))
 """Split and metric that a comparison is of, the first that every level has."""
@@ -97,7 +97,7 @@ def group_runs(
     A run that holds nothing but round 0 is the base model of those of its model that have none, where the front parts
     of their names are equal. beside: more runs, that are looked at for such bases alone.
     """
-    members_by_design: dict[tuple, list[tuple[ImportedRun, Piece]]] = {}
+    members_by_design: dict[tuple, list[tuple[ImportedRun, MetricSeries]]] = {}
     bases = _bases([*runs, *beside], measure)
     for run in runs:
         for piece in run.pieces:
@@ -134,7 +134,7 @@ def _front(name: str) -> str:
     return name.rpartition("/")[0].partition("/")[0]
 
 
-def _bases(runs: list[ImportedRun], measure: Measure) -> dict[tuple, Piece]:
+def _bases(runs: list[ImportedRun], measure: Measure) -> dict[tuple, MetricSeries]:
     """Evaluations of untrained models that are runs of their own."""
     alone = (run for run in runs if run.rounds == 0 and run.design.model)
     return {
@@ -145,7 +145,7 @@ def _bases(runs: list[ImportedRun], measure: Measure) -> dict[tuple, Piece]:
     }
 
 
-def _curve(run: ImportedRun, piece: Piece, bases: dict[tuple, Piece]) -> pd.DataFrame:
+def _curve(run: ImportedRun, piece: MetricSeries, bases: dict[tuple, MetricSeries]) -> pd.DataFrame:
     base = bases.get((run.design.model, _front(run.name), piece.task))
     parts = [base, piece] if base is not None and piece.rounds[0] > 0 else [piece]
     n = [np.full(len(part.rounds), np.nan) if part.n is None else part.n for part in parts]
@@ -270,7 +270,7 @@ def elapsed_at(run: ImportedRun, rounds: np.ndarray) -> np.ndarray:
     return np.interp(rounds, at, seconds, left=np.nan, right=np.nan)
 
 
-def _pieces(run: ImportedRun, metric: str) -> list[Piece]:
+def _pieces(run: ImportedRun, metric: str) -> list[MetricSeries]:
     return [piece for piece in run.pieces if piece.metric == metric and piece.split and len(piece.rounds)]
 
 

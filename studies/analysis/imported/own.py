@@ -12,7 +12,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import FILE, folders_in, path_kind, read_file, read_json
 from rftlab.shared.plumbing.notebook import table
 from rftlab.studies.data.paper.pairs import LEVELS
-from rftlab.studies.data.runs.integrity import read_sealed
+from rftlab.studies.data.runs.integrity import read_checksummed
 from rftlab.studies.readers.formats.parquet import CONFIG, CURVE
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun
@@ -47,7 +47,7 @@ def _named(folder: Path) -> ImportedRun:
     (run,) = read_logs([folder])
     if path_kind(folder / DONE) != FILE:
         return run
-    check_sealed(folder)
+    check_checksums(folder)
     pair = folder.parent.name
     design = replace(run.design, model=run.design.model or pair)
     return replace(run, name=f"{pair}/{folder.name.rpartition('-')[0]}", design=design)
@@ -63,10 +63,10 @@ def _told_apart(runs: list[ImportedRun]) -> list[ImportedRun]:
     return apart
 
 
-def check_sealed(folder: Path) -> None:
+def check_checksums(folder: Path) -> None:
     """Raise UserError where a stored run is not what its seal says."""
     try:
-        facts = read_sealed(folder / DONE, read_json(folder / CONFIG))
+        facts = read_checksummed(folder / DONE, read_json(folder / CONFIG))
         if hashlib.sha256(read_file(folder / CURVE)).hexdigest() != facts.get("curve_sha256"):
             raise ValueError(f"{CURVE} does not match its checksum")
     except (OSError, ValueError) as error:
@@ -104,7 +104,7 @@ class ResultsFolder:
         for row in self.runs(level).to_dict("records"):
             folder = self.root / row.pop("folder")
             if row["level"] != TRAINED:
-                check_sealed(folder)
+                check_checksums(folder)
             tables.append(pd.read_parquet(folder / CURVE).drop(columns=list(row), errors="ignore").assign(**row))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 

@@ -16,7 +16,7 @@ from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.questions import count_questions, evaluated_on
 from rftlab.studies.data.results.language import PLANNED, memory_table
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.study import Study
 
 
@@ -72,7 +72,7 @@ def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> 
     return fitting
 
 
-def _finished(root: Path, point: Point) -> bool:
+def _finished(root: Path, point: RunSpec) -> bool:
     try:
         return store.read(root, point) is not None
     except store.DamagedPoint:

@@ -22,7 +22,7 @@ from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, numbered, p
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.study import has_study, read_study
 
 State = Literal["done", "running", "interrupted", "to do"]
@@ -32,7 +32,7 @@ UNKNOWN = "unknown"
 class RunStatus(NamedTuple):
     """A run of a study as its folder shows it."""
 
-    point: Point
+    point: RunSpec
     state: State
     round: int | None
     """Of one that is running or interrupted: the round of its last checkpoint, 0 after the first evaluation, None
@@ -112,7 +112,7 @@ def _trained_row(folder: Path, root: Path) -> list[str]:
     return [name, state, str(done), str(run.rounds), model, task, named]
 
 
-def run_status(root: Path, point: Point) -> RunStatus:
+def run_status(root: Path, point: RunSpec) -> RunStatus:
     """A run's folder, without reading its tables."""
     folder, damage = store.point_folder(root, point), ""
     try:

@@ -27,7 +27,7 @@ from rftlab.studies.data.runs.about import commit, machine, provenance
 from rftlab.studies.data.runs.files import check_writable
 from rftlab.studies.data.runs.finish import count_threads, find_todo, finish_points, run_todo
 from rftlab.studies.data.runs.limits import Engine
-from rftlab.studies.data.runs.points import Point, schedule
+from rftlab.studies.data.runs.points import RunSpec, schedule
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.runner import Results, collect
 from rftlab.studies.data.runs.study import Study, write_study
@@ -156,7 +156,7 @@ def run_study(
 ) -> None:
     """Run the cells of a study from `start`; `changed` names what is not the pair's own."""
     points = [
-        Point(command.pair, replace(start, design=cell, seed=seed))
+        RunSpec(command.pair, replace(start, design=cell, seed=seed))
         for cell in chosen.cells
         for seed in range(command.seeds)
     ]

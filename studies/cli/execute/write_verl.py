@@ -13,7 +13,7 @@ from rftlab.studies.cli.execute.plan import assume_lengths
 from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.data.paper.questions import count_questions
 from rftlab.studies.data.results.language import memory_table
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import Study
 from rftlab.studies.forecast.advise.fleet import Fleet, FleetPlan, planned_on
@@ -25,7 +25,7 @@ from rftlab.studies.integrations.verl_study.settings import MAX_TOKENS
 USUAL_GPU = "H100"
 
 
-def points_on(study: Study, pair: str, cluster: Cluster) -> list[Point]:
+def points_on(study: Study, pair: str, cluster: Cluster) -> list[RunSpec]:
     """The runs of a pair with the cluster's model and data."""
     return [
         replace(point, run=cluster.changed(point.llm_run))
@@ -66,7 +66,7 @@ def show_fleet(console: Console, study: Study, cluster: Cluster, flags: PlanFlag
 
 
 def _plans(
-    points: list[Point], fleet: Fleet, cluster: Cluster, flags: PlanFlags
+    points: list[RunSpec], fleet: Fleet, cluster: Cluster, flags: PlanFlags
 ) -> tuple[dict[str, FleetPlan], dict[str, str]]:
     """Plans of the cells that verl can run, and why it cannot run the others."""
     run = points[0].llm_run

@@ -16,7 +16,7 @@ from rftlab.shared.design import Design
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at, usual_pairs
 from rftlab.studies.data.runs.files import data_frame
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import Results
 
 FILE = files("rftlab.studies") / "assets" / "language.parquet"
@@ -42,7 +42,7 @@ def reference() -> Results:
     )
 
 
-def smollm2_points() -> list[Point]:
+def smollm2_points() -> list[RunSpec]:
     """The baseline, and 256 rollouts a round with GRPO from 32 and from 8 prompts, on two tasks; sampled by vLLM. On
     `words` the first two have three seeds and the last two."""
     raw = EXPERIMENTS["baseline"].cells[0]
@@ -51,13 +51,13 @@ def smollm2_points() -> list[Point]:
     return words + _points("smollm2-largest", (raw, splits[32], splits[8]), 1)
 
 
-def _points(pair: str, cells: tuple[Design, ...], seeds: int) -> list[Point]:
+def _points(pair: str, cells: tuple[Design, ...], seeds: int) -> list[RunSpec]:
     """Designs of a pair, each with seeds 0 .. seeds-1."""
     start = start_at(pair, "llm")
     start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
     rounds, every = start.design.rounds, start.design.eval_every
     return [
-        Point(pair, replace(start, design=replace(cell, rounds=rounds, eval_every=every), seed=seed))
+        RunSpec(pair, replace(start, design=replace(cell, rounds=rounds, eval_every=every), seed=seed))
         for cell in cells
         for seed in range(seeds)
     ]

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 
 PACKAGES = (
     "rftlab",
@@ -61,7 +61,7 @@ def machine() -> str:
 UNKNOWN = "unknown"
 
 
-def provenance(root: Path, points: list[Point]) -> dict[str, str]:
+def provenance(root: Path, points: list[RunSpec]) -> dict[str, str]:
     """Commit, time and versions of finished runs by name; where runs differ, every value that occurs. Raises
     store.Damaged."""
     done = [facts for point in points if (facts := store.read_facts(root, point))]

@@ -8,7 +8,7 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, check_threads, has_llm
 from rftlab.studies.data.runs.llm_runner import run_llm_points
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.progress import study_progress
 from rftlab.studies.data.runs.ray_runner import check_ray, run_on_ray
 from rftlab.studies.data.runs.runner import available_threads, run_points, split
@@ -20,7 +20,9 @@ def count_threads(requested: int) -> int:
     return requested or available_threads()
 
 
-def find_todo(console: Console, root: Path, points: list[Point], quiet: bool, engine: Engine = "local") -> list[Point]:
+def find_todo(
+    console: Console, root: Path, points: list[RunSpec], quiet: bool, engine: Engine = "local"
+) -> list[RunSpec]:
     """Those of `points` that are not in the store yet. Raises UserError where they cannot run here."""
     finished, todo = split(root, points, lambda text: console.print(text, style="yellow", markup=False))
     if finished and not quiet:
@@ -32,7 +34,7 @@ def find_todo(console: Console, root: Path, points: list[Point], quiet: bool, en
 
 
 def run_todo(
-    console: Console, root: Path, todo: list[Point], threads: int, quiet: bool, engine: Engine = "local"
+    console: Console, root: Path, todo: list[RunSpec], threads: int, quiet: bool, engine: Engine = "local"
 ) -> None:
     """Run what `find_todo` found."""
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
@@ -45,7 +47,7 @@ def run_todo(
 
 
 def finish_points(
-    console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local"
+    console: Console, root: Path, points: list[RunSpec], threads: int, quiet: bool, engine: Engine = "local"
 ) -> None:
     """Run whatever of `points` is not in the store yet."""
     run_todo(console, root, find_todo(console, root, points, quiet, engine), threads, quiet, engine)

@@ -13,17 +13,17 @@ import pandas as pd
 from rftlab.shared.curve import FLEXIBLE, SPLITS, Curve
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.folders import read_json
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 
 SEAL = "sha256"
 
 
-def sealed(facts: dict[str, Any], of: Any, indent: int | None = 1) -> bytes:
+def checksummed(facts: dict[str, Any], of: Any, indent: int | None = 1) -> bytes:
     """A file with `facts` about `of`, both plain JSON values."""
     return json.dumps(facts | {SEAL: _sum(facts, of)}, indent=indent).encode()
 
 
-def read_sealed(path: Path, of: Any) -> dict[str, Any]:
+def read_checksummed(path: Path, of: Any) -> dict[str, Any]:
     """The facts of a file about `of`. Raises OSError where there is none, and ValueError where they cannot be
     trusted."""
     facts = read_json(path)
@@ -41,7 +41,7 @@ _ROUNDING = 1e-6
 """By which a mean of probabilities may be above 1."""
 
 
-def check_facts(facts: dict[str, Any], point: Point) -> None:
+def check_facts(facts: dict[str, Any], point: RunSpec) -> None:
     """Raise ValueError unless done.json says where a run ended, by which commit, with which versions and in how many
     seconds."""
     ended, versions, seconds = (facts.get(name) for name in ("diverged_at", "versions", "seconds"))
@@ -56,7 +56,7 @@ def check_facts(facts: dict[str, Any], point: Point) -> None:
     _check(timed, "done.json: seconds is no number of seconds")
 
 
-def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Curve:
+def curve_from(frame: pd.DataFrame, point: RunSpec, diverged_at: int | None) -> Curve:
     """The curve in a table. Raises ValueError unless its columns, seed, rounds and rollouts are those of the run,
     and its Pass@1 are rates."""
     _check_columns(frame, Curve._fields, "curve.parquet")

@@ -14,7 +14,7 @@ from rftlab.llm.lock import Busy
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import reason
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import StudyCallbacks, about_run
 from rftlab.studies.data.runs.store import Stored
 
@@ -27,7 +27,7 @@ _TOLD = 0.2
 
 
 class _Running(NamedTuple):
-    point: Point
+    point: RunSpec
     process: BaseProcess
     reported: dict[str, float]
     """Rounds that its bar knows of."""
@@ -39,7 +39,7 @@ class _Failure(NamedTuple):
     """Whether it would hit the other runs of the pair too: bad input, no GPU, no model."""
 
 
-def run_llm_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
+def run_llm_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallbacks) -> None:
     """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all
     others ended, where one failed.
 
@@ -72,19 +72,19 @@ def run_llm_points(root: Path, todo: list[Point], threads: int, report: StudyCal
     check_all_done(failures, todo)
 
 
-def check_all_done(failures: list[str], todo: list[Point]) -> None:
+def check_all_done(failures: list[str], todo: list[RunSpec]) -> None:
     """Raise UserError where a run failed."""
     if failures:
         raise UserError(f"{len(failures)} of {len(todo)} runs failed, the last: {failures[-1]}; finished runs are kept")
 
 
-def ordered(todo: list[Point]) -> list[Point]:
+def ordered(todo: list[RunSpec]) -> list[RunSpec]:
     """Seed by seed, the longest runs of a seed first, so that cores are busy to the end."""
     places = {key: i for i, key in enumerate(dict.fromkeys((point.pair, point.run.seed) for point in todo))}
     return sorted(todo, key=lambda point: (places[point.pair, point.run.seed], -point.cost))
 
 
-def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None:
+def train_point(root: Path, point: RunSpec, reported: "TrainingCallbacks") -> None:
     """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished.
     Raises UserError where it cannot.
 
@@ -104,7 +104,7 @@ def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None
         about["seconds"] = max(
             about["seconds"], float(outcome.curve.seconds[-1])
         )  # those before it was killed and resumed count too
-        store.seal(root, point, outcome.diverged_at, about)
+        store.mark_done(root, point, outcome.diverged_at, about)
     except BrokenPipeError:  # nobody listens any more
         raise
     except OSError as error:
@@ -113,7 +113,7 @@ def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None
         ) from None
 
 
-def read_finished(root: Path, point: Point) -> Stored | None:
+def read_finished(root: Path, point: RunSpec) -> Stored | None:
     """A run that a process just finished; None where it did not. Raises UserError for a damaged one."""
     try:
         return store.read(root, point)
@@ -121,13 +121,13 @@ def read_finished(root: Path, point: Point) -> Stored | None:
         raise UserError(f"damaged, run the same command again to redo it: {damage}") from None
 
 
-def _side_by_side(point: Point, threads: int) -> int:
+def _side_by_side(point: RunSpec, threads: int) -> int:
     """Runs at a time: as many as the threads allow on a CPU, one on an accelerator."""
     compute = point.llm_run.compute
     return max(1, threads // compute.threads) if compute.device == "cpu" and compute.threads else 1
 
 
-def _start(root: Path, point: Point) -> tuple[Connection, _Running]:
+def _start(root: Path, point: RunSpec) -> tuple[Connection, _Running]:
     ours, theirs = _PROCESSES.Pipe(duplex=False)
     process = _PROCESSES.Process(target=_work, args=(root, point, theirs), daemon=False)
     process.start()
@@ -169,7 +169,7 @@ def _ended(root: Path, run: _Running, report: StudyCallbacks) -> _Failure | None
     return None
 
 
-def _work(root: Path, point: Point, connection: Connection) -> None:
+def _work(root: Path, point: RunSpec, connection: Connection) -> None:
     """What a process of ours does: it tells its parent how the run goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     from rftlab.llm.train import TrainingCallbacks

@@ -14,7 +14,7 @@ from rftlab.studies.data.paper.questions import on_whole_sets
 
 
 @dataclass(frozen=True)
-class Point:
+class RunSpec:
     """One run of a pair, simulated or real."""
 
     pair: str
@@ -121,7 +121,7 @@ def study_points(
     seeds: int,
     rounds: int | None,
     whole_sets: bool = False,
-) -> list[Point]:
+) -> list[RunSpec]:
     """Every run of the experiments, each once however many experiments share it: pair by pair, seed by seed.
 
     rounds: None for each pair's own. whole_sets: whether language models are evaluated on all questions.
@@ -132,5 +132,5 @@ def study_points(
         start = on_whole_sets(start) if whole_sets and isinstance(start, LLMRun) else start
         total, every = schedule(start.design, rounds)
         cells = [replace(cell, rounds=total, eval_every=every) for cell in distinct_cells(experiments)]
-        points += [Point(name, replace(start, design=cell, seed=seed)) for seed in range(seeds) for cell in cells]
+        points += [RunSpec(name, replace(start, design=cell, seed=seed)) for seed in range(seeds) for cell in cells]
     return points

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from rftlab.shared.plumbing.errors import plain
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import StudyCallbacks
 from rftlab.studies.data.runs.store import Stored
 
@@ -59,13 +59,13 @@ class Bar(Progress):
 
 
 @contextmanager
-def study_progress(console: Console, todo: list[Point], quiet: bool):
+def study_progress(console: Console, todo: list[RunSpec], quiet: bool):
     """A `Report` whose bar counts estimated seconds of work; remarks are printed even where the bar is off."""
     with Bar(console, quiet or not todo) as bar:
         task = bar.add_task(STARTING, total=sum(point.cost for point in todo))
         left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
 
-        def finished(point: Point, outcome: Stored) -> None:
+        def finished(point: RunSpec, outcome: Stored) -> None:
             left[point.pair] -= 1
             value = outcome.curve.test_pass_at_1[-1]
             result = (

@@ -20,7 +20,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reason, write_file
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.llm_runner import check_all_done, ordered, read_finished, train_point
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import StudyCallbacks, Worlds, simulate_point
 from rftlab.studies.data.runs.store import Stored
 
@@ -51,14 +51,14 @@ class _Mark(NamedTuple):
     name: str
 
 
-def check_ray(todo: list[Point]) -> None:
+def check_ray(todo: list[RunSpec]) -> None:
     """Raise UserError where Ray is not installed, or where points are to be run and nobody answers at RAY_ADDRESS."""
     check(find_spec("ray") is not None, NEEDS_RAY)
     if todo and os.environ.get("RAY_ADDRESS"):
         _reach(os.environ["RAY_ADDRESS"])
 
 
-def run_on_ray(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
+def run_on_ray(root: Path, todo: list[RunSpec], threads: int, report: StudyCallbacks) -> None:
     """Run points of any level on the cluster that RAY_ADDRESS names, or on one that is started here for so many
     threads; `check_ray` comes first.
 
@@ -119,7 +119,7 @@ def _marked(root: Path) -> Iterator[_Mark]:
         (root / mark.name).unlink(missing_ok=True)
 
 
-def needs(point: Point) -> dict[str, Any]:
+def needs(point: RunSpec) -> dict[str, Any]:
     """What a run keeps busy: a GPU, or its threads."""
     if not isinstance(point.run, LLMRun):
         return {"num_cpus": 1, "num_gpus": 0}
@@ -128,7 +128,7 @@ def needs(point: Point) -> dict[str, Any]:
     return {"num_cpus": max(1, point.run.compute.threads), "num_gpus": 0}
 
 
-def _check_room(todo: list[Point], machines: list[dict[str, float]]) -> None:
+def _check_room(todo: list[RunSpec], machines: list[dict[str, float]]) -> None:
     """Raise UserError where no machine could ever run one: Ray would wait for one that can."""
     for point in todo:
         cpus, gpus = needs(point).values()
@@ -141,7 +141,7 @@ def _check_room(todo: list[Point], machines: list[dict[str, float]]) -> None:
         )
 
 
-def _submit(mark: _Mark, point: Point):
+def _submit(mark: _Mark, point: RunSpec):
     """A task's reference. A process per run of a language model: its memory is its own."""
     import ray
 
@@ -149,7 +149,7 @@ def _submit(mark: _Mark, point: Point):
     return task.options(name=point.name).remote(mark, point, point.id)
 
 
-def _hear(reference, point: Point, report: StudyCallbacks) -> str | None:
+def _hear(reference, point: RunSpec, report: StudyCallbacks) -> str | None:
     """The end of a task; returns why its run failed, if it did. Raises Unshared where it says so."""
     import ray
 
@@ -177,7 +177,7 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {said if len(said) <= 200 else said[:197] + '...'}"
 
 
-def _work(mark: _Mark, point: Point, identity: str) -> _Result:
+def _work(mark: _Mark, point: RunSpec, identity: str) -> _Result:
     """What a worker does."""
     remarks: list[str] = []
     try:
@@ -189,7 +189,7 @@ def _work(mark: _Mark, point: Point, identity: str) -> _Result:
         return _Result(error, remarks)
 
 
-def _check_machine(mark: _Mark, point: Point, identity: str) -> None:
+def _check_machine(mark: _Mark, point: RunSpec, identity: str) -> None:
     """Raise Unshared unless this machine has the driver's results folder and its rftlab."""
     here = os.uname().nodename
     try:
@@ -206,7 +206,7 @@ def _check_machine(mark: _Mark, point: Point, identity: str) -> None:
         )
 
 
-def _trained(root: Path, point: Point, remarks: list[str]) -> Stored:
+def _trained(root: Path, point: RunSpec, remarks: list[str]) -> Stored:
     from rftlab.llm.train import TrainingCallbacks
 
     train_point(root, point, TrainingCallbacks(remark=remarks.append))

@@ -25,7 +25,7 @@ from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.files import sweep
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.store import Stored
 
 
@@ -46,7 +46,7 @@ class StudyCallbacks(NamedTuple):
     """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), what is being done,
     a remark."""
 
-    finished: Callable[[Point, Stored], None]
+    finished: Callable[[RunSpec, Stored], None]
     advanced: Callable[[float], None]
     doing: Callable[[str], None]
     remark: Callable[[str], None]
@@ -82,7 +82,9 @@ class Worlds:
             return self._worlds[environment]
 
 
-def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tuple[dict[Point, Stored], list[Point]]:
+def split(
+    root: Path, points: list[RunSpec], remark: Callable[[str], None]
+) -> tuple[dict[RunSpec, Stored], list[RunSpec]]:
     """Finished points with their outcomes, and those to do. A damaged point is named, removed and to be done."""
     finished, todo = {}, []
     for point in points:
@@ -99,7 +101,7 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
     return finished, todo
 
 
-def run_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
+def run_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallbacks) -> None:
     """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on
     `threads`.
 
@@ -124,7 +126,7 @@ def run_points(root: Path, todo: list[Point], threads: int, report: StudyCallbac
 
 
 def simulate_point(
-    root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = never
+    root: Path, point: RunSpec, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = never
 ) -> Stored:
     """Simulate and store. Raises UserError where the store cannot be written, rftlab.sim.run.Stopped where `stopped`
     says so."""
@@ -146,7 +148,7 @@ def about_run(began: float) -> dict:
     return {"commit": commit(), "versions": versions(), "seconds": time.perf_counter() - began}
 
 
-def collect(root: Path, points: list[Point]) -> Results:
+def collect(root: Path, points: list[RunSpec]) -> Results:
     """The curves of finished points. Raises UserError where one is missing or damaged."""
     frames, diverged = [], []
     for point in points:

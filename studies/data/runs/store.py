@@ -35,8 +35,8 @@ from rftlab.shared.plumbing.files import WRITING, file_sha256, reason, write_fil
 from rftlab.shared.plumbing.folders import FOLDER, below, entries, folder_below, path_kind, read_file, read_json, remove
 from rftlab.sim.run import SimulationResult
 from rftlab.studies.data.runs.files import data_frame
-from rftlab.studies.data.runs.integrity import check_facts, check_metrics, curve_from, read_sealed, sealed
-from rftlab.studies.data.runs.points import Point, canonical
+from rftlab.studies.data.runs.integrity import check_facts, check_metrics, checksummed, curve_from, read_checksummed
+from rftlab.studies.data.runs.points import RunSpec, canonical
 
 MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"
 
@@ -97,12 +97,12 @@ def scratch_folder(root: Path) -> Path:
     return folder
 
 
-def point_folder(root: Path, point: Point) -> Path:
+def point_folder(root: Path, point: RunSpec) -> Path:
     """Where a point is stored. Raises UserError where that is no place below the results folder."""
     return below(root, point.level, point.pair, point.id)
 
 
-def write(root: Path, point: Point, outcome: SimulationResult, about: dict) -> None:
+def write(root: Path, point: RunSpec, outcome: SimulationResult, about: dict) -> None:
     """Store a finished simulation. `about` (commit, versions, seconds) is kept beside it."""
     frame = io.BytesIO()
     outcome.curve.to_frame().to_parquet(frame, index=False)
@@ -110,7 +110,7 @@ def write(root: Path, point: Point, outcome: SimulationResult, about: dict) -> N
     files = {
         "config.json": canonical(point.config),
         "curve.parquet": frame.getvalue(),
-        "done.json": sealed(done, _plain(point)),
+        "done.json": checksummed(done, _plain(point)),
     }
     target = point_folder(root, point)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -127,12 +127,12 @@ def write(root: Path, point: Point, outcome: SimulationResult, about: dict) -> N
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _plain(point: Point) -> dict:
+def _plain(point: RunSpec) -> dict:
     """A point's configuration as it comes back from a file."""
     return json.loads(canonical(point.config))
 
 
-def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None:
+def mark_done(root: Path, point: RunSpec, diverged_at: int | None, about: dict) -> None:
     """Declare finished what a language model wrote into its folder."""
     folder = point_folder(root, point)
     sums = {
@@ -141,22 +141,23 @@ def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None
     }
     rollouts = {path.name: file_sha256(path) for path in entries(folder_below(folder, ROLLOUTS))}
     write_file(
-        folder / "done.json", sealed({**sums, ROLLOUTS: rollouts, "diverged_at": diverged_at, **about}, _plain(point))
+        folder / "done.json",
+        checksummed({**sums, ROLLOUTS: rollouts, "diverged_at": diverged_at, **about}, _plain(point)),
     )
 
 
-def _tables(point: Point) -> tuple[str, ...]:
+def _tables(point: RunSpec) -> tuple[str, ...]:
     return ("curve", "metrics") if point.level == "llm" else ("curve",)
 
 
-def is_there(root: Path, point: Point) -> bool:
+def is_there(root: Path, point: RunSpec) -> bool:
     """Whether there is a finished point, or something in its place; not a language model that is still to go on."""
     folder = point_folder(root, point)
     kind = path_kind(folder)
     return kind is not None and (kind != FOLDER or point.level == "sim" or path_kind(folder / "done.json") is not None)
 
 
-def read_facts(root: Path, point: Point) -> dict | None:
+def read_facts(root: Path, point: RunSpec) -> dict | None:
     """What done.json says of a finished point; None where there is none. Raises DamagedPoint."""
     folder = point_folder(root, point)
     if not is_there(root, point):
@@ -164,14 +165,14 @@ def read_facts(root: Path, point: Point) -> dict | None:
     try:
         if path_kind(folder) != FOLDER:
             raise ValueError(f"it is {path_kind(folder)}, not a folder")
-        facts = read_sealed(folder / "done.json", _plain(point))
+        facts = read_checksummed(folder / "done.json", _plain(point))
         check_facts(facts, point)
     except (OSError, ValueError) as error:
         raise _damaged(folder, error) from None
     return facts
 
 
-def read(root: Path, point: Point) -> Stored | None:
+def read(root: Path, point: RunSpec) -> Stored | None:
     """A finished point, or None where there is none. Raises DamagedPoint where what is stored cannot be trusted."""
     facts, folder = read_facts(root, point), point_folder(root, point)
     if facts is None:
@@ -204,7 +205,7 @@ def _damaged(folder: Path, error: Exception) -> DamagedPoint:
     return DamagedPoint(f"{folder}: {type(error).__name__}: {error}")
 
 
-def stored_rollouts(root: Path, point: Point) -> list[Path]:
+def stored_rollouts(root: Path, point: RunSpec) -> list[Path]:
     """Files with the rollouts of a finished language model. Raises DamagedPoint where one is not what the run wrote."""
     facts = read_facts(root, point)
     if facts is None:
@@ -220,7 +221,7 @@ def stored_rollouts(root: Path, point: Point) -> list[Path]:
     return files
 
 
-def discard(root: Path, point: Point) -> None:
+def discard(root: Path, point: RunSpec) -> None:
     """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
 
     Of a language model only what says that it is finished goes: its last checkpoint has all that was measured, and

@@ -9,9 +9,9 @@ from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import Level, start_at, usual_pairs
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.integrity import read_sealed, sealed
+from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
 from rftlab.studies.data.runs.limits import check_size
-from rftlab.studies.data.runs.points import Point, study_points
+from rftlab.studies.data.runs.points import RunSpec, study_points
 
 
 class Study(NamedTuple):
@@ -25,7 +25,7 @@ class Study(NamedTuple):
     whole_sets: bool = False
     """Whether language models are evaluated on all questions, as in the paper."""
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[RunSpec]:
         """Every run of the study."""
         return study_points(
             list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets
@@ -58,7 +58,7 @@ def checked_study(level: Level, pairs: list[str], seeds: int, rounds: int | None
 
 def write_study(root: Path, study: Study) -> None:
     """Note in a results folder what was asked for."""
-    write_file(study_path(root, study.level), sealed(study._asdict(), study.level))
+    write_file(study_path(root, study.level), checksummed(study._asdict(), study.level))
 
 
 def read_study(root: Path, level: Level) -> Study:
@@ -67,7 +67,7 @@ def read_study(root: Path, level: Level) -> Study:
     store.check_format(root)
     manifest = study_path(root, level)
     try:
-        study = Study(**read_sealed(manifest, level))
+        study = Study(**read_checksummed(manifest, level))
         _check_kinds(study, level)
         return checked_study(*study)
     except (OSError, ValueError, TypeError, UserError) as error:

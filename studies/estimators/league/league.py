@@ -27,7 +27,7 @@ from rftlab.sim.config import Sampler, Simulation
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.stats import pooled_interval
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.estimators.league.rules import Rules
 
 REFERENCES = ("grpo", "minimalist")
@@ -79,7 +79,7 @@ def _style(rules: Rules) -> dict[str, Any]:
     return style | {"surprise": 0.0} if rules.style_tokens else style
 
 
-def league_points(rules: Rules, names: Sequence[str] | None = None) -> list[Point]:
+def league_points(rules: Rules, names: Sequence[str] | None = None) -> list[RunSpec]:
     """Every run of the league, or of some entrants, once, although entrants may share it."""
     points, chosen = [], entrants(rules, names)
     for place, name in enumerate(rules.pairs):
@@ -88,7 +88,7 @@ def league_points(rules: Rules, names: Sequence[str] | None = None) -> list[Poin
         for seed in pair_seeds(rules, place):
             for design in dict.fromkeys(design for entrant in chosen for design in entrant.designs.values()):
                 sampler = Sampler(noise=rules.noise)
-                points.append(Point(name, Simulation(environment, design, known.optimizer, sampler, seed=seed)))
+                points.append(RunSpec(name, Simulation(environment, design, known.optimizer, sampler, seed=seed)))
     return points
 
 

@@ -16,7 +16,7 @@ from rftlab.studies.explore.measures import RunCost, group_signal
 
 TILES = {
     "signal": ("Gradient signal-to-noise", "|mean|² over the variance of a round's gradient, at the base policy"),
-    "silent": ("Silent groups", "contexts whose advantages are all zero: first rounds, last rounds"),
+    "silent": ("Zero-variance groups", "contexts whose advantages are all zero: first rounds, last rounds"),
     "effective": ("Effective batch", "contexts of a round that teach anything, mean over the run"),
     "rollouts": ("Rollouts", "responses sampled in training"),
     "tokens": ("Tokens", "of these responses, at the data set's usual length"),

@@ -14,7 +14,7 @@ from rftlab.shared.plumbing.errors import UserError, check, check_count
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore, design_key
 from rftlab.studies.forecast.advise.fleet import FleetPlan
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.signal.signal import silent_share
+from rftlab.studies.forecast.signal.signal import zero_variance_share
 
 QUESTIONS = (500, 500)
 """Training and unseen questions of an evaluation; assumed."""
@@ -103,7 +103,7 @@ def make_option(label: str, design: Design, plan: FleetPlan, evidence: AdviceEvi
     """A planned design with what the evidence says of it."""
     alone = design.support_rollouts == 0 and design.replay_window == 0 and design.rollouts > 1
     rates = evidence.rates if alone else None
-    groups = None if rates is None else design.batch_size * (1 - silent_share(rates, design.rollouts))
+    groups = None if rates is None else design.batch_size * (1 - zero_variance_share(rates, design.rollouts))
     return Option(label, design, plan, evidence.scores.get(design_key(design)), groups)
 
 

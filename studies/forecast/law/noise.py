@@ -19,7 +19,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.run import General, Plain
+from rftlab.sim.run import GeneralLearner, PlainLearner
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
@@ -81,7 +81,7 @@ def pilot_noise(base: Base) -> MeasuredNoise:
 def simulate_noise(run: Simulation, world: World, rounds: int = 0, contexts: int = CONTEXTS) -> MeasuredNoise:
     """r and phi after `rounds` rounds of a run's design, before them by default. The environment must be one of the
     plain round."""
-    learner = (General if is_general(run, world) else Plain)(run, world)
+    learner = (GeneralLearner if is_general(run, world) else PlainLearner)(run, world)
     if rounds:
         learner.train(0, rounds, no_totals(), lambda: False)
     theta, n = learner.state.theta, world.train.base_format.shape[0]
@@ -95,7 +95,7 @@ def simulate_gradient(
 ) -> Gradient:
     """Signal and noise of the gradient at weights theta, from the chosen contexts."""
     design = Design(1, GROUP, estimator=estimator, rounds=1, eval_every=1)
-    learner = Plain(replace(run, design=design, optimizer=Optimizer("sgd", learning_rate=1.0)), world)
+    learner = PlainLearner(replace(run, design=design, optimizer=Optimizer("sgd", learning_rate=1.0)), world)
     block = np.arange(len(chosen)) % BLOCKS
     sums = np.zeros((BLOCKS, theta.size))
     squares, differences = np.zeros(len(chosen)), np.zeros(len(chosen))
@@ -107,7 +107,7 @@ def simulate_gradient(
     return analyse(GradientProducts(GROUP, block, sums @ sums.T, squares, differences))
 
 
-def context_gradient(learner: Plain, theta: np.ndarray, context: int, round_index: int) -> np.ndarray:
+def context_gradient(learner: PlainLearner, theta: np.ndarray, context: int, round_index: int) -> np.ndarray:
     """The gradient of one context in a round."""
     learner.state.theta[:] = theta
     train_rounds(learner.world.train, learner.plan, learner.rule, learner.state, learner.work,

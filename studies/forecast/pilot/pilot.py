@@ -211,8 +211,8 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
 
 
 def early_silence(curve: Curve, design: Design) -> RateAt | None:
-    """Share of silent groups in rounds EARLY; None where a curve has no evaluations just before and at the end of
-    these, or groups have one response."""
+    """Share of zero-variance groups in rounds EARLY; None where a curve has no evaluations just before and at the end
+    of these, or groups have one response."""
     first, last = EARLY
     inside = (curve.round[1:] >= first) & (curve.round[1:] <= last)
     shares, lengths = curve.zero_signal_fraction[1:][inside], np.diff(curve.round)[inside]

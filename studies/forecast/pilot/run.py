@@ -26,7 +26,7 @@ from rftlab.studies.data.results.rollouts import silent_groups
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, has_llm
-from rftlab.studies.data.runs.points import Point, schedule
+from rftlab.studies.data.runs.points import RunSpec, schedule
 from rftlab.studies.data.runs.progress import Bar
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.forecast.pilot import store as pilot_store
@@ -75,12 +75,12 @@ class Wanted(NamedTuple):
     midway: bool = True
     """Gradients half way through the baseline's run too."""
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[RunSpec]:
         """The runs, seed 0, as any study has them."""
         start = start_at(self.pair, "llm")
         total, every = schedule(start.design, self.rounds)
         return [
-            Point(self.pair, replace(start, design=replace(CELLS[cell], rounds=total, eval_every=every), seed=0))
+            RunSpec(self.pair, replace(start, design=replace(CELLS[cell], rounds=total, eval_every=every), seed=0))
             for cell in self.cells
         ]
 
@@ -168,7 +168,7 @@ def price_text(what: Wanted) -> str:
     )
 
 
-def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
+def with_early(root: Path, run: PilotRun, point: RunSpec) -> PilotRun:
     """The run with the share of its groups that had no signal in rounds EARLY, where its curve does not say it and its
     rollouts were kept."""
     if run.early_silent is not None:

@@ -132,11 +132,11 @@ def _headroom(pilot: PilotMeasurements) -> Table:
                 value, error, groups = correlation
                 table.add(f"correlation of rewards, {name}", _with_error(value, error), str(groups), "")
         if headroom.silent is not None:
-            add(f"silent groups of {headroom.silent.at:g}, base model", headroom.silent)
+            add(f"zero-variance groups of {headroom.silent.at:g}, base model", headroom.silent)
     for run in pilot.runs:
         if run.early_silent is not None:
             at = run.early_silent.at
-            add(f"silent groups of {at:g}, rounds {EARLY[0]} to {EARLY[1]} of {run.cell}", run.early_silent)
+            add(f"zero-variance groups of {at:g}, rounds {EARLY[0]} to {EARLY[1]} of {run.cell}", run.early_silent)
     return table
 
 

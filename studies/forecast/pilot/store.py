@@ -23,7 +23,7 @@ import numpy as np
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import below, folder_below, folders_in, path_kind, remove
-from rftlab.studies.data.runs.integrity import read_sealed, sealed
+from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import RewardCorrelation
 from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
@@ -48,7 +48,7 @@ def write(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
     """Write a file; `config` is everything that its content depends on. Raises UserError where it cannot be written."""
     whole = {"config": config, "content": encoded(content)}
     with reported(path):
-        write_file(path, sealed(whole, [FORMAT, type(content).__name__], indent=None))
+        write_file(path, checksummed(whole, [FORMAT, type(content).__name__], indent=None))
 
 
 def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored | None:
@@ -57,7 +57,7 @@ def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored |
     if not path_kind(path):
         return None
     try:
-        whole = read_sealed(path, [FORMAT, kind.__name__])
+        whole = read_checksummed(path, [FORMAT, kind.__name__])
         if config is not None and whole["config"] != config:
             return None
         content: Stored = checked(decoded(kind, whole["content"]))

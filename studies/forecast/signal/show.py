@@ -10,12 +10,12 @@ from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial
 from rftlab.studies.forecast.pilot.pilot import Gradient
-from rftlab.studies.forecast.signal.signal import Rates, expected_tries, posterior, silent_share
+from rftlab.studies.forecast.signal.signal import Rates, expected_tries, posterior, zero_variance_share
 from rftlab.studies.forecast.signal.source import Fitted, MeasuredRates
 
 SHADES = " ░▒▓█"
 DROP = 0.95
-"""Chance that a group is silent from which a prompt is called worth dropping."""
+"""Chance that a group has zero variance from which a prompt is called worth dropping."""
 
 MANY_TRIES = 1000
 """More batches than anybody samples."""
@@ -24,12 +24,12 @@ APART = 0.05
 
 
 def show_silent(console: Console, believed: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:
-    """Shares of silent groups for each K, with what the counts say without a fit."""
+    """Shares of zero-variance groups for each K, with what the counts say without a fit."""
     other = "without a form" if isinstance(believed.rates, BetaBinomial) else "beta-binomial"
     table = Table("K", "share", *((other, "from counts alone") if believed.other is not None else ()), wrap="never")
     for k in rollouts:
-        table.add(str(k), f"{silent_share(believed.rates, k):.3f}", *_otherwise(believed, measured, k))
-    put(console, "silent groups: all right or all wrong", table)
+        table.add(str(k), f"{zero_variance_share(believed.rates, k):.3f}", *_otherwise(believed, measured, k))
+    put(console, "zero-variance groups: all right or all wrong", table)
     if believed.other is not None:
         _show_apart(console, believed.rates, believed.other, rollouts)
 
@@ -40,12 +40,12 @@ def _otherwise(believed: Fitted, measured: MeasuredRates | None, k: int) -> tupl
         return ()
     alone = measure_silence(measured.counts, measured.responses, k)
     shown = f"{alone.value:.3f} ± {alone.error:.3f}" if alone else f"only to K = {measured.responses}"
-    return f"{silent_share(believed.other, k):.3f}", shown
+    return f"{zero_variance_share(believed.other, k):.3f}", shown
 
 
 def _show_apart(console: Console, rates: Rates, other: Rates, rollouts: tuple[int, ...]) -> None:
     """Say so where the counts do not tell two fits apart that differ in what follows."""
-    apart = {k: abs(silent_share(rates, k) - silent_share(other, k)) for k in rollouts}
+    apart = {k: abs(zero_variance_share(rates, k) - zero_variance_share(other, k)) for k in rollouts}
     worst = max(apart, key=apart.__getitem__)
     if apart[worst] > APART:
         text = f"The fits differ by {apart[worst]:.2f} at K = {worst}: the counts do not tell. More responses would."
@@ -54,7 +54,7 @@ def _show_apart(console: Console, rates: Rates, other: Rates, rollouts: tuple[in
 
 def show_groups(console: Console, rates: Rates, batches: tuple[int, ...], rollouts: tuple[int, ...]) -> None:
     """Groups with signal at every (B, K)."""
-    values = np.array([[b * (1 - silent_share(rates, k)) for k in rollouts] for b in batches])
+    values = np.array([[b * (1 - zero_variance_share(rates, k)) for k in rollouts] for b in batches])
     put(console, "groups with signal, expected, of B", _map(values, batches, rollouts))
 
 
@@ -96,7 +96,7 @@ def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, 
     """Tries of dynamic sampling for each K at one B."""
     table = Table("K", "expected", "enough in 95%", "responses trained on", "of those sampled", wrap="never")
     for k in rollouts:
-        expected, likely = expected_tries(batch, silent_share(rates, k))
+        expected, likely = expected_tries(batch, zero_variance_share(rates, k))
         many = not expected <= MANY_TRIES
         tries = (f"over {MANY_TRIES:,}", "") if many else (f"{expected:,.2f}", f"{likely:,.0f}")
         table.add(str(k), *tries, f"{batch * k:,}", "0%" if many else f"{1 / expected:.0%}")
@@ -104,8 +104,8 @@ def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, 
 
 
 def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts: tuple[int, ...]) -> None:
-    """Questions that were always right or always wrong, with the chance that their groups are silent; nothing where
-    no responses were counted."""
+    """Questions that were always right or always wrong, with the chance that their groups have zero variance; nothing
+    where no responses were counted."""
     counts, m, other = measured.counts, measured.responses, fits.other
     if counts is None or other is None:
         return
@@ -115,13 +115,19 @@ def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts
             table.add(name, f"0 of {len(counts)}")
             continue
         believed, _ = after = [posterior(fit, m, right) for fit in (fits.rates, other)]
-        share, chances = f"{(counts == right).sum()} of {len(counts)}", (silent_share(believed, k) for k in rollouts)
+        share, chances = (
+            f"{(counts == right).sum()} of {len(counts)}",
+            (zero_variance_share(believed, k) for k in rollouts),
+        )
         table.add(name, share, f"{believed.mean:.3f}", *(f"{chance:.2f}" for chance in chances))
-        surely = [k for k in rollouts if min(silent_share(fit, k) for fit in after) >= DROP]
+        surely = [k for k in rollouts if min(zero_variance_share(fit, k) for fit in after) >= DROP]
         worth += [f"{name}, for K = {', '.join(map(str, surely))}"] if surely else []
-    put(console, f"questions with one outcome in {m} responses: chance that a group of K is silent", table)
+    put(console, f"questions with one outcome in {m} responses: chance that a group of K has zero variance", table)
     if worth:
-        say(console, f"worth dropping for now (silent with chance {DROP} or more by both fits): {'; '.join(worth)}")
+        say(
+            console,
+            f"worth dropping for now (zero variance with chance {DROP} or more by both fits): {'; '.join(worth)}",
+        )
     else:
-        say(console, f"worth dropping: none; no count makes a silent group as likely as {DROP}")
+        say(console, f"worth dropping: none; no count makes a zero-variance group as likely as {DROP}")
     say(console, "A prompt that is always wrong now may teach later: measure it again before it is gone.", "dim")

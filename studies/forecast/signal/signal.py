@@ -1,7 +1,7 @@
 """How many groups of a round teach anything, from the distribution of pass rates over questions.
 
-A group of K responses to a question of pass rate p is silent where all are right or all are wrong: p^K + (1-p)^K. Its
-advantages are 0 then. Over questions with p ~ Beta(a, b) that is
+A group of K responses to a question of pass rate p has zero variance where all are right or all are wrong: p^K +
+(1-p)^K. Its advantages are 0 then. Over questions with p ~ Beta(a, b) that is
 
     E[p^K + q^K] = (B(a+K, b) + B(a, b+K)) / B(a, b)
 
@@ -48,7 +48,7 @@ def exactly(rates: np.ndarray) -> Mixture:
     return Mixture(rates, np.full(len(rates), 1 / len(rates)), 0.0, 0.0)
 
 
-def silent_share(rates: Rates, rollouts: int) -> float:
+def zero_variance_share(rates: Rates, rollouts: int) -> float:
     """E[p^K + q^K]: the expected share of groups of K responses that are all right or all wrong."""
     k = rollouts
     if isinstance(rates, Mixture):

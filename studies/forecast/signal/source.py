@@ -59,7 +59,7 @@ def fit_rates(measured: MeasuredRates) -> Fitted:
     without a form; the rates as they are where nobody says from how many responses they come."""
     n = len(measured.rates)
     if measured.counts is None:
-        origin = f"{n} rates taken as exact: from few responses they are too wide, and too many groups look silent"
+        origin = f"{n} rates taken as exact: from few responses they are too wide, and too many groups have no variance"
         return Fitted(exactly(measured.rates), None, origin + " (--responses tells how many)")
     if measured.responses == 1 or n < 2:
         raise UserError(

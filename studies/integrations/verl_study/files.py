@@ -32,7 +32,7 @@ from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_file, write_folder
 from rftlab.shared.plumbing.folders import file_below, folder_below, path_kind, read_file
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.settings import VERL, refused, refused_model, verl_config
 from rftlab.studies.readers.designs import read_design
@@ -89,13 +89,13 @@ class Written(NamedTuple):
     """What was written of a pair."""
 
     folder: Path
-    points: list[Point]
+    points: list[RunSpec]
     """Runs that have a folder."""
     left_out: dict[str, str]
     """Why cells have none."""
 
 
-def write_pair(root: Path, points: list[Point], cluster: Cluster) -> Written:
+def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> Written:
     """Write the folders of a pair's runs. Raises UserError for a model or data that verl cannot take, where other data
     are there already, and where nothing can be written. points: of one pair, with the cluster's model and data."""
     run, pair = points[0].llm_run, points[0].pair
@@ -114,7 +114,7 @@ def write_pair(root: Path, points: list[Point], cluster: Cluster) -> Written:
     return Written(folder, kept, left_out)
 
 
-def find_left_out(points: list[Point], cluster: Cluster, questions: int) -> dict[str, str]:
+def find_left_out(points: list[RunSpec], cluster: Cluster, questions: int) -> dict[str, str]:
     """Cells that verl cannot run as they are meant, with the reason. questions: to train on."""
     left_out = {}
     for point in points:
@@ -126,7 +126,7 @@ def find_left_out(points: list[Point], cluster: Cluster, questions: int) -> dict
     return left_out
 
 
-def point_files(point: Point, cluster: Cluster) -> dict[str, str]:
+def point_files(point: RunSpec, cluster: Cluster) -> dict[str, str]:
     """The files of a run, by name."""
     return {
         SETTINGS: _HEAD + yaml_text(verl_config(point.llm_run, point.id, cluster)),
@@ -135,7 +135,7 @@ def point_files(point: Point, cluster: Cluster) -> dict[str, str]:
     }
 
 
-def describe_design(point: Point) -> dict[str, Any]:
+def describe_design(point: RunSpec) -> dict[str, Any]:
     """A run as plain values: what it is, its design in the terms of imported runs, its whole configuration."""
     config = model_config(point.llm_run)
     known, _ = read_design(config, "rftlab", None)
@@ -194,7 +194,7 @@ def reasons(left_out: dict[str, str]) -> list[str]:
     ]
 
 
-def _write_data(root: Path, point: Point, task: Task) -> None:
+def _write_data(root: Path, point: RunSpec, task: Task) -> None:
     """The folder of data, unless the same is there."""
     folder = folder_below(root, PLACE, point.pair, DATA)
     if path_kind(folder) is not None:

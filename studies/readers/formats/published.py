@@ -14,7 +14,7 @@ from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.readers.designs.values import as_count, as_real, as_word
 from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
 from rftlab.studies.readers.names import RATES
-from rftlab.studies.readers.run import KnownDesign, Piece, RawRun
+from rftlab.studies.readers.run import KnownDesign, MetricSeries, RawRun
 from rftlab.studies.readers.text import Head, parse_number, read_head, whole
 
 FORMAT, BESIDE, REPEATS = "long form", "runs.csv", "repeats"
@@ -116,7 +116,7 @@ def _key(texts: tuple[str, ...], where: str) -> Key:
     return name, split, task, metric
 
 
-def _piece(key: Key, rows: array, notes: list[str]) -> Piece:
+def _piece(key: Key, rows: array, notes: list[str]) -> MetricSeries:
     """A series by rounds; of a round that is there twice the last value."""
     columns = np.frombuffer(rows).reshape(-1, 4).T
     rounds, values, n, steps = map(np.ndarray.astype, columns, (np.int32, float, np.float32, np.int32))
@@ -129,7 +129,7 @@ def _piece(key: Key, rows: array, notes: list[str]) -> Piece:
         notes.append(f"rounds repeated, the last value taken: {key[1]} {key[3]} {key[2]}".strip())
     order = order[last]
     known = None if np.isnan(n[order]).all() else n[order]
-    return Piece(key[1], key[2], key[3], key[3], rounds[order], values[order], known, steps[order])
+    return MetricSeries(key[1], key[2], key[3], key[3], rounds[order], values[order], known, steps[order])
 
 
 def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:

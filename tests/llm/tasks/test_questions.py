@@ -20,7 +20,7 @@ from rftlab.studies.data.paper.questions import (
     on_whole_sets,
     subset_error,
 )
-from rftlab.studies.data.runs.integrity import sealed
+from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import Study, checked_study, read_study, study_path, write_study
 from tests.support.machine.here import rftlab
@@ -83,7 +83,7 @@ def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
     for study in (part, whole):
         write_study(tmp_path, study)
         assert read_study(tmp_path, "llm") == study
-    study_path(tmp_path, "llm").write_bytes(sealed(part._asdict() | {"whole_sets": "yes"}, "llm"))
+    study_path(tmp_path, "llm").write_bytes(checksummed(part._asdict() | {"whole_sets": "yes"}, "llm"))
     with pytest.raises(UserError, match=r"study-llm\.json cannot be read \(whole_sets; allowed: true, false\)"):
         read_study(tmp_path, "llm")
 

@@ -15,7 +15,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, seconds_left_now, show_status
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.study import checked_study, write_study
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.locks import HOLDER
@@ -37,15 +37,15 @@ def points(level, pair):
     return checked_study(level, [pair], 1, None).points()
 
 
-def finish(root, point: Point, seconds: float):
+def finish(root, point: RunSpec, seconds: float):
     folder = store.point_folder(root, point)
     folder.mkdir(parents=True)
     for table in ("curve", "metrics"):
         (folder / f"{table}.parquet").write_bytes(b"")
-    store.seal(root, point, None, {"commit": "abc", "versions": {}, "seconds": seconds})
+    store.mark_done(root, point, None, {"commit": "abc", "versions": {}, "seconds": seconds})
 
 
-def interrupt(root, point: Point, checkpoint: int | None, curve=True):
+def interrupt(root, point: RunSpec, checkpoint: int | None, curve=True):
     folder = store.point_folder(root, point)
     folder.mkdir(parents=True)
     (folder / "lock").write_bytes(b"")

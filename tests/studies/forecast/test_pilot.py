@@ -14,7 +14,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.data.runs.integrity import sealed
+from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.forecast.others import whole_pairs
 from rftlab.studies.forecast.pilot import store
@@ -263,7 +263,7 @@ def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
         "another pair": lambda: write(place, pilot._replace(base=pilot.base._replace(pair="tiny-mix97")), {}),
         "base for pilot": lambda: write(place, pilot.base, {}),
         "other types": lambda: place.write_bytes(
-            sealed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "PilotMeasurements"])
+            checksummed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "PilotMeasurements"])
         ),
     }
     makers[kind]()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.data.runs.integrity import sealed
+from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.data.runs.store import open_store, point_folder
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise
 from rftlab.studies.forecast.pilot import run as pilot_run
@@ -61,7 +61,7 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, printed,
         del content["base"][name]
     for run in content["runs"]:
         del run["early_silent"]
-    place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
+    place.write_bytes(checksummed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
     known = read_pilot(tmp_path, PAIR)
     assert repr(known) == repr(oldest(pilot))
     assert pilot_noise(known.base) == combine_gradients(pilot.base.raw, pilot.base.centred)
@@ -72,7 +72,7 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, printed,
     text = printed(known)
     assert "were not measured: run `rftlab pilot` again" in text and "maj@" not in text
     del content["base"]["raw"]
-    place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
+    place.write_bytes(checksummed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
     with pytest.raises(DamagedPilot, match="KeyError: 'raw'"):
         read(place, PilotMeasurements)
 
@@ -182,7 +182,7 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot, printed):
         "Pass@1 at temperature 0 ",
         "maj@16: most of 16 votes right ",
         "pass@64: right once in 64",
-        "silent groups of 8, rounds 6 to 10 of 32x8-paper_text",
+        "zero-variance groups of 8, rounds 6 to 10 of 32x8-paper_text",
         "r: up to about K = 1/r = 6 rollouts",
         "colder is better (0.200 at 0, 0.100 at 1)",
         "can take Pass@1 up to about 0.20 (a vote of 16 has 0.20, temperature 0 0.20)",

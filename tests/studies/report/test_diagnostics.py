@@ -20,7 +20,7 @@ from rftlab.studies.analysis.compare.diagnostics import (
 )
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.store import DamagedPoint, point_folder, seal
 
 
@@ -100,7 +100,9 @@ def test_shares_of_pass_rates():
 
 def test_rollouts_of_a_language_model_tell_pass_rates_of_prompts_with_enough_responses(tmp_path):
     start = start_at("tiny-mix97", "llm")
-    point = Point("tiny-mix97", replace(start, design=replace(EXPERIMENTS["batch"].cells[0], rounds=20, eval_every=10)))
+    point = RunSpec(
+        "tiny-mix97", replace(start, design=replace(EXPERIMENTS["batch"].cells[0], rounds=20, eval_every=10))
+    )
     assert sampled_rates(point, tmp_path) == {}
     folder = point_folder(tmp_path, point) / "rollouts"
     folder.mkdir(parents=True)

@@ -13,7 +13,7 @@ from rftlab.studies.analysis.imported.groups import MEASURES, source_groups
 from rftlab.studies.analysis.imported.own import own_runs, run_folders
 from rftlab.studies.analysis.imported.page import collection_view
 from rftlab.studies.analysis.source import RunSource
-from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import rftlab
 from tests.support.web.browser import HOSTILE, browser
@@ -137,7 +137,7 @@ def hostile_results(tmp_path, *collections):
             ((text, "0" * 64),),
             KnownDesign(prompts=8, rollouts=8, model=text, advantage=text, assumed=(text,)),
             tuple(
-                Piece(split, text, metric, text, rounds, 0.1 + 0.1 * rounds, None, rounds)
+                MetricSeries(split, text, metric, text, rounds, 0.1 + 0.1 * rounds, None, rounds)
                 for split, metric in (("test", "pass_at_1"), ("train", "reward_mean"))
             ),
             (text,),

@@ -58,7 +58,7 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
-        store.seal(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
+        store.mark_done(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     monkeypatch.setattr("rftlab.studies.data.runs.study.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
     other = shipped().head(2).assign(pair="other")

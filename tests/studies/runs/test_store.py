@@ -19,7 +19,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.runs import runner, store
 from rftlab.studies.data.runs.about import provenance
-from rftlab.studies.data.runs.integrity import sealed
+from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.study import checked_study, read_study, study_path, write_study
@@ -229,7 +229,7 @@ def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
     manifest, study = study_path(root, "sim"), checked_study("sim", ["qwen-gsm8k"], 2, 20)
     write_study(root, study)
     assert read_study(root, "sim") == study
-    manifest.write_bytes(damage.encode() if isinstance(damage, str) else sealed(study._asdict() | damage, "sim"))
+    manifest.write_bytes(damage.encode() if isinstance(damage, str) else checksummed(study._asdict() | damage, "sim"))
     with pytest.raises(
         UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce"
     ) as found:

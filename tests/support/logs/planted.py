@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
 ROUNDS, EVERY, QUESTIONS = 200, 5, 1000
 Columns = dict[tuple[str, str], np.ndarray]
@@ -40,11 +40,11 @@ def log_of(columns: Columns, every: int = EVERY, questions: float = QUESTIONS, r
     return ImportedRun("planted", "table", "", (), KnownDesign(prompts=32, rollouts=rollouts), tuple(kept))
 
 
-def piece_of(split: str, metric: str, rounds: Sequence[int], values: Sequence[float], n: float) -> Piece:
+def piece_of(split: str, metric: str, rounds: Sequence[int], values: Sequence[float], n: float) -> MetricSeries:
     """A metric under its own name, with n responses behind every value; values that are not finite are left out."""
     keep = np.isfinite(values)
     at = np.asarray(rounds)[keep]
-    return Piece(split, "", metric, metric, at, np.asarray(values)[keep], np.full(len(at), n), at)
+    return MetricSeries(split, "", metric, metric, at, np.asarray(values)[keep], np.full(len(at), n), at)
 
 
 Change = Callable[[Columns], Columns]

@@ -12,7 +12,7 @@ from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.policy.products import places
 from rftlab.sim.policy.style import token_style
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
-from rftlab.sim.run import General, simulate
+from rftlab.sim.run import GeneralLearner, simulate
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_STYLE, World, make_contexts
 
@@ -61,7 +61,9 @@ def learner_of(world, estimator, rollouts=1, seed=0, theta=None, rate=1.0, **mor
     n = len(world.train.base_format)
     knobs = {"batch_size": n} | {name: more.pop(name) for name in tuple(more) if name in Design.__dataclass_fields__}
     design = Design(rollouts=rollouts, estimator=estimator, rounds=1, eval_every=1, **knobs)
-    learner = General(Simulation(Tabular(n), design, Optimizer("sgd", learning_rate=rate), seed=seed, **more), world)
+    learner = GeneralLearner(
+        Simulation(Tabular(n), design, Optimizer("sgd", learning_rate=rate), seed=seed, **more), world
+    )
     put(learner, theta)
     return learner
 
