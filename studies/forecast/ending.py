@@ -75,6 +75,7 @@ def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> Esti
     where nothing is left to forecast.
     """
     check(len(rounds) > 0, "a forecast of the end needs test evaluations; allowed: a log with one and more")
+    check(rounds[-1] > 0, "only the untrained model is evaluated; allowed: a log with an evaluation after round 0")
     check(rounds[-1] < planned, f"rounds = {planned:g}; allowed: above {rounds[-1]:g}, the last round evaluated")
     at, last = rounds / planned, float(values[-1])
     weights, ends = _weigh(at, values)
@@ -82,7 +83,8 @@ def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> Esti
     moving = min(abs(last - float(np.interp(at[-1] / 2, at, values))) / STILL, 1.0)
     value = last + moving * (middle - last)
     least = LEAST * (2 if at[-1] < EARLIEST else 1)
-    reach = float(np.hypot(moving * WIDER * (high - low) / 2, least))
+    spread = moving if len(values) > 1 else 1.0  # one value does not tell whether the curve moves
+    reach = float(np.hypot(spread * WIDER * (high - low) / 2, least))
     return Estimate(float(value), max(value - reach, 0.0), min(value + reach, 1.0))
 
 
@@ -167,14 +169,14 @@ def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
     """Forecast the ends of finished runs from PARTS of them. runs: each with the name of its source.
 
     Columns: source, run, task, part, known (last round), last, forecast, low, high, end. Curves with fewer than FEWEST
-    values, and parts without one, are left out.
+    values, and parts without one after round 0, are left out.
     """
     rows = []
     for source, run in runs:
         for task, rounds, values in _test_curves(run):
             for part in PARTS if len(values) >= FEWEST else ():
                 known = rounds <= part * rounds[-1]
-                if known.any():
+                if known.any() and rounds[known][-1] > 0:
                     end = forecast_end(rounds[known], values[known], float(rounds[-1]))
                     last = float(values[known][-1])
                     rows.append((source, run.name, task, part, int(rounds[known][-1]), last, *end, float(values[-1])))

@@ -38,6 +38,11 @@ def test_without_an_evaluation_of_the_untrained_model_the_base_is_below_the_firs
     assert one.value == pytest.approx(other.value, abs=0.08)
 
 
+def test_one_value_tells_nothing_of_the_rise():
+    one, two = forecast_end(T[4:5], np.array([0.4]), 1000), forecast_end(T[3:5], np.array([0.4, 0.4]), 1000)
+    assert one.value == two.value == 0.4 and one.high - one.low > 2 * (two.high - two.low)
+
+
 def test_little_known_is_a_wide_interval():
     wide, narrow = (forecast_end(T[:n], CURVES["flat"][:n], 1000) for n in (3, 6))
     assert wide.high - wide.low == pytest.approx(2 * (narrow.high - narrow.low))
@@ -62,7 +67,10 @@ def test_a_lead_of_nothing_is_a_coin_and_a_large_one_is_sure():
     assert chance_of_leader(0.4) > 0.999
 
 
-@pytest.mark.parametrize(("rounds", "words"), [([], "needs test evaluations"), ([1000.0], "allowed: above 1000")])
+@pytest.mark.parametrize(
+    ("rounds", "words"),
+    [([], "needs test evaluations"), ([1000.0], "allowed: above 1000"), ([0.0], "only the untrained model")],
+)
 def test_what_cannot_be_forecast_is_an_error(rounds, words):
     with pytest.raises(UserError, match=words):
         forecast_end(np.array(rounds), np.full(len(rounds), 0.5), 1000)
