@@ -124,7 +124,7 @@ class _ForecastingImported(_Forecasting):
 
 @dataclass(frozen=True)
 class Predict(_ForecastingImported):
-    """Forecast every design from a pilot and recommend one; or where unfinished runs end.
+    """Forecast designs from a pilot, or the end of unfinished runs.
 
     By the simulator and by the law of the effective batch, with intervals, next to three plain forecasts. Calibrates
     the simulator first where that was not done, and prints which of its parameters the pilot determines; the same

@@ -157,7 +157,7 @@ def test_of_a_finished_run_what_was_measured_stays_and_writes_a_damaged_table_ag
 def test_a_process_that_dies_before_its_run_is_declared_finished_loses_nothing(root, monkeypatch):
     point = point_of()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(store, "seal", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt()))
+        patched.setattr(store, "mark_done", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt()))
         train_point(root, point, TrainingCallbacks())
     assert store.read(root, point) is None and files_of(store.point_folder(root, point)) == MEASURED
     train_point(root, point, TrainingCallbacks(rounds=lambda done: pytest.fail("it trained again")))

@@ -223,8 +223,8 @@ def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
         "the policy moves further than its samples vouch for",
         evidence,
         f"any of: {limit('drawdown'):.0%} of the best level lost, clip fraction {limit('clip_fraction'):g}, KL "
-        f"{limit('kl'):g}, gradients {limit('spike'):g} times their median before a fall, groups "
-        f"silent by {limit('silent_early'):.0%} of the run",
+        f"{limit('kl'):g}, gradients {limit('spike'):g} times their median before a fall, "
+        f"zero-variance groups by {limit('silent_early'):.0%} of the run",
         "a learning rate a third of this one, or fewer updates a round; larger batches; clip gradients by norm",
     )
 

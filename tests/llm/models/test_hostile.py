@@ -10,11 +10,10 @@ import sys
 
 import pytest
 
-import rftlab.llm.text.chat
 from rftlab.llm.budget.shapes import raw_config, read_shape
 from rftlab.llm.config import Model
 from rftlab.llm.tasks.files import read_rows
-from rftlab.llm.text.chat import rendered
+from rftlab.llm.text.chat import TODAY, rendered
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
@@ -133,7 +132,7 @@ def test_the_clock_of_templates_stands_still(form):
         "now() }}|{{ strftime_now(FORM) | upper }}{% endif %}"
     )
     found = rendered(template.replace("FORM", repr(form)), {}, [CHAT])[0]
-    expected = rftlab.llm.text.chat.TODAY.strftime(form)
+    expected = TODAY.strftime(form)
     assert found == f"{expected}|{expected.upper()}"
 
 

@@ -21,7 +21,7 @@ from rftlab.studies.analysis.compare.diagnostics import (
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.points import RunSpec
-from rftlab.studies.data.runs.store import DamagedPoint, point_folder, seal
+from rftlab.studies.data.runs.store import DamagedPoint, mark_done, point_folder
 
 
 def test_relatives_differ_in_the_batch_size_alone():
@@ -117,7 +117,7 @@ def test_rollouts_of_a_language_model_tell_pass_rates_of_prompts_with_enough_res
     rows[rows["round"] > 10].to_parquet(folder / "000011-000020.parquet")
     for table in ("curve", "metrics"):
         (folder.parent / f"{table}.parquet").write_bytes(b"")
-    seal(tmp_path, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
+    mark_done(tmp_path, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     assert {at: list(found) for at, found in sampled_rates(point, tmp_path).items()} == {10: [0.25], 20: [1.0]}
     (folder / "000011-000020.parquet").write_bytes((folder / "000001-000010.parquet").read_bytes())
     with pytest.raises(DamagedPoint, match=r"rollouts/000011-000020\.parquet does not match its checksum"):

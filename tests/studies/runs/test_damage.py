@@ -4,6 +4,7 @@ hang, another number, a touch outside."""
 import io
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -57,6 +58,7 @@ def patched(patch):
         patch.setattr(module, "draw_all", draw_all)
     patch.setattr(compare, "compared", partial(compare.compared, draws=20))
     patch.setattr(main_job, "_theory", lambda *asked: ("", ""))
+    patch.setattr(main_job, "ProcessPoolExecutor", lambda processes, context: ThreadPoolExecutor(processes))
     patch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: True)
     patch.setattr(
         "rftlab.studies.data.runs.finish.run_llm_points",
