@@ -124,7 +124,7 @@ class _ForecastingImported(_Forecasting):
 
 @dataclass(frozen=True)
 class Predict(_ForecastingImported):
-    """Forecast designs from a pilot, or the end of unfinished runs.
+    """Forecast designs from a pilot, or where a run ends.
 
     By the simulator and by the law of the effective batch, with intervals, next to three plain forecasts. Calibrates
     the simulator first where that was not done, and prints which of its parameters the pilot determines; the same
