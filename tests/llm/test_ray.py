@@ -182,10 +182,10 @@ def test_a_machine_without_the_results_folder_or_with_another_rftlab_says_so(tmp
     assert "all machines share" in str(unseen)
 
 
-def test_without_ray_it_is_one_line_that_says_how_to_install_it(monkeypatch):
+def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     said = "rftlab: engine ray needs Ray: pip install '.[ray]' in rftlab's folder\n"
-    assert rftlab("reproduce", "--engine", "ray") == (2, said)
+    assert rftlab("reproduce", "--engine", "ray", "--results", tmp_path) == (2, said)
 
 
 def test_a_cluster_that_does_not_answer_is_one_line_and_not_waited_for(monkeypatch):
