@@ -116,7 +116,7 @@ def token_objective_into(rule, batch, logp, weight):
 
 @inner
 def custom_objective_into(rule, batch, logp, weight):
-    """`token_objective_into` for a function of the user's, which gets all tokens at once."""
+    """`token_objective_into` for a custom function, which gets all tokens at once."""
     values, slopes, kl_total, objective = np.empty(logp.shape[0]), np.empty(logp.shape[0]), 0.0, 0.0
     call_surrogate(rule.surrogate.custom, batch.advantage, logp, batch.old_logp, values, slopes)
     for t in range(logp.shape[0]):

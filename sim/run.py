@@ -92,7 +92,7 @@ class PlainLearner:
         corrections(parts.correction, np.arange(2), np.zeros(1), np.zeros(1))  # all 1 here; refuses an unknown kind
         custom = configured(parts.advantage) if isinstance(parts.advantage, CustomAdvantage) else None
         self.custom_calls = (custom is not None) + updates * isinstance(parts.surrogate, CustomSurrogate)
-        """Calls of functions of the user's in a round."""
+        """Calls of custom functions in a round."""
         one_by_one = custom is not None and not custom.batched and not is_compiled(custom.function)
         self.pace = Pace(custom.name if custom is not None and one_by_one else None)
         self.piece = max(1, PIECE // (ROUND + int(responses * (1 + world.style.tokens))))

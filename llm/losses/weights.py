@@ -49,7 +49,7 @@ def _penalised(rule: Rule, layout: Layout, batch: FrozenBatch, logp, objective, 
 
 
 def _custom(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> list[torch.Tensor]:
-    """Value and derivative of each token by a function of the user's, which works on the CPU."""
+    """Value and derivative of each token by a custom function, which works on the CPU."""
     tokens = (part.expand(logp.shape)[layout.shown] for part in (batch.advantage, logp, batch.old_logp))
     weighed = surrogate_at(rule.surrogate.custom, *(part.to("cpu", torch.float64).numpy() for part in tokens))
     out = [torch.zeros_like(logp) for _ in weighed]

@@ -15,7 +15,7 @@ from rftlab.shared.plumbing.errors import check, check_choice
 
 FAMILIES = (paper, baselines, groups, ratios, masks, corrections, libraries, absent)
 SHIPPED: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
-"""The cards that come with the package; `CARDS` has those of functions of the user's besides (custom.py)."""
+"""The cards that come with the package; `CARDS` has those of custom functions besides (custom.py)."""
 CARDS = dict(SHIPPED)
 PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.values() if card.estimator is not None}
 

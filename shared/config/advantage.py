@@ -148,7 +148,7 @@ class Advantage:
 
 @config
 class CustomAdvantage(Advantage):
-    """Advantages of a group as a function of the user's finds them; `scale` and `whiten` may follow, where they look
+    """Advantages of a group as a custom function finds them; `scale` and `whiten` may follow, where they look
     at the whole batch."""
 
     kind: ClassVar[str] = "advantage"

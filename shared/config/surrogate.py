@@ -112,7 +112,7 @@ class Vespo:
 
 @config
 class CustomSurrogate:
-    """j and its derivative as a function of the user's finds them from a token's advantage, logp and old_logp."""
+    """j and its derivative as a custom function finds them from a token's advantage, logp and old_logp."""
 
     kind: ClassVar[str] = "surrogate"
     name: str = ""

@@ -1,4 +1,4 @@
-"""How compiled code calls a function of the user's: at an address, once for a batch.
+"""How compiled code calls a custom function: at an address, once for a batch.
 
 At the address is a Python function that gets the arrays, hands each group to the user's function and looks at what
 comes back. So the trainer, the simulator and a loop of one's own call the same. Nothing can be raised through compiled

@@ -1,4 +1,4 @@
-"""The groups of a batch, handed to a function of the user's: one by one, together where it takes them so, or from a
+"""The groups of a batch, handed to a custom function: one by one, together where it takes them so, or from a
 compiled loop where numba compiled it.
 
 What lies in the batch belongs to compiled code and is soon written over, so functions get copies that they cannot write

@@ -1,4 +1,4 @@
-"""Files with functions of the user's: read on the user's word alone, once in each process.
+"""Files with custom functions: read on the user's word alone, once in each process.
 
 `--plugins FILE` names one on the command line; processes that a run starts find it in the environment. An installed
 package may name a module under the entry-point group `rftlab.estimators`.

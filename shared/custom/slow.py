@@ -1,4 +1,4 @@
-"""Functions of the user's that take long.
+"""Custom functions that take long.
 
 Nothing can be raised in a thread that waits for one that does not come back. So a thread beside it looks how long it
 has waited, and warns, or does what `on_hang` was given: the command line says a line and ends the process, which loses

@@ -20,7 +20,7 @@ from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pairs_at
 
 PLUGINS = "--plugins"
-"""The flag of every command that names a file with estimators of the user's."""
+"""The flag of every command that names a file with custom estimators."""
 GROUPS: dict[str, dict[str, type]] = {
     "Your runs": {"import": Import, "diagnose": Diagnose, "compare": Compare, "report": Report},
     "Plan": {"signal": Signal, "power": Power, "advise": Advise, "pilot": Pilot, "predict": Predict},

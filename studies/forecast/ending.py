@@ -6,8 +6,8 @@ are weighted by how well they pass through the known values. Where the curve sta
 towards the last value: public runs that are flat mostly stay flat. Which of two runs ends higher is told by the lead
 alone, which was right more often than two forecasts are.
 
-Priors, widths and `LEAD` were chosen on the 347 test curves of seven public sources; `rftlab dev score --what
-beginning` scores the forecast on those that come with rftlab.
+Priors, widths and `LEAD` were chosen on public runs; `rftlab dev score --what public` scores them on those that come
+with rftlab, `--what imported:NAME` on others.
 """
 
 from functools import cache
@@ -44,10 +44,9 @@ LEAST = 0.05
 EARLIEST = 0.15
 """Part of a run below which intervals held too few ends, so that they are at least twice as wide."""
 LEAD = 0.1
-"""A lead of this many Pass@1 is one standard deviation: among 2,538 couples of public runs at 20 and 30% of their
-rounds, leads below .01, around .03, .06, .12 and .34 held in 53, 60, 67, 89 and 96% of the cases."""
-LOST = 0.01
-"""Mean Pass@1 at the end that the leader lacks to the better of two runs, where it is kept after a fifth."""
+"""A lead of this many Pass@1 is one standard deviation of how two runs change places."""
+LEADS = (0.0, 0.02, 0.05, 0.1, 1.0)
+"""Bounds between which leads are scored together."""
 MEASURE = ("test", "pass_at_1")
 PARTS = (0.1, 0.2, 0.3, 0.5)
 """Parts of finished runs from which their ends are forecast, to be scored."""
@@ -158,8 +157,7 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
     say(
         console,
         f"{ahead.run} is ahead by {lead:.3f} and ends higher with probability {chance_of_leader(lead):.2f}. Going on "
-        f"with it alone saves {(1 - part) / 2:.0%} of the rounds of both; public runs that were kept for being ahead "
-        f"ended {LOST:.2f} below the better one on average.",
+        f"with it alone saves {(1 - part) / 2:.0%} of the rounds of both.",
     )
     if first.task != second.task or first.known != second.known:
         say(console, "These runs are evaluated on different tasks or until different rounds: the chance is a guess.")
@@ -184,6 +182,23 @@ def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each two runs of a source and task that are known until the same round at a fifth or three
+    tenths of their rounds: lead, probability that the leader ends higher, whether it does, and what is lost by keeping
+    it. scores: as `ending_scores` returns them. Ties are left out."""
+    rows = []
+    for _, group in scores[scores["part"].isin(PARTS[1:3])].groupby(["source", "task", "part", "known"]):
+        last, end = group["last"].to_numpy(), group["end"].to_numpy()
+        first, second = np.triu_indices(len(group), 1)
+        lead, gap = last[first] - last[second], end[first] - end[second]
+        there = (lead != 0) & (gap != 0)
+        rows.append(np.array([lead[there], np.sign(lead[there]) * gap[there]]))
+    lead, gap = np.hstack([np.empty((2, 0)), *rows])
+    lead = np.abs(lead)
+    chances = [chance_of_leader(value) for value in lead]
+    return pd.DataFrame({"lead": lead, "chance": chances, "held": gap > 0, "lost": np.maximum(-gap, 0.0)})
+
+
 def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     """Print mean absolute errors of the forecast and of the last known value, and how many ends intervals hold. Every
     task of every source counts alike."""
@@ -194,7 +209,15 @@ def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     )
     means = numbers.groupby(["part", "source", "task"]).mean().groupby("part").mean()
     counts = numbers.groupby("part").size()
-    table = Table("known part", "curves", Column("it stays", ".3f"), Column("forecast", ".3f"), "80% interval holds")
+    table = Table("known part", "curves", Column("last value", ".3f"), Column("forecast", ".3f"), "80% interval holds")
     for part, row in means.iterrows():
         table.add(f"{part:.0%}", str(counts[part]), row["last"], row["forecast"], f"{row['held']:.0%}")
     put(console, "ends of runs, from their beginnings: mean error of test Pass@1", table)
+    leaders = leader_scores(scores)
+    if not len(leaders):
+        return
+    heads = (Column("probability", ".2f"), Column("ended higher", ".2f"), Column("lost by keeping it", ".3f"))
+    table = Table("lead", "pairs of runs", *heads)
+    for bounds, group in leaders.groupby(pd.cut(leaders["lead"], LEADS), observed=True):
+        table.add(f"{bounds.left:g} to {bounds.right:g}", f"{len(group):,}", *group[["chance", "held", "lost"]].mean())
+    put(console, "the run that leads after 20 or 30% of the rounds", table)

@@ -1,4 +1,4 @@
-"""Functions of the user's in the place of an advantage or a surrogate: the same numbers as the compiled estimator of
+"""Custom functions in the place of an advantage or a surrogate: the same numbers as the compiled estimator of
 the same formula, wherever it runs, and a line for each way to get it wrong."""
 
 import asyncio

@@ -493,7 +493,7 @@ SHARED = Path(errors.__file__).parent
 
 def places() -> set[tuple[str, int, int]]:
     """(file, first line, last line) of everything in shared/ that may raise a UserError, but of numba_parts.py, which
-    tests/test_architecture.py imports, of functions of the user's, which tests/estimators/test_custom.py has, and of
+    tests/test_architecture.py imports, of custom functions, which tests/estimators/test_custom.py has, and of
     choices that no kernel computes, which tests/estimators/test_unknown.py plants."""
     elsewhere = ("errors", "files", "folders", "numba_parts", "own", "plugins", "source")
     found = set()

@@ -1,4 +1,4 @@
-"""Functions of the user's in the trainer and on tensors."""
+"""Custom functions in the trainer and on tensors."""
 
 from dataclasses import replace
 

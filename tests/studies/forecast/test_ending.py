@@ -6,7 +6,7 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast import ending
-from rftlab.studies.forecast.ending import chance_of_leader, ending_scores, forecast_end
+from rftlab.studies.forecast.ending import chance_of_leader, ending_scores, forecast_end, leader_scores
 from rftlab.studies.readers import read_logs
 from tests.support.machine.here import rftlab
 
@@ -124,3 +124,18 @@ def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
     assert (row["last"], row["end"]) == pytest.approx((CURVES["slow"][4], CURVES["slow"][-1]))
     assert (row["forecast"], row["low"], row["high"]) == pytest.approx(tuple(end))
     assert not len(ending_scores([("mine", read_logs([write_log(tmp_path / "b.csv", [0.1, 0.2], T[:2])])[0])]))
+
+
+def test_leaders_are_scored_two_by_two_where_they_are_known_alike():
+    """a leads b and ends below it; c leads both and stays ahead; d is known until another round."""
+    runs = {"a": (0.3, 0.4, 100), "b": (0.2, 0.5, 100), "c": (0.5, 0.7, 100), "d": (0.9, 0.1, 150)}
+    scores = pd.DataFrame(
+        [("s", run, "t", 0.2, known, last, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()],
+        columns=["source", "run", "task", "part", "known", "last", "forecast", "low", "high", "end"],
+    )
+    pairs = leader_scores(pd.concat([scores, scores.assign(part=0.5)])).sort_values("lead").reset_index(drop=True)
+    np.testing.assert_allclose(pairs["lead"], [0.1, 0.2, 0.3])
+    assert list(pairs["held"]) == [False, True, True]
+    np.testing.assert_allclose(pairs["lost"], [0.1, 0.0, 0.0])
+    assert list(pairs["chance"]) == pytest.approx([chance_of_leader(lead) for lead in (0.1, 0.2, 0.3)])
+    assert not len(leader_scores(scores[:1]))
