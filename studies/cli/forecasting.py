@@ -175,8 +175,12 @@ class Predict(_ForecastingImported):
         from rftlab.studies.analysis.source import read_run
         from rftlab.studies.forecast.ending import run_ending, show_endings
 
+        for name in ("designs", "budget", "base", "questions"):
+            given = getattr(self, name)
+            check(given in ((), None), f"{name} = {given}; allowed: with --pair, not with unfinished runs")
         planned = self.rounds or 0
-        check(planned > 0, f"rounds = {self.rounds}; allowed: --rounds N, the rounds that {self.runs[0]} will have")
+        shown = "none" if self.rounds is None else self.rounds
+        check(planned > 0, f"rounds = {shown}; allowed: --rounds N, the rounds that {self.runs[0]} will have")
         check_count("rounds", planned, 1, 10**9)
         show_endings(console, [run_ending(read_run(name, self.results), planned) for name in self.runs], planned)
         return 0

@@ -101,7 +101,9 @@ def test_the_command_prints_the_ends_and_the_likely_winner(tmp_path):
     [
         ("eval/accuracy", (), "--rounds N"),
         ("eval/accuracy", ("--rounds", "250"), "rounds = 250; allowed: above 250"),
-        ("eval/accuracy", ("--rounds", "0"), "rounds"),
+        ("eval/accuracy", ("--rounds", "0"), "rounds = 0; allowed: --rounds N"),
+        ("eval/accuracy", ("--rounds", "1000", "--designs", "32x8"), "not with unfinished runs"),
+        ("eval/accuracy", ("--rounds", "1000", "--base", "0.5"), "base = 0.5; allowed: with --pair"),
         ("train/entropy", ("--rounds", "1000"), "no test pass_at_1"),
     ],
 )
