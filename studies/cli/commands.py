@@ -11,7 +11,7 @@ from rftlab.studies.cli.dev import Doctor, Law, Public
 from rftlab.studies.cli.estimators import CompareEstimators, Estimators, Theory
 from rftlab.studies.cli.forecasting import Pilot, Predict, Score
 from rftlab.studies.cli.planning import Advise, Power, Signal
-from rftlab.studies.cli.simulate import Explore, Reproduce, Run, parse_run
+from rftlab.studies.cli.simulate import Explore, Reproduce, Run, parse_reproduce, parse_run
 from rftlab.studies.cli.trained import Export, ShowRollouts, Status, Train, parse_train
 from rftlab.studies.cli.your_runs import Compare, Diagnose, Import, Report
 from rftlab.studies.console.table import Screen
@@ -72,8 +72,9 @@ def parse(arguments: list[str]):
         raise SystemExit(0)
     check(dev or name not in MOVED, f"`rftlab {name}` is now `rftlab {MOVED.get(name)}`")
     check_choice("command", name, tuple(commands) if dev else (*commands, "dev"))
-    if name in ("run", "train"):
-        return parse_run(rest) if name == "run" else parse_train(rest)
+    parsers = {"reproduce": parse_reproduce, "run": parse_run, "train": parse_train}
+    if not dev and name in parsers:
+        return parsers[name](rest)
     return tyro.cli(commands[name], prog=f"rftlab {'dev ' if dev else ''}{name}", args=rest)
 
 

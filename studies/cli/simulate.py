@@ -1,5 +1,6 @@
 """The commands that run studies and designs: reproduce, run, explore."""
 
+import operator
 import threading
 import webbrowser
 from dataclasses import dataclass, field, fields, replace
@@ -20,6 +21,7 @@ from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, experiment, label
 from rftlab.studies.data.paper.pairs import Level, check_level, linear_environment, pairs_at, start_at, usual_pairs
 from rftlab.studies.data.runs.limits import check_size, check_threads
+from rftlab.studies.data.runs.points import CHANGED_PARTS
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.integrations.cluster import Cluster
 
@@ -41,6 +43,11 @@ class Reproduce(Common):
 
     With --backend verl nothing runs: RESULTS/verl/PAIR gets a folder for each run, with verl's configuration and the
     command, for a cluster of your own.
+
+    --environment.NAME and --optimizer.NAME change a field of every pair, as for `rftlab run cell --help`. Such a study
+    has a results folder of its own, RESULTS/changed-HASH.
+
+        rftlab reproduce --pair qwen-gsm8k --environment.reward-noise 0.5
     """
 
     level: Level = "sim"
@@ -60,6 +67,8 @@ class Reproduce(Common):
     """What trains language models: our trainer; or verl, for which runs are written, not run."""
     verl: Cluster = field(default_factory=Cluster)
     """The cluster of --backend verl."""
+    changes: Annotated[dict[str, float | str], tyro.conf.Fixed, tyro.conf.Suppress] = field(default_factory=dict)
+    """What --environment and --optimizer say."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -72,6 +81,7 @@ class Reproduce(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
+        from rftlab.studies.data.runs.store import open_store
         from rftlab.studies.data.runs.study import checked_study
 
         check(
@@ -79,21 +89,26 @@ class Reproduce(Common):
             f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for "
             "the usual ones",
         )
-        study = checked_study(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
+        study = checked_study(
+            self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets, self.changes
+        )
+        results = study.folder(self.results)
         if self.backend == "verl":
             from rftlab.studies.cli.execute.write_verl import show_fleet, write_study_for
 
             if self.plan.dry_run:
                 return 0 if show_fleet(console, study, self.verl, self.plan) else 1
-            write_study_for(console, study, self.results, self.verl)
+            write_study_for(console, study, results, self.verl)
         elif self.plan.dry_run:
             from rftlab.studies.cli.execute.plan import show_study
 
-            return 0 if show_study(console, study, self.results, self.plan) else 1
+            return 0 if show_study(console, study, results, self.plan) else 1
         else:
             from rftlab.studies.cli.execute.study import reproduce
 
-            reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
+            if study.changes:
+                open_store(self.results)
+            reproduce(console, study, results, self.threads, self.quiet, self.engine)
         return 0
 
 
@@ -247,6 +262,26 @@ def check_filter(design: Design) -> None:
         f"sampling.keep = {keep} of rollouts = {rollouts} filters nothing; allowed: fewer than rollouts, or 0 "
         "for no filter",
     )
+
+
+def parse_reproduce(arguments: list[str]) -> Reproduce:
+    """The command of the arguments after `reproduce`; flags of the parts that a study may change are those of
+    `run`."""
+    prefixes = tuple(f"--{part}." for part in CHANGED_PARTS)
+    given: list[str] = []
+    others: list[str] = []
+    waiting = False
+    for argument in arguments:
+        new = argument.startswith(prefixes)
+        (given if new or waiting else others).append(argument)
+        waiting = new and "=" not in argument
+    command = tyro.cli(Reproduce, prog="rftlab reproduce", args=others)
+    if not given:
+        return command
+    pair = (command.pairs or usual_pairs(command.level))[0]
+    run = parse_run([SINGLE, "--level", command.level, "--pair", pair, *given])
+    names = [argument[2:].partition("=")[0].replace("-", "_") for argument in given if argument.startswith(prefixes)]
+    return replace(command, changes={name: operator.attrgetter(name)(run) for name in sorted(names)})
 
 
 def parse_run(arguments: list[str]) -> StudyCommand | League:

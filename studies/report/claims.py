@@ -79,12 +79,12 @@ class Count(NamedTuple):
         )
 
 
-def count_verdicts(level: Level, findings: list[ClaimFinding]) -> list[Count]:
+def count_verdicts(level: Level, findings: list[ClaimFinding], changed: bool = False) -> list[Count]:
     """The tallies of a level: those that the paper has numbers of, and those against its range. The simulator was
-    fitted to these numbers."""
+    fitted to these numbers; one that a study changed was not."""
     own = [f for f in findings if not f.ours]
     reported = any(f.held for f in own)
-    fitted = level == "sim" and reported
+    fitted = level == "sim" and reported and not changed
     kinds = ([(OWN, [f.own for f in own])] if reported else []) + [(RANGE, [f.within for f in own])]
     return [Count(level, kind, tally(judgements), fitted) for kind, judgements in kinds]
 
@@ -176,9 +176,10 @@ def _columns(name: str, one: Judgement, said: str) -> dict[str, Any]:
     }
 
 
-def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding]]]) -> None:
-    """What was found, as a matrix of claims and pairs with counts, and how sure that is."""
-    findings = [f for _, own in parts for f in own]
+def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding], bool]]) -> None:
+    """What was found, as a matrix of claims and pairs with counts, and how sure that is. parts: a level, its findings,
+    and whether the study changed the pairs."""
+    findings = [f for _, own, _ in parts for f in own]
     columns = ordered_pairs(findings)
     pairs = (Column(pretty(pair).replace(" · ", "\n"), align="center") for pair in columns)
     paper = Column("paper", align="left")
@@ -194,8 +195,8 @@ def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding]]])
     for claim in dict.fromkeys(f.claim for f in findings):
         if claim.remark:
             console.print(Text(f"{claim.name}: {claim.remark}"))
-    for level, own in parts:
-        for count in count_verdicts(level, own):
+    for part in parts:
+        for count in count_verdicts(*part):
             console.print(Text(count.words, style="bold"))
     console.print(Text("How sure that is", style="bold"))
     console.print(HOW_SURE)

@@ -78,6 +78,8 @@ class ReportPart(NamedTuple):
     findings: list[ClaimFinding]
     diverged: list[str]
     """A line for each run that diverged."""
+    changed: str = ""
+    """What is not the pairs' own, in words."""
 
     @property
     def pairs(self) -> list[str]:
@@ -121,9 +123,10 @@ def write_report(
         "level": main.level,
         "columns": ordered_pairs(findings),
         "claims": claim_rows(findings),
-        "counts": [count for part in parts.values() for count in count_verdicts(part.level, part.findings)],
+        "counts": [one for p in parts.values() for one in count_verdicts(p.level, p.findings, bool(p.changed))],
         "errors": agreement(main.endpoints).to_dict("records"),
         "unfair": unfair(main),
+        "in_sample": main.level == "sim" and not main.changed,
         "about": about,
         "notes": notes,
         "theory": Markup(theory()),
@@ -137,7 +140,7 @@ def write_report(
 def terminal_summary(parts: list[ReportPart], console: Console) -> None:
     """What was found: verdicts as a matrix of claims and pairs with their counts. Then how sure that is, and what is
     fitted: the mean absolute errors of the first part, and whether these are fair."""
-    show_claims(console, [(part.level, part.findings) for part in parts])
+    show_claims(console, [(part.level, part.findings, bool(part.changed)) for part in parts])
     console.print(FLOOR)
     errors = agreement(parts[0].endpoints)
     if len(errors):
@@ -154,6 +157,8 @@ def unfair(part: ReportPart) -> str:
     """Why the published numbers beside a part's own are no fair comparison; empty where they are one, or where there
     are none."""
     rounds = int(part.curves["planned_rounds"].max())
+    if part.changed:
+        return f"This study changes {part.changed}: verdicts on the paper's numbers are of other runs than its."
     if rounds == BASELINE.rounds or agreement(part.endpoints).empty:
         return ""
     return (

@@ -5,6 +5,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from rich.box import HEAVY_HEAD
 from rich.console import Console
@@ -69,7 +70,7 @@ def write_study_report(console: Console, study: Study, root: Path, quiet: bool) 
 
     folder, experiments = report_folder(root, study.level), list(EXPERIMENTS.values())
     check_writable(folder)
-    main = _part(study.level, collect(root, study.points()))
+    main = _part(study.level, collect(root, study.points()), study.changed)
     beside = _part("llm", reference()) if study.level == "sim" else None
     verdicts = ""
     with ProcessPoolExecutor(1, get_context("spawn")) as beside_figures:
@@ -105,16 +106,18 @@ def report_folder(root: Path, level: Level) -> Path:
     return folder_below(root, "report" if level == "sim" else f"report-{level}")
 
 
-def _part(level: Level, results: Results):
+def _part(level: Level, results: Results, changed: str = ""):
     from rftlab.studies.report.report import ReportPart
 
     pairs = list(results.curves["pair"].unique())
+    endpoints = endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs)
     return ReportPart(
         level,
         results.curves,
-        endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs),
+        endpoints.assign(published=np.nan, difference=np.nan) if changed else endpoints,
         judge(results.curves, pairs),
         results.diverged,
+        changed,
     )
 
 
@@ -148,6 +151,7 @@ def _about(study: Study, root: Path) -> dict[str, str]:
     rounds = "; ".join(f"{total} rounds, evaluated every {every}" for total, every in sorted(usual))
     seeds = f"0 to {study.seeds - 1}, {rounds}"
     asked = {"configuration": configuration, "pairs": ", ".join(study.pairs), "seeds": seeds}
+    asked |= {"changed": study.changed} if study.changes else {}
     return asked | provenance(root, study.points()) | {"report": f"by commit {commit()} on {machine()}"}
 
 

@@ -7,10 +7,16 @@ from dataclasses import asdict, dataclass, replace
 from rftlab import sim
 from rftlab.llm.config import LLMRun, model_config
 from rftlab.shared.design import Design
+from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import OF_REWARDS, Simulation
 from rftlab.studies.data.paper.experiments import Experiment, distinct_cells, label
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import on_whole_sets
+
+Changes = dict[str, float | str]
+"""New values of the fields of a run's parts, such as {"environment.kappa": 5.0}."""
+CHANGED_PARTS = ("environment", "optimizer")
+"""The parts of a run that a study may change."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,20 @@ def schedule(usual: Design, rounds: int | None) -> tuple[int, int]:
     return rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0)
 
 
+def changed(run: Simulation | LLMRun, changes: Changes) -> Simulation | LLMRun:
+    """Return a run with new values of the fields of its environment and optimizer. Raises UserError for a field that
+    it does not have, and for a value of another type or outside what the field allows."""
+    for part in CHANGED_PARTS:
+        values = {name.partition(".")[2]: value for name, value in changes.items() if name.partition(".")[0] == part}
+        for name, value in values.items():
+            own = vars(getattr(run, part)).get(name) if hasattr(run, part) else None
+            kinds = (int, float) if type(own) is float else (type(own),)
+            check(own is not None and type(value) in kinds, f"{part}.{name} = {value!r}; allowed: as in `rftlab run`")
+        if values:
+            run = replace(run, **{part: replace(getattr(run, part), **values)})
+    return run
+
+
 def study_points(
     experiments: list[Experiment],
     level: Level,
@@ -121,14 +141,16 @@ def study_points(
     seeds: int,
     rounds: int | None,
     whole_sets: bool = False,
+    changes: Changes | None = None,
 ) -> list[RunSpec]:
     """Every run of the experiments, each once however many experiments share it: pair by pair, seed by seed.
 
-    rounds: None for each pair's own. whole_sets: whether language models are evaluated on all questions.
+    rounds: None for each pair's own. whole_sets: whether language models are evaluated on all questions. changes: see
+    `changed`.
     """
     points = []
     for name in pairs:
-        start = start_at(name, level)
+        start = changed(start_at(name, level), changes or {})
         start = on_whole_sets(start) if whole_sets and isinstance(start, LLMRun) else start
         total, every = schedule(start.design, rounds)
         cells = [replace(cell, rounds=total, eval_every=every) for cell in distinct_cells(experiments)]

@@ -1,17 +1,18 @@
 """What a study was asked for, and its record in a results folder."""
 
+import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
-from rftlab.shared.plumbing.folders import path_kind
+from rftlab.shared.plumbing.folders import folder_below, path_kind
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import Level, start_at, usual_pairs
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
 from rftlab.studies.data.runs.limits import check_size
-from rftlab.studies.data.runs.points import RunSpec, study_points
+from rftlab.studies.data.runs.points import CHANGED_PARTS, Changes, RunSpec, canonical, changed, study_points
 
 
 class Study(NamedTuple):
@@ -24,11 +25,24 @@ class Study(NamedTuple):
     """None: each pair's own."""
     whole_sets: bool = False
     """Whether language models are evaluated on all questions, as in the paper."""
+    changes: Changes | None = None
+    """What is not each pair's own; None: nothing."""
+
+    @property
+    def changed(self) -> str:
+        """These in words; empty where nothing is changed."""
+        return ", ".join(f"{name} = {value}" for name, value in (self.changes or {}).items())
+
+    def folder(self, root: Path) -> Path:
+        """Results folder of the study: `root`, or a folder below it that only studies with the same changes share."""
+        if not self.changes:
+            return root
+        return folder_below(root, f"changed-{hashlib.sha256(canonical(self.changes)).hexdigest()[:8]}")
 
     def points(self) -> list[RunSpec]:
         """Every run of the study."""
         return study_points(
-            list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets
+            list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets, self.changes
         )
 
 
@@ -42,23 +56,33 @@ def has_study(root: Path, level: Level) -> bool:
     return path_kind(study_path(root, level)) is not None
 
 
-def checked_study(level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> Study:
+def checked_study(
+    level: Level,
+    pairs: list[str],
+    seeds: int,
+    rounds: int | None,
+    whole_sets: bool = False,
+    changes: Changes | None = None,
+) -> Study:
     """A checked study; no pairs: the level's usual ones."""
     pairs = pairs or list(usual_pairs(level))
     for name in pairs:
-        start_at(name, level)
+        changed(start_at(name, level), changes or {})
     check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")
     check_size(seeds, rounds)
     check(
         not whole_sets or level == "llm",
         f"whole_sets with level {level}: the simulator evaluates on all contexts anyway; allowed: with --level llm",
     )
-    return Study(level, pairs, seeds, rounds, whole_sets)
+    return Study(level, pairs, seeds, rounds, whole_sets, changes or None)
 
 
 def write_study(root: Path, study: Study) -> None:
     """Note in a results folder what was asked for."""
-    write_file(study_path(root, study.level), checksummed(study._asdict(), study.level))
+    facts = study._asdict()
+    if not study.changes:  # as records were before studies could be changed
+        del facts["changes"]
+    write_file(study_path(root, study.level), checksummed(facts, study.level))
 
 
 def read_study(root: Path, level: Level) -> Study:
@@ -86,3 +110,8 @@ def _check_kinds(study: Study, level: Level) -> None:
     check(type(study.seeds) is int, "seeds; allowed: a whole number")
     check(study.rounds is None or type(study.rounds) is int, "rounds; allowed: a whole number or null")
     check(isinstance(study.whole_sets, bool), "whole_sets; allowed: true, false")
+    check(
+        isinstance(study.changes, dict | None)
+        and all(name.partition(".")[0] in CHANGED_PARTS for name in study.changes or {}),
+        f"changes; allowed: values of fields of {', '.join(CHANGED_PARTS)}",
+    )

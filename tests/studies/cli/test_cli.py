@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.cards import preset
-from rftlab.studies.cli.commands import DEV, MOVED, run
+from rftlab.studies.cli.commands import DEV, MOVED, parse, run
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.cli.trained import parse_train
 from rftlab.studies.console.terminal import guarded
@@ -168,6 +168,15 @@ def test_of_a_repeated_flag_the_last_counts():
     )
     assert (once.preset, once.design.estimator) == ("rloo", preset("rloo"))
     assert parse_train(["--pair", "tiny-mod97", "--pair=tiny-mix97"]).run.task == start_at("tiny-mix97", "llm").task
+
+
+def test_a_study_takes_the_flags_of_a_run():
+    flags = ["--environment.reward-noise", "0.5", "--seeds", "2", "--optimizer.learning-rate=1e-3"]
+    changed = parse(["reproduce", "--pairs", "olmo-math", "qwen-math", *flags])
+    assert changed.changes == {"environment.reward_noise": 0.5, "optimizer.learning_rate": 1e-3}
+    assert (changed.pairs, changed.seeds) == (("olmo-math", "qwen-math"), 2)
+    trained = parse(["reproduce", "--level", "llm", "--optimizer.warmup-steps", "3"])
+    assert trained.changes == {"optimizer.warmup_steps": 3} and parse(["reproduce"]).changes == {}
 
 
 def test_a_folder_with_other_files_is_refused(rftlab, tmp_path):

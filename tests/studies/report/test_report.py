@@ -68,6 +68,14 @@ def test_report_is_self_contained(written):
     assert len(named) == page.count('class="plot"') == 1 + 2 + 1 + 6 + 3 + 6
 
 
+def test_a_changed_study_says_so_and_claims_no_fit(tmp_path):
+    one = part(curves_of(PAIRS[:1], seeds=2), changed="environment.kappa = 9.0")
+    one = one._replace(endpoints=one.endpoints.assign(published=np.nan, difference=np.nan))
+    page = write_report(tmp_path, CHOSEN, one, None, {}, []).read_text()
+    assert "This study changes environment.kappa = 9.0" in page and "fitted to all its published" not in page
+    assert "in-sample" not in page and "Nothing here is fitted" in page
+
+
 def test_a_page_runs_one_script_and_says_which(written):
     page = written[0].read_text()
     digest = base64.b64encode(hashlib.sha256(page_script().encode()).digest()).decode()

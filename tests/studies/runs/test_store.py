@@ -220,6 +220,11 @@ NO_STUDY = {
     "pair": ({"pairs": [["qwen-gsm8k"]]}, "pairs; allowed: a list of names"),
     "unknown pair": ({"pairs": ["gpt"]}, "pair = 'gpt' is unknown"),
     "field": ({"colour": "red"}, "unexpected keyword argument 'colour'"),
+    "changes": ({"changes": ["environment.kappa"]}, "changes; allowed: values of fields of environment, optimizer"),
+    "changed design": ({"changes": {"design.rollouts": 2}}, "changes; allowed: values of fields of environment"),
+    "changed text": ({"changes": {"environment.kappa": "5"}}, "environment.kappa = '5'; allowed: as in `rftlab run`"),
+    "no field": ({"changes": {"environment.__doc__": ""}}, "environment.__doc__ = ''; allowed: as in `rftlab run`"),
+    "changed value": ({"changes": {"environment.kappa": -1.0}}, "environment.kappa = -1.0; allowed: 0 or more"),
 }
 
 
@@ -235,6 +240,21 @@ def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
     ) as found:
         read_study(root, "sim")
     assert message in str(found.value)
+
+
+def test_a_changed_study_never_mixes_with_another(root):
+    """Neither its runs nor its record, and the record of a study that changes nothing has no word of changes."""
+    plain = checked_study("sim", ["qwen-gsm8k", "olmo-math"], 1, 20)
+    one, other = (plain._replace(changes={"environment.reward_noise": noise}) for noise in (0.5, 1.0))
+    assert len({study.folder(root) for study in (plain, one, other)}) == 3 and plain.folder(root) == root
+    ids = [{point.id for point in study.points()} for study in (plain, one, other)]
+    assert len(ids[0]) == len(ids[0] | ids[1] | ids[2]) / 3
+    for point, own in zip(one.points(), plain.points(), strict=True):
+        assert replace(point.simulation.environment, reward_noise=0.0) == own.simulation.environment
+    write_study(root, plain)
+    assert "change" not in study_path(root, "sim").read_text()
+    write_study(store.open_store(one.folder(root)), one)
+    assert (read_study(root, "sim"), read_study(one.folder(root), "sim")) == (plain, one)
 
 
 NOT_HERE = {
