@@ -256,7 +256,7 @@ def general_options(run, style_tokens: float) -> list[str]:
     return [name for name, wanted in options.items() if wanted]
 
 
-Evaluation = Literal["exact", "sampled"]
+Evaluation = Literal["exact", "sampled", "full"]
 OF_REWARDS = ("partial_credit", "reward_noise")
 """Fields of the linear environment that make rewards other numbers than 0 and 1; others are older than they."""
 
@@ -276,7 +276,8 @@ class Simulation:
     critic_learning_rate: float = 0.1
     """Step of the critic (advantage.baseline value): the part of its error that one visit of a context takes away."""
     evaluation: Evaluation = "exact"
-    """Pass@1 as the exact probability, or from one sampled response per context (as with a real model)."""
+    """Pass@1 as the exact probability, or from one sampled response per context (as with a real model); full: exact,
+    with a table of further measures (`rftlab.sim.round.measures`)."""
     seed: int = 0
     """Seed of the order of contexts, the rollouts and the nuisance."""
 

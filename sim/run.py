@@ -3,14 +3,14 @@
 import functools
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.correction import corrections
-from rftlab.shared.curve import Curve, make_curve
+from rftlab.shared.curve import SPLITS, Curve, make_curve
 from rftlab.shared.custom.functions import is_compiled, raising
 from rftlab.shared.custom.registry import configured
 from rftlab.shared.custom.slow import Pace
@@ -20,6 +20,7 @@ from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.general import general_rounds
+from rftlab.sim.round.measures import measure, response_policy
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import (
     is_general,
@@ -33,6 +34,9 @@ from rftlab.sim.setup import (
 )
 from rftlab.sim.state import TOTAL, Totals, no_totals
 from rftlab.sim.world import World
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PIECE, ROUND = 2**20, 32
 """Tokens of the rounds that are trained without a break, a fraction of a second; and how many of them a round costs
@@ -52,6 +56,9 @@ class SimulationResult(NamedTuple):
 
     curve: Curve
     diverged_at: int | None
+    metrics: "pd.DataFrame | None" = None
+    """With `evaluation` full: seed, round, and `<split>_<name>` for each name of `rftlab.sim.round.measures.measure`; a
+    row for each of the curve."""
 
 
 @functools.lru_cache(maxsize=32)
@@ -175,6 +182,7 @@ def simulate(
     plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"
     totals = np.full(len(TOTAL), np.nan)
     rows: list[tuple[float, ...]] = []
+    measures: list[dict[str, float]] = []
     done = 0
     while True:
         scores = [
@@ -182,20 +190,41 @@ def simulate(
             for part in (world.train, world.test)
         ]
         if done > 0 and not (np.isfinite(scores).all() and np.isfinite(learner.state.theta).all()):
-            return SimulationResult(make_curve(rows), done)
+            return _result(rows, measures, done)
         rows.append(
             (run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores))
         )
+        if run.evaluation == "full":
+            measures.append({"seed": run.seed, "round": done} | _measures(learner))
         if watch is not noop:
             watch(make_curve(rows))
         if done == design.rounds:
-            return SimulationResult(make_curve(rows), None)
+            return _result(rows, measures, None)
         totals = no_totals()
         finished = learner.train(done, design.eval_every, totals, stopped)
         if finished < design.eval_every:
-            return SimulationResult(make_curve(rows), done + finished)
+            return _result(rows, measures, done + finished)
         done += design.eval_every
         progress(done)
+
+
+def _result(rows: list, measures: list[dict[str, float]], diverged_at: int | None) -> SimulationResult:
+    if not measures:
+        return SimulationResult(make_curve(rows), diverged_at)
+    import pandas as pd  # here, because most runs have no such table
+
+    return SimulationResult(make_curve(rows), diverged_at, pd.DataFrame(measures))
+
+
+def _measures(learner: PlainLearner) -> dict[str, float]:
+    """Columns of `SimulationResult.metrics`."""
+    world = learner.world
+    columns: dict[str, float] = {}
+    for split in SPLITS:
+        policy = response_policy(getattr(world, split), learner.plan, learner.state.theta, learner.work)
+        named = measure(world, policy, learner.run.design.rollouts)
+        columns |= {f"{split}_{name}": value for name, value in named.items()}
+    return columns
 
 
 def _means(totals: np.ndarray, has_kl: bool, scores) -> tuple:

@@ -15,7 +15,7 @@ from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
-from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
+from rftlab.sim.config import Evaluation, Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, llm_flags, peek
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, experiment, label
@@ -150,6 +150,8 @@ class StudyCommand(Common):
         """What is not the pair's own, so that the numbers published for the pair are no comparison."""
         start = self.start()
         own = start_at(self.pair, "sim" if isinstance(start, Simulation) else "llm")
+        if isinstance(start, Simulation) and start.evaluation == "full":  # exact too, and more of it
+            start = replace(start, evaluation="exact")
         names = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
         changed = [
             name
@@ -202,12 +204,13 @@ class Run(StudyCommand):
     """The pair's problem, to change."""
     optimizer: Optimizer = field(default_factory=Optimizer)
     """The pair's update rule, to change."""
+    evaluation: Evaluation = "exact"
+    """Pass@1, exact or sampled; with full also pass@k, entropy, format, zero-variance groups and lengths."""
 
     def start(self) -> Simulation:
         """The pair's simulation with this command's changes."""
-        return replace(
-            start_at(self.pair, "sim"), sampler=self.sampler, environment=self.environment, optimizer=self.optimizer
-        )
+        changed = {name: getattr(self, name) for name in ("sampler", "environment", "optimizer", "evaluation")}
+        return replace(start_at(self.pair, "sim"), **changed)
 
 
 @dataclass(frozen=True)

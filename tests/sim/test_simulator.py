@@ -402,7 +402,7 @@ BAD = {
     ),
     "evaluation": (
         lambda: Simulation(evaluation="greedy"),
-        "evaluation = 'greedy' is unknown; allowed: exact, sampled",
+        "evaluation = 'greedy' is unknown; allowed: exact, sampled, full",
     ),
 }
 

@@ -20,7 +20,7 @@ from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import evaluated_on
 from rftlab.studies.data.results.claims import CLAIMS, judge
-from rftlab.studies.data.results.endpoints import endpoint_table, gain_table
+from rftlab.studies.data.results.endpoints import endpoint_table, gain_table, has_measures, measure_table
 from rftlab.studies.data.results.language import cost_table, has_costs
 from rftlab.studies.data.results.reference import REFERENCE_NOTE, reference
 from rftlab.studies.data.runs import store
@@ -175,6 +175,8 @@ def run_study(
     results = collect(command.results, points)
     _show_endpoints(console, chosen, command.pair, results.curves, changed)
     console.print(gain_table(results.curves))
+    if has_measures(results.curves):
+        console.print(measure_table(results.curves))
     if has_costs(results.curves):
         console.print(cost_table(results.curves))
     for line in results.diverged:

@@ -116,3 +116,36 @@ def gain_table(curves: pd.DataFrame) -> Table:
         rates = (f"{row[f'{rule}_{when}']:.3f}" for rule in ("strict", "flexible") for when in ("before", "after"))
         table.add(row["cell"], *rates, *(f"{row[name]:+.3f}" for name in parts))
     return table
+
+
+MEASURES = {
+    "Pass@1": "pass_at_1",
+    "Pass@256": "strict_pass_at_256",
+    "format": "format_rate",
+    "entropy": "entropy",
+    "no variance": "zero_variance_fraction",
+    "right": "length_right",
+    "wrong": "length_wrong",
+}
+"""Columns of `measure_table`, and what they show of the test set."""
+
+
+def has_measures(curves: pd.DataFrame) -> bool:
+    """Whether curves have what simulations measure with `evaluation` full."""
+    return "test_strict_pass_at_256" in curves
+
+
+def measure_table(curves: pd.DataFrame) -> Table:
+    """The policy on the test set before and after training, means over seeds, for the terminal."""
+    table = Table(
+        "cell",
+        "round",
+        *MEASURES,
+        wrap="never",
+        title="the policy on the test set; tokens of right and wrong responses",
+    )
+    for cell, own in curves.groupby("cell", sort=False):
+        for when in (0, own["planned_rounds"].iloc[0]):
+            means = own[own["round"] == when].mean(numeric_only=True)
+            table.add(cell, str(when), *(f"{means[f'test_{name}']:.3f}" for name in MEASURES.values()))
+    return table

@@ -4,7 +4,7 @@
     results/<level>/<pair>/<point-id>/config.json        the canonical configuration
                                       curve.parquet      the learning curve
                                       metrics.parquet    level llm: what only a language model has, with checkpoints and
-                                                         rollouts beside it
+                                                         rollouts beside it; level sim: measures that were asked for
                                       done.json          checksums of the tables, where the run ended, commit, versions,
                                                          seconds; sealed to the configuration
 
@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from rftlab.llm.config import LLMRun
 from rftlab.llm.stored import is_run
 from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError, check
@@ -42,8 +43,8 @@ MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"
 
 
 class Stored(NamedTuple):
-    """A finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where a
-    language model ran."""
+    """A finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where
+    there are any."""
 
     curve: Curve
     diverged_at: int | None
@@ -104,13 +105,13 @@ def point_folder(root: Path, point: RunSpec) -> Path:
 
 def write(root: Path, point: RunSpec, outcome: SimulationResult, about: dict) -> None:
     """Store a finished simulation. `about` (commit, versions, seconds) is kept beside it."""
-    frame = io.BytesIO()
-    outcome.curve.to_frame().to_parquet(frame, index=False)
-    done = {"curve_sha256": hashlib.sha256(frame.getvalue()).hexdigest(), "diverged_at": outcome.diverged_at, **about}
+    frames = {"curve": outcome.curve.to_frame(), "metrics": outcome.metrics}
+    tables = {name: _parquet(frames[name]) for name in _tables(point)}
+    sums = {f"{name}_sha256": hashlib.sha256(table).hexdigest() for name, table in tables.items()}
     files = {
         "config.json": canonical(point.config),
-        "curve.parquet": frame.getvalue(),
-        "done.json": checksummed(done, _plain(point)),
+        **{f"{name}.parquet": table for name, table in tables.items()},
+        "done.json": checksummed({**sums, "diverged_at": outcome.diverged_at, **about}, _plain(point)),
     }
     target = point_folder(root, point)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,6 +126,12 @@ def write(root: Path, point: RunSpec, outcome: SimulationResult, about: dict) ->
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    data = io.BytesIO()
+    frame.to_parquet(data, index=False)
+    return data.getvalue()
 
 
 def _plain(point: RunSpec) -> dict:
@@ -147,7 +154,8 @@ def mark_done(root: Path, point: RunSpec, diverged_at: int | None, about: dict) 
 
 
 def _tables(point: RunSpec) -> tuple[str, ...]:
-    return ("curve", "metrics") if point.level == "llm" else ("curve",)
+    measured = isinstance(point.run, LLMRun) or point.run.evaluation == "full"
+    return ("curve", "metrics") if measured else ("curve",)
 
 
 def is_there(root: Path, point: RunSpec) -> bool:

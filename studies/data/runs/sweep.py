@@ -19,7 +19,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import check, check_choice, check_count
 from rftlab.sim.config import Simulation
-from rftlab.sim.run import simulate
+from rftlab.sim.run import SimulationResult, simulate
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.runner import Worlds, available_threads, workers
@@ -190,7 +190,7 @@ def sweep(
         try:
             waiting = [pool.submit(simulate, run, worlds[run.environment], noop, stop.is_set) for run, _ in runs]
             for (run, said), future in zip(runs, waiting, strict=True):
-                frames.append(_rows(run, said, *future.result()))
+                frames.append(_rows(run, said, future.result()))
                 report_progress(len(frames), len(runs))
         except BaseException:
             stop.set()
@@ -198,8 +198,10 @@ def sweep(
     return pd.concat(frames, ignore_index=True)
 
 
-def _rows(run: Simulation, said: dict[str, Any] | None, curve, diverged_at: int | None) -> pd.DataFrame:
-    frame = curve.to_frame().assign(diverged_at=float("nan") if diverged_at is None else float(diverged_at))
+def _rows(run: Simulation, said: dict[str, Any] | None, result: SimulationResult) -> pd.DataFrame:
+    frame, ended = result.curve.to_frame(), result.diverged_at
+    frame = frame if result.metrics is None else frame.merge(result.metrics, on=["seed", "round"])
+    frame = frame.assign(diverged_at=float("nan") if ended is None else float(ended))
     if said is not None:
         return tidy(frame, said, run.design)
     about = {

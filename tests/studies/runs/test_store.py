@@ -50,6 +50,20 @@ def test_a_point_comes_back_as_it_was_written(root):
     assert {"commit", "versions", "seconds", "curve_sha256", "diverged_at"} <= set(done)
 
 
+def test_measures_come_back_beside_the_curve_that_is_the_same_without_them(root):
+    plain = point_of()
+    full = replace(plain, run=replace(plain.run, evaluation="full"))
+    run_all(root, [plain, full])
+    stored, fresh = store.read(root, full), simulate(full.run, runner.build(SMALL))
+    assert stored.metrics.equals(fresh.metrics) and store.read(root, plain).metrics is None
+    for name, a, b in zip(fresh.curve._fields, stored.curve, store.read(root, plain).curve, strict=True):
+        assert name == "seconds" or np.array_equal(a, b, equal_nan=True)
+    table = store.point_folder(root, full) / "metrics.parquet"
+    table.write_bytes(table.read_bytes()[:-1] + b"x")
+    with pytest.raises(store.DamagedPoint, match="metrics"):
+        store.read(root, full)
+
+
 def test_identity_covers_every_field_and_the_label_follows_the_configuration():
     point = point_of()
     changed = [

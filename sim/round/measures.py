@@ -1,0 +1,142 @@
+"""What a policy does on a set of contexts besides being right: pass@k, entropy, format, groups that teach nothing, and
+how long right and wrong responses are. Exact means over all responses; a run computes them where it asks for them
+(`Simulation.evaluation` = full).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.plumbing.jit import jit
+from rftlab.sim.round.plain import CHUNK, policy_forward
+from rftlab.sim.world import Contexts, Style, World
+
+KS = tuple(2**n for n in range(1, 9))
+"""Each k of pass@k; pass@1 is in the curve."""
+
+
+class ResponsePolicy(NamedTuple):
+    """What a policy says on n contexts, token by token; the tokens and the format of a response are independent."""
+
+    probs: np.ndarray
+    """(n, T, A / T) probability of each arm of each token."""
+    correct: np.ndarray
+    """(n, T, A / T) whether it is right."""
+    formed: np.ndarray
+    """(n,) probability of a well-formed response."""
+
+    @property
+    def right(self) -> np.ndarray:
+        """(n, T) probability that a token is right."""
+        return np.minimum((self.probs * self.correct).sum(axis=2), 1.0)
+
+
+@jit
+def _policies(contexts, plan, theta, work, probs, formed):
+    for start in range(0, formed.shape[0], CHUNK):
+        stop = min(start + CHUNK, formed.shape[0])
+        policy_forward(contexts, plan, theta, np.arange(start, stop), work)
+        for row in range(stop - start):
+            formed[start + row] = work.formed[row]
+            for a in range(plan.n_arms):
+                probs[start + row, a] = work.probs[row, a]
+
+
+def response_policy(contexts: Contexts, plan, theta: np.ndarray, work) -> ResponsePolicy:
+    """The policy with these parameters on all contexts of a set; `work` is scratch."""
+    n, tokens = contexts.base_format.shape[0], len(plan.token_starts)
+    probs, formed = np.zeros((n, plan.n_arms)), np.zeros(n)
+    _policies(contexts, plan, theta, work, probs, formed)
+    correct = (contexts.correct[:, None] >> np.arange(plan.n_arms, dtype=np.uint32)) & np.uint32(1)
+    shape = (n, tokens, plan.n_arms // tokens)
+    return ResponsePolicy(probs.reshape(shape), correct.reshape(shape).astype(bool), formed)
+
+
+def measure(world: World, policy: ResponsePolicy, rollouts: int) -> dict[str, float]:
+    """Means over a set of contexts: strict_pass_at_k and flexible_pass_at_k for each k of KS; format_rate, the share of
+    well-formed responses; entropy, in nats, of a response's answer and format; zero_variance_fraction, the share of
+    groups of `rollouts` whose rewards are all equal; length_right and length_wrong, tokens of a response that is
+    rewarded and of one that is not, nan where there is none.
+
+    Style tokens count in lengths, and not in the entropy.
+    """
+    answered = policy.right.prod(axis=1)
+    rates = {"strict": policy.formed * answered, "flexible": answered}
+    right, wrong = mean_lengths(world.style, policy)
+    return {
+        **{f"{name}_pass_at_{k}": float((1 - (1 - p) ** k).mean()) for name, p in rates.items() for k in KS},
+        "format_rate": float(policy.formed.mean()),
+        "entropy": float(entropies(policy).mean()),
+        "zero_variance_fraction": float(equal_rewards(world, policy, rollouts).mean()),
+        "length_right": right,
+        "length_wrong": wrong,
+    }
+
+
+def entropies(policy: ResponsePolicy) -> np.ndarray:
+    """(n,) entropy of the answer and the format of a response: the sum of those of its tokens and of the format."""
+    formed = np.stack([policy.formed, 1 - policy.formed], axis=1)
+    return _entropy(policy.probs).sum(axis=1) + _entropy(formed)
+
+
+def _entropy(p: np.ndarray) -> np.ndarray:
+    return -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
+
+
+def equal_rewards(world: World, policy: ResponsePolicy, rollouts: int) -> np.ndarray:
+    """(n,) probability that the rewards of a context's rollouts are all equal: sum_r Pr(r)^K over the rewards r.
+
+    With partial credit there is a reward for each number of right tokens, and with noise no two rewards are equal.
+    """
+    if world.reward_noise > 0:
+        return np.full(policy.formed.shape, float(rollouts == 1))
+    counts = np.ones((len(policy.formed), 1))
+    for right in policy.right.T:
+        counts = _times(counts, np.stack([1 - right, right], axis=1))
+    chances = policy.formed[:, None] * counts
+    chances[:, 0] += 1 - policy.formed
+    if world.partial_credit == 0:
+        chances = np.stack([chances[:, :-1].sum(axis=1), chances[:, -1]], axis=1)
+    return (chances**rollouts).sum(axis=1)
+
+
+def _times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distributions (n, i + j - 1) of sums of independent numbers with distributions (n, i) and (n, j)."""
+    product = np.zeros((len(a), a.shape[1] + b.shape[1] - 1))
+    for shift in range(b.shape[1]):
+        product[:, shift : shift + a.shape[1]] += a * b[:, shift : shift + 1]
+    return product
+
+
+def mean_lengths(style: Style, policy: ResponsePolicy) -> tuple[float, float]:
+    """Mean tokens of a rewarded response and of another, over the responses to all contexts together."""
+    n, tokens, width = policy.probs.shape
+    by_style = (n, tokens, width // style.n_styles, style.n_styles)
+    every, right = np.ones((n, 1)), policy.formed[:, None]
+    styles, right_styles = (p.reshape(by_style).sum(axis=2) for p in (policy.probs, policy.probs * policy.correct))
+    for token in range(tokens):
+        every, right = _times(every, styles[:, token]), _times(right, right_styles[:, token])
+    sides = np.linspace(-1.0, 1.0, every.shape[1]) if every.shape[1] > 1 else np.zeros(1)
+    lengths = tokens + mean_style_length(style, sides)
+    wrong = np.maximum(every - right, 0.0)
+    return _weighted(lengths, right), _weighted(lengths, wrong)
+
+
+def _weighted(lengths: np.ndarray, chances: np.ndarray) -> float:
+    """Mean length where `chances` (n, lengths) are those of each; nan where there are none."""
+    whole = chances.sum()
+    return float((chances @ lengths).sum() / whole) if whole > 0 else float("nan")
+
+
+def mean_style_length(style: Style, side: np.ndarray) -> np.ndarray:
+    """Mean style tokens of responses of these sides, as `rftlab.sim.policy.style.style_length` draws them."""
+    middle = style.tokens * (1 + style.by_style * side)
+    low, high = middle * (1 - style.jitter) + 0.5, middle * (1 + style.jitter) + 0.5
+    spread = np.where(high > low, high - low, 1.0)
+    return np.where(high > low, (_floors_up_to(high) - _floors_up_to(low)) / spread, np.floor(low))
+
+
+def _floors_up_to(x: np.ndarray) -> np.ndarray:
+    """Integral of floor from 0 to x."""
+    whole = np.floor(x)
+    return whole * (whole - 1) / 2 + whole * (x - whole)

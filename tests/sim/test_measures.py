@@ -1,0 +1,150 @@
+"""Measures of simulated curves against the enumeration of every response under the slow twin's policy."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from rftlab.shared.curve import SPLITS
+from rftlab.sim.config import Sampler, Tabular
+from rftlab.sim.environments import build
+from rftlab.sim.round.measures import KS, mean_lengths, mean_style_length, measure, response_policy
+from rftlab.sim.run import PlainLearner, simulate
+from rftlab.sim.state import no_totals
+from tests.support.naive.simulator import NaiveRun
+from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, run_of
+
+WORLDS = {
+    "plain": (SMALL, "group"),
+    "damage and sharpening": (replace(SMALL, damage=2.0, sharpening=0.5), "raw"),
+    "graded": (replace(SMALL, answer_tokens=2, partial_credit=0.4), "updates"),
+    "tabular": (Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3), "group"),
+}
+ROUNDS = 4
+GRID = (np.arange(20_000) + 0.5) / 20_000
+
+
+def trained(name):
+    """Measures of a run after some rounds, and the slow twin after as many: none where it knows no such rewards."""
+    environment, design = WORLDS[name]
+    run = run_of(DESIGNS[design], environment, rounds=ROUNDS, seed=3, evaluation="full")
+    world, rounds = build(run.environment), 0 if name == "graded" else ROUNDS
+    naive, metrics = NaiveRun(run, world), simulate(run, world).metrics
+    for r in range(rounds):
+        naive.round(r)
+    return run, metrics[metrics["round"] == rounds].iloc[0], naive
+
+
+def responses(naive, context):
+    """Every response to a context: its chance, its tokens' right bits, and whether it is well formed."""
+    p, formed = naive.policy(np.array([context]))
+    tokens = np.split(p[0], naive.world.answer_tokens)
+    bits = np.split(naive.right_arms(context), naive.world.answer_tokens)
+    for arms in product(*(range(len(part)) for part in tokens)):
+        chance = np.prod([part[arm] for part, arm in zip(tokens, arms, strict=True)])
+        right = [bool(part[arm]) for part, arm in zip(bits, arms, strict=True)]
+        for form, of_form in ((1, formed[0]), (0, 1 - formed[0])):
+            if chance * of_form > 0:
+                yield chance * of_form, right, form
+
+
+def enumerated(run, naive, wrong=""):
+    """The measures of the training set, from every response; `wrong` names what is computed wrongly."""
+    credit, k = naive.world.partial_credit, run.design.rollouts + (wrong == "one more rollout")
+    sums = dict.fromkeys(("strict_pass_at_2", "flexible_pass_at_2", "format_rate", "entropy", "equal"), 0.0)
+    n = len(naive.z0)
+    for context in range(n):
+        whole = list(responses(naive, context))
+        strict = sum(chance for chance, right, form in whole if all(right) and form)
+        flexible = sum(chance for chance, right, _ in whole if all(right))
+        strict = flexible if wrong == "the format does not count" else strict
+        sums["strict_pass_at_2"] += 1 - (1 - strict) ** 2
+        sums["flexible_pass_at_2"] += 1 - (1 - flexible) ** 2
+        sums["format_rate"] += sum(chance for chance, _, form in whole if form)
+        sums["entropy"] -= sum(chance * np.log(chance) for chance, _, _ in whole)
+        by_reward = {}
+        for chance, right, form in whole:
+            reward = form * ((1 - credit) * all(right) + credit * np.mean(right))
+            reward = reward if wrong != "rewards are 0 or 1" else float(all(right) and form)
+            by_reward[round(reward, 9)] = by_reward.get(round(reward, 9), 0.0) + chance
+        sums["equal"] += sum(chance**k for chance in by_reward.values())
+    means = {name: value / n for name, value in sums.items()}
+    return means | {"zero_variance_fraction": means.pop("equal")}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_measures_are_those_of_every_response(name):
+    run, metrics, naive = trained(name)
+    for column, value in enumerated(run, naive).items():
+        assert metrics[f"train_{column}"] == pytest.approx(value, abs=20 * TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "column", "name"),
+    [
+        ("the format does not count", "strict_pass_at_2", "plain"),
+        ("one more rollout", "zero_variance_fraction", "tabular"),
+        ("rewards are 0 or 1", "zero_variance_fraction", "graded"),
+    ],
+)
+def test_a_wrong_enumeration_is_told_apart(wrong, column, name):
+    run, metrics, naive = trained(name)
+    assert abs(metrics[f"train_{column}"] - enumerated(run, naive, wrong)[column]) > 100 * TOLERANCE
+
+
+def learnt(run, rounds):
+    """The policy of a run of plain rounds on its training set."""
+    learner = PlainLearner(run, build(run.environment))
+    learner.train(0, rounds, no_totals(), lambda: False)
+    return response_policy(learner.world.train, learner.plan, learner.state.theta, learner.work)
+
+
+def test_pass_at_k_agrees_with_k_sampled_responses():
+    policy = learnt(run_of(DESIGNS["group"]), 2)
+    p, rng = policy.formed * policy.right.prod(axis=1), np.random.default_rng(0)
+    exact = measure(build(SMALL), policy, 8)
+    for k in (4, 64):
+        any_right = (rng.random((4000, len(p), k)) < p[:, None]).any(axis=2).mean(axis=1)
+        assert exact[f"strict_pass_at_{k}"] == pytest.approx(any_right.mean(), abs=5 * any_right.std() / 4000**0.5)
+    assert all(exact[f"strict_pass_at_{a}"] < exact[f"strict_pass_at_{b}"] for a, b in pairwise(KS))
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+@pytest.mark.parametrize("jitter", [0.0, 0.37])
+def test_lengths_are_means_over_every_response(tokens, jitter):
+    environment = replace(SMALL, answer_tokens=tokens, style_tokens=6.3, length_by_style=0.8, length_jitter=jitter)
+    run, style = run_of(DESIGNS["group"], environment), build(environment).style
+    policy = learnt(run, 3)
+    sums = np.zeros((2, 2))
+    for context in range(len(policy.formed)):
+        for arms in product(range(environment.n_answers * 2), repeat=tokens):
+            chance = np.prod([policy.probs[context, s, arm] for s, arm in enumerate(arms)])
+            right = all(policy.correct[context, s, arm] for s, arm in enumerate(arms)) * policy.formed[context]
+            side = np.mean([2.0 * (arm % 2) - 1 for arm in arms])
+            drawn = style.tokens * (1 + style.by_style * side) * (1 + style.jitter * (2 * GRID - 1))
+            length = tokens + np.floor(drawn + 0.5).mean()
+            sums += chance * np.outer([right, 1 - right], [1, length])
+    right, wrong = mean_lengths(style, policy)
+    np.testing.assert_allclose([right, wrong], sums[:, 1] / sums[:, 0], rtol=1e-4)
+    assert abs(right - wrong) > 0.01
+    assert mean_style_length(style, np.array([0.0])) != pytest.approx(style.tokens, abs=1e-4)  # rounded token by token
+
+
+def test_measures_change_no_bit_of_a_run_and_are_there_where_they_are_asked_for():
+    run = run_of(DESIGNS["window"], seed=3)
+    world = build(run.environment)
+    plain, full = simulate(run, world), simulate(replace(run, evaluation="full"), world)
+    for name, a, b in zip(plain.curve._fields, plain.curve, full.curve, strict=True):
+        assert name == "seconds" or np.array_equal(a, b, equal_nan=True)
+    assert plain.metrics is None
+    np.testing.assert_array_equal(full.metrics["round"], full.curve.round)
+    for split in SPLITS:
+        assert (full.metrics[f"{split}_strict_pass_at_2"] > getattr(full.curve, f"{split}_pass_at_1")).all()
+
+
+def test_measures_of_the_general_round_are_those_of_the_plain_one():
+    run = run_of(DESIGNS["group"], evaluation="full")
+    world = build(run.environment)
+    plain, general = (simulate(each, world).metrics for each in (run, replace(run, sampler=Sampler(noise=1e-12))))
+    np.testing.assert_allclose(general, plain, rtol=1e-6)
