@@ -1,5 +1,6 @@
 """Credit: each statistic by hand on a small table, and a source for every number that is shipped."""
 
+from hashlib import sha256
 from io import StringIO
 
 import numpy as np
@@ -132,6 +133,41 @@ def test_without_qwen_the_reported_score_is_further_off_as_the_page_says():
     assert f"{said} {errors['no change'].count()}" in " ".join((ROOT / "docs" / "public.md").read_text().split())
 
 
+def test_the_scores_of_the_blind_test_are_those_that_were_written_down():
+    written = (credit.DATA / "blind_scores.csv").read_bytes()
+    assert sha256(written).hexdigest() == credit.BLIND
+    rows, public = credit.blind_scores(), (ROOT / "docs" / "public.md").read_text()
+    assert credit.BLIND in public and len(rows) == len((credit.DATA / "blind_ends.csv").read_text().splitlines()) - 1
+    assert not rows.duplicated(["model", "task", "end_source"]).any() and rows["end_source"].str.len().gt(10).all()
+    assert rows["end"].between(0, 1).all() and rows["base_in_harness"].dropna().between(0, 1).all()
+    old = reported_scores()
+    assert not (set(rows["model"] + rows["task"]) & set(old["model"] + old["task"]))
+
+
+def test_nothing_of_the_blind_rows_enters_their_rivals():
+    blind, old = credit.blind_scores(), reported_scores().query("not credited")
+    errors = credit.end_errors(blind, old)
+    for place in (0, len(blind) - 1):
+        alone = credit.end_errors(blind.iloc[[place]], old)
+        np.testing.assert_allclose(alone.to_numpy(), errors.iloc[[place]].to_numpy())
+    row = blind.iloc[0]
+    others = old[old["family"] != row["family"]]
+    gain = np.nanmean(others["end"] - others["base_in_harness"])
+    assert errors.loc[0, "mean gain"] == pytest.approx(abs(row["base_in_harness"] + gain - row["end"]))
+    assert not np.allclose(errors["size"], credit.end_errors(blind)["size"])
+
+
+def test_the_blind_lines_and_the_page_say_the_errors_of_the_rows():
+    rows = credit.blind_scores().dropna(subset="base_in_harness")
+    off, stay = (rows[column].sub(rows["end"]).abs() for column in ("reported", "base_in_harness"))
+    base = rows["kind"] == "base"
+    lines = " ".join(credit.blind_lines())
+    assert f"base models: reported score {off[base].mean():.3f} off, no change {stay[base].mean():.3f}" in lines
+    own = base & ~rows["family"].eq("gemma")
+    said = f"{off[own].mean():.3f} off and no change {stay[own].mean():.3f} ({own.sum()} runs of base"
+    assert said in " ".join((ROOT / "docs" / "public.md").read_text().split())
+
+
 def test_the_figure_has_a_line_for_each_run_with_a_known_base():
     chart, numbers = credit.credit_figure()
     assert len(numbers) == credit.reported_scores()["base_in_harness"].notna().sum()
@@ -146,9 +182,12 @@ def test_a_reported_score_says_where_runs_end():
     rows = reported_scores()
     own = rows[(rows["kind"] == "instruct") & ~rows["credited"]]
     low, high = np.quantile(own["end"] - own["reported"], [0.1, 0.9])
-    first, second, third = ending_lines(0.5, "instruct")
+    first, blind, second, third = ending_lines(0.5, "instruct")
     assert f"expect {0.5 + low:.2f} to {0.5 + high:.2f}" in first and f"80% of {len(own)} public runs" in first
     assert "about 0.50" in second and "does not cover" in third
+    ends = credit.blind_scores().query("kind == 'instruct'")
+    inside = [low <= end - score <= high for end, score in zip(ends["end"], ends["reported"], strict=True)]
+    assert f"Of {len(ends)} ends" in blind and f"{sum(inside)} lie in the 80% range" in blind
     assert "instruct sibling" in ending_lines(0.5, "base")[0]
     assert ending_lines(0.99, "instruct")[0].endswith("to 1.00.")
     with pytest.raises(UserError, match="kind"):

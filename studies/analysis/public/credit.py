@@ -8,6 +8,11 @@ credit that the harness had not given (answer format, prompt, temperature). Only
 several runs, the end is that of its reference configuration or else the median; the note says which. `base_in_harness`
 is the untrained model's score where the run was scored, empty where it is not known. `parameters` are billions, as in
 the model's name. MATH-500 counts as MATH.
+
+`blind_scores.csv` is a test of this: scores of 26 model-task pairs, written down before an end of any of them was
+looked up, and unchanged since (BLIND is its SHA-256). It does not confirm the rule for base models. `blind_ends.csv`
+has every end found afterwards, by the same rules, and whether the run was trained on the task's own training set: yes,
+no, or empty where that is not known.
 """
 
 import numpy as np
@@ -44,30 +49,50 @@ RIVALS = {
 }
 TASKS = {"gsm8k": "GSM8K", "math": "MATH"}
 DRAWS = 2000
+BLIND = "ac03b7199115e1a0e3a9b37f3885546486805085e4686cdbe015c5924d41b509"
+WRITTEN = "2026-11-25 17:46 UTC"
 
 
 def reported_scores() -> pd.DataFrame:
     """Return the table with two columns more: the model's family (its name up to the first hyphen), and `credited`,
     whether the harness of the run gives the base its reported score, so that there is no credit left to gain."""
-    with (DATA / "reported_scores.csv").open("rb") as file:
-        rows = pd.read_csv(file)
+    return _named(_table("reported_scores.csv"))
+
+
+def blind_scores() -> pd.DataFrame:
+    """Return a row for each end of `blind_ends.csv`, with the columns of its pair in `blind_scores.csv` and the two
+    that `reported_scores` adds."""
+    pairs = _table("blind_scores.csv")
+    return _named(_table("blind_ends.csv").merge(pairs, on=["model", "task"], validate="many_to_one"))
+
+
+def _table(name: str) -> pd.DataFrame:
+    with (DATA / name).open("rb") as file:
+        return pd.read_csv(file)
+
+
+def _named(rows: pd.DataFrame) -> pd.DataFrame:
     family = rows["model"].str.partition("-")[0].str.lower()
     return rows.assign(family=family, credited=rows["base_in_harness"] == rows["reported"])
 
 
-def end_errors(rows: pd.DataFrame) -> pd.DataFrame:
+def end_errors(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return the absolute errors of forecasts of the end: `reported` and each of RIVALS, a column each; nan where the
-    base is not known. Rivals are fitted to the other families. Size is a line of the end's logit in log parameters,
-    with an intercept for each task."""
+    base is not known. Rivals are fitted to the other families of `known` (default: rows). Size is a line of the end's
+    logit in log parameters, with an intercept for each task."""
+    known = rows if known is None else known
     forecasts = pd.DataFrame({"reported": rows["reported"], "no change": rows["base_in_harness"]})
-    features = pd.get_dummies(rows["task"], dtype=float).assign(size=np.log(rows["parameters"])).to_numpy()
-    ends, gains = logit(rows["end"].to_numpy()), rows["end"] - rows["base_in_harness"]
+    gains = known["end"] - known["base_in_harness"]
     for family in rows["family"].unique():
-        own = (rows["family"] == family).to_numpy()
-        slopes = np.linalg.lstsq(features[~own], ends[~own])[0]
-        forecasts.loc[own, "mean gain"] = rows["base_in_harness"] + gains[~own].mean()
-        forecasts.loc[own, "size"] = expit(features[own] @ slopes)
+        own, others = (rows["family"] == family).to_numpy(), (known["family"] != family).to_numpy()
+        slopes = np.linalg.lstsq(_size_features(known[others]), logit(known.loc[others, "end"].to_numpy()))[0]
+        forecasts.loc[own, "mean gain"] = rows["base_in_harness"] + gains[others].mean()
+        forecasts.loc[own, "size"] = expit(_size_features(rows[own]) @ slopes)
     return forecasts.sub(rows["end"], axis=0).abs()
+
+
+def _size_features(rows: pd.DataFrame) -> np.ndarray:
+    return np.column_stack([*(rows["task"] == task for task in TASKS), np.log(rows["parameters"])]).astype(float)
 
 
 def lead(errors: pd.DataFrame, families: pd.Series, rival: str) -> Estimate:
@@ -135,18 +160,59 @@ def credit_lines(rows: pd.DataFrame) -> list[str]:
     ]
 
 
+def blind_lines() -> list[str]:
+    """Return in sentences how far the blind ends lie from the scores that had been written down, and from the rivals,
+    which are fitted to the rows of `reported_scores` alone."""
+    rows = blind_scores()
+    errors = end_errors(rows, reported_scores().query("not credited"))
+    known = errors["no change"].notna()
+    pairs, families = rows.drop_duplicates(["model", "task"]), rows.loc[known, "family"]
+    leads = {rival: lead(errors[known], families, rival) for rival in RIVALS}
+    trained = errors["reported"].groupby([rows["kind"], rows["trained_on_task"]]).agg(["mean", "count"])
+    own, other = (trained.loc["base", answer] for answer in ("yes", "no"))
+    return [
+        f"Blind: {len(_table('blind_scores.csv'))} scores were written down ({WRITTEN}, SHA-256 {BLIND[:12]}) before "
+        f"any end was looked up. {len(rows)} ends of {len(pairs)} pairs were found, {known.sum()} with a known base, "
+        f"of {families.nunique()} families. Rivals are fitted to the runs above.",
+        *(
+            f"Blind {name}: reported score {off['reported']:.3f} off, "
+            + ", ".join(f"{rival} {off[rival]:.3f}" for rival in RIVALS)
+            + f" ({is_one.sum()} runs with a known base). {blind_coverage(kind)}"
+            for kind, name in KINDS.items()
+            for is_one in [known & (rows["kind"] == kind)]
+            for off in [errors[is_one].mean()]
+        ),
+        "Blind, the reported score is closer than "
+        + ", ".join(f"{rival} by {one.value:.3f} [{one.low:.3f}, {one.high:.3f}]" for rival, one in leads.items())
+        + ".",
+        f"Blind base models end {own['mean']:.3f} from the reported score after training on the task itself "
+        f"({own['count']:.0f} runs) and {other['mean']:.3f} after training on other problems ({other['count']:.0f}).",
+    ]
+
+
+def blind_coverage(kind: str) -> str:
+    """Return in a sentence how many of the blind ends of this kind lie in the 80% range of the other runs."""
+    above = above_reported(reported_scores().query("not credited and kind == @kind"))
+    ends = blind_scores().query("kind == @kind").eval("end - reported")
+    return (
+        f"Of {len(ends)} ends that were looked up after their scores were written down, "
+        f"{ends.between(above.low, above.high).sum()} lie in the 80% range, all between {ends.min():+.2f} and "
+        f"{ends.max():+.2f}."
+    )
+
+
 def ending_lines(reported: float, kind: str) -> list[str]:
     """Return in sentences where runs of a model with this reported score end, and what may be claimed. kind: one of
     KINDS; the score of a base model is that of its instruct sibling. Raises UserError for another kind."""
     check_choice("kind", kind, tuple(KINDS))
-    rows = reported_scores()
-    own = rows[(rows["kind"] == kind) & ~rows["credited"]]
+    own = reported_scores().query("not credited and kind == @kind")
     above = above_reported(own)
     low, high = (float(np.clip(reported + part, 0.0, 1.0)) for part in (above.low, above.high))
     whose = "score of the instruct sibling" if kind == "base" else "reported score"
     return [
         f"Runs of {KINDS[kind]} end {above.low:+.2f} to {above.high:+.2f} from the {whose} (80% of {len(own)} public "
         f"runs): expect {low:.2f} to {high:.2f}.",
+        blind_coverage(kind),
         f"Up to about {reported:.2f} nothing need be learned: it is credit for format, prompt and temperature. Claim "
         "only what is above it.",
         "This covers training on the task itself and its usual test set. It does not cover tasks that nobody trained "
@@ -157,12 +223,9 @@ def ending_lines(reported: float, kind: str) -> list[str]:
 def show_credit(console: Console) -> None:
     """Print the table and the sentences."""
     rows = reported_scores()
-    put(
-        console,
-        "Distance between the end of a run and what could be said before it",
-        credit_table(rows[~rows["credited"]]),
-    )
-    for line in credit_lines(rows):
+    title = "Distance between the end of a run and what could be said before it"
+    put(console, title, credit_table(rows[~rows["credited"]]))
+    for line in credit_lines(rows) + blind_lines():
         say(console, line)
 
 

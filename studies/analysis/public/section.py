@@ -6,7 +6,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from rftlab.studies.analysis.public import figures
-from rftlab.studies.analysis.public.credit import credit_figure, credit_lines, reported_scores
+from rftlab.studies.analysis.public.credit import blind_lines, credit_figure, credit_lines, reported_scores
 from rftlab.studies.analysis.public.facts import findings
 from rftlab.studies.analysis.public.pictures import PICTURES
 from rftlab.studies.analysis.public.show import FLOOR, noise_lines, signed_text
@@ -28,7 +28,7 @@ def public_section(folder: Path) -> Markup:
         sources=SOURCES,
         pods=pods,
         credit=credit,
-        credit_lines=credit_lines(reported_scores()),
+        credit_lines=credit_lines(reported_scores()) + blind_lines(),
         pictures=pictures,
         floor=FLOOR,
         points=f"{sum(source.points for source in SOURCES):,}",
