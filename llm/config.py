@@ -199,6 +199,8 @@ class Compute:
     """Tokens whose logits exist at a time."""
     gradient_checkpointing: bool = False
     """Whether blocks are computed again in the backward pass, which saves memory."""
+    sleep: bool = True
+    """Whether vLLM gives its GPU memory back while the policy is updated, for about two seconds a round."""
 
     def __post_init__(self):
         check_choice("compute.precision", self.precision, get_args(Precision))
@@ -365,5 +367,7 @@ def model_config(run: LLMRun) -> dict:
         del facts[name]
     if estimator.aggregation.micro_batch is None:  # runs without it keep the identity that they had before
         del facts["design"]["estimator"]["aggregation"]["micro_batch"]
+    if run.compute.sleep:
+        del facts["compute"]["sleep"]
     own = {"rewards": rewards_config(run.rewards)} if run.rewards else {}
     return {"level": "llm", "version": VERSION, "kinds": kinds, **facts, **own}

@@ -4,6 +4,7 @@ config.json                     the canonical configuration
 checkpoints/000100/             llm/training/checkpoint.py
 rollouts/000001-000100.parquet  llm/training/records.py
 curve.parquet, metrics.parquet  as returned, after every evaluation
+rounds.jsonl                    llm/training/live.py, after every round
 lock                            llm/lock.py
 """
 
@@ -33,12 +34,13 @@ from rftlab.llm.rewards.verify import NONE
 from rftlab.llm.text.codec import Codec
 from rftlab.llm.tracking import Tracker
 from rftlab.llm.training.checkpoint import Progress, check_config, recorded, resume, save
+from rftlab.llm.training.live import RoundLog, RoundMeter
 from rftlab.llm.training.records import parquet, rollout_table, write_rollouts
-from rftlab.llm.training.trainer import Trainer
+from rftlab.llm.training.trainer import Round, Trainer
 from rftlab.shared.curve import FLEXIBLE, Curve, make_curve
 from rftlab.shared.custom.functions import at_round
 from rftlab.shared.plumbing.callbacks import noop
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, sweep, write_file
 from rftlab.shared.plumbing.folders import FILE, entries, folder_below, path_kind, read_json
 
@@ -46,6 +48,10 @@ SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""
 TABLES = ("curve.parquet", "metrics.parquet")
 KEPT = "finished rounds up to the last checkpoint are kept, run the same command again"
+
+
+class StopTraining(UserError):
+    """Raised by `TrainingCallbacks.measured`, it ends a run after the round, whose checkpoint is written."""
 
 
 class TrainingResult(NamedTuple):
@@ -64,6 +70,8 @@ class TrainingCallbacks(NamedTuple):
 
     rounds: Callable[[int], None] = noop
     """Rounds done, after each."""
+    measured: Callable[[Round, dict[str, float]], None] = noop
+    """What a round sampled and its measurements (llm/training/live.py), after each."""
     evaluated: Tracker = noop
     """The round and what was measured, columns of the curve and metrics, after each evaluation."""
     remark: Callable[[str], None] = noop
@@ -202,9 +210,12 @@ def _rounds(folder: Path, trainer: Trainer, report: TrainingCallbacks) -> Traini
 
     if not so_far.rows:
         _evaluate(folder, trainer, so_far, seconds, report)
+    log = RoundLog(folder, state.round)
     while state.round < design.rounds:
-        first, tables = state.round + 1, []
-        for _ in range(trainer.run.interval):
+        tables: list[pyarrow.Table] = []
+        first, stop = state.round + 1, None
+        while stop is None and (not tables or state.round % trainer.run.interval):
+            meter = RoundMeter(trainer)
             with at_round(state.round):
                 done = trainer.round()
             tables.append(rollout_table(done, trainer.data.train.numbers))
@@ -212,11 +223,19 @@ def _rounds(folder: Path, trainer: Trainer, report: TrainingCallbacks) -> Traini
                 report.remark(f"weights or gradient are not finite in round {done.number + 1}; the run ends")
                 _write(folder, tables, first, done.number + 1)
                 return _outcome(folder, so_far, done.number)
+            measured = meter.columns(done)
+            log.add(measured)
             report.rounds(state.round)
+            try:
+                report.measured(done, measured)
+            except StopTraining as asked:
+                stop = asked
         _write(folder, tables, first, state.round)
         if state.round % design.eval_every == 0:
             _evaluate(folder, trainer, so_far, seconds, report)
         save(folder, trainer, so_far._replace(seconds=seconds()))
+        if stop is not None:
+            raise stop
     return _outcome(folder, so_far, None)
 
 

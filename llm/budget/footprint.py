@@ -71,6 +71,11 @@ class MemoryUse(NamedTuple):
         return self.total(self.peak_phase)
 
 
+def sleeps(run: LLMRun) -> bool:
+    """Whether the engine of a run gives its memory back while the policy is updated."""
+    return run.compute.device != "cpu" and run.compute.engine == "vllm" and run.compute.sleep
+
+
 def memory_use(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> MemoryUse:
     """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a
     response, mean."""
@@ -96,9 +101,7 @@ def memory_use(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) 
         if vllm
         else {}
     )
-    asleep = (
-        {"libraries": steady["libraries"] + ASLEEP} if cuda and vllm else engine
-    )  # on a GPU alone, while the policy is updated
+    asleep = {"libraries": steady["libraries"] + ASLEEP} if sleeps(run) else engine  # while the policy is updated
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
     if not run.on_policy or run.needs_reference:
         phases["log_probs"] = steady | reference | engine | _reading(run, shape, largest)

@@ -2,7 +2,7 @@
 
 Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. A request has a seed of its own,
 a function of (seed, stream, round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the
-engine sleeps while the policy is updated.
+engine sleeps while the policy is updated, unless the run says that memory is enough for both.
 
 vLLM may change the class of the very model that is trained (OLMo 2 runs through transformers), so a process makes one
 engine and one such model.
@@ -84,6 +84,7 @@ class VLLMEngine:
         """Give the GPU's memory back until the next sync; on a CPU, what sampling freed."""
         if not self.cuda:
             trim_heap()
+        if not self.cuda or not self.run.compute.sleep:
             return
         with _named("vLLM cannot sleep"):
             self.engine.sleep(level=2)
@@ -181,7 +182,7 @@ def engine_arguments(run: LLMRun, folder: Path, cuda: bool) -> dict:
         "max_num_batched_tokens": max(BATCHED, run.model.max_prompt_length + run.model.max_response_length),
         "logprobs_mode": "processed_logprobs",
         "enforce_eager": not cuda,
-        "enable_sleep_mode": cuda,
+        "enable_sleep_mode": cuda and compute.sleep,
         "distributed_executor_backend": "uni",
         "generation_config": "vllm",
         "seed": 0,

@@ -21,7 +21,7 @@ from rftlab.studies.data.runs.limits import NEEDS_LLM, Order, has_llm
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 SHOWN = {
     "Train": (
-        *("folder", "preset", "pair", "tracker", "seed", "plan", "design", "flags"),
+        *("folder", "preset", "pair", "tracker", "show_every", "seed", "plan", "design", "flags"),
         *("reward", "reward_weights", "reward_timeout"),
     ),
     "PlanFlags": ("dry_run", "gpu"),
@@ -57,6 +57,8 @@ class Train(RewardFlags):
     """Model-dataset pair whose run the other flags start from."""
     tracker: Kind = "none"
     """Where measurements are shown as well; the package of that name must be installed."""
+    show_every: int = 0
+    """Rounds between two of which the best and the worst response are printed. 0: none."""
     whole_sets: bool = False
     """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and
     --evaluation.test-subset say."""
@@ -70,6 +72,9 @@ class Train(RewardFlags):
     """The design."""
     flags: Annotated[LLMFlags, tyro.conf.arg(name="")] = field(default_factory=LLMFlags)
     """The rest of the run."""
+
+    def __post_init__(self):
+        check_count("show_every", self.show_every, 0)
 
     @property
     def run(self) -> LLMRun:
@@ -91,7 +96,7 @@ class Train(RewardFlags):
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from rftlab.studies.cli.execute.train_model import train_model
 
-        train_model(console, run, self.folder, self.tracker, self.quiet, rewards)
+        train_model(console, run, self.folder, self.tracker, self.quiet, rewards, self.show_every)
         return 0
 
 
@@ -230,10 +235,14 @@ class Status:
 
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`, or a folder with runs of `rftlab train`."""
+    follow: bool = False
+    """Go on with a line for every round that ends, until no language model runs there."""
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from rftlab.studies.cli.execute.status import show_status
+        from rftlab.studies.cli.execute.status import follow_rounds, show_status
 
         show_status(console, self.results)
+        if self.follow:
+            follow_rounds(console, self.results)
         return 0

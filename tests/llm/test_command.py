@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rftlab.llm.tracking import make_tracker
+from rftlab.llm.tracking import ROUNDS, make_tracker, read_rounds
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import LLMFlags, llm_flags
+from rftlab.studies.cli.execute import status
+from rftlab.studies.cli.execute.status import follow_rounds
+from rftlab.studies.cli.execute.train_model import sample_lines
 from rftlab.studies.cli.trained import Train, parse_train
+from rftlab.studies.data.runs.progress import live_line
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
@@ -80,7 +84,7 @@ def test_the_command_tracks_and_a_run_goes_on_with_another_tracker(opened, tmp_p
 
 
 def test_a_killed_run_purges_what_it_evaluates_again(opened, tmp_path):
-    """Killed after the evaluation of round 8 and before its checkpoint."""
+    """Killed after the evaluation of round 8 and before its checkpoint: round 5 is trained again."""
     run, track = run_of(rounds=12, eval_every=4), make_tracker("tensorboard", tmp_path)
 
     def die(round, columns):
@@ -91,8 +95,8 @@ def test_a_killed_run_purges_what_it_evaluates_again(opened, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(run, tmp_path, TrainingCallbacks(evaluated=die))
     execute(run, tmp_path, "tensorboard")
-    assert rounds_of(opened) == [0, 0, 4, 8, 8, 8, 12]
-    assert opened[4] == 8 and opened[3] == opened[5]
+    assert rounds_of(opened) == [0, 0, 4, 8, 5, 8, 12]
+    assert opened[4] == 5 and opened[3] == opened[5]
 
 
 def test_a_tracker_that_is_not_installed_is_named_before_the_run_begins(tmp_path, monkeypatch):
@@ -104,3 +108,40 @@ def test_a_tracker_that_is_not_installed_is_named_before_the_run_begins(tmp_path
 
 def test_trackers_are_off_by_default():
     assert parse_train([]).tracker == "none" and parse_train(["--tracker", "wandb"]).tracker == "wandb"
+
+
+def test_samples_of_rounds_and_lines_of_a_followed_run(tmp_path):
+    """Texts of models are written out, and a line of a damaged file has no say."""
+    done = []
+    train(
+        run_of(rounds=2, eval_every=2), tmp_path / "run", TrainingCallbacks(measured=lambda each, _: done.append(each))
+    )
+    texts = ["\x1b[31mred"] * len(done[0].samples.texts)
+    lines = sample_lines(done[0]._replace(samples=done[0].samples._replace(texts=texts)))
+    rewards = done[0].rewards[done[0].samples.trained]
+    assert f"round 1, reward {rewards.max():+.3f}: " in lines[0] and not any("\x1b" in line for line in lines)
+    console = Console(file=StringIO(), width=200)
+    with (tmp_path / "run" / ROUNDS).open("a") as file:
+        file.write('{"round": 3, "reward": "[red]x", "entropy": 0.5}\n')
+    follow_rounds(console, tmp_path)  # nothing runs, so it ends at once, and what was there before is not told
+    assert console.file.getvalue() == ""
+    assert live_line(read_rounds(tmp_path / "run")[2]) == "entropy 0.50"
+    assert live_line(read_rounds(tmp_path / "run")[0]).startswith("reward 0.")
+
+
+def test_a_followed_run_is_told_round_by_round(tmp_path, monkeypatch):
+    console, folder = Console(file=StringIO(), width=200), tmp_path / "run"
+    train(run_of(rounds=4), folder)
+    rounds = (folder / ROUNDS).read_bytes().split(b"\n")
+    (folder / ROUNDS).write_bytes(rounds[0] + b"\n")
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        (folder / ROUNDS).write_bytes(b"\n".join(rounds[: 1 + len(pauses)]) + b"\n")
+
+    monkeypatch.setattr(status, "_is_running", lambda _: len(pauses) < 3)
+    monkeypatch.setattr(status.time, "sleep", pause)
+    follow_rounds(console, tmp_path)
+    told = console.file.getvalue().splitlines()
+    assert [line.split(",")[0] for line in told] == ["run: round 2", "run: round 3", "run: round 4"]

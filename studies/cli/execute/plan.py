@@ -1,13 +1,14 @@
 """Plans as tables: `rftlab train --dry-run`, `rftlab reproduce --level llm --dry-run`."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from rftlab.llm.budget.devices import named_device
 from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, UTILISATION, Assumed
-from rftlab.llm.budget.plan import CostPlan, cost_plan, smallest_change, where_it_fits
+from rftlab.llm.budget.plan import CostPlan, cost_plan, fastest_settings, smallest_change, where_it_fits
 from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
 from rftlab.shared.plumbing.errors import check
@@ -100,19 +101,36 @@ def _verdict(console: Console, plan: CostPlan) -> None:
     )
     if plan.fits:
         say(console, f"fits: {peak}", "green")
+        change = fastest_settings(plan) if plan.run.compute.device != "cpu" else {}
+        if change:
+            filled = replace(plan.run, compute=replace(plan.run.compute, **change))
+            faster = cost_plan(filled, plan.device, plan.assumed, plan.shape)
+            share = faster.duration.seconds / plan.duration.seconds
+            say(
+                console,
+                f"fastest settings that fit: {_flags(change)} ({share:.2f} of the time, peak "
+                f"{faster.memory.peak / 1e9:.2f} GB)",
+            )
         return
     say(console, f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
     change = smallest_change(plan)
     if change:
-        flags = " ".join(
-            f"--compute.{name.replace('_', '-')}" + ("" if value is True else f" {value:g}")
-            for name, value in change.items()
-        )
         changed = plan.memory_with(**change).peak / 1e9
-        say(console, f"smallest change that makes it fit: {flags} (peak {changed:.2f} GB)", "yellow")
+        say(console, f"smallest change that makes it fit: {_flags(change)} (peak {changed:.2f} GB)", "yellow")
     else:
         say(console, "no smaller cache, pass, chunk or sample and no checkpointing makes it fit", "yellow")
     say(console, f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
+
+
+def _flags(change: dict[str, float | int | bool]) -> str:
+    """A change of `compute` as one types it."""
+    texts = {True: "", False: "no-"}
+    return " ".join(
+        f"--compute.{texts[value]}{name.replace('_', '-')}"
+        if isinstance(value, bool)
+        else f"--compute.{name.replace('_', '-')} {value:g}"
+        for name, value in change.items()
+    )
 
 
 def _time_table(plan: CostPlan) -> Table:

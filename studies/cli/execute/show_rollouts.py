@@ -91,7 +91,7 @@ def _shown_prompt(prompts: tuple[Prompt, ...], number: int, letters: int) -> lis
         return []
     prompt = prompts[number]
     parts = [("", prompt)] if isinstance(prompt, str) else [(f"{each['role']}: ", each["content"]) for each in prompt]
-    lines = [plain(line) for role, text in parts for line in f"{role}{_cut(text, letters)}".split("\n")]
+    lines = [plain(line) for role, text in parts for line in f"{role}{cut_text(text, letters)}".split("\n")]
     return lines[:MAX_LINES] + ["..."] * (len(lines) > MAX_LINES)
 
 
@@ -107,10 +107,11 @@ def _shown_responses(responses: pd.DataFrame, count: int, letters: int) -> list[
             cut = "" if row.finished else ", cut"
             lines.append(
                 f"{row.reward:+.3f}  advantage {row.advantage:+.3f}  {row.length} tokens{cut}  "
-                f"{plain(_cut(str(row.text), letters))}"
+                f"{plain(cut_text(str(row.text), letters))}"
             )
     return lines
 
 
-def _cut(text: str, letters: int) -> str:
+def cut_text(text: str, letters: int) -> str:
+    """A text, and how much of it is left out, where it is longer than so many letters."""
     return text if len(text) <= letters else f"{text[:letters]}... ({len(text) - letters} more)"

@@ -9,6 +9,7 @@ Time left is that of finished runs of the same pair, in proportion to what a run
 run of `rftlab train` is done where its last checkpoint is that of its last round.
 """
 
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -17,16 +18,20 @@ from rich.console import Console
 
 from rftlab.llm.lock import LOCK, held
 from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
+from rftlab.llm.tracking import read_rounds
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, numbered, path_kind
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import LEVELS
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import RunSpec
+from rftlab.studies.data.runs.progress import live_line
 from rftlab.studies.data.runs.study import has_study, read_study
 
 State = Literal["done", "running", "interrupted", "to do"]
 UNKNOWN = "unknown"
+PAUSE = 2.0
+"""Seconds between two looks at runs that are followed."""
 
 
 class RunStatus(NamedTuple):
@@ -70,6 +75,23 @@ def show_status(console: Console, root: Path) -> None:
             if run.damage:
                 say(console, f"damaged, `rftlab reproduce` redoes it: {run.damage}", "yellow")
         console.print(_prospect(runs), highlight=False)
+
+
+def follow_rounds(console: Console, root: Path) -> None:
+    """Print a line for each round that ends in a language model's run of the folder, until none runs."""
+    folders = trained_in(root)
+    if store.is_marked(root) and has_study(root, "llm"):
+        folders += [store.point_folder(root, point) for point in read_study(root, "llm").points()]
+    told = {folder: len(read_rounds(folder)) for folder in folders}
+    while True:
+        running = [folder for folder in folders if _is_running(folder)]
+        for folder in folders:
+            for measured in read_rounds(folder)[told[folder] :]:
+                say(console, f"{folder.name}: round {measured['round']}, {live_line(measured)}")
+                told[folder] += 1
+        if not running:
+            return
+        time.sleep(PAUSE)
 
 
 def _runs(root: Path) -> str:

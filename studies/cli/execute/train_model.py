@@ -3,36 +3,56 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind, make_tracker
 from rftlab.llm.train import TrainingCallbacks, train
+from rftlab.llm.training.trainer import Round
 from rftlab.shared.curve import SPLITS, Curve
+from rftlab.shared.plumbing.errors import plain
+from rftlab.studies.cli.execute.show_rollouts import cut_text
 from rftlab.studies.console.table import Column, Table
 from rftlab.studies.data.paper.questions import evaluated_on
 from rftlab.studies.data.results.language import cost_table
-from rftlab.studies.data.runs.progress import Bar
+from rftlab.studies.data.runs.progress import Bar, live_line
 from rftlab.studies.data.runs.runner import long_form
+
+SHOWN = 300
+"""Letters of a response that are shown."""
 
 
 def train_model(
-    console: Console, run: LLMRun, folder: Path, tracker: Kind, quiet: bool, rewards: dict[str, Any]
+    console: Console,
+    run: LLMRun,
+    folder: Path,
+    tracker: Kind,
+    quiet: bool,
+    rewards: dict[str, Any],
+    show_every: int = 0,
 ) -> None:
-    """Train in a folder, and print the curve. rewards: keywords of `train` about a user's functions."""
+    """Train in a folder, and print the curve. rewards: keywords of `train` about a user's functions. show_every: rounds
+    between two of which the best and the worst response are printed; 0: none."""
     track = make_tracker(tracker, folder)
     with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
+        scores = [""]
 
         def evaluated(done: int, measured: dict[str, float]) -> None:
-            bar.update(
-                task,
-                description=" ".join(f"{name} {measured[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")),
-            )
+            scores[0] = f"test Pass@1 {measured['test_pass_at_1']:.3f}"
+            bar.update(task, description=scores[0])
             track(done, measured)
 
+        def after_round(done: Round, measured: dict[str, float]) -> None:
+            bar.update(task, completed=done.number + 1, description=f"{scores[0]}, {live_line(measured)}")
+            track(done.number + 1, {f"round/{name}": value for name, value in measured.items()})
+            if show_every and (done.number + 1) % show_every == 0:
+                for line in sample_lines(done):
+                    console.print(line, markup=False, highlight=False)
+
         report = TrainingCallbacks(
-            rounds=lambda done: bar.update(task, completed=done),
+            measured=after_round,
             evaluated=evaluated,
             remark=lambda text: console.print(text, style="yellow", markup=False),
             pretraining=lambda step, rate: bar.update(
@@ -47,6 +67,16 @@ def train_model(
     if outcome.diverged_at is not None:
         console.print(f"diverged after {outcome.diverged_at} rounds", style="red")
     console.print(f"run: {folder}", markup=False, soft_wrap=True)
+
+
+def sample_lines(done: Round) -> list[str]:
+    """The best and the worst response of a round, a line each."""
+    rows = np.flatnonzero(done.samples.trained)
+    order = rows[np.argsort(-done.rewards[rows], kind="stable")]
+    return [
+        f"round {done.number + 1}, reward {done.rewards[row]:+.3f}: {plain(cut_text(done.samples.texts[row], SHOWN))}"
+        for row in dict.fromkeys((order[0], order[-1]))
+    ]
 
 
 MEASURED = {

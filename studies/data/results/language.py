@@ -8,7 +8,7 @@ from rftlab.llm.budget.footprint import PARTS, MemoryUse
 from rftlab.llm.config import PHASES
 from rftlab.studies.console.table import Column, Table
 
-PLANNED = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
+PLANNED = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update", "sleep": "sleep"}
 """Phases of a plan in words."""
 
 

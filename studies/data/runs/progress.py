@@ -1,5 +1,6 @@
 """What a command shows while it runs: a bar with the time left, the latest result, remarks."""
 
+import math
 import sys
 import time
 from contextlib import contextmanager
@@ -15,6 +16,23 @@ from rftlab.studies.data.runs.store import Stored
 STARTING = "compiling and starting"
 FIRST, EVERY = 10.0, 30.0
 """Seconds to the first line, and between lines."""
+
+
+LIVE = {
+    "reward": "reward {:.3f}",
+    "kl_ref": "KL {:.3g}",
+    "entropy": "entropy {:.2f}",
+    "response_length": "length {:.0f}",
+    "zero_signal_fraction": "no signal {:.0%}",
+    "tokens_per_second": "{:,.0f} tokens/s",
+}
+"""What the bar says of a round."""
+
+
+def live_line(measured: dict[str, float]) -> str:
+    """What a round measured, in a line; what is missing or not a finite number is left out."""
+    parts = [(text, measured.get(name)) for name, text in LIVE.items()]
+    return ", ".join(text.format(value) for text, value in parts if isinstance(value, float) and math.isfinite(value))
 
 
 class Bar(Progress):

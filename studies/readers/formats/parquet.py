@@ -1,5 +1,5 @@
 """Parquet: files of others as Arrow tables and as runs, and a folder of `rftlab train` (curve.parquet and
-metrics.parquet, with config.json for the design).
+metrics.parquet, rounds.jsonl, with config.json for the design).
 
 A small file may ask for a great deal of memory: rows, cells, bytes and what texts come to when each is written out have
 limits, all told before they are taken.
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
 import math
 
+from rftlab.llm.tracking import read_rounds
 from rftlab.shared.plumbing.folders import FILE, path_kind, read_json
 from rftlab.studies.readers.formats.apart import Texts, telling, told_apart
 from rftlab.studies.readers.formats.tables import FORMAT, OF_TRAINERS, step_and_run, trainers_step
@@ -165,6 +166,12 @@ def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun
             continue
         (part,) = read_parquet(place, {"step": "round"}, with_runs=False)
         run.series |= {key: series for key, series in part.series.items() if key not in run.series and key != "seed"}
+    for measured in read_rounds(path.parent):
+        for name, value in measured.items():
+            if name != "round" and isinstance(value, float):
+                for older in (name, "kl") if name == "kl_ref" else (name,):  # of the curve, means between evaluations
+                    run.series.pop(older, None)
+                run.add(f"train/{name}", int(measured["round"]), value, int(measured["round"]))
     try:
         config = read_json(path.parent / CONFIG) if path_kind(path.parent / CONFIG) == FILE else None
     except (OSError, ValueError) as error:

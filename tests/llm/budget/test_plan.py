@@ -12,9 +12,9 @@ import torch
 from rftlab.llm.budget.devices import GPUS, named_device
 from rftlab.llm.budget.duration import Assumed, estimate_duration
 from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_use
-from rftlab.llm.budget.plan import SLACK, changes, cost_plan, knobs, smallest_change
+from rftlab.llm.budget.plan import FILL, SLACK, changes, cost_plan, fastest_settings, knobs, smallest_change
 from rftlab.llm.budget.shapes import read_shape
-from rftlab.llm.config import Compute, LoRA
+from rftlab.llm.config import Compute, LoRA, model_config
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
@@ -145,7 +145,43 @@ def test_adapters_alone_are_trained():
         cost_plan(replace(QWEN, lora=LoRA(8, targets=("fc",))), GPUS["A100-80"], ASSUMED)
 
 
+@pytest.mark.parametrize("gpu", ["A100-40", "H100"])
+@pytest.mark.parametrize("pair", ["qwen-gsm8k", "olmo-math"])
+def test_the_fastest_settings_fit_and_none_that_is_tried_alone_is_faster(pair, gpu):
+    run = start_at(pair, "llm")
+    run = replace(run, design=replace(run.design, batch_size=32, rollouts=8, eval_every=100))
+    plan = cost_plan(run, GPUS[gpu], ASSUMED)
+    change = fastest_settings(plan)
+    best = cost_plan(with_compute(run, **change), plan.device, ASSUMED)
+    assert best.fits and best.duration.seconds < 0.99 * plan.duration.seconds
+    for name, values in FILL.items():
+        for value in values:
+            other = cost_plan(with_compute(best.run, **{name: value}), plan.device, ASSUMED)
+            assert not other.fits or other.duration.seconds > 0.998 * best.duration.seconds
+    assert fastest_settings(best) == {}
+
+
+def test_an_engine_that_stays_awake_keeps_its_memory_and_saves_its_seconds():
+    asleep, awake = (cost_plan(with_compute(QWEN, sleep=sleep), GPUS["H100"], ASSUMED) for sleep in (True, False))
+    parts = awake.memory.phases["update"]
+    assert parts["cache"] == 4e9 and "cache" not in asleep.memory.phases["update"]
+    assert asleep.duration.round_seconds - awake.duration.round_seconds == pytest.approx(2)
+    assert "sleep" not in model_config(asleep.run)["compute"] and not model_config(awake.run)["compute"]["sleep"]
+
+
 # --- time ---
+
+
+def test_a_step_of_vllm_takes_longer_with_more_rows():
+    """The floor is a + b rows: two hundred and fifty-six rows take 7.4 ms, a thousand 23.5, whatever the GPU."""
+    shape, gpu = read_shape(QWEN.model), GPUS["H200"]._replace(bf16=1e18, bandwidth=1e18)
+    steps = []
+    for rows in (256, 1024):
+        run = with_compute(QWEN, sample_rows=rows, cache_gb=100.0)
+        run = replace(run, design=replace(run.design, batch_size=rows, rollouts=16))
+        sampled = estimate_duration(run, shape, gpu, Assumed(120, 200, rows, rows)).phases["sample"]
+        steps.append(sampled.seconds / (16 * 200))
+    assert steps == pytest.approx([7.4e-3, 23.5e-3], rel=0.01)
 
 
 def test_costs_add_up_and_grow_with_the_work():

@@ -74,12 +74,12 @@ class FakeLLM:
         )
 
 
-def gpu_engine(monkeypatch):
+def gpu_engine(monkeypatch, **compute):
     """An engine as on a GPU, on the fake, beside its policy."""
     monkeypatch.setitem(
         sys.modules, "vllm", SimpleNamespace(__version__="0.32.0", LLM=FakeLLM, SamplingParams=lambda **fields: fields)
     )
-    run = replace(run_of(), compute=Compute("cuda", engine="vllm", cache_gb=0.5, precision="bf16"))
+    run = replace(run_of(), compute=Compute("cuda", engine="vllm", cache_gb=0.5, precision="bf16", **compute))
     policy = Policy(small_model(), Compute())
     return VLLMEngine(run, policy, SimpleNamespace(stops=(1,))), policy
 
@@ -104,6 +104,14 @@ def test_on_a_gpu_vllm_sleeps_between_sampling_and_the_sync(monkeypatch):
     load, forget = ("apply_model", None), ("reset_prefix_cache", None)
     awake = [("wake_up", ["weights"]), load, ("wake_up", ["kv_cache"]), forget]
     assert FakeLLM.calls == [load, forget, ("enqueue", None), ("sleep", 2), *awake, load, forget]
+
+
+def test_an_engine_that_has_room_stays_awake(monkeypatch):
+    engine, policy = gpu_engine(monkeypatch, sleep=False)
+    engine.rest()
+    engine.sync(policy)
+    load, forget = ("apply_model", None), ("reset_prefix_cache", None)
+    assert FakeLLM.calls == [load, forget, load, forget] and not FakeLLM.arguments["enable_sleep_mode"]
 
 
 def test_vllm_s_responses_are_told_as_they_end_and_returned_in_order(monkeypatch):

@@ -237,7 +237,7 @@ def test_others_may_read_what_the_umask_lets_them_read(tmp_path):
 def test_nothing_is_pickled(tmp_path):
     train(run_of(rounds=4), tmp_path)
     names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert {Path(name).suffix for name in names - {LOCK}} == {".json", ".safetensors", ".parquet"}
+    assert {Path(name).suffix for name in names - {LOCK}} == {".json", ".jsonl", ".safetensors", ".parquet"}
     facts = json.loads((tmp_path / "checkpoints" / "000004" / "state.json").read_bytes())
     assert len(facts["next"]["prompts"]) == 6 and facts["state"]["round"] == 4
 
