@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rftlab.llm.budget.devices import GPUS, Device
 from rftlab.llm.budget.duration import Assumed, Duration, estimate_duration
@@ -15,7 +15,7 @@ SLACK = 0.05
 """Part of a device's memory that stays free, for what its allocator cannot use; assumed."""
 MIN = {"cache_gb": 0.5, "logit_rows": 128, "micro_tokens": 512, "sample_rows": 16}
 """A change goes no lower."""
-FILL = {
+FILL: dict[str, list] = {
     "sleep": [False],
     "gradient_checkpointing": [False],
     "micro_tokens": [8192, 16384, 32768, 65536],
@@ -114,11 +114,11 @@ def changes(run: LLMRun, shape: Shape) -> Iterator[dict[str, float | int | bool]
                 yield {name: known[name][i] for name, i in zip(names, place, strict=True)}
 
 
-def fastest_settings(plan: CostPlan) -> dict[str, float | int | bool]:
+def fastest_settings(plan: CostPlan) -> dict[str, Any]:
     """Fields of `compute` that make the run on a GPU fastest, by the plan's own estimates, among the values of FILL
     with which it fits; of equally fast ones those that need least memory. {} where none saves a hundredth."""
     tried = {name: sorted({getattr(plan.run.compute, name), *values}) for name, values in FILL.items()}
-    fitting = []
+    fitting: list[tuple[float, float, dict[str, Any]]] = []
     for values in product(*tried.values()):
         change = dict(zip(tried, values, strict=True))
         peak = plan.memory_with(**change).peak

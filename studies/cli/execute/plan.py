@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -101,14 +102,14 @@ def _verdict(console: Console, plan: CostPlan) -> None:
     )
     if plan.fits:
         say(console, f"fits: {peak}", "green")
-        change = fastest_settings(plan) if plan.run.compute.device != "cpu" else {}
-        if change:
-            filled = replace(plan.run, compute=replace(plan.run.compute, **change))
+        fastest: dict[str, Any] = fastest_settings(plan) if plan.run.compute.device != "cpu" else {}
+        if fastest:
+            filled = replace(plan.run, compute=replace(plan.run.compute, **fastest))
             faster = cost_plan(filled, plan.device, plan.assumed, plan.shape)
             share = faster.duration.seconds / plan.duration.seconds
             say(
                 console,
-                f"fastest settings that fit: {_flags(change)} ({share:.2f} of the time, peak "
+                f"fastest settings that fit: {_flags(fastest)} ({share:.2f} of the time, peak "
                 f"{faster.memory.peak / 1e9:.2f} GB)",
             )
         return
@@ -122,7 +123,7 @@ def _verdict(console: Console, plan: CostPlan) -> None:
     say(console, f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
 
 
-def _flags(change: dict[str, float | int | bool]) -> str:
+def _flags(change: dict[str, Any]) -> str:
     """A change of `compute` as one types it."""
     texts = {True: "", False: "no-"}
     return " ".join(
