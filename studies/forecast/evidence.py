@@ -64,6 +64,10 @@ class Observed(NamedTuple):
     silent: SilentShares | None = None
     learning_rate: float | None = None
     """Read by forecasts at another rate alone; None where nobody asks or nobody told."""
+    behind: int = 1
+    """Runs of which the values are means."""
+    test_curve: tuple[np.ndarray, np.ndarray] | None = None
+    """All rounds and test Pass@1 that are known, where that is more than `rounds` and `values`."""
 
     def residual(self, curve: Curve) -> np.ndarray:
         """Measured less simulated (points, 2); a simulation that diverged counts as 0 from there on."""
@@ -123,6 +127,30 @@ def noise_text(noise: MeasuredNoise) -> str:
     )
 
 
+UNMEASURED = (0.045, 3)
+"""Deviation between repeats at Pass@1 1/2, and the degrees of freedom that it counts as, before any are measured.
+RepeatSpread of public runs that hold differ by 0.01 to 0.12 at the end (docs/forecast.md)."""
+
+
+class RepeatSpread(NamedTuple):
+    """How far ends of repeats differ, at Pass@1 1/2: in proportion to sqrt(p (1 - p)) elsewhere."""
+
+    squares: float = 0.0
+    """Sum of squares of measured deviations from the mean of their repeats."""
+    measured: int = 0
+    """Their degrees of freedom."""
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom, those of UNMEASURED among them."""
+        return UNMEASURED[1] + self.measured
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation: what was measured and UNMEASURED, each with its degrees of freedom."""
+        return float(np.sqrt((UNMEASURED[1] * UNMEASURED[0] ** 2 + self.squares) / self.freedom))
+
+
 class OtherPair(NamedTuple):
     """A pair of which all is known that a forecast of another one may use: train and test Pass@1."""
 
@@ -143,17 +171,13 @@ class Evidence(NamedTuple):
     noise: MeasuredNoise = TYPICAL
     """r and phi of the law."""
     others: tuple[OtherPair, ...] = ()
-    learning_rate: float | None = None
-    """At which designs are forecast; each run's own if left out."""
     guessed_base: tuple[float, float, float] | None = None
     """Pass@1 of the base model where nobody measured it: a guess, and the bounds that it is drawn between."""
-
-    def steps(self, run: Observed) -> np.ndarray:
-        """The rounds of a run (points,) as rounds at the forecasts' learning rate: while steps are short, curves of
-        different rates meet at equal rate x rounds (check D37)."""
-        if run.learning_rate is None or self.learning_rate is None:
-            return run.rounds.astype(np.float64)
-        return run.rounds * (run.learning_rate / self.learning_rate)
+    precision: str | None = None
+    """Of the weights, fp32 or bf16; None where that is not known."""
+    repeats: RepeatSpread = RepeatSpread()
+    imported: bool = False
+    """Whether the runs are other people's."""
 
     def tried(self, split: str = "test") -> list[TriedRun]:
         """What limits of forecasts (studies/forecast/law/limits.py) look at."""

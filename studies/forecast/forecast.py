@@ -21,7 +21,7 @@ from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior, calibrated
 from rftlab.studies.forecast.combine import ForecastSource, best_design, outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
-from rftlab.studies.forecast.forecasters import forecast_columns, forecasts_at
+from rftlab.studies.forecast.forecasters import forecast_columns, quick_forecasts
 from rftlab.studies.forecast.imported import check_calibration, imported_evidence, known_rates
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.law.curve import CellForecast, bare
@@ -235,9 +235,11 @@ def forecast_designs(request: Request, simulated: Forecast | None, budget: int |
     designs = tuple(request.designs.values())
     spent = np.array([design.rounds * design.round_rollouts for design in designs])
     within = spent <= (budget if budget is not None else spent.max())
-    forecasts = forecasts_at(request.evidence, designs, request.rates)
+    forecasts = quick_forecasts(request.evidence, designs, rates=request.rates)
     far = outside(request.evidence, designs, request.rates, "test")
-    source, forecast = recommended(simulated, forecasts["law"], far)
+    source, forecast = recommended(
+        simulated, forecasts["law"], far, forecasts["curve"] if request.evidence.imported else None
+    )
     nothing = bare(np.full(len(designs), np.nan))
     share = {} if request.pilot is None else {"share": spent / request.pilot.grid_rollouts}
     table = pd.DataFrame(

@@ -18,8 +18,10 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curve
 from rftlab.studies.analysis.source import few, free_source
 from rftlab.studies.data.paper.pairs import SIZES
-from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, noise_text
+from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, RepeatSpread, noise_text
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
+from rftlab.studies.forecast.law.limits import FALLEN
+from rftlab.studies.forecast.reading import reading_text, unevenness
 from rftlab.studies.readers.run import ImportedRun
 
 ADVANTAGES = {
@@ -186,14 +188,21 @@ def alike_evidence(
             behind = sorted(set(mean_curve(group.curves)["runs"]))
             few_runs = f", {behind[0]} of them behind some points" if len(behind) > 1 else ""
             remarks.append(f"{group.label}: mean of {behind[-1]} runs{few_runs}")
-    evidence = Evidence(Facts(paced(family, rounds), n_train, n_test, *(facts or (None, None))), observed)
+    precisions = {group.design.precision for group in groups} & {"fp32", "bf16"}
+    evidence = Evidence(
+        Facts(paced(family, rounds), n_train, n_test, *(facts or (None, None))),
+        observed,
+        precision=precisions.pop() if len(precisions) == 1 else None,
+        repeats=measured_repeats(groups),
+        imported=True,
+    )
     if np.isnan(evidence.base()):
         evidence = evidence._replace(guessed_base=(guess := guessed_base(groups)))
         remarks.append(
             f"guessed: the untrained model's test Pass@1 is {guess[0]:.3f}, between {guess[1]:.3f} and {guess[2]:.3f}, "
             "from the first points after round 0; nobody measured it (--base P of predict and score tells)"
         )
-    remarks.append(noise_text(evidence.noise))
+    remarks += [noise_text(evidence.noise), reading_text(evidence)]
     labels = tuple(group.label for group in groups)
     return Imported(name, slug, evidence, labels, rounds, responses, tuple(remarks))
 
@@ -245,7 +254,29 @@ def _observed(group: Group, responses: int, first: bool) -> Observed:
     inner = np.clip(values, 0.01, 0.99)
     errors = np.sqrt(inner * (1 - inner) / (responses * chosen["runs"].to_numpy()[:, None]))
     design, rate = simulated_design(group, int(chosen["round"].max())), group.design.learning_rate
-    return Observed(design, chosen["round"].to_numpy(), values, errors, learning_rate=rate)
+    behind, whole = int(chosen["runs"].iloc[-1]), (curve["round"].to_numpy(), curve["mean"].to_numpy())
+    return Observed(
+        design, chosen["round"].to_numpy(), values, errors, learning_rate=rate, behind=behind, test_curve=whole
+    )
+
+
+def last_values(group: Group) -> list[float]:
+    """Of each run, the value at the last round that all reached, from the line between its evaluations around it."""
+    runs = [run.sort_values("round") for _, run in group.curves.groupby("run", observed=True)]
+    values = [np.interp(group.last, run["round"], run["value"], left=np.nan) for run in runs]
+    return [float(value) for value in values if np.isfinite(value)]
+
+
+def measured_repeats(groups: list[Group]) -> RepeatSpread:
+    """How far the ends of repeats differ. Groups of which a run ends below half of another are left out: there some
+    runs failed, which is no noise."""
+    squares, freedom = 0.0, 0
+    for group in groups:
+        ends = np.array(last_values(group))
+        if len(ends) > 1 and ends.min() >= FALLEN * ends.max():
+            squares += float((((ends - ends.mean()) / unevenness(ends.mean())) ** 2).sum())
+            freedom += len(ends) - 1
+    return RepeatSpread(squares, freedom)
 
 
 def simulated_design(group: Group, rounds: int) -> Design:

@@ -52,7 +52,8 @@ def show_posterior(
 def show_forecasts(console: Console, made: DesignForecasts, request: Request) -> None:
     """The forecast of every design and the recommendation; with a pilot what it saves of the grid."""
     pilot = request.pilot
-    beside = [name for name in columns_beside(made.source, made.misfit, tuple(QUICK)) if made.table[name].notna().any()]
+    names = tuple(name for name in QUICK if pilot is None or name not in ("curve", "steps"))  # more do not fit
+    beside = [name for name in columns_beside(made.source, made.misfit, names) if made.table[name].notna().any()]
     rates = [Column(SHORT_NAMES.get(name, name), ".3f") for name in beside]
     spent = Column("cost", ".1%") if pilot else Column("rollouts", ",")
     columns = ("design", spent, Column("forecast", ".3f"), "80%", Column("measured", ".3f"), Column("best", ".0%"))
@@ -102,8 +103,9 @@ def say_outside(console: Console, table: pd.DataFrame) -> None:
 
 NOTHING = "nothing is recommended: every design in budget is outside what was measured"
 BESIDE_TEXT = (
-    "law = one curve in rounds of effective batch (docs/law.md); still = the nearest known run; gain = the baseline "
-    "and other pairs' mean gain; sigmoid = a saturating curve in rollouts"
+    "law = one curve in rounds of effective batch; curve = the nearest known run, where it had learned for as long; "
+    "steps = the same at equal rate x rounds; still = the end of the nearest known run; gain = the baseline and other "
+    "pairs' mean gain; sigmoid = a saturating curve in rollouts (docs/forecast.md)"
 )
 
 
@@ -116,6 +118,8 @@ def columns_beside(source: str, misfit: float, names: tuple[str, ...]) -> tuple[
 
 def whose(source: str, misfit: float) -> str:
     """Whose forecast is recommended, and why. misfit: nan where no simulator was asked."""
+    if source == "curve":
+        return "the forecast is the known curve's, which is what runs of pre-trained models are forecast by"
     if np.isnan(misfit):
         return f"the forecast is the {source}'s; the simulator was not asked (--quick)"
     seen = f"worlds that fit end the known runs {misfit:.3f} from what was measured, on average"

@@ -41,14 +41,16 @@ class KnownDesign:
     temperature: float | None = None
     response_limit: int | None = None
     """Tokens."""
+    precision: str | None = None
+    """Of the weights that the optimizer changes: bf16, where it keeps no copy of more digits, or fp32. Few logs say."""
     model: str | None = None
     assumed: tuple[str, ...] = ()
     """Sentences: what was taken from a library's defaults, or worked out from the log itself."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Fields that could not be told."""
-        return tuple(f.name for f in fields(self) if getattr(self, f.name) is None)
+        """Fields that could not be told, but for the precision, of which few logs speak."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is None and f.name != "precision")
 
 
 FACTS = tuple(f.name for f in fields(KnownDesign) if f.name != "assumed")

@@ -15,6 +15,7 @@ TERMS = {
     "kl_coefficient": "KL coefficient",
     "temperature": "temperature",
     "response_limit": "response limit (tokens)",
+    "precision": "precision of weights",
     "model": "model",
 }
 MAX_SHOWN = 12

@@ -168,9 +168,10 @@ def forecast(
     seed: int = 0,
     prior: CurvePrior = VAGUE,
     base_within: tuple[float, float] | None = None,
+    rounds: np.ndarray | None = None,
 ) -> CellForecast:
-    """Pass@1 of designs at their rounds, from points of some runs; `draws` (WORLDS, designs) are each fit's curve,
-    without the noise of single runs.
+    """Pass@1 of designs at rounds (designs,), their own if left out, from points of runs; `draws` (WORLDS, designs)
+    are each fit's curve, without the noise of single runs.
 
     Its spread is that of r and phi, of the fit, and of single runs about the curve: to each draw of r and phi a curve
     is fitted with the runs and the prior's medians moved within their spreads (randomised maximum likelihood), because
@@ -179,12 +180,13 @@ def forecast(
     """
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
     first, curves, single = fit_curve(base, runs, noise.ratios, prior=prior), [], []
+    at = np.array([design.rounds for design in designs]) if rounds is None else rounds
     low, high = base_within or (base, base)
     bases = low + (high - low) * (np.random.default_rng(seed).permutation(WORLDS) + 0.5) / WORLDS
     for start, ratios in zip(bases, draw_ratios(noise, WORLDS), strict=True):
         moved = [run._replace(values=run.values + first.residual * rng.standard_normal()) for run in runs]
         curve = fit_curve(float(start), moved, ratios, start=first.x, prior=prior.moved(rng))
-        tau = np.array([design.rounds * time_per_round(design, ratios) for design in designs])
+        tau = at * np.array([time_per_round(design, ratios) for design in designs])
         curves.append(curve.at(tau))
         single.append(curves[-1] + first.residual * rng.standard_normal((DRAWS, tau.size)))
     median, below, above = np.clip(np.quantile(np.concatenate(single), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)

@@ -5,7 +5,8 @@ enter whole: for the plain baseline of mean gains, for the medians of the law's 
 is that of other pairs (published numbers).
 
 Of other people's runs the design of a model and task is known that generates the fewest rollouts a round, as a careful
-user would try it first; of several the longest, of these the first. Nothing is chosen by hand or by results.
+user would try it first; of several the one whose learning rate is nearest to the median of all, of these the longest,
+of these the first. Nothing is chosen by hand or by results.
 """
 
 import re
@@ -26,7 +27,7 @@ from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
 from rftlab.studies.forecast.forecasters import RAW
-from rftlab.studies.forecast.imported import TEST, alike_evidence, simulated_design, told_base, unusable
+from rftlab.studies.forecast.imported import TEST, alike_evidence, last_values, simulated_design, told_base, unusable
 from rftlab.studies.forecast.others import (
     finals,
     language_others,
@@ -198,12 +199,15 @@ def _trained(group: Group) -> Group:
 
 
 def _case(name: str, runs: list[ImportedRun], groups: list[Group], base: float | None, questions: int | None) -> Case:
-    first, *others = sorted(groups, key=lambda group: (group.per_round, -group.last))
+    logs = np.log([group.design.learning_rate or np.nan for group in groups])
+    apart = np.nan_to_num(np.abs(logs - np.nanmedian(logs)) if np.isfinite(logs).any() else logs)
+    order = sorted(range(len(groups)), key=lambda i: (groups[i].per_round, apart[i].round(6), -groups[i].last))
+    first, *others = (groups[i] for i in order)
     [known], told = told_base([first], base)
     own = [run for run in runs if run.name in first.runs or not run.rounds]
     imported = alike_evidence(name, name, own, [known], told, questions)
     cells = {_unique(group, others): _ended(group) for group in others}
-    ends = [_ends(group) for group in others]
+    ends = [last_values(group) for group in others]
     truth = pd.DataFrame({cell: pd.Series(values) for cell, values in zip(cells, ends, strict=True)})
     evidence = imported.evidence
     sizes, rates = (evidence.facts.n_train, imported.questions), tuple(group.design.learning_rate for group in others)
@@ -213,13 +217,6 @@ def _case(name: str, runs: list[ImportedRun], groups: list[Group], base: float |
 
 def _ended(group: Group) -> Design:
     return replace(simulated_design(group, group.last), rounds=group.last, eval_every=group.last)
-
-
-def _ends(group: Group) -> list[float]:
-    """Of each run, the value at the last round that all reached, from the line between its evaluations around it."""
-    runs = [run.sort_values("round") for _, run in group.curves.groupby("run", observed=True)]
-    values = [np.interp(group.last, run["round"], run["value"], left=np.nan) for run in runs]
-    return [float(value) for value in values if np.isfinite(value)]
 
 
 def _unique(group: Group, groups: list[Group]) -> str:

@@ -9,17 +9,17 @@ import pandas as pd
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.studies.forecast.calibrate import Progress, calibrated
-from rftlab.studies.forecast.combine import halfway, outside, recommended
-from rftlab.studies.forecast.forecasters import QUICK, forecast_columns, forecasts_at
+from rftlab.studies.forecast.combine import outside, recommended
+from rftlab.studies.forecast.forecasters import QUICK, forecast_columns, quick_forecasts
 from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.law.score import rank_agreement
 from rftlab.studies.forecast.predict import Forecast, forecast_from, simulated_ends
 from rftlab.studies.forecast.score.cases import Case, check_split
 
 RESAMPLES = 4000
-SOURCES = ("forecast", "simulator", "halfway", *QUICK)
+SOURCES = ("forecast", "simulator", *QUICK)
 """What is scored: the recommended forecast first, then each."""
-INTERVALS = ("forecast", "simulator", "law")
+INTERVALS = ("forecast", "simulator", "law", "curve")
 """Those with intervals."""
 
 
@@ -49,12 +49,12 @@ def _simulated(
 def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
     truth, cells = case.truth[part][list(case.cells)], tuple(case.cells.values())
     rates = case.rates or (None,) * len(cells)
-    forecasts = forecasts_at(case.evidence, cells, rates, part)
+    forecasts = quick_forecasts(case.evidence, cells, part, rates)
     far = outside(case.evidence, cells, rates, part)
-    chosen = recommended(simulated, forecasts["law"], far)
+    chosen = recommended(simulated, forecasts["law"], far, forecasts["curve"] if case.evidence.imported else None)
     nothing = bare(np.full(len(cells), np.nan))
     ours = {"forecast": chosen.forecast, "simulator": simulated.forecast if simulated else nothing}
-    forecasts = ours | {"halfway": halfway(simulated, forecasts["law"])} | forecasts
+    forecasts = ours | forecasts
     table = pd.DataFrame({"pair": case.pair, "split": part, "cell": list(case.cells), "source": chosen.source})
     table["outside"] = far
     table = table.assign(truth=truth.mean().to_numpy(), **forecast_columns(forecasts))

@@ -42,7 +42,7 @@ def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) ->
             numbers = (f"{row.mae:.3f}", covered, number(row.spearman, 2), f"{row.regret:.3f}", more)
             over.add(row.forecast, *numbers)
         console.print(over)
-    say(console, "forecast: the recommended one, whose it is: simulator or law; halfway: the mean of these two")
+    say(console, "forecast: the recommended one, whose it is: simulator, law or curve")
 
 
 def _by_pair(part: pd.DataFrame) -> Table:

@@ -38,6 +38,7 @@ def own_design(config: Reader, processes: int | None) -> KnownDesign:
         kl_coefficient=0.0 if config.word("design.estimator.kl.kind") == "none" else kl,
         temperature=config.real("temperature"),
         response_limit=config.count("model.max_response_length"),
+        precision="fp32",
         model=config.word("model.source"),
     )
 

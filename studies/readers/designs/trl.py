@@ -14,7 +14,7 @@ does.
 
 from typing import Any
 
-from rftlab.studies.readers.designs.values import Reader, value_at
+from rftlab.studies.readers.designs.values import Reader, value_at, weight_precision
 from rftlab.studies.readers.run import KnownDesign
 
 LIBRARY = "TRL 1.16"
@@ -49,6 +49,8 @@ _MARKS = (
 )
 _COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
 _SIZES = ("generation_batch_size", "steps_per_generation")
+_TYPES = ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "torch_dtype")
+"""Of the weights, as TRL's arguments and the model's configuration beside them have it."""
 
 
 def is_trl_config(config: dict) -> bool:
@@ -72,6 +74,7 @@ def trl_design(config: Reader, processes: int | None) -> KnownDesign:
         kl_coefficient=config.real("beta"),
         temperature=config.real("temperature"),
         response_limit=config.count("max_completion_length"),
+        precision=next((kind for name in _TYPES if (kind := weight_precision(config.word(name)))), None),
         model=_model(config),
     )
 

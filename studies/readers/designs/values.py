@@ -96,6 +96,13 @@ def as_truth(value: Any) -> bool | None:
     return value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower())
 
 
+def weight_precision(text: str | None) -> str | None:
+    """fp32 or bf16, whichever a text about weights names first; None of any other. A copy of more digits is what an
+    optimizer changes, so that master weights in fp32 count."""
+    names = re.findall(r"no fp32|fp32|float32|(?:pure )?bf16 (?:weights|param)|bfloat16|^bf16$", (text or "").lower())
+    return None if not names else "fp32" if names[0] in ("fp32", "float32") else "bf16"
+
+
 class Reader:
     """Typed values of a configuration. What is stated and cannot be read, and what a default stands for, is kept."""
 

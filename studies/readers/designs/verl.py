@@ -12,7 +12,7 @@ from typing import Any
 
 from rftlab.shared.cards import SHIPPED
 from rftlab.studies.readers.designs.ours import own_design
-from rftlab.studies.readers.designs.values import Reader
+from rftlab.studies.readers.designs.values import Reader, weight_precision
 from rftlab.studies.readers.run import KnownDesign
 
 LIBRARY = "verl 0.9.1"
@@ -63,6 +63,7 @@ def verl_design(config: Reader, processes: int | None) -> KnownDesign:
         temperature=_usual(config, "real", f"{ROLLOUT}.temperature"),
         response_limit=config.count(f"{ROLLOUT}.response_length")
         or _usual(config, "count", "data.max_response_length"),
+        precision=weight_precision(config.word(f"{ACTOR}.fsdp_config.model_dtype")),
         model=config.word("actor_rollout_ref.model.path"),
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, path_kind
-from rftlab.studies.readers.designs.values import as_count, as_real, as_word
+from rftlab.studies.readers.designs.values import as_count, as_real, as_word, weight_precision
 from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
 from rftlab.studies.readers.names import RATES
 from rftlab.studies.readers.run import KnownDesign, MetricSeries, RawRun
@@ -172,6 +172,7 @@ def _design(row: dict[str, str]) -> KnownDesign:
         kl_coefficient=as_real(row.get("kl_coefficient")),
         temperature=as_real(row.get("temperature")),
         response_limit=as_count(row.get("max_response_tokens")),
+        precision=weight_precision(row.get("precision")),
         model=as_word(row.get("model")),
         assumed=(
             f"rollouts: {generated} are generated, {trained} of them trained on, which is part of the advantage's name",

@@ -204,7 +204,7 @@ def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, wo
 def test_a_forecast_of_imported_runs_without_the_simulator_has_its_page(results):
     arguments = ("predict", "--pair", "imported:a/gsm8k", "--designs", "8x4", "32x4", "--quick")
     status, text = rftlab(*arguments, "--results", results)
-    assert status == 0 and "the simulator was not asked (--quick)" in text and "How far to trust it: not far" in text
+    assert status == 0 and "the forecast is the known curve's" in text and "How far to trust it: not far" in text
     table = pd.read_csv(results / "forecast" / "imported-a-gsm8k" / "forecast.csv")
     assert table["forecast"].notna().all() and table["simulator"].isna().all()
     assert (
@@ -250,7 +250,7 @@ def test_cases_of_imported_runs_know_their_cheapest_design(results):
     hidden = score(results, case._replace(truth={"test": case.truth["test"] * 0}), 0, 1)
     names = ["forecast", "law", "law_low", "law_high", "still", "sigmoid"]
     assert found[names].equals(hidden[names]) and found["truth"].iloc[0] > hidden["truth"].iloc[0] == 0
-    assert found["simulator"].isna().all() and found["source"].tolist() == ["law"]
+    assert found["simulator"].isna().all() and found["source"].tolist() == ["curve"]
     with pytest.raises(UserError, match="8x4 is held out, and the evidence knows it"):
         score(results, case._replace(cells=case.cells | {"8x4": run.design}), 0, 1)
 
@@ -337,6 +337,6 @@ def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
 
 def test_cases_hold_out_learning_rates(several_rates):
     (case,) = cases_named("imported:lr", several_rates)[0]
-    assert case.known == ("8x4 rate 1e-06",) and case.rates == (2e-6, 4e-6)
+    assert case.known == ("8x4 rate 2e-06",) and case.rates == (1e-6, 4e-6), "the median rate"
     found = score(several_rates, case, 0, 1)
     assert np.diff(found["law"]) > 0.03 and found["still"].nunique() == 1

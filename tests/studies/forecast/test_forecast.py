@@ -14,7 +14,7 @@ from rftlab.studies.cli.main import main
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
-from rftlab.studies.forecast.combine import MISFIT, halfway, recommended
+from rftlab.studies.forecast.combine import MISFIT, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
 from rftlab.studies.forecast.forecast import (
     calibrated_to,
@@ -202,10 +202,6 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
         chosen = recommended(predicted, by_law)
         assert chosen.source == source
         np.testing.assert_array_equal(chosen.forecast.values, by_law.values if source == "law" else predicted.mean)
-        np.testing.assert_allclose(
-            halfway(predicted, by_law).values - by_law.values, predicted.mean - halfway(predicted, by_law).values
-        )
-    assert np.isnan(halfway(None, by_law).values).all()
     assert (
         recommended(predicted, bare(np.full(2, np.nan))).source == "simulator"
         and recommended(None, by_law).source == "law"
@@ -326,10 +322,15 @@ def only(case, few: tuple[str, ...]):
 def made_up_scores() -> pd.DataFrame:
     truth = np.linspace(0.1, 0.9, 8)
     table = pd.DataFrame({"split": "test", "cell": list(CELLS)[:8], "source": "simulator", "truth": truth})
-    for name, values in (("forecast", truth + 0.01), ("simulator", truth + 0.05), ("law", truth + 0.03)):
+    for name, values in (
+        ("forecast", truth + 0.01),
+        ("simulator", truth + 0.05),
+        ("law", truth + 0.03),
+        ("curve", truth + 0.04),
+    ):
         sides = {f"{name}_low": values - 0.1, f"{name}_high": values + 0.1, f"{name}_covered": 1.0}
         table = table.assign(**{name: values}, **sides)
-    table = table.assign(halfway=truth + 0.04, still=0.5, gain=truth[::-1], sigmoid=truth + 0.02)
+    table = table.assign(steps=truth + 0.06, still=0.5, gain=truth[::-1], sigmoid=truth + 0.02)
     return pd.concat([table.assign(pair="tiny-mix97"), table.assign(pair="tiny-mod97")], ignore_index=True)
 
 
