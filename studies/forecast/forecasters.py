@@ -48,7 +48,7 @@ Forecaster = Callable[[Evidence, tuple[Design, ...], str, LearningRates], CellFo
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()) -> CellForecast:
     """One curve against tau (studies/forecast/law/curve.py) through all known points but those of runs that a rate
-    spoilt; where other pairs are known, the medians of its prior are theirs. LearningRates and, of imported runs, updates count
+    spoilt; where other pairs are known, the medians of its prior are theirs. Rates and, of imported runs, updates count
     as in `curve`. nan without the base model, measured or guessed, or a point after round 0."""
     column, base = SPLITS.index(split), evidence.base(split)
     tried = evidence.tried(split)

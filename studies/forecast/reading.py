@@ -141,7 +141,7 @@ def read_at(runs: list[TimedRun], paces: np.ndarray, pace: float, rounds: float)
 def curve(
     evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: tuple[float | None, ...] = ()
 ) -> CellForecast:
-    """The known curve at equal time. Intervals have the spread of p, r and phi, and that of repeats (`RepeatSpread`), of the
+    """The known curve at equal time. Intervals have the spread of p, r and phi, and that of repeats, of the
     known run and of the new one, by Student's t."""
     runs = timed_runs(evidence, split)
     if not runs:
