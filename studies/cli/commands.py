@@ -8,7 +8,7 @@ import tyro
 from rftlab.shared.custom.plugins import name_plugins
 from rftlab.shared.plumbing.errors import check, check_choice
 from rftlab.studies.cli.dev import Doctor, Law, Public
-from rftlab.studies.cli.estimators import CompareEstimators, Estimators, Theory
+from rftlab.studies.cli.estimators import CompareEstimators, Estimators, Theory, TheoryFacts
 from rftlab.studies.cli.forecasting import Pilot, Predict, Score
 from rftlab.studies.cli.planning import Advise, Power, Signal
 from rftlab.studies.cli.simulate import Explore, Reproduce, Run, parse_reproduce, parse_run
@@ -21,6 +21,8 @@ from rftlab.studies.data.paper.pairs import pairs_at
 
 PLUGINS = "--plugins"
 """The flag of every command that names a file with custom estimators."""
+FACTS = "facts"
+"""The word after `theory` that asks for facts of published studies."""
 GROUPS: dict[str, dict[str, type]] = {
     "Your runs": {"import": Import, "diagnose": Diagnose, "compare": Compare, "report": Report},
     "Plan": {"signal": Signal, "power": Power, "advise": Advise, "pilot": Pilot, "predict": Predict},
@@ -75,6 +77,8 @@ def parse(arguments: list[str]):
     parsers = {"reproduce": parse_reproduce, "run": parse_run, "train": parse_train}
     if not dev and name in parsers:
         return parsers[name](rest)
+    if name == "theory" and rest[:1] == [FACTS]:
+        return tyro.cli(TheoryFacts, prog=f"rftlab theory {FACTS}", args=rest[1:])
     return tyro.cli(commands[name], prog=f"rftlab {'dev ' if dev else ''}{name}", args=rest)
 
 

@@ -87,7 +87,7 @@ class Theory:
 
     They are about estimators, variance, dynamics and regret; each is shown with its formula, its value, the simulated
     value with an interval, and a verdict. Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number
-    of those two.
+    of those two; `rftlab theory facts` asks what published runs show.
     """
 
     ids: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -104,3 +104,25 @@ class Theory:
         from rftlab.studies.theory.command import theory
 
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
+
+
+@dataclass(frozen=True)
+class TheoryFacts(Common):
+    """Ask which facts of published studies the simulator shows.
+
+    Each is a number from runs of the simulator, in each of its worlds, and of language models where such runs come with
+    rftlab: yes where its 95% interval lies in the range that was written down before.
+
+        rftlab theory facts                    # all of them, minutes on two cores
+        rftlab theory facts narrowing lag      # two of them, with their numbers
+    """
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Facts, by the names of the table; all of them if left out."""
+
+    def execute(self, console: Console) -> int:
+        """Run what is missing, and print the verdicts."""
+        from rftlab.studies.theory.facts.command import theory_facts
+
+        check(self.engine == "local", f"engine = {self.engine!r}; allowed: local")
+        return theory_facts(console, self.names, self.results, self.threads, self.quiet)

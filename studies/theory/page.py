@@ -16,6 +16,7 @@ from rftlab.studies.report.report import draw, template
 from rftlab.studies.theory import figures
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
 from rftlab.studies.theory.command import Result, grouped
+from rftlab.studies.theory.facts.command import JudgedFact
 
 SYMBOLS = {PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?"}
 FEW = 5
@@ -94,8 +95,11 @@ FIGURES: tuple[Figure, ...] = (
 )
 
 
-def theory_section(results: list[Result], folder: Path | None = None) -> str:
-    """HTML of the section, figures inside; with a `folder` they are also written there as svg, png and csv."""
+def theory_section(results: list[Result], folder: Path | None = None, facts: list[JudgedFact] | None = None) -> str:
+    """HTML of the section, figures inside; with a `folder` they are also written there as svg, png and csv.
+
+    facts: those of `rftlab.studies.theory.facts`, where their runs are there.
+    """
     groups = grouped(results)
     with tempfile.TemporaryDirectory() as scratch:
         place = folder or Path(scratch)
@@ -108,6 +112,7 @@ def theory_section(results: list[Result], folder: Path | None = None) -> str:
         figures=drawn,
         is_saved=folder is not None,
         symbols=SYMBOLS,
+        facts=facts,
         few=FEW,
         notation=NOTATION,
         mathml=mathml,

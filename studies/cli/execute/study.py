@@ -75,7 +75,7 @@ def write_study_report(console: Console, study: Study, root: Path, quiet: bool) 
     verdicts = ""
     with ProcessPoolExecutor(1, get_context("spawn")) as beside_figures:
         simulated = study.level == "sim"
-        theory = beside_figures.submit(_theory, folder) if simulated else None
+        theory = beside_figures.submit(_theory, folder, root) if simulated else None
         with step_progress(
             console, "drawing figures, checking theory" if simulated else "drawing figures", quiet
         ) as step:
@@ -132,15 +132,17 @@ def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
     return [f"{name}: {evaluated_on(run, rates[name])}." for name, run in runs.items()]
 
 
-def _theory(folder: Path) -> tuple[str, str]:
+def _theory(folder: Path, root: Path) -> tuple[str, str]:
     """The report's section on theory checks, and their counts as a line for the terminal. A process of its own runs it
     while figures are drawn: each takes one core."""
     from rftlab.studies.theory import ALL_CHECKS
     from rftlab.studies.theory.command import count_line, run_all
+    from rftlab.studies.theory.facts.command import stored_facts
     from rftlab.studies.theory.page import theory_section
 
     checks = run_all(check for check in ALL_CHECKS if check.tier == "fast")
-    return theory_section(checks, folder_below(folder, "figures")), f"theory: {count_line(checks)} (rftlab theory)\n"
+    section = theory_section(checks, folder_below(folder, "figures"), stored_facts(root))
+    return section, f"theory: {count_line(checks)} (rftlab theory)\n"
 
 
 def _about(study: Study, root: Path) -> dict[str, str]:

@@ -1,0 +1,142 @@
+"""`rftlab theory facts`: run what the facts compare, in each world, and print the verdicts."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from rich.console import Console
+
+from rftlab.shared.plumbing.errors import check_choice
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.console.table import Column, Table, put, say, write_numbers
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.finish import count_threads, finish_points
+from rftlab.studies.data.runs.points import RunSpec
+from rftlab.studies.data.runs.runner import long_form
+from rftlab.studies.theory.facts.facts import FACTS, Fact
+from rftlab.studies.theory.facts.judge import YES, FactVerdict, judge_fact
+from rftlab.studies.theory.facts.setting import RunChange, Runs
+
+WORLDS = {"default": "qwen-gsm8k"}
+"""Simulated worlds by name, and the pair that each is."""
+TINY = "tiny"
+SEEDS = 5
+
+
+class JudgedFact(NamedTuple):
+    """A fact with the verdict of each world, and that of language models."""
+
+    fact: Fact
+    verdicts: dict[str, FactVerdict]
+
+    def shown(self, world: str) -> str:
+        """A verdict in a few characters, with its number; a question mark where the interval is on both sides of a
+        bound."""
+        said = self.verdicts[world]
+        number = f"{'' if said.is_sure else '?'} {said.measured.value:.3g}" if said.is_known else ""
+        return f"{said.verdict}{number}"
+
+
+def chosen_facts(names: Iterable[str]) -> list[Fact]:
+    """The facts of these names; none: all. Raises UserError where a name is unknown."""
+    for name in names:
+        check_choice("fact", name, tuple(fact.name for fact in FACTS))
+    return [fact for fact in FACTS if not names or fact.name in names]
+
+
+def fact_points(facts: list[Fact]) -> dict[tuple[str, RunChange], list[RunSpec]]:
+    """The runs that facts compare, by world and setting, a seed each."""
+    settings = dict.fromkeys(setting for fact in facts for setting in fact.settings.values())
+    starts = {world: start_at(pair, "sim") for world, pair in WORLDS.items()}
+    return {
+        (world, setting): [RunSpec(WORLDS[world], setting.run(start, seed)) for seed in range(SEEDS)]
+        for world, start in starts.items()
+        for setting in settings
+    }
+
+
+def judge_facts(root: Path, facts: list[Fact]) -> list[JudgedFact] | None:
+    """The verdicts from finished runs of a results folder; None where one is missing. Raises DamagedPoint."""
+    curves: dict[tuple[str, RunChange], Runs] = {}
+    for place, points in fact_points(facts).items():
+        outcomes = [store.read(root, point) for point in points]
+        curves[place] = [
+            long_form(point.pair, point.run.design, outcome.curve, outcome.metrics)
+            for point, outcome in zip(points, outcomes, strict=True)
+            if outcome is not None
+        ]
+        if len(curves[place]) < len(points):
+            return None
+    judged = []
+    for fact in facts:
+        verdicts = {
+            world: judge_fact(
+                fact, fact.measure({name: curves[world, setting] for name, setting in fact.settings.items()})
+            )
+            for world in WORLDS
+        }
+        verdicts[TINY] = judge_fact(fact, fact.tiny() if fact.tiny else None)
+        judged.append(JudgedFact(fact, verdicts))
+    return judged
+
+
+def stored_facts(root: Path) -> list[JudgedFact] | None:
+    """The verdicts of all facts where their runs are there and whole."""
+    try:
+        return judge_facts(root, list(FACTS))
+    except store.DamagedPoint:
+        return None
+
+
+def count_line(judged: list[JudgedFact]) -> str:
+    """How many facts each world shows, of those that it can measure."""
+    counts = []
+    for world in (*WORLDS, TINY):
+        known = [one.verdicts[world].verdict for one in judged if one.verdicts[world].is_known]
+        counts.append(f"{world} {known.count(YES)} of {len(known)}")
+    return f"facts that are shown, of those that can be measured: {', '.join(counts)}"
+
+
+def fact_table(judged: list[JudgedFact]) -> Table:
+    """The verdicts for the terminal."""
+    table = Table("fact", "wanted", *(Column(world) for world in (*WORLDS, TINY)), align="left", wrap="never")
+    for one in judged:
+        table.add(one.fact.name, one.fact.wanted, *(one.shown(world) for world in one.verdicts))
+    return table
+
+
+def fact_frame(judged: list[JudgedFact]) -> pd.DataFrame:
+    """A row for each fact and world: what was wanted and measured, with its interval."""
+    return pd.DataFrame(
+        {name: getattr(fact, name) for name in ("name", "statement", "source", "quantity", "low", "high")}
+        | {"command": f"rftlab theory facts {fact.name}", "world": world, "verdict": said.verdict, "sure": said.is_sure}
+        | {f"measured_{name}": value for name, value in said.measured._asdict().items()}
+        for fact, verdicts in judged
+        for world, said in verdicts.items()
+    )
+
+
+def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: int, quiet: bool) -> int:
+    """Run what is missing, print the verdicts, and write all facts to RESULTS/facts/facts.csv."""
+    facts = chosen_facts(names)
+    points = [point for of_setting in fact_points(facts).values() for point in of_setting]
+    finish_points(console, store.open_store(root), points, count_threads(threads), quiet)
+    judged = judge_facts(root, facts) or []
+    put(console, "Facts of published studies and public runs: verdict and number", fact_table(judged))
+    for one in judged if names else []:
+        say(console, f"{one.fact.name}: {one.fact.statement} ({one.fact.source}) Measured: {one.fact.quantity}.")
+        for world, (_, measured, values, _) in one.verdicts.items():
+            if measured.value == measured.value:
+                say(
+                    console,
+                    f"  {world}: {measured.value:.4g} [{measured.low:.4g}, {measured.high:.4g}], {values} values",
+                )
+    say(console, count_line(judged))
+    if not names:
+        folder = folder_below(root, "facts")
+        folder.mkdir(exist_ok=True)
+        write_numbers(folder / "facts.csv", fact_frame(judged))
+        say(console, f"numbers, intervals and sources: {folder / 'facts.csv'}")
+    return 0

@@ -1,0 +1,183 @@
+"""The numbers that decide facts, from curves by the name of their setting: one a seed, or one with its interval."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.theory.facts.setting import TEST, Runs, at_rollouts, changes, ends, exponent, value
+
+Measured = np.ndarray | Estimate
+"""One value a seed, nan where there is none; or a value with its interval."""
+Measure = Callable[[dict[str, Runs]], Measured]
+HALF = 0.5
+"""A run has collapsed where it ends below this share of the usual one."""
+FORMED = 0.9
+"""Share of well-formed responses from which on a run learns answers, not the format."""
+
+
+def best_rollouts(runs: dict[str, Runs], budget: float) -> np.ndarray:
+    """(seeds,) log2 of the K that is best after `budget` rollouts: the top of a parabola through the scores, or the
+    best of the K where that has none among them."""
+    scores = np.array([[at_rollouts(run, budget) for run in of_k] for of_k in runs.values()])
+    doublings = np.log2([int(name.split()[1]) for name in runs])
+    curve, slope, _ = np.polyfit(doublings, scores, 2)
+    best = doublings[scores.argmax(axis=0)]
+    top = np.divide(-slope, 2 * curve, out=best.copy(), where=curve < 0)
+    return np.clip(top, doublings[0], doublings[-1])
+
+
+def growth(before: float, after: float) -> Callable[[dict[str, Runs]], np.ndarray]:
+    """By how many doublings the best K grows between these parts of all rollouts."""
+
+    def measure(runs: dict[str, Runs]) -> np.ndarray:
+        whole = min(float(run["rollouts"].iloc[-1]) for of_k in runs.values() for run in of_k)
+        return grown(runs, before * whole, after * whole)
+
+    return measure
+
+
+def grown(runs: dict[str, Runs], before: float, after: float) -> np.ndarray:
+    """(seeds,) by how many doublings the best K grows between two numbers of rollouts."""
+    return best_rollouts(runs, after) - best_rollouts(runs, before)
+
+
+def ratio(name: str, to: str) -> Measure:
+    """Last test Pass@1 of a setting over that of another."""
+    return lambda runs: ends(runs[name]) / np.maximum(ends(runs[to]), 1e-3)
+
+
+def difference(name: str, other: str, column: str = TEST) -> Measure:
+    """Last value of a setting less that of another."""
+    return lambda runs: ends(runs[name], column) - ends(runs[other], column)
+
+
+def saturated_growth(runs: dict[str, Runs]) -> Measured:
+    """By how many doublings the best K grows with the last four times the rollouts, where it grew with the four times
+    before."""
+    return np.where(growth(1 / 16, 1 / 4)(runs) > 0, growth(1 / 4, 1)(runs), np.nan)
+
+
+def speed(slow: str, fast: str, factor: float) -> Measure:
+    """The exponent of a knob that is `factor` times as large in one setting as in another."""
+    return lambda runs: exponent(runs[slow], runs[fast], factor)
+
+
+def reward_follows_entropy(runs: dict[str, Runs]) -> Measured:
+    """R^2 of train Pass@1 in exp(entropy), below 0 where they rise together."""
+    r = [np.corrcoef(np.exp(run["train_entropy"]), run["train_pass_at_1"])[0, 1] for run in map(formed, runs["usual"])]
+    return -np.sign(r) * np.square(r)
+
+
+def formed(run: pd.DataFrame) -> pd.DataFrame:
+    """The part of a run in which most responses are well formed."""
+    return run[run["train_format_rate"] >= FORMED]
+
+
+def rise(column: str) -> Measure:
+    """Last value less the least before, which format learning makes."""
+    return lambda runs: np.array([value(run, column) - run[column].min() for run in runs["usual"]])
+
+
+def lottery(runs: dict[str, Runs]) -> Measured:
+    """Of the rates the one whose seeds are most divided: the smaller of the shares that collapse and that do not."""
+    usual = ends(runs["usual"]).mean()
+    collapsed = [(ends(of_rate) < HALF * usual).mean() for name, of_rate in runs.items() if name.startswith("rate")]
+    divided = max(min(share, 1 - share) for share in collapsed)
+    return Estimate(divided, divided, divided)
+
+
+def by_length(runs: dict[str, Runs]) -> Measured:
+    """End with the sequence mean over that with the token mean; nan in worlds without lengths."""
+    right, wrong = (ends(runs["usual"], f"test_length_{name}") for name in ("right", "wrong"))
+    return np.where(np.isclose(right, wrong), np.nan, ratio("raw, seq_mean_token_mean", "raw, token_mean")(runs))
+
+
+def narrowed(runs: dict[str, Runs]) -> Measured:
+    """Fall of Pass@256 where the format does not count; nan where Pass@1 does not rise."""
+    rises = changes(runs["usual"]) > 0
+    return np.where(rises, -changes(runs["usual"], "test_flexible_pass_at_256"), np.nan)
+
+
+def wrong_lengths(runs: dict[str, Runs]) -> Measured:
+    """Mean length of wrong answers after GRPO over that after Dr. GRPO; nan in worlds without lengths."""
+    grpo, dr = (ends(runs[name], "test_length_wrong") for name in ("usual", "Dr. GRPO"))
+    return np.where(np.isclose(dr, ends(runs["Dr. GRPO"], "test_length_right")), np.nan, grpo / dr)
+
+
+def entropy_column(runs: dict[str, Runs]) -> str:
+    """The entropy of style tokens where they have one of their own, else that of the answer and format."""
+    column = "test_style_entropy"
+    run = runs["clip 0.2"][0]
+    return column if column in run and np.isfinite(run[column].iloc[0]) else "test_entropy"
+
+
+def kept_entropy(runs: dict[str, Runs]) -> Measured:
+    """Entropy after a run with an upper clip of 0.28 over that with 0.2."""
+    column = entropy_column(runs)
+    return ends(runs["clip 0.28"], column) / ends(runs["clip 0.2"], column)
+
+
+def lag_harm(runs: dict[str, Runs]) -> Measured:
+    """What a lag of 16 rounds costs at a high rate, less what it changes at a low one."""
+    high, low = (ends(runs[f"{rate} rate"]) - ends(runs[f"{rate} rate, lag 16"]) for rate in ("high", "low"))
+    return high - np.abs(low)
+
+
+def spread(runs: dict[str, Runs]) -> Measured:
+    """Standard deviation between seeds of the last test Pass@1, with its interval from the chi-squared distribution."""
+    return deviation([ends(runs["usual"])])
+
+
+def deviation(groups: list[np.ndarray]) -> Estimate:
+    """Pooled standard deviation of groups of repeats, with its 95% interval."""
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(((group - group.mean()) ** 2).sum() for group in groups)
+    low, high = (np.sqrt(squares / stats.chi2.ppf(q, freedom)) for q in (0.975, 0.025))
+    return Estimate(float(np.sqrt(squares / freedom)), float(low), float(high))
+
+
+def saturation(runs: dict[str, Runs]) -> Measured:
+    """Rounds saved by a batch 4 times as large, as an exponent: from 8 to 32 less from 128 to 512."""
+    return exponent(runs["B 8"], runs["B 32"], 4) - exponent(runs["B 128"], runs["B 512"], 4)
+
+
+def credit(runs: dict[str, Runs]) -> Measured:
+    """Correlation over worlds of the gain with flexible less strict Pass@1 of the base, with Fisher's interval."""
+    means = [
+        (np.mean([value(run, "test_flexible", 0) - value(run, TEST, 0) for run in of_world]), changes(of_world).mean())
+        for name, of_world in runs.items()
+        if name.startswith("world")
+    ]
+    return correlation(np.array(means))
+
+
+def correlation(points: np.ndarray) -> Estimate:
+    """Correlation of points (n, 2) with Fisher's 95% interval."""
+    r, half = np.corrcoef(points.T)[0, 1], 1.96 / np.sqrt(len(points) - 3)
+    return Estimate(float(r), float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half)))
+
+
+def by_rollouts(runs: dict[str, Runs]) -> Measured:
+    """How far (32, 8) is ahead of the raw reward of (32, 1) at equal rounds, less the distance at equal rollouts."""
+    found = []
+    for one, eight in zip(runs["raw, K 1"], runs["usual"], strict=True):
+        spent = min(one["rollouts"].iloc[-1], eight["rollouts"].iloc[-1])
+        rounds = min(one["round"].iloc[-1], eight["round"].iloc[-1])
+        ahead = (np.interp(rounds, eight["round"], eight[TEST])) - np.interp(rounds, one["round"], one[TEST])
+        found.append(ahead - abs(at_rollouts(eight, spent) - at_rollouts(one, spent)))
+    return np.array(found)
+
+
+def few_questions(runs: dict[str, Runs]) -> Measured:
+    """Gain from 8 training questions as a share of that from all."""
+    return changes(runs["8 questions"]) / changes(runs["all questions"])
+
+
+def early_fall(runs: dict[str, Runs]) -> Measured:
+    """Share of the entropy's fall, from where responses are well formed, that the first quarter of that part has."""
+    losses = [formed(run)["train_entropy"].to_numpy() for run in runs["usual"]]
+    drops = [loss[0] - loss for loss in losses]
+    return np.array([drop[len(drop) // 4] / drop[-1] if drop[-1] > 0 else np.nan for drop in drops])

@@ -1,0 +1,129 @@
+"""A run of a fact: what it changes in the usual run of a world, (32, 8) with GRPO's advantage and no KL penalty."""
+
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.config.advantage import Advantage, BaselineKind, ScaleKind
+from rftlab.shared.config.aggregation import Aggregation, AggregationKind
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.surrogate import Clip
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Sampler, Simulation
+from rftlab.studies.data.paper.pairs import linear_environment
+
+
+class RunChange(NamedTuple):
+    """Changes of a run, most of them to the design."""
+
+    batch_size: int = 32
+    rollouts: int = 8
+    rounds: int = 400
+    evaluations: int = 4
+    raw: bool = False
+    """The raw reward instead of GRPO's advantage."""
+    centred: bool = False
+    """The group's mean as baseline, and no division by the deviation."""
+    aggregation: AggregationKind = "seq_mean_token_mean"
+    high: float = 0.2
+    """Upper clip."""
+    kl: float = 0.0
+    """Coefficient of a k3 penalty."""
+    rate: float = 1.0
+    """The learning rate, as a multiple of the world's."""
+    bf16: float = 0.0
+    """The rate of bf16 weights that it stands for."""
+    epochs: int = 1
+    minibatches: int = 1
+    tries: int = 1
+    lag: int = 0
+    measured: bool = False
+    """With the measures of `rftlab.sim.round.measures`."""
+    world: tuple[tuple[str, Any], ...] = ()
+    """Fields of the environment."""
+
+    def run(self, start: Simulation, seed: int) -> Simulation:
+        """The run in the world of `start`."""
+        baseline: BaselineKind = "none" if self.raw else "group_mean"
+        scale: ScaleKind = "none" if self.raw or self.centred else "group_std"
+        estimator = Estimator(
+            Advantage(baseline, scale),
+            Clip(high=self.high),
+            KL("k3", self.kl) if self.kl else KL(),
+            Aggregation(self.aggregation),
+        )
+        design = Design(
+            self.batch_size,
+            self.rollouts,
+            estimator=estimator,
+            sampling=Sampling(self.tries),
+            rounds=self.rounds,
+            eval_every=self.rounds // self.evaluations,
+            epochs=self.epochs,
+            minibatches=self.minibatches,
+        )
+        rate = self.rate * start.optimizer.learning_rate
+        return replace(
+            start,
+            environment=replace(linear_environment(start), **dict(self.world)),
+            design=design,
+            optimizer=replace(start.optimizer, learning_rate=rate, bf16_rate=self.bf16),
+            sampler=Sampler(lag=self.lag),
+            evaluation="full" if self.measured else "exact",
+            seed=seed,
+        )
+
+
+DATA = files("rftlab.studies") / "assets"
+TEST = "test_pass_at_1"
+Runs = list[pd.DataFrame]
+"""Curves of one setting, a seed each; columns as of `rftlab.studies.data.runs.runner.Results`."""
+
+
+def value(run: pd.DataFrame, column: str = TEST, at: int = -1) -> float:
+    """An entry of a column, the last by default; 0 at the end of a run that diverged."""
+    if at == -1 and run["round"].iloc[-1] < run["planned_rounds"].iloc[-1]:
+        return 0.0
+    return float(run[column].iloc[at])
+
+
+def ends(runs: Runs, column: str = TEST) -> np.ndarray:
+    """(seeds,) last values."""
+    return np.array([value(run, column) for run in runs])
+
+
+def changes(runs: Runs, column: str = TEST) -> np.ndarray:
+    """(seeds,) last values less the first."""
+    return ends(runs, column) - np.array([value(run, column, 0) for run in runs])
+
+
+def at_rollouts(run: pd.DataFrame, rollouts: float) -> float:
+    """Test Pass@1 after so many rollouts, on the line between evaluations; nan beyond the last."""
+    return float(np.interp(rollouts, run["rollouts"], run[TEST], right=np.nan))
+
+
+def rounds_to(run: pd.DataFrame, target: float) -> float:
+    """Rounds until test Pass@1 reaches `target`, on the line between evaluations; nan where it does not."""
+    scores, rounds = run[TEST].to_numpy(), run["round"].to_numpy()
+    there = np.flatnonzero(scores >= target)
+    if there.size == 0 or there[0] == 0:
+        return float("nan")
+    after = there[0]
+    part = (target - scores[after - 1]) / (scores[after] - scores[after - 1])
+    return float(rounds[after - 1] + part * (rounds[after] - rounds[after - 1]))
+
+
+def exponent(slow: Runs, fast: Runs, factor: float, share: float = 0.5) -> np.ndarray:
+    """(seeds,) x where a knob that is `factor` times as large needs 1 / factor^x of the rounds to `share` of the slower
+    runs' gain; nan where either does not get there."""
+    found = []
+    for a, b in zip(slow, fast, strict=True):
+        first = value(a, at=0)
+        target = first + share * (value(a) - first)
+        found.append(np.log(rounds_to(a, target) / rounds_to(b, target)) / np.log(factor))
+    return np.array(found)
