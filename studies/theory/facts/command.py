@@ -127,12 +127,10 @@ def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: 
     put(console, "Facts of published studies and public runs: verdict and number", fact_table(judged))
     for one in judged if names else []:
         say(console, f"{one.fact.name}: {one.fact.statement} ({one.fact.source}) Measured: {one.fact.quantity}.")
-        for world, (_, measured, values, _) in one.verdicts.items():
-            if measured.value == measured.value:
-                say(
-                    console,
-                    f"  {world}: {measured.value:.4g} [{measured.low:.4g}, {measured.high:.4g}], {values} values",
-                )
+        for world, said in one.verdicts.items():
+            value, low, high = said.measured
+            if said.is_known:
+                say(console, f"  {world}: {value:.4g} [{low:.4g}, {high:.4g}]{f', {said.runs} runs' * (said.runs > 0)}")
     say(console, count_line(judged))
     if not names:
         folder = folder_below(root, "facts")
