@@ -246,6 +246,9 @@ class LLMRun:
     """Whether all weights are trained, or adapters beside them."""
     temperature: float = 1.0
     """Divides the logits of the policy, where it samples and where it is trained."""
+    mask_truncated: bool = False
+    """Whether responses that were cut at model.max_response_length are left out of the update, as TRL's
+    mask_truncated_completions does. Their rewards stay in the baselines, and they count in means over responses."""
     max_mismatch: float | None = None
     """Largest mean difference between the sampler's and the trainer's log-probabilities of a round; None: 1e-3 in
     fp32, 0.06 in bf16."""
@@ -369,5 +372,7 @@ def model_config(run: LLMRun) -> dict:
         del facts["design"]["estimator"]["aggregation"]["micro_batch"]
     if run.compute.sleep:
         del facts["compute"]["sleep"]
+    if not run.mask_truncated:
+        del facts["mask_truncated"]
     own = {"rewards": rewards_config(run.rewards)} if run.rewards else {}
     return {"level": "llm", "version": VERSION, "kinds": kinds, **facts, **own}

@@ -126,7 +126,8 @@ def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -
     """Rows, cut so that what `read` makes of them stays within `budget` tokens, padding included; a longer sequence
     goes alone.
 
-    Longest sequences first. Equal responses to one prompt stay together: the model reads them once.
+    Longest sequences first, none where there is no row. Equal responses to one prompt stay together: the model reads
+    them once.
     """
     heads, which = np.unique(response_numbers(responses, np.arange(len(responses.group))), return_inverse=True)
     parts = sorted(sequences(responses, heads, sharing), key=lambda part: -_length(responses, heads[part]))
@@ -138,7 +139,7 @@ def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -
     for s, part in enumerate(parts):
         rank[part] = s
     order = np.lexsort((which, rank[which]))
-    return np.split(order, np.searchsorted(rank[which][order], cuts[1:]))
+    return np.split(order, np.searchsorted(rank[which][order], cuts[1:])) if cuts else []
 
 
 def _length(responses: Responses, rows: np.ndarray) -> int:

@@ -127,7 +127,9 @@ class Trainer:
 
         # 1 prompts, 2 rollouts, 3 strict and flexible scores
         samples, dropped = self._sample()
-        responses, rows_r = samples.rollouts.responses, np.flatnonzero(samples.trained)
+        responses, counted_r = samples.rollouts.responses, np.flatnonzero(samples.trained)
+        whole_r = samples.rollouts.finished[counted_r] | (not run.mask_truncated)
+        rows_r = counted_r[whole_r]
         tokens_t = token_indices(responses.starts, rows_r)
         trained, sampler_logp_t = responses.take(rows_r), samples.rollouts.logp[tokens_t]
 
@@ -139,7 +141,7 @@ class Trainer:
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
         rewards_R = shaped_rewards(estimator, samples.reward, responses.starts, old_T, ref_T)
         given_r, greedy = self._baseline(samples, rows_r)
-        self._remember(samples, rewards_R, rows_r)
+        self._remember(samples, rewards_R, counted_r)
         pool, kept_r = baseline_sets(run.design, samples, rewards_R, state.windows)
 
         # 6 prepare: advantages and shares, once for the round
@@ -148,16 +150,24 @@ class Trainer:
         steps_t = None if samples.steps is None else samples.steps[tokens_t]
         columns = (samples.outcome[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
         batch = prepare(
-            estimator, *columns, pool=pool, baseline=given_r, token_rewards=steps_t, sampler_logp=corrected_t
+            estimator,
+            *columns,
+            pool=pool,
+            baseline=given_r,
+            token_rewards=steps_t,
+            sampler_logp=corrected_t,
+            n_rows=len(counted_r) if run.mask_truncated else None,
         )
-        batch = batch._replace(advantage=np.where(kept_r[batch.row], batch.advantage, 0.0))
+        batch = batch._replace(advantage=np.where(kept_r[whole_r][batch.row], batch.advantage, 0.0))
 
         # 7 updates, while engine and reference rest
         self.engine.rest()
         if self.reference is not None:
             self.reference.rest()
         with self.meter.phase("update"):
-            start_logp_t, diverged = self._update(trained, batch, old_T[tokens_t], anchor_t, corrected_t)
+            start_logp_t, diverged = self._update(
+                trained, batch, old_T[tokens_t], anchor_t, corrected_t, responses.group[counted_r]
+            )
 
         # 8 metrics
         advantages_R = np.full(len(responses.group), np.nan)
@@ -166,18 +176,18 @@ class Trainer:
             np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
         )
         state.add(
-            reward=rewards_R[rows_r].sum(),
-            strict=samples.strict[rows_r].sum(),
-            flexible=samples.flexible[rows_r].sum(),
-            trained=len(rows_r),
+            reward=rewards_R[counted_r].sum(),
+            strict=samples.strict[counted_r].sum(),
+            flexible=samples.flexible[counted_r].sum(),
+            trained=len(counted_r),
         )
         if samples.own is not None:
-            state.add(**{f"reward {name}": own_R[rows_r].sum() for name, own_R in samples.own.by_name.items()})
+            state.add(**{f"reward {name}": own_R[counted_r].sum() for name, own_R in samples.own.by_name.items()})
         state.add(
             silent=silent_G.sum(),
             contexts=len(silent_G),
-            finished=samples.rollouts.finished[rows_r].sum(),
-            length=trained.lengths.sum(),
+            finished=samples.rollouts.finished[counted_r].sum(),
+            length=responses.lengths[counted_r].sum(),
             rounds=1,
         )
 
@@ -293,10 +303,16 @@ class Trainer:
                 )
 
     def _update(
-        self, trained, batch: Batch, old_T: np.ndarray, anchor_T: np.ndarray | None, corrected_T: np.ndarray | None
+        self,
+        trained,
+        batch: Batch,
+        old_T: np.ndarray,
+        anchor_T: np.ndarray | None,
+        corrected_T: np.ndarray | None,
+        counted: np.ndarray,
     ):
         """The updates of a round, each on its prompts; returns log-probabilities (T,) before them, and whether they
-        ended at a gradient that is not finite."""
+        ended at a gradient that is not finite. counted: prompts of the responses that means over responses count."""
         design, estimator, state, on_policy = self.run.design, self.run.design.estimator, self.state, self.run.on_policy
         size = design.batch_size // design.minibatches
         for u in range(design.epochs * design.minibatches):
@@ -307,8 +323,9 @@ class Trainer:
                 now, base, sampler = (
                     None if column is None else column[tokens_t] for column in (old_T, anchor_T, corrected_T)
                 )
+                n_rows = len(rows_between(counted, low, low + size)) if self.run.mask_truncated else None
                 part = batch_from_advantages(
-                    estimator, batch.advantage[tokens_t], mine.starts, now, base, sampler_logp=sampler
+                    estimator, batch.advantage[tokens_t], mine.starts, now, base, sampler_logp=sampler, n_rows=n_rows
                 )
             if self.run.compares_tokens:
                 current = old_T[tokens_t] if u == 0 else self.policy.all_log_probs(mine)

@@ -117,9 +117,9 @@ def rows_between(batch_groups: np.ndarray, low: int, high: int) -> np.ndarray:
 
 
 def check_mismatch(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float, round_index: int) -> float:
-    """Mean |difference| of log-probabilities (T,) of a round's tokens. Raises UserError where it is above the
-    threshold."""
-    difference = float(np.abs(sampler_logp - trainer_logp).mean())
+    """Mean |difference| of log-probabilities (T,) of a round's tokens, 0 of none. Raises UserError where it is above
+    the threshold."""
+    difference = float(np.abs(sampler_logp - trainer_logp).mean()) if len(sampler_logp) else 0.0
     check(
         difference <= threshold,
         f"mismatch: in round {round_index + 1} the log-probabilities of sampler and trainer differ by "

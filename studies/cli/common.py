@@ -103,6 +103,9 @@ class LLMFlags:
     max_mismatch: float | None = None
     """Largest mean difference between the sampler's and the trainer's log-probabilities of a round;
     None: 1e-3 in fp32, 0.06 in bf16."""
+    mask_truncated: bool = False
+    """Whether responses that were cut at --model.max-response-length are left out of the update, as TRL's
+    mask_truncated_completions does; their rewards stay in the baselines."""
     checkpoint_every: int = 0
     """Rounds between two checkpoints; divides eval_every; 0 means eval_every."""
 

@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import rftlab.llm.moments
 import rftlab.llm.training.trainer
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny, model_config
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Samples, baseline_sets, chosen, joined, with_signal
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
@@ -333,3 +335,42 @@ def test_only_the_shortest_are_in_the_baseline_set():
     pool, kept = baseline_sets(Design(2, 3, sampling=Sampling(keep=2)), samples, samples.strict, None)
     assert kept.tolist() == [True, False, True, True, True, False]
     assert pool.rewards.tolist() == [1, 0, 0, 1] and pool.starts.tolist() == [0, 2, 4]
+
+
+# --- truncated responses ---
+
+
+def weights_after(run, folder):
+    last = train(run, folder)
+    file = folder / "checkpoints" / f"{run.design.rounds:06}" / "model.safetensors"
+    return last, rftlab.llm.moments.load_file(file)
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_truncated_responses_teach_nothing_and_are_counted(minibatches, tmp_path, monkeypatch):
+    """With a mean over responses of token sums a response that is left out is one whose advantage is 0."""
+    estimator = preset("dr_grpo")
+    base = run_of(rounds=3, eval_every=3, rollouts=4, minibatches=minibatches, estimator=estimator)
+    masked, without = weights_after(replace(base, mask_truncated=True), tmp_path / "masked")
+    plain, whole = weights_after(base, tmp_path / "whole")
+
+    def without_truncated(design, samples, *more):
+        pool, kept = baseline_sets(design, samples, *more)
+        return pool, kept & samples.rollouts.finished[samples.trained]
+
+    monkeypatch.setattr(rftlab.llm.training.trainer, "baseline_sets", without_truncated)
+    _, expected = weights_after(base, tmp_path / "expected")
+    assert 0 < plain.metrics["finished"].iloc[-1] < 1
+    apart = [float((whole[name] - without[name]).abs().max()) for name in whole]
+    close = [float((expected[name] - without[name]).abs().max()) for name in whole]
+    assert max(apart) > 1e-4 and max(close) < 1e-5
+    assert masked.metrics["finished"].notna().iloc[-1] and masked.curve.reward[-1] == masked.curve.reward[-1]
+
+
+def test_a_round_in_which_every_response_is_cut_changes_nothing(tmp_path):
+    run = run_of(rounds=2, eval_every=2, mask_truncated=True)
+    run = replace(run, model=replace(run.model, max_response_length=1))
+    outcome = train(run, tmp_path)
+    assert outcome.diverged_at is None and outcome.metrics["finished"].iloc[-1] == 0
+    assert outcome.curve.grad_norm[-1] == 0
+    assert "mask_truncated" in model_config(run) and "mask_truncated" not in model_config(run_of())
