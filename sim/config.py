@@ -16,9 +16,11 @@ MAX_LOGIT = 1e20
 MAX_ARMS = 16
 """Columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
 MAX_PARTS = MAX_ARMS - 1
+"""Parts of correctness: these and all other numbers that contexts have in common have the noise of one block."""
 DAMAGE_PARTS = 4
 """Numbers that the damage of a policy is the mean square of."""
-"""Parts of correctness: these and sharpening have the noise of one block."""
+SHORT_RARE = 1.0
+"""How much lower the base policy's logits of short answers are, where not all of them can be right."""
 
 
 def check_nuisance(surprise: float, style_tokens: float) -> None:
@@ -89,15 +91,25 @@ class Linear:
     damage: float = 0.0
     """How much the format's logit falls with the mean square of four learnt numbers, the same for all contexts, whose
     gradients are noise alone. Steps that are too large or too many then destroy the policy."""
+    verbosity: float = 0.0
+    """How much a learnt number, the same for all contexts, raises the logits of answers in all styles but the first,
+    the shortest, per unit of it."""
+    short_right: float = 1.0
+    """Share of contexts in which an answer of the first style can be right; below 1 the base policy's logits of these
+    answers are lower by 1."""
     familiarity: float = 0.0
     """Bonus of correct arms in the base policy's logits of training contexts, which the model has seen."""
     style_tokens: float = 0.0
     """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place
     (sim/policy/style.py)."""
     length_by_style: float = 0.0
-    """How much longer the last style's responses are, and shorter the first's, relative to the mean."""
+    """How much longer the last style's responses are, and shorter the first's, relative to the mean. Without style
+    tokens responses have virtual lengths (sim/round/lengths.py)."""
     length_jitter: float = 0.0
     """Spread of the number of style tokens: uniform within this fraction of its mean."""
+    exploration: float = 0.0
+    """How much a learnt number, the same for all contexts, raises the logits of style tokens, per unit of it. The base
+    policy's are then -1.5 instead of 0."""
     partial_credit: float = 0.0
     """Part of the reward that a well-formed answer gets in proportion to its right tokens, the rest where all are
     right; Pass@1 asks for all."""
@@ -109,12 +121,12 @@ class Linear:
     def __post_init__(self):
         for name in ("n_train", "n_test", "n_features", "n_answers", "n_styles", "answer_tokens"):
             check_count(f"environment.{name}", getattr(self, name))
-        parts = MAX_PARTS - DAMAGE_PARTS * (self.damage > 0)
+        parts = MAX_PARTS - DAMAGE_PARTS * (self.damage > 0) - (self.verbosity > 0) - (self.exploration > 0)
         check_count("environment.correctness_parts", self.correctness_parts, 1, parts)
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
         check(self.n_arms <= MAX_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MAX_ARMS}")
         rates = ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise", "partial_credit")
-        for name in rates:
+        for name in (*rates, "short_right"):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
         check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
         check(
@@ -130,6 +142,8 @@ class Linear:
             "sharpening",
             "correctness",
             "damage",
+            "verbosity",
+            "exploration",
         )
         for name in (*scales, "reward_noise"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
@@ -147,7 +161,26 @@ class Linear:
             f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MAX_TOKENS}",
         )
         check_nuisance(self.surprise, self.style_tokens)
+        self._check_styles()
         check_count("environment.world_seed", self.world_seed, 0, MAX_SEED)
+
+    def _check_styles(self) -> None:
+        """Raise UserError where what depends on styles or on style tokens has none."""
+        for name, off in (("verbosity", 0.0), ("short_right", 1.0)):
+            value = getattr(self, name)
+            check(
+                value == off or self.n_styles > 1,
+                f"environment.{name} = {value} with n_styles = 1; allowed: {off:g}, or 2 styles and more",
+            )
+        check(
+            self.exploration == 0 or self.style_tokens > 0,
+            f"environment.exploration = {self.exploration} with style_tokens = 0; allowed: 0, or style tokens above 0",
+        )
+        check(
+            self.length_by_style < 1 or self.style_tokens > 0,
+            f"environment.length_by_style = {self.length_by_style} with style_tokens = 0; allowed: below 1, or style "
+            "tokens above 0",
+        )
 
     @property
     def n_arms(self) -> int:

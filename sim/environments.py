@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.jit import entry
-from rftlab.sim.config import Environment, Linear, Tabular
+from rftlab.sim.config import SHORT_RARE, Environment, Linear, Tabular
 from rftlab.sim.policy.style import token_style
 from rftlab.sim.world import NO_ARM, Contexts, Style, World, make_contexts, padded
 
@@ -19,6 +19,8 @@ _EXTRAS = (
     "correctness",
     "correctness_parts",
     "damage",
+    "verbosity",
+    "exploration",
     "partial_credit",
     "reward_noise",
 )
@@ -62,7 +64,7 @@ def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts
 
 def _style(environment: Linear) -> Style:
     lengths = (environment.style_tokens, environment.length_by_style, environment.length_jitter)
-    return token_style(*lengths, environment.n_styles, environment.nuisance)
+    return token_style(*lengths, environment.n_styles, environment.nuisance, environment.exploration > 0)
 
 
 def _unit(directions: np.ndarray) -> np.ndarray:
@@ -130,6 +132,8 @@ class DrawnContexts(NamedTuple):
         logits += self.noise
         if self.bonus != 0:
             logits[self.correct] += self.bonus
+        if self.environment.short_right < 1:
+            logits[:, :: self.environment.n_styles] -= SHORT_RARE
         return logits
 
     def at(self, align: float, kappa: float) -> Contexts:
@@ -154,4 +158,8 @@ def _drawn(
     correct = (np.arange(environment.n_answers) == by_token.argmax(axis=2)[:, :, None]).reshape(score.shape)
     correct = np.repeat(correct & solvable[:, None], environment.n_styles, axis=1)
     base_format = environment.base_format + rng.standard_normal(n)
+    if environment.short_right < 1:
+        key = np.array([environment.world_seed, n], dtype=np.uint64)
+        aside = np.random.Generator(np.random.Philox(key=key))  # all else is drawn as without
+        correct[:, :: environment.n_styles] &= (aside.random(n) < environment.short_right)[:, None]
     return DrawnContexts(environment, features, score, unrelated, noise, correct, bonus, base_format)

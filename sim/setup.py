@@ -32,7 +32,9 @@ def make_plan(run, world: World) -> RunNumbers:
     design = run.design
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
     uneven = design.batch_size * design.rollouts % (design.estimator.aggregation.micro_batch or 1) > 0
-    at_once = at_once or uneven or isinstance(design.estimator.surrogate, CustomSurrogate)
+    by_style = 0.0 if world.style.tokens > 0 else world.style.by_style
+    shared = by_style > 0 and design.estimator.aggregation.kind in ("token_mean", "micro_batch_token_mean")
+    at_once = at_once or uneven or shared or isinstance(design.estimator.surrogate, CustomSurrogate)
     return RunNumbers(
         key=seed_key(run.seed),
         optimizer=optimizer_rule(run.optimizer),
@@ -47,7 +49,12 @@ def make_plan(run, world: World) -> RunNumbers:
         correctness=world.correctness / math.sqrt(world.correctness_parts),
         damage=world.damage / DAMAGE_PARTS,
         n_damaged=DAMAGE_PARTS if world.damage > 0 else 0,
+        verbosity=float(world.verbosity),
+        exploration=float(world.exploration),
         n_common=world.n_common,
+        long_arms=np.uint32(world.long_arms),
+        n_styles=world.style.n_styles,
+        length_by_style=by_style,
         rollouts=design.rollouts,
         support=design.support_rollouts,
         epochs=design.epochs,
@@ -152,7 +159,7 @@ def policy_view(work: Work) -> View:
         for name in View._fields
         if name in Work._fields
     }
-    return View(**alike, base_scale=np.ones(1, dtype=work.logits.dtype), common=np.zeros(2))
+    return View(**alike, base_scale=np.ones(1, dtype=work.logits.dtype), common=np.zeros(4))
 
 
 def make_ragged(run, world: World) -> Ragged:

@@ -46,9 +46,18 @@ class RunNumbers(NamedTuple):
     damage: float
     """How much the square of a number that only noise moves lowers the format's logit."""
     n_damaged: int
-    """Such numbers: the last ones of those in common."""
+    """How many such numbers there are; they lie behind those of correctness."""
+    verbosity: float
+    """Factor of a learnt number in the bonus of long arms."""
+    exploration: float
+    """Factor of a learnt number in the logits of style tokens."""
     n_common: int
     """How many of these numbers there are."""
+    long_arms: np.uint32
+    """Bits of the arms in all styles but the first."""
+    n_styles: int
+    length_by_style: float
+    """How much longer a response of the last style is than the mean, where lengths are virtual; else 0."""
     rollouts: int
     support: int
     epochs: int
@@ -153,7 +162,7 @@ class View(NamedTuple):
     base_scale: np.ndarray
     """(1,) factor of the base policy's logits (`rftlab.sim.policy.common`)."""
     common: np.ndarray
-    """(2,) float64: `slope` and `lift` of `rftlab.sim.policy.common.BasePolicy`."""
+    """(4,) float64: `slope`, `lift`, `lengthen` and `explore` of `rftlab.sim.policy.common.BasePolicy`."""
 
 
 class GeneralNumbers(NamedTuple):

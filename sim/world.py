@@ -28,13 +28,14 @@ class Contexts(NamedTuple):
 
 class Style(NamedTuple):
     """Style tokens of a response (sim/policy/style.py): mean number, how it depends on the arm's style, its spread,
-    number of styles, slope of a token."""
+    number of styles, slope of a token, its logit under the base policy."""
 
     tokens: float
     by_style: float
     jitter: float
     n_styles: int
     slope: float
+    base: float = 0.0
 
 
 NO_STYLE = Style(0.0, 0.0, 0.0, 1, 0.0)
@@ -69,12 +70,21 @@ class World(NamedTuple):
     """How many of these there are."""
     damage: float = 0.0
     """How much the mean square of numbers that only noise moves lowers the format's logit."""
+    verbosity: float = 0.0
+    """How much a learnt number raises long arms."""
+    exploration: float = 0.0
+    """How much a learnt number raises the logits of style tokens."""
 
     @property
     def n_common(self) -> int:
         """Parameters that all contexts have in common, besides the matrix and the format's."""
         learnt = (self.sharpening > 0) + self.correctness_parts * (self.correctness > 0)
-        return learnt + DAMAGE_PARTS * (self.damage > 0)
+        return learnt + DAMAGE_PARTS * (self.damage > 0) + (self.verbosity > 0) + (self.exploration > 0)
+
+    @property
+    def long_arms(self) -> int:
+        """Bits of the arms in all styles but the first."""
+        return sum(1 << arm for arm in range(self.n_arms) if arm % self.style.n_styles)
 
     @property
     def n_parameters(self) -> int:

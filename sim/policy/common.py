@@ -1,6 +1,6 @@
 """What all contexts have in common besides the matrix W: a policy that gets sharper, and one that gets more correct.
 
-    z(x, a) = (1 + c_b th_b) z0(x, a) + 1[a correct] (c_s / sqrt M) sum_m th_m + x W
+    z(x, a) = (1 + c_b th_b) z0(x, a) + 1[a correct] (c_s / sqrt M) sum_m th_m + 1[a long] c_v th_v + x W
     h(x) = h0(x) + c th_f - (d / 4) sum_m v_m^2
 
 A pre-trained model knows more than it says: most of what training changes at first is not what a single question
@@ -8,9 +8,11 @@ teaches, but something that holds for all of them. It trusts its best guess more
 can do (correctness, c_s): M numbers, as many as there are templates or operations to get right. And four
 numbers v_m do no good at all (damage, d): only noise moves them, so that they walk at random with every step, and their
 mean square lowers the logit h of the format. Rates that are too high, or many updates on a batch, break a policy in
-this way, sooner with one seed than with another; the term has no derivative. The parameters lie behind W, in this
-order, and before that of the format, th_f; where c_b, c_s or d is 0, theirs do not exist. The base policy of a KL
-penalty knows nothing of them. What the base policy knew may also fade as the parameters move away from it (forgetting,
+this way, sooner with one seed than with another; the term has no derivative. One more number is how long the policy's
+answers are (verbosity, c_v), long being all styles but the first, and one how ready its style tokens are to say 1
+(exploration, c_x; `rftlab.sim.policy.style`). The parameters lie behind W, in this order, and before that of the
+format, th_f; where c_b, c_s, d, c_v or c_x is 0, theirs do not exist. The base policy of a KL penalty knows nothing of
+them. What the base policy knew may also fade as the parameters move away from it (forgetting,
 off by default). docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
 """
 
@@ -57,6 +59,10 @@ class BasePolicy(NamedTuple):
     """Bonus of correct arms."""
     damage: float
     """What the logit of the format has lost."""
+    lengthen: float
+    """Bonus of long arms."""
+    explore: float
+    """What the logits of style tokens have gained."""
 
 
 @kernel
@@ -69,12 +75,19 @@ def base_policy(plan, theta):
         scale = kept * max(sharpness, _MIN)
         slope = kept * plan.sharpening if sharpness > _MIN else 0.0
         at += 1
-    damage, damaged = 0.0, stop - plan.n_damaged
+    lengthen = explore = damage = 0.0
+    if plan.exploration > 0.0:
+        stop -= 1
+        explore = plan.exploration * np.float64(theta[stop])
+    if plan.verbosity > 0.0:
+        stop -= 1
+        lengthen = plan.verbosity * np.float64(theta[stop])
+    damaged = stop - plan.n_damaged
     for m in range(at, damaged):
         lift += np.float64(theta[m])
     for m in range(damaged, stop):
         damage += np.float64(theta[m]) ** 2
-    return BasePolicy(kept, scale, slope, plan.correctness * lift, plan.damage * damage)
+    return BasePolicy(kept, scale, slope, plan.correctness * lift, plan.damage * damage, lengthen, explore)
 
 
 @for_linear
@@ -93,8 +106,24 @@ def _(contexts, batch, lift, logits):
                 logits[row, a] += lift
 
 
+@for_linear
+def raise_long(plan, n, lift, logits):
+    """Add `lift` to the logits of the long arms of n rows."""
+    bonus = keep_bits(splat(F(lift)), plan.long_arms)
+    for row in range(n):
+        store(logits, row * LANES, load(logits, row * LANES) + bonus)
+
+
+@raise_long.for_tabular
+def _(plan, n, lift, logits):
+    for row in range(n):
+        for a in range(logits.shape[1]):
+            if (plan.long_arms >> np.uint32(a)) & np.uint32(1):
+                logits[row, a] += lift
+
+
 @inner
 def remember_base(base, view):
     """Keep in a `View` what the general round will ask of its policy's base."""
     view.base_scale[0] = base.scale
-    view.common[0], view.common[1] = base.slope, base.lift
+    view.common[0], view.common[1], view.common[2], view.common[3] = base.slope, base.lift, base.lengthen, base.explore

@@ -6,8 +6,13 @@ direction u_t of signs, one for each arm. It says 1 with probability sigmoid(h_t
 logit, where z are the context's logits and b what has become in them of the base policy's (`rftlab.sim.policy.common`),
 so that z - b is what the matrix W has learnt. The base policy's style tokens are even, and as the policy learns its
 style drifts, which ratios and KL penalties see. The score of a token in the logits is slope (token - sigmoid(h_t)) u_t.
-With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so with many tokens
-they become the Gaussian nuisance that responses without style tokens have.
+With slope = nuisance / sqrt(q (1 - q) mean L), q the base policy's probability of a 1, the scores of a response add up
+to covariance nuisance^2 I, so with many tokens they become the Gaussian nuisance that responses without style tokens
+have.
+
+With exploration the base policy says 1 seldom: its logit is -1.5, and h_t = -1.5 + c_x th_x + slope u_t . (z - b), th_x
+a parameter that all contexts have in common, whose gradient is c_x sum_t w_t (token_t - sigmoid(h_t)), w_t the weight
+of a token.
 
 L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short.
 Each token of an answer has a style; their mean counts.
@@ -26,18 +31,24 @@ WORDS = 2 * LANES
 """Tokens whose random words are drawn together."""
 STRIDE = 4096
 """Counters of a rollout's tokens: more than the longest response."""
-HALF = math.log(0.5)
+SELDOM = -1.5
+"""Logit of a style token under a base policy with exploration."""
 
 
-def token_style(tokens: float, by_style: float, jitter: float, n_styles: int, nuisance: float) -> Style:
+def token_style(
+    tokens: float, by_style: float, jitter: float, n_styles: int, nuisance: float, explores: bool = False
+) -> Style:
     """The model's numbers; without style tokens the slope is 0."""
     check(tokens >= 0, f"style tokens = {tokens}; allowed: 0 or more")
+    base = SELDOM if explores else 0.0
+    q = 1.0 / (1.0 + math.exp(-base))
     return Style(
         float(tokens),
         float(by_style),
         float(jitter),
         n_styles,
-        2.0 * nuisance / math.sqrt(tokens) if tokens > 0 else 0.0,
+        nuisance / math.sqrt(q * (1.0 - q) * tokens) if tokens > 0 else 0.0,
+        base,
     )
 
 
@@ -53,21 +64,34 @@ def style_side(style, arm):
 
 
 @inner
+def mean_side(style, tokens, arms, at):
+    """The mean of `style_side` over the tokens of the answer arms[at : at + tokens]."""
+    side = 0.0
+    for s in range(tokens):
+        side += style_side(style, arms[at + s])
+    return side / tokens
+
+
+@inner
 def style_length(style, side, u):
     """Style tokens of a response; side: the mean of its tokens' `style_side`; u uniform in [0, 1)."""
     return int(style.tokens * (1.0 + style.by_style * side) * (1.0 + style.jitter * (2.0 * u - 1.0)) + 0.5)
 
 
 @inner
-def style_logit_at(style, signs, view, contexts, row, context, n_arms):
-    """h of a style token: its slope times its direction's part in what W has learnt."""
+def style_logit_at(style, signs, view, contexts, row, context, plan):
+    """h of a style token: its slope times its direction's part in what W has learnt, and what all have in common."""
     total = 0.0
-    for a in range(n_arms):
+    for a in range(plan.n_arms):
         moved = view.logits[row, a] - view.base_scale[0] * contexts.base_logits[context, a]
         if view.common[1] != 0.0 and (contexts.correct[context] >> U(a)) & U(1):
             moved -= view.common[1]
         total += moved if (signs >> U(a)) & U(1) else -moved
-    return style.slope * total
+    if plan.verbosity > 0.0:
+        for a in range(plan.n_arms):
+            if (plan.long_arms >> U(a)) & U(1):
+                total -= view.common[2] if (signs >> U(a)) & U(1) else -view.common[2]
+    return style.base + view.common[3] + style.slope * total
 
 
 @inner

@@ -28,7 +28,8 @@ class CommonNoise(NamedTuple):
 
 @for_linear
 def score_products(contexts, plan, row, context, spread, noise, scores):
-    """S . z0, sum of S over correct arms, and |S|^2; S the score of a row without its nuisance, spread x noise[row]."""
+    """S . z0, sums of S over correct arms and, where they are raised, over long ones, and |S|^2; S the score of a row
+    without its nuisance, spread x noise[row]."""
     arms = np.uint32((1 << plan.n_arms) - 1)
     score = load(scores, row * LANES)
     if spread > 0.0:
@@ -37,20 +38,23 @@ def score_products(contexts, plan, row, context, spread, noise, scores):
     return (
         float(total(score * base)),
         float(total(keep_bits(score, contexts.correct[context]))),
+        float(total(keep_bits(score, plan.long_arms))) if plan.verbosity > 0.0 else 0.0,
         float(total(score * score)),
     )
 
 
 @score_products.for_tabular
 def _(contexts, plan, row, context, spread, noise, scores):
-    of_base = of_correct = squares = 0.0
+    of_base = of_correct = of_long = squares = 0.0
     for a in range(plan.n_arms):
         score = scores[row, a] - spread * noise[row, a]
         of_base += score * contexts.base_logits[context, a]
         squares += score * score
         if (contexts.correct[context] >> np.uint32(a)) & np.uint32(1):
             of_correct += score
-    return of_base, of_correct, squares
+        if (plan.long_arms >> np.uint32(a)) & np.uint32(1):
+            of_long += score
+    return of_base, of_correct, of_long, squares
 
 
 @kernel
@@ -60,9 +64,14 @@ def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisa
     slope: of the base policy's factor (`rftlab.sim.policy.common.BasePolicy`); noise: a `CommonNoise`; common_noise and
     nuisance (rows, LANES) standard normals, those of these parameters and those of the scores.
     """
-    of_base, of_correct, squares = score_products(contexts, plan, row, context, noise.spread, nuisance, scores)
+    of_base, of_correct, of_long, squares = score_products(contexts, plan, row, context, noise.spread, nuisance, scores)
     spread = math.sqrt(noise.variance + plan.interference**2 * squares)
     start, stop = grad.shape[0] - 1 - plan.n_common, grad.shape[0] - 1
+    if plan.exploration > 0.0:  # taught by style tokens
+        stop -= 1
+    if plan.verbosity > 0.0:
+        stop -= 1
+        grad[stop] += plan.verbosity * of_long + spread * common_noise[row, stop - start]
     first, damaged = start, stop - plan.n_damaged
     if plan.sharpening > 0.0:
         grad[start] += slope * of_base + spread * common_noise[row, 0]
@@ -74,16 +83,17 @@ def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisa
 
 
 @inner
-def _centred(contexts, view, row, context, low, high, correct):
-    """Of g(a), 1 for a correct arm or its base logit, over the arms low .. high-1 of a token: E[d^2], E[right d] and
-    E[right d^2], d = g - E[g]."""
+def _centred(contexts, view, row, context, low, high, chosen, of_base):
+    """Of g(a), its base logit, or else 1 for an arm of the bits `chosen`, over the arms low .. high-1 of a token:
+    E[d^2], E[right d] and E[right d^2], d = g - E[g]."""
     mean = square = right = right_square = 0.0
     for a in range(low, high):
-        is_correct = (contexts.correct[context] >> np.uint32(a)) & np.uint32(1)
-        mean += view.probs[row, a] * (is_correct if correct else contexts.base_logits[context, a])
+        is_chosen = (chosen >> np.uint32(a)) & np.uint32(1)
+        mean += view.probs[row, a] * (contexts.base_logits[context, a] if of_base else is_chosen)
     for a in range(low, high):
         is_correct = (contexts.correct[context] >> np.uint32(a)) & np.uint32(1)
-        d = (is_correct if correct else contexts.base_logits[context, a]) - mean
+        is_chosen = (chosen >> np.uint32(a)) & np.uint32(1)
+        d = (contexts.base_logits[context, a] if of_base else is_chosen) - mean
         square += view.probs[row, a] * d**2
         right += is_correct * view.probs[row, a] * d
         right_square += is_correct * view.probs[row, a] * d**2
@@ -91,7 +101,7 @@ def _centred(contexts, view, row, context, low, high, correct):
 
 
 @inner
-def _squared_sums(contexts, plan, view, row, context, correct):
+def _squared_sums(contexts, plan, view, row, context, chosen, of_base):
     """E[D^2] and E[right D^2] over the answers of a context, D the sum over an answer's tokens of d as of `_centred`.
     Tokens are independent, so these are found token by token."""
     width, square, chance, once, twice = plan.n_arms // len(plan.token_starts), 0.0, 1.0, 0.0, 0.0
@@ -99,7 +109,7 @@ def _squared_sums(contexts, plan, view, row, context, correct):
         p = 0.0
         for a in range(low, low + width):
             p += view.probs[row, a] * ((contexts.correct[context] >> np.uint32(a)) & np.uint32(1))
-        mine, right, right_square = _centred(contexts, view, row, context, low, low + width, correct)
+        mine, right, right_square = _centred(contexts, view, row, context, low, low + width, chosen, of_base)
         square += mine
         twice = twice * p + 2.0 * once * right + chance * right_square
         once = once * p + chance * right
@@ -114,13 +124,21 @@ def common_squares(contexts, plan, view, row, context, chance, distance, right_d
 
     chance: Pr(right); distance, right_distance: E[D] and E[right D] of D = |e - pi|^2.
     """
-    sharp, right_sharp = _squared_sums(contexts, plan, view, row, context, False)
-    better, right_better = _squared_sums(contexts, plan, view, row, context, True)
-    parts = plan.n_common - plan.n_damaged - (1 if plan.sharpening > 0.0 else 0)
-    steep, raised = view.common[0] ** 2, parts * plan.correctness**2
-    fixed = plan.n_common * plan.nuisance**2 * (1.0 - plan.surprise)
-    with_distance = plan.n_common * (plan.nuisance**2 * plan.surprise + plan.interference**2)
+    correct, noisy = contexts.correct[context], plan.n_common - (1 if plan.exploration > 0.0 else 0)
+    sharp, right_sharp = _squared_sums(contexts, plan, view, row, context, correct, True)
+    better, right_better = _squared_sums(contexts, plan, view, row, context, correct, False)
+    longer, right_longer = 0.0, 0.0
+    if plan.verbosity > 0.0:
+        longer, right_longer = _squared_sums(contexts, plan, view, row, context, plan.long_arms, False)
+    parts = noisy - plan.n_damaged - (1 if plan.sharpening > 0.0 else 0) - (1 if plan.verbosity > 0.0 else 0)
+    steep, raised, lengthened = view.common[0] ** 2, parts * plan.correctness**2, plan.verbosity**2
+    fixed = noisy * plan.nuisance**2 * (1.0 - plan.surprise)
+    with_distance = noisy * (plan.nuisance**2 * plan.surprise + plan.interference**2)
     return (
-        steep * sharp + raised * better + fixed + with_distance * distance,
-        steep * right_sharp + raised * right_better + fixed * chance + with_distance * right_distance,
+        steep * sharp + raised * better + fixed + with_distance * distance + lengthened * longer,
+        steep * right_sharp
+        + raised * right_better
+        + fixed * chance
+        + with_distance * right_distance
+        + lengthened * right_longer,
     )

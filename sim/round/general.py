@@ -26,6 +26,7 @@ from rftlab.sim.round.answers import N, answer_logp
 from rftlab.sim.round.baselines import find_baseline, greedy_length, teach_critic
 from rftlab.sim.round.common import teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
+from rftlab.sim.round.lengths import shares_by_length
 from rftlab.sim.round.plain import optimizer_step, policy_forward
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 from rftlab.sim.round.responses import drop_silent, roll_out_rows, sampler_forward
@@ -183,7 +184,7 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
                     contexts,
                     row - low,
                     context_of[row],
-                    plan.n_arms,
+                    plan,
                 )
                 style_logits[s], logp[s] = style_logit, style_logp(style_logit, style_tokens[s] != 0)
 
@@ -208,6 +209,8 @@ def find_weights(plan, rule, update, low, high, ragged):
     start, stop = first[low], first[high]
     a, b = starts[start], starts[stop]
     shares_into(rule.aggregation, starts[start : stop + 1], float(b - a), float(stop - start), plain)
+    if plan.length_by_style > 0.0:  # responses are tokens
+        shares_by_length(plan, rule.aggregation, ragged.arms, start, stop - start, plain[a:b])
     tokens = slice(a, b)
     share[tokens] = plain[tokens] * correction[tokens]
     kl_share[tokens] = rule.kl.in_loss * (share[tokens] if rule.mask.kind == KL_COV else plain[tokens])
@@ -255,8 +258,10 @@ def set_scores(contexts, plan, choices, rule, round_index, low, start, stop, row
             of_common, context = gradient_noise(choices, spread, a, b, ragged), ragged.rows[ROW.context, low + row]
             drawn = ragged.common_noise, noise
             teach_common(contexts, plan, view.common[0], row, context, of_common, *drawn, scores, grad)
-        if choices.style.slope > 0.0:
-            add_style_scores(plan, choices, rule, low + row, row, ragged, scores)
+        if choices.style.slope > 0.0 or plan.exploration > 0.0:
+            pushes = add_style_scores(plan, choices, rule, low + row, row, ragged, scores)
+            if plan.exploration > 0.0:
+                grad[grad.shape[0] - 2] += plan.exploration * pushes
     ragged.scores[stop : start + rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 

@@ -17,13 +17,14 @@ from rftlab.shared.plumbing.jit import entry, kernel
 from rftlab.shared.prepare import Batch, shape_into
 from rftlab.sim.lanes.random import COMMON, NUISANCE, ROLLOUT, normals, uniforms
 from rftlab.sim.lanes.simd import prefetch
-from rftlab.sim.policy.common import base_policy, raise_correct
+from rftlab.sim.policy.common import base_policy, raise_correct, raise_long
 from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
 from rftlab.sim.round.answers import N, add_logits, answer_logp, draw_answer
 from rftlab.sim.round.common import CommonNoise, teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
+from rftlab.sim.round.lengths import shares_by_length
 from rftlab.sim.round.optimizer import ascend
 from rftlab.sim.round.scores import interfere, score_answers
 from rftlab.sim.state import TOTAL
@@ -100,6 +101,8 @@ def find_logits(contexts, plan, theta, batch, base, work):
     forward(contexts, theta, work.rows[: whole_blocks(n)], base.scale, work.logits)
     if plan.correctness > 0.0:
         raise_correct(contexts, batch, base.lift, work.logits)
+    if plan.verbosity > 0.0:
+        raise_long(plan, n, base.lengthen, work.logits)
 
 
 @kernel(forceinline=True)
@@ -169,6 +172,10 @@ def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, ba
     them `first`. slope: as of `common.BasePolicy`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
+    if plan.length_by_style > 0.0:
+        shares_by_length(plan, rule.aggregation, work.arm, first, n, work.share)
+        for i in range(n):
+            work.kl_share[i] = rule.kl.in_loss * work.share[i]
     fixed = Batch(
         work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part]
     )

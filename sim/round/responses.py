@@ -19,13 +19,12 @@ from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import whole_blocks
 from rftlab.sim.policy.style import (
-    HALF,
     WORDS,
+    mean_side,
     style_length,
     style_logit_at,
     style_logp,
     style_probability,
-    style_side,
     words_into,
 )
 from rftlab.sim.round.answers import N, answer_logp, base_answer_logp, draw_answer
@@ -95,12 +94,12 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
-        style_logit = style_logit_at(choices.style, signs, sampler, contexts, row, context, plan.n_arms)
+        style_logit = style_logit_at(choices.style, signs, sampler, contexts, row, context, plan)
         style_token = u < style_probability(style_logit)
         signs_of[t], style_tokens[t], response[t] = signs, style_token, i
-        sampler_logp[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
+        sampler_logp[t], ref_logp[t] = style_logp(style_logit, style_token), style_logp(choices.style.base, style_token)
         old_logp[t] = style_logp(
-            style_logit_at(choices.style, signs, trainer, contexts, row, context, plan.n_arms), style_token
+            style_logit_at(choices.style, signs, trainer, contexts, row, context, plan), style_token
         )
     starts[i + 1] = t + 1
 
@@ -110,10 +109,7 @@ def length_after(plan, style, arms, at, u):
     """Style tokens of a response with the answer arms[at : at + T]; u uniform in [0, 1)."""
     if style.tokens == 0.0:
         return 0
-    side = 0.0
-    for s in range(len(plan.token_starts)):
-        side += style_side(style, arms[at + s])
-    return style_length(style, side / len(plan.token_starts), u)
+    return style_length(style, mean_side(style, len(plan.token_starts), arms, at), u)
 
 
 @inner

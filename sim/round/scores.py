@@ -16,6 +16,7 @@ from rftlab.sim.policy.products import backward
 from rftlab.sim.policy.spelling import squared_length
 from rftlab.sim.policy.style import style_probability
 from rftlab.sim.round.common import CommonNoise
+from rftlab.sim.round.lengths import relative_length
 from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 
 
@@ -23,7 +24,7 @@ from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 def squared_weights(plan, probs, row, weights, arms):
     """sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,); v = 1 - q + q |e - pi|^2 is the variance of
     a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a +
-    sum_b pi_b^2.
+    sum_b pi_b^2; times its relative length where lengths are virtual.
     """
     total, tokens = 0.0, len(plan.token_starts)
     sharpness = squared_length(probs, row)
@@ -34,6 +35,8 @@ def squared_weights(plan, probs, row, weights, arms):
         variance = (
             1.0 - plan.surprise + plan.surprise * max(distance, 0.0)
         )  # a sure response's distance may round to below 0
+        if plan.length_by_style > 0.0:
+            variance *= relative_length(plan, arms, k * tokens)
         total += weights[k] ** 2 * variance
     return total
 
@@ -70,7 +73,7 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
     independent rollouts with weights w_k is one normal vector of standard deviation nuisance sqrt(sum_k w_k^2).
     """
     weight, squares, formed = weight_sums(weights, forms)
-    if plan.surprise > 0.0:
+    if plan.surprise > 0.0 or plan.length_by_style > 0.0:
         squares = squared_weights(plan, view.probs, row, weights, arms)
     spread = nuisance * math.sqrt(squares)
     start_score(view.probs, row, weight, spread, noise, plan.n_arms, scores)
@@ -80,7 +83,8 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
 
 @inner
 def add_style_scores(plan, choices, rule, row, at, ragged, scores):
-    """Add to scores[at] what the style tokens of a row say, entropy bonus included."""
+    """Add to scores[at] what the style tokens of a row say, entropy bonus included; returns the sum of their scores in
+    the tokens' logits."""
     first, starts = ragged.rows[ROW.first], ragged.ints[INT.start]
     weights, style_logits, plain_share = (
         ragged.tokens[TOKEN.weight],
@@ -88,15 +92,17 @@ def add_style_scores(plan, choices, rule, row, at, ragged, scores):
         ragged.tokens[TOKEN.plain_share],
     )
     signs_of, style_tokens = ragged.marks[MARK.signs], ragged.marks[MARK.style_token]
-    ragged.style_score[:] = 0.0
+    ragged.style_score[:], pushes = 0.0, 0.0
     for i in range(first[row], first[row + 1]):
         for t in range(starts[i] + 1, starts[i + 1]):
             p = style_probability(style_logits[t])
             push = weights[t] * (style_tokens[t] - p) - rule.entropy * plain_share[t] * style_logits[t] * p * (1.0 - p)
+            pushes += push
             for a in range(plan.n_arms):
                 ragged.style_score[a] += push if (signs_of[t] >> a) & 1 else -push
     for a in range(plan.n_arms):
         scores[at, a] += choices.style.slope * ragged.style_score[a]
+    return pushes
 
 
 @inner
@@ -112,7 +118,8 @@ def gradient_noise(choices, spread, first, last, ragged):
     for i in range(first, last):
         for t in range(starts[i] + 1, starts[i + 1]):
             squares += weights[t] ** 2
-    return CommonNoise(0.0, 0.25 * choices.style.slope**2 * squares)
+    q = style_probability(choices.style.base)
+    return CommonNoise(0.0, q * (1.0 - q) * choices.style.slope**2 * squares)
 
 
 @inner

@@ -60,6 +60,8 @@ WORLDS = {
     "all four": SPELT,
     "in common": replace(SMALL, sharpening=0.8, correctness=0.6, correctness_parts=3, familiarity=0.5),
     "everything": replace(SPELT, sharpening=0.8, correctness=0.6, correctness_parts=2),
+    "short answers": replace(SMALL, verbosity=0.9, short_right=0.4, length_by_style=0.6),
+    "two short tokens": replace(SPELT, damage=0.5, verbosity=0.9, short_right=0.6, length_by_style=0.8),
 }
 SPELT_TABULAR = spelt_world(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5)
 TABULAR = {

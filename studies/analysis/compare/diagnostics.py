@@ -148,23 +148,27 @@ def _rates(world: World, theta: np.ndarray) -> np.ndarray:
     """Probability (N,) that a response of one token to each training context of the linear environment is correct."""
     contexts, columns = world.train, world.train.base_logits.shape[1]
     kept = base_logit_scale(world.forgetting / world.n_arms, theta, world.n_common)
-    sharpness, lift, damage = _in_common(world, theta[theta.size - 1 - world.n_common : -1].astype(np.float64))
+    sharpness, lift, damage, lengthen = _in_common(
+        world, theta[theta.size - 1 - world.n_common : -1].astype(np.float64)
+    )
     logits = kept * sharpness * contexts.base_logits + contexts.features @ theta[places(contexts.features.shape[1])]
     right = (contexts.correct[:, None] >> np.arange(columns, dtype=np.uint32)) & 1
-    logits += lift * right
+    logits += lift * right + lengthen * ((world.long_arms >> np.arange(columns, dtype=np.uint32)) & 1)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True))
     formed = 1 / (1 + np.exp(damage - kept * contexts.base_format - world.format_scale * theta[-1]))
     return formed * (chances * right).sum(axis=1) / chances.sum(axis=1)
 
 
-def _in_common(world: World, learnt: np.ndarray) -> tuple[float, float, float]:
-    """Factor of the base policy's logits, bonus of correct arms and damage of the format, from what all contexts have
-    in common (`rftlab.sim.policy.common`)."""
+def _in_common(world: World, learnt: np.ndarray) -> tuple[float, float, float, float]:
+    """Factor of the base policy's logits, bonus of correct arms, damage of the format and bonus of long arms, from what
+    all contexts have in common (`rftlab.sim.policy.common`)."""
     sharpens = int(world.sharpening > 0)
     sharpness = max(1 + world.sharpening * learnt[0], 1e-6) if sharpens else 1.0
-    learnt, damaged = np.split(learnt[sharpens:], [learnt.size - sharpens - DAMAGE_PARTS * (world.damage > 0)])
+    n_parts, n_damaged = world.correctness_parts * (world.correctness > 0), DAMAGE_PARTS * (world.damage > 0)
+    learnt, damaged, rest = np.split(learnt[sharpens:], [n_parts, n_parts + n_damaged])
     damage = world.damage * np.square(damaged).sum() / DAMAGE_PARTS
-    return sharpness, world.correctness / np.sqrt(world.correctness_parts) * learnt.sum(), damage
+    lengthen = world.verbosity * rest[0] if world.verbosity > 0 else 0.0
+    return sharpness, world.correctness / np.sqrt(world.correctness_parts) * learnt.sum(), damage, lengthen
 
 
 def sampled_rates(point: RunSpec, root: Path) -> dict[int, np.ndarray]:

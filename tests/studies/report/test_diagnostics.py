@@ -82,7 +82,9 @@ def test_the_law_of_norms_holds_in_the_simulator():
     assert float((signal + noise / 32)[0]) == pytest.approx(squares[32])
 
 
-@pytest.mark.parametrize("more", [{}, {"sharpening": 2.0, "correctness": 1.0, "forgetting": 0.5, "damage": 50.0}])
+@pytest.mark.parametrize(
+    "more", [{}, {"sharpening": 2.0, "correctness": 1.0, "forgetting": 0.5, "damage": 50.0, "verbosity": 9.0}]
+)
 def test_simulated_pass_rates_average_to_the_curve(more):
     start = start_at("llama-gsm8k", "sim")
     environment = replace(start.environment, **more)

@@ -69,6 +69,8 @@ class Policy:
     moved: np.ndarray
     p: np.ndarray
     f: float
+    style: float = 0.0
+    """What the logits of all style tokens have in common."""
 
 
 class NaiveGeneral(NaiveRun):
@@ -114,12 +116,24 @@ class NaiveGeneral(NaiveRun):
         w, theta_f = (self.w, self.theta_f) if w is None else (w, theta_f)
         moved = self.x[context] @ w + noise
         z = self.base(context, w, common) + moved
-        harm = self.harm(self.common if common is None else common)
+        harm, style = self.harm(self.common if common is None else common), self.readiness(common)
         f = sigmoid(self.remembered(self.h0[context], w) + self.world.format_scale * theta_f - harm)
-        return Policy(moved, self.softmax(z[None])[0], f)
+        return Policy(moved, self.softmax(z[None])[0], f, style)
+
+    def readiness(self, common=None):
+        """What the logits of all style tokens have in common, at parameters in common, now by default."""
+        if self.world.exploration == 0:
+            return 0.0
+        return -1.5 + self.world.exploration * (self.common if common is None else common)[-1]
+
+    def slope(self):
+        """Of a style token's logit in its direction: scores of a response have covariance nuisance^2 I at the base
+        policy."""
+        q = sigmoid(self.readiness(0 * self.common))
+        return self.world.nuisance / np.sqrt(self.style.tokens * q * (1 - q)) if self.style.tokens else 0.0
 
     def style_logit(self, policy, response):
-        return self.style.slope * response.signs @ policy.moved
+        return policy.style + self.slope() * response.signs @ policy.moved
 
     def right_answer(self, context, arms):
         return self.right((self.world.train.correct[context] >> arms.astype(np.uint32)) & 1)
@@ -159,16 +173,16 @@ class NaiveGeneral(NaiveRun):
         heads = sigmoid(style_logit)
         answer = weight[0] * self.answer_score(p, response.arms) + bonus[0] * self.entropy_gradient(p)
         tokens = weight[1:] * (response.style_tokens - heads) - bonus[1:] * style_logit * heads * (1 - heads)
-        logits = answer + self.style.slope * tokens @ response.signs
+        logits = answer + self.slope() * tokens @ response.signs
         form = weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
-        return logits, form, answer
+        return logits, form, answer, tokens.sum()
 
     def squares(self, policy, response, weight):
         """What a response, with the weights of its tokens, adds to the variance of the Gaussian nuisance over
         nuisance^2; or its style tokens' in their place, which share it among a mean number of them."""
         if self.style.tokens:
             return (weight[1:] ** 2).sum() / self.style.tokens
-        return weight[0] ** 2 * self.variance(policy.p, response.arms)
+        return weight[0] ** 2 * self.variance(policy.p, response.arms) * self.relative_length(response.arms)
 
     # --- sampling ---
 
@@ -241,7 +255,7 @@ class NaiveGeneral(NaiveRun):
         """Expected square of an answer's score in the parameters in common, noise included."""
         score = self.answer_score(p, arms)
         noise = self.world.nuisance**2 * self.variance(p, arms) + self.world.interference**2 * (score @ score)
-        return ((self.directions(context) @ score) ** 2).sum() + self.common.size * noise
+        return ((self.directions(context) @ score) ** 2).sum() + sum(self.counts[:4]) * noise
 
     def sample(self):
         """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all
@@ -348,18 +362,22 @@ class NaiveGeneral(NaiveRun):
         logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
         batch = batch_from_advantages(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
+        stretch = np.repeat(self.stretch(np.array([response.arms for response in part])), lengths)
+        batch = batch._replace(share=batch.share * stretch, kl_share=batch.kl_share * stretch)
         found = objective_and_weights(e, apply_mask(e, batch, logp, keys), logp)
-        bonus, grad, at = e.entropy * shares(e.aggregation, starts), np.zeros(self.moments[0].size), 0
+        bonus, grad, at = e.entropy * shares(e.aggregation, starts) * stretch, np.zeros(self.moments[0].size), 0
         matrix, between = slice(0, self.w.size), slice(self.w.size, -1)
         for row in rows:
             context, squares, answers = row[0].context, 0.0, np.zeros(self.a)
             taught = self.taught(round_index, context)
             for response in row:
                 tokens = slice(starts[at], starts[at + 1])
-                logits, form, answer = self.score(policies[at], response, found.weight[tokens], bonus[tokens])
+                logits, form, answer, readier = self.score(policies[at], response, found.weight[tokens], bonus[tokens])
                 grad[matrix] += np.outer(taught, logits).ravel()
                 grad[-1] += self.world.format_scale * form
                 answers += answer
+                if self.world.exploration > 0:
+                    grad[-2] += self.world.exploration * readier
                 squares += self.squares(policies[at], response, found.weight[tokens])
                 at += 1
             grad[between] += self.common_gradient(round_index, context, answers, self.world.nuisance**2 * squares)

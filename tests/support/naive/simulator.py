@@ -29,9 +29,9 @@ class NaiveRun:
         self.h0 = contexts.base_format.astype(np.float64)
         self.w = np.zeros((self.x.shape[1], world.n_arms))
         self.theta_f, self.t = 0.0, 0
-        self.common = np.zeros(
-            (world.sharpening > 0) + world.correctness_parts * (world.correctness > 0) + 4 * (world.damage > 0)
-        )
+        counts = (world.sharpening > 0, world.correctness_parts * (world.correctness > 0), 4 * (world.damage > 0))
+        self.counts = [int(count) for count in (*counts, world.verbosity > 0, world.exploration > 0)]
+        self.common = np.zeros(sum(self.counts))
         self.moments = [np.zeros(self.w.size + self.common.size + 1) for _ in range(2)]
         self.windows = empty_windows(len(self.z0), self.design.replay_window) if self.design.replay_window else None
 
@@ -107,24 +107,36 @@ class NaiveRun:
         """(A,) 1 where an arm is correct."""
         return (self.world.train.correct[context] >> np.arange(self.world.n_arms, dtype=np.uint32)) & 1
 
+    def split(self, common):
+        """The parameters in common by kind: sharpening, correctness, damage, verbosity, exploration."""
+        return np.split(common, np.cumsum(self.counts)[:-1])
+
     def sharpness(self, common):
         """Factor of the base policy's logits that is learnt."""
         return max(1 + self.world.sharpening * common[0], 1e-6) if self.world.sharpening > 0 else 1.0
 
     def lift(self, common):
         """Bonus of correct arms."""
-        parts = common[int(self.world.sharpening > 0) : len(common) - 4 * (self.world.damage > 0)]
-        return self.world.correctness / np.sqrt(self.world.correctness_parts) * parts.sum()
+        return self.world.correctness / np.sqrt(self.world.correctness_parts) * self.split(common)[1].sum()
 
     def harm(self, common):
         """What the logit of the format has lost."""
-        return self.world.damage * (common[-4:] ** 2).mean() if self.world.damage > 0 else 0.0
+        return self.world.damage * (self.split(common)[2] ** 2).mean() if self.world.damage > 0 else 0.0
+
+    def long_arms(self):
+        """(A,) 1 where an arm's style is not the first."""
+        return (np.arange(self.world.n_arms) % self.world.style.n_styles > 0).astype(float)
+
+    def lengthen(self, common):
+        """Bonus of long arms."""
+        return self.world.verbosity * self.split(common)[3].sum()
 
     def base(self, context, w=None, common=None):
         """What has become of the base policy's logits (A,) at parameters w and common, now by default."""
         common = self.common if common is None else common
         kept = self.remembered(self.z0[context], w)
-        return self.sharpness(common) * kept + self.lift(common) * self.right_arms(context)
+        z = self.sharpness(common) * kept + self.lift(common) * self.right_arms(context)
+        return z + self.lengthen(common) * self.long_arms()
 
     def directions(self, context):
         """d logits / d parameters in common (n, A)."""
@@ -133,6 +145,8 @@ class NaiveRun:
         found = [] if self.world.sharpening == 0 else [sharp if self.sharpness(self.common) > 1e-6 else 0 * sharp]
         found += [] if self.world.correctness == 0 else [self.world.correctness / np.sqrt(parts) * right] * parts
         found += [] if self.world.damage == 0 else [0 * sharp] * 4
+        found += [] if self.world.verbosity == 0 else [self.world.verbosity * self.long_arms()]
+        found += [] if self.world.exploration == 0 else [0 * sharp]
         return np.array(found).reshape(-1, self.world.n_arms)
 
     def common_noise(self, round_index, context):
@@ -143,7 +157,27 @@ class NaiveRun:
         """What a context teaches the parameters in common: score (A,) without its nuisance, of which a parameter has
         `variance`."""
         spread = np.sqrt(variance + self.world.interference**2 * (score**2).sum())
-        return self.directions(context) @ score + spread * self.common_noise(round_index, context)
+        noise = self.common_noise(round_index, context) * (np.arange(self.common.size) < sum(self.counts[:4]))
+        return self.directions(context) @ score + spread * noise
+
+    # --- virtual lengths ---
+
+    def relative_length(self, arms):
+        """Length of answers of arms (..., T) relative to the mean."""
+        style = self.world.style
+        if style.tokens > 0 or style.n_styles == 1:
+            return np.ones(arms.shape[:-1])
+        return 1 + style.by_style * (2 * (arms % style.n_styles) / (style.n_styles - 1) - 1).mean(axis=-1)
+
+    def stretch(self, arms):
+        """Factors (R,) of the shares of the responses of an optimiser batch, arms (R, T)."""
+        rule, length = self.design.estimator.aggregation, self.relative_length(arms)
+        if rule.kind == "seq_mean_token_mean":
+            return (1 + rule.eps) / (length + rule.eps)
+        parts = {"token_mean": len(length), "micro_batch_token_mean": rule.micro_batch}
+        size = parts.get(rule.kind)
+        groups = [length[i : i + size] for i in range(0, len(length), size)] if size else [0 * length + 1]
+        return np.concatenate([np.full(len(g), (len(g) + rule.eps) / (g.sum() + rule.eps)) for g in groups])
 
     # --- a round ---
 
@@ -200,7 +234,12 @@ class NaiveRun:
             old.ravel(),
             ref.ravel(),
         )
-        frozen = frozen._replace(advantage=np.ascontiguousarray(advantage.ravel()))
+        stretch = self.stretch(arms.reshape(n * k, -1))
+        frozen = frozen._replace(
+            advantage=np.ascontiguousarray(advantage.ravel()),
+            share=frozen.share * stretch,
+            kl_share=frozen.kl_share * stretch,
+        )
         weight = objective_and_weights(
             self.design.estimator, frozen, self.logp(batch, arms, forms).ravel()
         ).weight.reshape(n, k)
@@ -209,7 +248,8 @@ class NaiveRun:
         for i in range(n):
             for j in range(k):
                 scores[i] += weight[i, j] * self.answer_score(p[i], arms[i, j])
-            squares = sum(weight[i, j] ** 2 * self.variance(p[i], arms[i, j]) for j in range(k))
+            long = self.relative_length(arms[i])
+            squares = sum(weight[i, j] ** 2 * long[j] * self.variance(p[i], arms[i, j]) for j in range(k))
             common += self.common_gradient(round_index, batch[i], scores[i], self.world.nuisance**2 * squares)
             scores[i] += self.world.nuisance * np.sqrt(squares) * self.nuisance(round_index, batch[i])
         taught = self.x[batch] + self.world.interference * self.x[self.others(round_index, batch)]

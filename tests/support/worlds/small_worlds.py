@@ -27,7 +27,8 @@ def softmax(z):
 
 def styled(world, tokens, by_style=0.0, jitter=0.0, n_styles=2):
     """The world with style tokens instead of Gaussian nuisance."""
-    return world._replace(style=token_style(tokens, by_style, jitter, n_styles, world.nuisance))
+    explores = world.exploration > 0
+    return world._replace(style=token_style(tokens, by_style, jitter, n_styles, world.nuisance, explores))
 
 
 def mixed_world(tokens=5.0, by_style=0.6, jitter=0.3, nuisance=0.7):
