@@ -29,6 +29,8 @@ from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, answers_found, well_formed
 from rftlab.llm.stored import find_checkpoint, stored_run
 from rftlab.llm.tasks.load import prompt_kind
+from rftlab.llm.tasks.task import Prompt
+from rftlab.llm.text.codec import Codec
 from rftlab.llm.train import engine_for, torch_threads
 from rftlab.llm.training.samples import Judge, Samples, joined
 from rftlab.llm.training.update import accumulate
@@ -64,6 +66,8 @@ class SplitAnswers(NamedTuple):
     """Which answer the strict rule found, numbered within a question from 0; -1 where there is none."""
     kinds: tuple[str, ...]
     """(n,) the kind of each question (llm/tasks/load.py)."""
+    surprise: np.ndarray
+    """-log pi of each response, summed over its tokens; its expectation is the entropy of the response's tokens."""
     seconds: float
 
 
@@ -80,6 +84,12 @@ class HeadroomAnswers(NamedTuple):
     """(p, M) 1 where right in the format."""
     many_answers: np.ndarray
     """(p, M) as `SplitAnswers.answers`."""
+    greedy: np.ndarray
+    """(q, 2) whether the likeliest response is right, strictly and flexibly; (0, 2) where it was not asked for."""
+    few_shot: np.ndarray
+    """The same with examples in the prompt; (0, 2) where the task has none, or none fits."""
+    shots: int
+    """Examples in these prompts."""
     tokens: int
     """Of the responses that were sampled for this alone."""
     rollouts: int
@@ -87,12 +97,12 @@ class HeadroomAnswers(NamedTuple):
 
 
 class Probed(NamedTuple):
-    """All of it."""
+    """All of it; None where no training question was asked."""
 
-    train: SplitAnswers
+    train: SplitAnswers | None
     test: SplitAnswers
-    raw: GradientProducts
-    centred: GradientProducts
+    raw: GradientProducts | None
+    centred: GradientProducts | None
     headroom: HeadroomAnswers
     seconds: float
     """Of the gradients."""
@@ -136,20 +146,25 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
         chosen = {name: subset(len(split.answers), size) for name, (split, size, _) in parts.items()}
         n = len(chosen["train"])
         check(
-            n >= 2 * BLOCKS,
+            config.train_questions == 0 or n >= 2 * BLOCKS,
             f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts",
         )
         planned = _HeadroomQuestions(config, run.temperature, len(chosen["test"]))
-        step = _Steps(callbacks.step, 3 * n + len(chosen["test"]) + planned.steps)
+        room = getattr(model.config, "max_position_embeddings", None) if run.compute.engine == "hf" else None
+        longest = room - run.model.max_response_length if room else run.model.max_prompt_length
+        examples = data.train.take(subset(len(data.train.answers), min(config.shots, len(data.train.answers))))
+        shown, shots = with_examples(data.test.take(chosen["test"][planned.at]), examples, codec, longest)
+        step = _Steps(callbacks.step, 3 * n + len(chosen["test"]) + planned.steps + len(planned.at) * (shots > 0))
         samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
             asker = _Asker(run, engine, judge, split, shift, step)
-            samples[name], answers[name] = _answers(asker, chosen[name], config.samples)
-        headroom = planned.answers(asker, chosen["test"], samples["test"].texts, answers["test"])
+            if len(chosen[name]):
+                samples[name], answers[name] = _answers(asker, chosen[name], config.samples)
+        headroom = planned.answers(asker, chosen["test"], samples["test"].texts, answers["test"], shown, shots)
         engine.rest()
         began = time.perf_counter()
-        raw, centred = _both_products(policy, samples["train"], step)
-    return Probed(answers["train"], answers["test"], raw, centred, headroom, time.perf_counter() - began)
+        raw, centred = _both_products(policy, samples["train"], step) if n else (None, None)
+    return Probed(answers.get("train"), answers["test"], raw, centred, headroom, time.perf_counter() - began)
 
 
 def probe_trained(
@@ -224,16 +239,18 @@ def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, Spli
     """Scored responses to some problems of a split, and what of them is kept."""
     began = time.perf_counter()
     samples = asker.responses(chosen_B, m, asker.run.temperature, 0)
-    verifier = asker.judge.verifier
+    verifier, rollouts, lengths = asker.judge.verifier, samples.rollouts, samples.rollouts.responses.lengths
+    row_T = np.repeat(np.arange(len(lengths)), lengths)
     return samples, SplitAnswers(
         available=len(asker.split.answers),
         strict=samples.strict.reshape(-1, m),
         flexible=samples.flexible.reshape(-1, m),
         well_formed=well_formed(verifier, samples.texts).reshape(-1, m),
-        finished=samples.rollouts.finished.reshape(-1, m),
-        lengths=samples.rollouts.responses.lengths.reshape(-1, m),
+        finished=rollouts.finished.reshape(-1, m),
+        lengths=lengths.reshape(-1, m),
         answers=numbered(verifier, np.array(samples.texts, dtype=object).reshape(-1, m)),
         kinds=tuple(prompt_kind(asker.run.task.name, prompt) for prompt in asker.split.take(chosen_B).shown),
+        surprise=-np.bincount(row_T, weights=rollouts.logp, minlength=len(lengths)).reshape(-1, m),
         seconds=time.perf_counter() - began,
     )
 
@@ -260,14 +277,29 @@ class _HeadroomQuestions:
         self.many = subset(n_test, min(n_test, config.many_questions) if self.more else 0)
         self.steps = len(self.others) * len(self.at) + len(self.many)
 
-    def answers(self, asker: _Asker, chosen: np.ndarray, texts: list[str], given: SplitAnswers) -> HeadroomAnswers:
-        """All of it. given, texts: the responses at the temperature of training to the chosen test questions."""
+    def answers(
+        self,
+        asker: _Asker,
+        chosen: np.ndarray,
+        texts: list[str],
+        given: SplitAnswers,
+        shown: Problems,
+        shots: int,
+    ) -> HeadroomAnswers:
+        """All of it. given, texts: the responses at the temperature of training to the chosen test questions. shown:
+        those of `at` with so many examples before them."""
         began, spent = time.perf_counter(), []
+        greedy = few_shot = np.empty((0, 2))
         right = {self.training: given.strict[self.at]} if self.training in self.config.temperatures else {}
         for turn, temperature in enumerate(self.others):
             m = 1 if temperature == 0 else self.config.temperature_samples
             answered = asker.responses(chosen[self.at], m, temperature, 2 + turn)
             right[temperature] = answered.strict.reshape(-1, m)
+            greedy = greedy if temperature else np.stack([answered.strict, answered.flexible], axis=1)
+            spent.append(answered.rollouts.responses.lengths)
+        if shots:
+            answered = asker._replace(split=shown).responses(np.arange(len(self.at)), 1, 0.0, 0)
+            few_shot = np.stack([answered.strict, answered.flexible], axis=1)
             spent.append(answered.rollouts.responses.lengths)
         many, answers = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
         if len(self.many):
@@ -280,7 +312,29 @@ class _HeadroomQuestions:
         lengths = np.concatenate([*spent, np.empty(0, dtype=np.int64)])
         ordered = {value: right[value] for value in self.config.temperatures}
         seconds = time.perf_counter() - began
-        return HeadroomAnswers(self.at, ordered, self.many, many, answers, int(lengths.sum()), len(lengths), seconds)
+        cost = int(lengths.sum()), len(lengths), seconds
+        return HeadroomAnswers(self.at, ordered, self.many, many, answers, greedy, few_shot, shots, *cost)
+
+
+def with_examples(problems: Problems, examples: Problems, codec: Codec, longest: int) -> tuple[Problems, int]:
+    """Chat problems with solved examples as earlier turns, as many as all fit into `longest` tokens, and their number;
+    the same problems and 0 where that is none, or prompts are text. System messages stay in front, once."""
+    pairs = zip(examples.shown, examples.solutions, strict=False)
+    usable = [(prompt, solution) for prompt, solution in pairs if solution and not isinstance(prompt, str)]
+    chats = [prompt for prompt in problems.shown if not isinstance(prompt, str)]
+    for shots in range(len(usable) if len(chats) == len(problems.shown) else 0, 0, -1):
+        turns: list[dict[str, str]] = []
+        for prompt, solution in usable[:shots]:
+            turns += [turn for turn in prompt if turn["role"] != "system"]
+            turns.append({"role": "assistant", "content": solution})
+        whole: list[Prompt] = []
+        for prompt in chats:
+            first = sum(turn["role"] == "system" for turn in prompt[:1])
+            whole.append([*prompt[:first], *turns, *prompt[first:]])
+        ids = codec.encode(whole)
+        if max(map(len, ids)) <= longest:
+            return problems._replace(prompts=tuple(map(tuple, ids)), shown=tuple(whole)), shots
+    return problems, 0
 
 
 def _both_products(policy: Policy, samples: Samples, step: Callable[[int], None]) -> list[GradientProducts]:

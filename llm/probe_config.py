@@ -9,9 +9,9 @@ from rftlab.shared.plumbing.errors import check, check_count, check_finite
 if TYPE_CHECKING:
     import numpy as np
 
-VERSION = 2
+VERSION = 3
 """Raised when a change makes equal configurations give other measurements."""
-MAX_SAMPLES = 10_000
+MAX_SAMPLES, MAX_SHOTS = 10_000, 64
 BLOCKS = 8
 """Blocks of questions whose gradients are summed, for a jackknife."""
 
@@ -21,7 +21,7 @@ class ProbeConfig:
     """Questions and responses."""
 
     train_questions: int = 512
-    """Training questions, whose gradients are measured too; at most all of them."""
+    """Training questions, whose gradients are measured too; at most all of them. 0, with --model: none."""
     test_questions: int = 500
     """Unseen questions; at most all of them."""
     samples: int = 16
@@ -37,10 +37,14 @@ class ProbeConfig:
     """Of the unseen questions, those that get many responses, for pass@k; 0: none."""
     many_samples: int = 64
     """Responses to each of these, those that it has already among them."""
+    shots: int = 4
+    """Training questions with their solutions that stand before the unseen questions of --temperature-questions, which
+    are then answered greedily; fewer where they do not fit. 0: none."""
 
     def __post_init__(self):
-        for name, least in (("train_questions", 2 * BLOCKS), ("test_questions", 2)):
-            check_count(name, getattr(self, name), least)
+        check_count("test_questions", self.test_questions, 2)
+        check_count("train_questions", self.train_questions, 0 if self.train_questions == 0 else 2 * BLOCKS)
+        check_count("shots", self.shots, 0, MAX_SHOTS)
         for name in ("samples", "temperature_samples", "many_samples"):
             check_count(name, getattr(self, name), most=MAX_SAMPLES)
         check_count("temperature_questions", self.temperature_questions, 2)

@@ -52,7 +52,7 @@ def named_device(device: str, gpu: GpuName | None, threads: int = 0) -> Device:
         check_choice("gpu", gpu, get_args(GpuName))
         return GPUS[gpu]
     names = ", ".join(GPUS)
-    return _at_hand(device) or GPUS["A100-40"]._replace(note=f"no GPU is at hand; --gpu names another: {names}")
+    return device_at_hand(device) or GPUS["A100-40"]._replace(note=f"no GPU is at hand; --gpu names another: {names}")
 
 
 def _cpu(threads: int) -> Device:
@@ -65,7 +65,7 @@ def _cpu(threads: int) -> Device:
     )
 
 
-def _at_hand(device: str) -> Device | None:
+def device_at_hand(device: str) -> Device | None:
     """The GPU that torch sees, with the memory that is free on it; speed by its name."""
     try:
         import torch

@@ -37,6 +37,8 @@ class Problems(NamedTuple):
     """(n,) the prompts before a model's template."""
     rows: tuple[dict[str, Any], ...] = ()
     """(n,) columns of a user's own data; () for other tasks."""
+    solutions: tuple[str, ...] = ()
+    """(n,) a right response to each; () for tasks without."""
 
     def take(self, rows) -> "Problems":
         """Some of the problems."""
@@ -46,6 +48,7 @@ class Problems(NamedTuple):
             tuple(self.numbers[i] for i in rows),
             tuple(self.shown[i] for i in rows) if self.shown else (),
             tuple(self.rows[i] for i in rows) if self.rows else (),
+            tuple(self.solutions[i] for i in rows) if self.solutions else (),
         )
 
 
@@ -179,4 +182,4 @@ def load_data(run: LLMRun, codec: Codec) -> Data:
 
 def _encoded(split: Split, codec: Codec) -> Problems:
     ids = tuple(map(tuple, codec.encode(split.prompts)))
-    return Problems(ids, split.answers, tuple(range(len(split))), split.prompts, split.rows)
+    return Problems(ids, split.answers, tuple(range(len(split))), split.prompts, split.rows, split.solutions)

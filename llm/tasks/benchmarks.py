@@ -17,6 +17,8 @@ from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
+_CALCULATOR = re.compile(r"<<[^<>]*>>")
+"""What GSM8K's solutions carry for a calculator."""
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 """What the strict rule leaves of a number, without commas."""
 
@@ -104,7 +106,7 @@ def _read_split(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, in
     """The problems of a table, and how many of them are known to have no answer and are left out."""
     problems = [_prepared(row) if "prompt" in row.columns else _raw(benchmark, row) for row in rows]
     kept = []
-    for row, (prompt, answer) in zip(rows, problems, strict=True):
+    for row, (prompt, answer, solution) in zip(rows, problems, strict=True):
         known = prompt[-1]["content"].startswith(benchmark.unanswered)
         check(bool(answer.strip()) or known, f"{row.place}: {_unanswered(benchmark, row)}")
         check(
@@ -113,10 +115,10 @@ def _read_split(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, in
             f"{benchmark.marker}",
         )
         if answer.strip():
-            kept.append((prompt, answer))
+            kept.append((prompt, answer, solution))
     check(bool(kept), f"{rows[0].place}: no problem has an answer")
-    prompts, answers = zip(*kept, strict=True)
-    return Split(prompts, answers), len(rows) - len(kept)
+    prompts, answers, solutions = zip(*kept, strict=True)
+    return Split(prompts, answers, solutions=solutions), len(rows) - len(kept)
 
 
 def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
@@ -129,19 +131,20 @@ def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
     )
 
 
-def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], str]:
-    """Prompt and answer of a row as the hub has it."""
+def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], str, str]:
+    """Prompt, answer and worked solution of a row as the hub has it."""
     problem, solution = (
         text_column(row, name, f"{benchmark.problem} and {benchmark.solution}, or prompt and reward_model")
         for name in (benchmark.problem, benchmark.solution)
     )
-    return [{"role": "user", "content": f"{problem} {benchmark.instruction}"}], benchmark.truth(solution)
+    prompt = [{"role": "user", "content": f"{problem} {benchmark.instruction}"}]
+    return prompt, benchmark.truth(solution), _CALCULATOR.sub("", solution)
 
 
-def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str]:
-    """Prompt and answer of a row that has both."""
+def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str, str]:
+    """Prompt and answer of a row that has both, and no worked solution."""
     messages, reward = messages_column(row, "prompt"), row.columns.get("reward_model")
     truth = reward.get("ground_truth") if isinstance(reward, dict) else None
     if not isinstance(truth, str):
         raise UserError(f"{row.place}: reward_model.ground_truth is {shown(truth)}; allowed: text")
-    return messages, truth
+    return messages, truth, ""

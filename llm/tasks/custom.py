@@ -74,7 +74,17 @@ def _read_split(rows: Sequence[DatasetRow], own: OwnData) -> Split:
         check(name is None or name in rows[0].columns, _missing(rows[0], own, name or literal, i))
     prompts = tuple(_read_prompt(row, own) for row in rows)
     truths = tuple(_read_truth(row, own) if own.has_truths else "" for row in rows)
-    return Split(prompts, truths, tuple(dict(row.columns) for row in rows))
+    solutions = tuple(_worked(row, own, truth) for row, truth in zip(rows, truths, strict=True))
+    return Split(prompts, truths, tuple(dict(row.columns) for row in rows), solutions)
+
+
+def _worked(row: DatasetRow, own: OwnData, truth: str) -> str:
+    """A right response to a row: its true answer in the format, with the work where the data show it."""
+    mark = {"number": "####", "boxed": "\\boxed"}.get(own.truth) if own.has_truths else None
+    if mark is None:
+        return truth
+    said = str(row.columns[own.truth_column])
+    return said if mark in said else f"\\boxed{{{truth}}}" if own.truth == "boxed" else f"#### {truth}"
 
 
 def _missing(row: DatasetRow, own: OwnData, name: str, place: int) -> str:
@@ -98,9 +108,8 @@ def _parted(split: Split, part: float, source: str) -> dict[str, Split]:
 
 
 def _taken(split: Split, rows: Sequence[int]) -> Split:
-    return Split(
-        tuple(split.prompts[i] for i in rows), tuple(split.answers[i] for i in rows), tuple(split.rows[i] for i in rows)
-    )
+    columns: Any = (split.prompts, split.answers, split.rows, split.solutions)
+    return Split(*(tuple(column[i] for i in rows) for column in columns))
 
 
 def _prompt_parts(template: str) -> list[tuple[str, str | None]]:

@@ -30,6 +30,8 @@ class Split:
     """(n,) true answers, as the verifier compares them; empty where the data have none."""
     rows: tuple[dict[str, Any], ...] = ()
     """(n,) columns of a user's own data, for rewards; () for other tasks."""
+    solutions: tuple[str, ...] = ()
+    """(n,) a right response to each, for examples in prompts; empty texts, or (), where the data have none."""
 
     def __post_init__(self):
         check(

@@ -9,7 +9,7 @@ from rftlab.shared.custom.plugins import name_plugins
 from rftlab.shared.plumbing.errors import check, check_choice
 from rftlab.studies.cli.dev import Doctor, Law, Public
 from rftlab.studies.cli.estimators import CompareEstimators, Estimators, Theory, TheoryFacts
-from rftlab.studies.cli.forecasting import Pilot, Predict, Score
+from rftlab.studies.cli.forecasting import Pilot, Predict, Score, parse_pilot
 from rftlab.studies.cli.planning import Advise, Power, Signal
 from rftlab.studies.cli.simulate import Explore, Reproduce, Run, parse_reproduce, parse_run
 from rftlab.studies.cli.trained import Export, ShowRollouts, Status, Train, parse_train
@@ -74,7 +74,7 @@ def parse(arguments: list[str]):
         raise SystemExit(0)
     check(dev or name not in MOVED, f"`rftlab {name}` is now `rftlab {MOVED.get(name)}`")
     check_choice("command", name, tuple(commands) if dev else (*commands, "dev"))
-    parsers = {"reproduce": parse_reproduce, "run": parse_run, "train": parse_train}
+    parsers = {"reproduce": parse_reproduce, "run": parse_run, "train": parse_train, "pilot": parse_pilot}
     if not dev and name in parsers:
         return parsers[name](rest)
     if name == "theory" and rest[:1] == [FACTS]:

@@ -1,10 +1,11 @@
 """Flags that several commands share."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
@@ -18,8 +19,27 @@ from rftlab.studies.data.runs.limits import Engine, check_threads
 if TYPE_CHECKING:
     from rftlab.llm.rewards.load import LoadedReward
 
+Command = TypeVar("Command")
 TINY_PAIR = "tiny-mix97"
 """The pair of commands about language models where none is named."""
+
+
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
+SHOWN = {
+    "Train": (
+        *("folder", "preset", "pair", "tracker", "show_every", "seed", "plan", "design", "flags"),
+        *("reward", "reward_weights", "reward_timeout"),
+    ),
+    "PlanFlags": ("dry_run", "gpu"),
+    "Design": ("batch_size", "rollouts", "rounds", "eval_every"),
+    "LLMFlags": ("task", "model", "optimizer", "compute", "lora"),
+    "TaskConfig": ("name", "source", "test_source", "own"),
+    "Model": ("source",),
+    "AdamW": ("learning_rate",),
+    "Compute": ("engine",),
+    "LoRA": ("rank",),
+}
+"""Fields by class whose flags `--help` of train and pilot shows; a class that is not here shows all of its own."""
 
 
 @dataclass(frozen=True)
@@ -149,3 +169,31 @@ class RewardFlags:
 def llm_flags(run: LLMRun | LLMFlags) -> dict:
     """What the flags say, or are for a run."""
     return {flag.name: getattr(run, flag.name) for flag in fields(LLMFlags)}
+
+
+def parse_abridged(kind: type[Command], prog: str, arguments: list[str], default: Command) -> Command:
+    """The command of a class that its arguments describe. Raises SystemExit after printing the help: `--help` shows the
+    flags of SHOWN, `--help-all` every flag."""
+    abridged = HELP_ALL not in arguments and any(word in arguments for word in HELP)
+    arguments = [HELP[1] if word == HELP_ALL else word for word in arguments]
+    with _abridged() if abridged else nullcontext():
+        return tyro.cli(kind, prog=prog, args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
+
+
+def _abridged() -> tyro.constructors.ConstructorRegistry:
+    """Return tyro's rules, changed so that help leaves out the flags that are not in SHOWN."""
+    registry, entered = tyro.constructors.ConstructorRegistry(), [False]
+    suppressed: Any = tyro.conf.Suppress
+
+    @registry.struct_rule
+    def leave_out(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
+        shown = SHOWN.get(getattr(info.type, "__name__", ""))
+        if shown is None or entered[0]:
+            return None
+        entered[0] = True  # so that tyro's own rule answers
+        spec: Any = registry.get_struct_spec(info)
+        entered[0] = False
+        hidden = {each.name: suppressed[each.type] for each in spec.fields if each.name not in shown}
+        return replace(spec, fields=tuple(replace(each, type=hidden.get(each.name, each.type)) for each in spec.fields))
+
+    return registry

@@ -1,16 +1,22 @@
 """The commands that forecast designs: pilot, predict, dev score."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
 
+from rftlab.llm.budget.devices import device_at_hand
+from rftlab.llm.config import Compute, EngineName, LLMRun, Model
 from rftlab.llm.probe_config import ProbeConfig
+from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import check, check_choice, check_count
-from rftlab.studies.cli.common import TINY_PAIR, Common, check_given
+from rftlab.studies.cli.common import TINY_PAIR, Common, check_given, parse_abridged, peek
 from rftlab.studies.console.table import say
+from rftlab.studies.data.paper.experiments import BASELINE
+from rftlab.studies.data.paper.pairs import PAIRS, start_at
 from rftlab.studies.data.runs.limits import check_threads
 from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 
@@ -22,8 +28,13 @@ SCORED = ("language", "smollm2", "paper", "public")
 class Pilot(Common):
     """Measure on a real model what the simulator needs.
 
-    That is pass rates, format, gradient noise, lengths, and the curves of a few designs; and what the base model could
-    already do: colder, by a vote, in many tries.
+        rftlab pilot --model FOLDER --task gsm8k --reported 0.496    # what training may claim; nothing is trained
+        rftlab pilot --pair tiny-mix97                               # with the runs of a few designs
+
+    That is pass rates, format, gradient noise, lengths, and the curves of a few designs; and what the base model can
+    already do: with a lenient parser, greedily, with examples in the prompt, by a vote, in many tries. --model X and
+    --task X are short for --model.source and --task.name: any model that `rftlab train` loads, any task it trains on.
+    --help shows the usual flags, --help-all every flag.
 
     r, the noise between questions over that of a response, comes with an interval. Each number is printed with what it
     says. Before anything is sampled the command says how many rollouts it will take: by default 5.2% of those of the
@@ -34,6 +45,14 @@ class Pilot(Common):
 
     pair: str = TINY_PAIR
     """Model-dataset pair of level llm."""
+    task: TaskConfig = field(default_factory=lambda: start_at(TINY_PAIR, "llm").task)
+    """The pair's problems, or others."""
+    model: Model = field(default_factory=lambda: start_at(TINY_PAIR, "llm").model)
+    """The pair's model, or another: a folder, or a name on the hub."""
+    compute: Compute = field(default_factory=lambda: start_at(TINY_PAIR, "llm").compute)
+    """How the work is cut into pieces; with --model on the GPU where there is one."""
+    temperature: float = 1.0
+    """Temperature of training."""
     designs: tuple[str, ...] = PILOT_CELLS
     """Designs of the grid that are run, by their labels."""
     rounds: int | None = None
@@ -48,6 +67,8 @@ class Pilot(Common):
     """The reported score is that of the instruct sibling."""
     config: Annotated[ProbeConfig, tyro.conf.arg(name="")] = field(default_factory=ProbeConfig)
     """What is measured on the base model."""
+    alone: tyro.conf.Fixed[bool] = False
+    """Whether a model was named, so that nothing is trained."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -57,28 +78,73 @@ class Pilot(Common):
 
     def execute(self, console: Console) -> int:
         """Measure, or read what was measured, and print it."""
-        from rftlab.studies.forecast.pilot.run import pilot, wanted
-        from rftlab.studies.forecast.pilot.show import show_pilot
+        from rftlab.studies.forecast.pilot.run import Wanted, own_name, pilot, wanted
+        from rftlab.studies.forecast.pilot.show import claim_lines, show_pilot
         from rftlab.studies.forecast.pilot.store import pilot_path
 
-        asked = wanted(self.pair, self.designs, self.rounds, self.config, self.midway)
+        run = self._own()
+        if run is None:
+            asked = wanted(self.pair, self.designs, self.rounds, self.config, self.midway)
+        else:
+            trained = self.designs not in ((), PILOT_CELLS) or self.rounds is not None
+            check(not trained, "designs and rounds: with --model nothing is trained; allowed: with --pair")
+            asked = Wanted(own_name(run), (), None, self.config, False, run)
         measured = pilot(console, asked, self.results, self.threads, self.quiet, self.engine)
         show_pilot(console, measured)
-        if self.reported is not None:
-            from rftlab.studies.analysis.public.credit import ending_lines
-
-            for line in ending_lines(self.reported, "base" if self.sibling else "instruct"):
+        kind = "base" if self.sibling else "instruct"
+        if measured.base.headroom is not None:
+            for line in claim_lines(measured.base.headroom, self.task.name, self.reported, kind):
                 say(console, line)
         if measured.base.headroom is not None:
             from rftlab.shared.plumbing.folders import folder_below
             from rftlab.studies.forecast.pilot.figures import headroom_figure
             from rftlab.studies.report.draw import save
 
-            figure, numbers = headroom_figure(self.pair, measured.base.headroom)
-            place = save(figure, folder_below(self.results, "pilot", self.pair), "headroom", numbers)
+            figure, numbers = headroom_figure(asked.pair, measured.base.headroom)
+            place = save(figure, folder_below(self.results, "pilot", asked.pair), "headroom", numbers)
             say(console, f"figure: {place}")
-        say(console, f"pilot: {pilot_path(self.results, self.pair)}")
+        say(console, f"pilot: {pilot_path(self.results, asked.pair)}")
         return 0
+
+    def _own(self) -> LLMRun | None:
+        """The run whose model is measured, where it is named or not the pair's."""
+        start = start_at(self.pair, "llm")
+        parts = {name: getattr(self, name) for name in ("task", "model", "compute", "temperature")}
+        if not self.alone and all(getattr(start, name) == part for name, part in parts.items()):
+            return None
+        return LLMRun(design=replace(BASELINE, batch_size=1), **parts)
+
+
+MODEL, TASK = "--model.source", "--task.name"
+
+
+def parse_pilot(arguments: list[str]) -> Pilot:
+    """The command of the arguments after `pilot`. `--pair`, or the pair of that model, decides what the other flags
+    start from; where `--model` is of no pair, a GPU if there is one."""
+    short = {"--model": MODEL, "--task": TASK}
+    split = [word.partition("=") for word in arguments]
+    arguments = [short.get(flag, flag) + sign + value for flag, sign, value in split]
+    pair, source, task = peek(arguments, "--pair", ""), peek(arguments, MODEL, ""), peek(arguments, TASK, "")
+    known = {name: each.llm for name, each in PAIRS.items() if each.llm is not None and each.llm.model.source == source}
+    alike = sorted(known, key=lambda name: known[name].task.name != task)
+    if pair or alike or not source:
+        pair = pair or (alike or [TINY_PAIR])[0]
+        start = start_at(pair, "llm")
+    else:
+        pair, start = TINY_PAIR, LLMRun(TaskConfig("gsm8k"), Model(source), compute=_usual_compute())
+    default = Pilot(pair=pair, **{name: getattr(start, name) for name in ("task", "model", "compute", "temperature")})
+    if source:
+        few = ProbeConfig(0, 256, temperatures=(1.0, 0.0), many_questions=0)
+        default = replace(default, config=few, alone=True)
+    return parse_abridged(Pilot, "rftlab pilot", arguments, default)
+
+
+def _usual_compute() -> Compute:
+    """On the GPU that torch sees, with vLLM where it is installed; else on the CPU."""
+    if device_at_hand("cuda") is None:
+        return Compute()
+    engine: EngineName = "vllm" if find_spec("vllm") else "hf"
+    return Compute("cuda", precision="bf16", engine=engine, logit_rows=512)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """The commands about language models: train, rollouts, export, status."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -12,28 +11,20 @@ from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check, check_count, check_finite
-from rftlab.studies.cli.common import TINY_PAIR, LLMFlags, PlanFlags, RewardFlags, check_given, llm_flags, peek
+from rftlab.studies.cli.common import (
+    TINY_PAIR,
+    LLMFlags,
+    PlanFlags,
+    RewardFlags,
+    check_given,
+    llm_flags,
+    parse_abridged,
+    peek,
+)
 from rftlab.studies.cli.simulate import check_filter, preset_design
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.limits import NEEDS_LLM, Order, has_llm
-
-HELP, HELP_ALL = ("-h", "--help"), "--help-all"
-SHOWN = {
-    "Train": (
-        *("folder", "preset", "pair", "tracker", "show_every", "seed", "plan", "design", "flags"),
-        *("reward", "reward_weights", "reward_timeout"),
-    ),
-    "PlanFlags": ("dry_run", "gpu"),
-    "Design": ("batch_size", "rollouts", "rounds", "eval_every"),
-    "LLMFlags": ("task", "model", "optimizer", "compute", "lora"),
-    "TaskConfig": ("name", "source", "test_source", "own"),
-    "Model": ("source",),
-    "AdamW": ("learning_rate",),
-    "Compute": ("engine",),
-    "LoRA": ("rank",),
-}
-"""Fields by class whose flags `rftlab train --help` shows; a class that is not here shows all of its own."""
 
 
 @dataclass(frozen=True)
@@ -107,30 +98,7 @@ def parse_train(arguments: list[str]) -> Train:
     start = start_at(pair, "llm")
     design = replace(preset_design(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
     default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**llm_flags(start)))
-    abridged = HELP_ALL not in arguments and any(word in arguments for word in HELP)
-    arguments = [HELP[1] if word == HELP_ALL else word for word in arguments]
-    with _abridged() if abridged else nullcontext():
-        config = (tyro.conf.AvoidSubcommands,)
-        return tyro.cli(Train, prog="rftlab train", args=arguments, default=default, config=config)
-
-
-def _abridged() -> tyro.constructors.ConstructorRegistry:
-    """Return tyro's rules, changed so that help leaves out the flags that are not in SHOWN."""
-    registry, entered = tyro.constructors.ConstructorRegistry(), [False]
-    suppressed: Any = tyro.conf.Suppress
-
-    @registry.struct_rule
-    def leave_out(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
-        shown = SHOWN.get(getattr(info.type, "__name__", ""))
-        if shown is None or entered[0]:
-            return None
-        entered[0] = True  # so that tyro's own rule answers
-        spec: Any = registry.get_struct_spec(info)
-        entered[0] = False
-        hidden = {each.name: suppressed[each.type] for each in spec.fields if each.name not in shown}
-        return replace(spec, fields=tuple(replace(each, type=hidden.get(each.name, each.type)) for each in spec.fields))
-
-    return registry
+    return parse_abridged(Train, "rftlab train", arguments, default)
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ def pilot_evidence(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
     """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short. silent: whether shares of
     zero-variance groups are part of it."""
     base = pilot.base
-    parts = (base.train, base.test)
+    parts = base.splits.values()
     strict, formed = (
         float(np.average([part.rate(name) for part in parts], weights=[len(part.strict) for part in parts]))
         for name in ("strict", "well_formed")

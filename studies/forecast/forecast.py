@@ -134,7 +134,7 @@ def calibrated_to(console: Console, request: Request, root: Path, seed: int, thr
         base = request.pilot.base
         check(len(request.known) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
         check(
-            base.test.strict.sum() + base.train.strict.sum() > 0,
+            any(part.strict.any() for part in base.splits.values()),
             "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
         )
     with step_progress(console, "simulating", quiet) as step:
@@ -174,9 +174,7 @@ def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
             answer_rates(linear_environment(posterior.simulation(int(i)))).std() * evidence.facts.formed
             for i in np.unique(posterior.draws)
         ]
-        variance = float(
-            np.mean([moments(part.strict, part.samples).variance for part in (pilot.base.train, pilot.base.test)])
-        )
+        variance = float(np.mean([moments(part.strict, part.samples).variance for part in pilot.base.splits.values()]))
         rows.append(
             (
                 "spread of the base model's pass rates over questions",

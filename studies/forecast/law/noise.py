@@ -16,7 +16,7 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.run import GeneralLearner, PlainLearner
@@ -73,6 +73,8 @@ def pilot_noise(base: Base) -> MeasuredNoise:
     centred rewards were of different responses."""
     measured = base.midway or base
     if measured.ratios is None:
+        if measured.raw is None or measured.centred is None:
+            raise UserError(f"the pilot of {base.pair} has no gradients; allowed: one with training questions")
         return combine_gradients(measured.raw, measured.centred)
     r, phi = measured.ratios.between, measured.ratios.gain
     return MeasuredNoise(r.value, r.error, phi.value, phi.error)

@@ -8,6 +8,9 @@ right once in many tries can be learnt from rewards, but not by sharpening alone
     pass@k        right at least once in k tries, unbiased from m >= k responses (2107.03374, eq. 1)
     maj@k         the answer that most of k responses give is right, over disjoint groups of k; answers that tie share
                   (2203.11171). A response without an answer does not vote.
+    credit        Pass@1 by another parser, greedily, with examples in the prompt, or by a vote, less the strict Pass@1
+                  at the temperature of training, on the same questions: what the harness does not give
+    entropy       of a token, nats: the mean of -log pi over sampled tokens, whose expectation it is
     correlation   of the rewards of two responses, to one question or to two questions of one kind, beside two any
     silent        share of groups of k responses whose rewards are all equal
 
@@ -15,20 +18,24 @@ Questions count as drawn at random; errors are those of a jackknife over them.
 """
 
 from math import sqrt
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rftlab.shared.evalstats import pass_at_k
 from rftlab.shared.plumbing.errors import check
+from rftlab.studies.data.results.stats import Estimate, Mean, t_errors
 from rftlab.studies.forecast.pilot.noise import jackknife_error
+
+if TYPE_CHECKING:
+    from rftlab.llm.probe import HeadroomAnswers, SplitAnswers
 
 VOTES = (4, 16, 64)
 """Responses of a vote."""
 TRIES = (1, 2, 4, 8, 16, 32, 64)
 """Of a pass@k."""
-GROUP = 8
-"""Responses of the groups whose silence is told."""
+GROUP, GROUPS = 8, (2, 4, 8, 16, 32, 64)
+"""Responses of the groups whose silence is told: first of all, and as far as there are responses."""
 
 
 class RateAt(NamedTuple):
@@ -40,6 +47,30 @@ class RateAt(NamedTuple):
     questions: int
     responses: int
     """To each question."""
+
+    def interval(self) -> Estimate:
+        """95%, for questions drawn at random: Wilson's, with as many independent trials as the error stands for, so
+        that it has a width where no response, or each one, is right."""
+        p, n = self.value, self.questions
+        if n < 2:
+            return Estimate(p, 0.0, 1.0)
+        trials = p * (1 - p) / self.error**2 if self.error > 0 else n
+        square = float(t_errors(n - 1)) ** 2 / trials
+        middle, half = (p + square / 2) / (1 + square), sqrt(square * (p * (1 - p) + square / 4)) / (1 + square)
+        return Estimate(p, max(0.0, middle - half), min(1.0, middle + half))
+
+    def spread(self) -> Estimate:
+        """95%, of a mean that is no share: t interval. Where no question differs, as if one did."""
+        return Mean(self.value, self.error or 1 / self.questions, self.questions - 1).interval()
+
+
+class Credit(NamedTuple):
+    """Pass@1 as a harness may give it without any training."""
+
+    name: str
+    rate: RateAt
+    gain: RateAt | None
+    """Less the strict Pass@1 at the temperature of training on the same questions; None for that itself."""
 
 
 class RewardCorrelation(NamedTuple):
@@ -67,6 +98,12 @@ class Headroom(NamedTuple):
     """None where questions have no kinds, or all are of one."""
     silent: RateAt | None
     """Of groups of GROUP; None where questions have fewer responses."""
+    silences: tuple[RateAt, ...] = ()
+    """Of groups of each of GROUPS that there are responses for."""
+    credit: tuple[Credit, ...] = ()
+    """The first is the harness itself. () where the file is of a time when it was not measured, as for entropy."""
+    entropy: RateAt | None = None
+    """Of a token, nats, at the temperature of training."""
 
 
 def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
@@ -93,6 +130,32 @@ def mean_rate(at: float, values: np.ndarray, responses: int) -> RateAt:
     """The mean of a value (n,) per question, with the error of questions drawn at random; nan for one question."""
     error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else float("nan")
     return RateAt(float(at), float(values.mean()), error, len(values), responses)
+
+
+def measure_credit(test: "SplitAnswers", further: "HeadroomAnswers", temperature: float) -> tuple[Credit, ...]:
+    """Pass@1 in the harness, and what each easier way to count adds, question by question."""
+    strict, m, q = test.strict.mean(axis=1), test.strict.shape[1], further.questions
+    rows = [Credit(f"strict, temperature {temperature:g}", mean_rate(temperature, strict, m), None)]
+
+    def add(name: str, at: float, values: np.ndarray, own: np.ndarray, responses: int) -> None:
+        rows.append(Credit(name, mean_rate(at, values, responses), mean_rate(at, values - own, responses)))
+
+    add("lenient parser", temperature, test.flexible.mean(axis=1), strict, m)
+    for name, right in (("greedy", further.greedy), (f"greedy, {further.shots} examples", further.few_shot)):
+        for parser, values in zip(("", ", lenient parser"), right.T, strict=True):
+            if len(right):
+                add(name + parser, 0.0, values, strict[q], 1)
+    for k in [k for k in VOTES if k <= m][-1:]:
+        add(f"vote of {k}", temperature, majority(test.answers, test.strict, k), strict, m)
+    return tuple(rows)
+
+
+def measure_entropy(surprise: np.ndarray, lengths: np.ndarray, temperature: float) -> RateAt:
+    """Entropy of a token, from -log pi and tokens of responses (n, m); the ratio's error is a jackknife's."""
+    nats, tokens = surprise.sum(axis=1), lengths.sum(axis=1)
+    left = (nats.sum() - nats) / (tokens.sum() - tokens)
+    error = float(jackknife_error(left)) if len(nats) > 1 else float("nan")
+    return RateAt(temperature, float(nats.sum() / tokens.sum()), error, *lengths.shape)
 
 
 def measure_votes(answers: np.ndarray, right: np.ndarray, ks: tuple[int, ...] = VOTES) -> tuple[RateAt, ...]:

@@ -88,11 +88,12 @@ class Base(NamedTuple):
     n_train: int
     """Questions of the whole training split; a part of them was evaluated."""
     n_test: int
-    train: Answers
+    train: Answers | None
+    """None where no training question was asked; then there are no gradients."""
     test: Answers
-    raw: Gradient
+    raw: Gradient | None
     """With the raw reward as weight, A = r."""
-    centred: Gradient
+    centred: Gradient | None
     """With each reward against the mean of the others of its group; it has the same signal and the same variance
     between contexts."""
     spent: dict[str, Spent]
@@ -103,6 +104,12 @@ class Base(NamedTuple):
     """None where the file is of a time when it was not measured."""
     midway: Midway | None = None
     """None where it was not measured."""
+
+    @property
+    def splits(self) -> dict[str, Answers]:
+        """Answers of the splits whose questions were asked."""
+        both = {"train": self.train, "test": self.test}
+        return {name: answers for name, answers in both.items() if answers is not None}
 
 
 class PilotRun(NamedTuple):
@@ -147,7 +154,7 @@ class PilotMeasurements(NamedTuple):
     base: Base
     runs: tuple[PilotRun, ...]
     rounds: int
-    """Rounds of a run of the grid."""
+    """Rounds of a run of the grid; 0 for a model that has none."""
     eval_every: int
 
     @property

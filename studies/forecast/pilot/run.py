@@ -1,9 +1,11 @@
 """Measure a pilot: the base model in a process of its own, then a few runs of the grid, which stay in the results
 store for the grid to use."""
 
+import hashlib
 import json
 import math
 import multiprocessing
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -11,17 +13,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun, model_config
 from rftlab.llm.probe_config import VERSION, ProbeConfig
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.llm.tasks.config import BENCHMARKS, OWN
+from rftlab.shared.plumbing.errors import MAX, UserError, check
 from rftlab.shared.plumbing.folders import folder_below, remove
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
-from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.paper.pairs import SIZES, start_at
 from rftlab.studies.data.results.rollouts import silent_groups
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
@@ -31,34 +33,21 @@ from rftlab.studies.data.runs.progress import Bar
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.grid import CELLS, check_cells, midway_round
-from rftlab.studies.forecast.pilot.headroom import (
-    TRIES,
-    VOTES,
-    Headroom,
-    RateAt,
-    mean_rate,
-    measure_silence,
-    measure_tries,
-    measure_votes,
-    within_kind,
-    within_question,
-)
+from rftlab.studies.forecast.pilot.headroom import RateAt
 from rftlab.studies.forecast.pilot.noise import analyse, measure_ratios
 from rftlab.studies.forecast.pilot.pilot import (
     EARLY,
-    QUANTILES,
-    Answers,
     Base,
-    Lengths,
     Midway,
     PilotMeasurements,
     PilotRun,
     Spent,
     pilot_from,
 )
+from rftlab.studies.forecast.pilot.summary import base_from
 
 if TYPE_CHECKING:
-    from rftlab.llm.probe import Probed, ProbedGradients, SplitAnswers
+    from rftlab.llm.probe import Probed, ProbedGradients
 
 _PROCESSES = multiprocessing.get_context("spawn")
 Stored = TypeVar("Stored", Base, PilotMeasurements)
@@ -68,15 +57,25 @@ class Wanted(NamedTuple):
     """What a pilot measures."""
 
     pair: str
+    """Its name, or the one under which a model of the user's own is kept."""
     cells: tuple[str, ...]
     rounds: int | None
     """None: the pair's own, so that the grid has these runs already."""
     probe: ProbeConfig
     midway: bool = True
     """Gradients half way through the baseline's run too."""
+    own: LLMRun | None = None
+    """A model of the user's own on a task; None: the pair's."""
+
+    @property
+    def start(self) -> LLMRun:
+        """The run whose model is measured."""
+        return self.own or start_at(self.pair, "llm")
 
     def points(self) -> list[RunSpec]:
         """The runs, seed 0, as any study has them."""
+        if self.own is not None:
+            return []
         start = start_at(self.pair, "llm")
         total, every = schedule(start.design, self.rounds)
         return [
@@ -86,7 +85,8 @@ class Wanted(NamedTuple):
 
     def base_config(self) -> dict:
         """All that the measurements of the base model depend on."""
-        return _plain({"version": VERSION, "ask": asdict(self.probe), "run": model_config(start_at(self.pair, "llm"))})
+        files = _model_files(self.own.model.source) if self.own else {}
+        return _plain({"version": VERSION, "ask": asdict(self.probe), "run": model_config(self.start), **files})
 
     def config(self) -> dict:
         """All that the pilot depends on."""
@@ -110,10 +110,28 @@ def _plain(config: dict) -> dict:
     return json.loads(json.dumps(config))
 
 
+def _model_files(source: str) -> dict[str, Any]:
+    """Sizes and times of the files in a model's folder, so that other weights are measured again."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return {}
+    stats = {path.name: path.stat() for path in sorted(folder.iterdir()) if path.is_file()}
+    return {"files": {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}}
+
+
+def own_name(run: LLMRun) -> str:
+    """The name under which a model of the user's own is kept: model, task, and a checksum of the whole run."""
+    config = json.dumps(model_config(run), sort_keys=True, default=str)
+    model = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(run.model.source).name).strip("-.") or "model"
+    return f"{model[:60]}-{run.task.name}-{hashlib.sha256(config.encode()).hexdigest()[:8]}"
+
+
 def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeConfig, midway: bool = True) -> Wanted:
     """A checked request."""
     planned = start_at(pair, "llm").design.rounds
     check_cells(cells)
+    few = "train_questions = 0; allowed: with --model, whose gradients nobody asks for"
+    check(config.train_questions > 0, few)
     check(rounds is None or 1 <= rounds <= planned, f"rounds = {rounds}; allowed: 1 to {planned}, the rounds of {pair}")
     return Wanted(pair, cells, rounds, config, midway)
 
@@ -129,7 +147,9 @@ def pilot(
         if not quiet:
             say(console, price_text(what), "dim")
         base = measure_base(console, what, root, quiet)
-        measured = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
+        measured = PilotMeasurements(base, (), 0, 0)
+        if what.own is None:
+            measured = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
         measured = measured._replace(
             runs=tuple(with_early(root, *one) for one in zip(measured.runs, what.points(), strict=True))
         )
@@ -153,10 +173,18 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
 
 def price_text(what: Wanted) -> str:
     """What will be sampled at most, before it is."""
-    start = start_at(what.pair, "llm")
-    sizes, runs = start.task.sizes, what.points()
-    base = what.probe.rollouts(start.temperature, sizes.train, sizes.test)
-    parts = ", ".join(f"{name} {count:,}" for name, count in base.items())
+    start, runs = what.start, what.points()
+    generated, name = start.task.sizes, start.task.name
+    sizes = SIZES.get(name, (MAX, MAX) if name == OWN else (generated.train, generated.test))
+    base = what.probe.rollouts(start.temperature, *sizes)
+    if what.probe.shots and name in (*BENCHMARKS, OWN):
+        base["with examples"] = min(sizes[1], what.probe.test_questions, what.probe.temperature_questions)
+    parts = ", ".join(f"{name} {count:,}" for name, count in base.items() if count)
+    if what.own is not None:
+        return (
+            f"At most {sum(base.values()):,} rollouts of up to {start.model.max_response_length:,} tokens ({parts}) on "
+            f"{start.compute.device}; nothing is trained."
+        )
     trained = sum(point.run.design.round_rollouts * point.run.design.rounds for point in runs)
     design = what.midway_run().design
     later = base["train"] + design.round_rollouts * design.rounds if what.midway else 0
@@ -191,8 +219,9 @@ def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Bas
     whole = base is not None and (base.midway is not None or not what.midway)
     check(whole or has_llm(), f"a pilot {NEEDS_LLM}")
     if base is None:
-        run = start_at(what.pair, "llm")
-        base = base_from(what.pair, in_a_process(console, "base model", quiet, _work_probe, (run, what.probe)))
+        run = what.start
+        probed = in_a_process(console, "base model", quiet, _work_probe, (run, what.probe))
+        base = base_from(what.pair, probed, run.temperature)
         pilot_store.write(place, base, config)
     if what.midway and base.midway is None:
         folder = folder_below(place.parent, "midway")
@@ -220,64 +249,6 @@ def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> 
         console.print(f"damaged, redone: {damage}", style="yellow", markup=False, soft_wrap=True)
         pilot_store.discard(place)
         return None
-
-
-def base_from(pair: str, probed: "Probed") -> Base:
-    """What a pilot keeps of a probe."""
-    headroom = probed.headroom
-    spent = {name: _spent(getattr(probed, name)) for name in ("train", "test")} | {
-        "temperatures, tries": Spent(headroom.rollouts, headroom.tokens, headroom.seconds),
-        "gradients": Spent(0, 0, probed.seconds),
-    }
-    available = (probed.train.available, probed.test.available)
-    return Base(
-        pair,
-        *available,
-        count_answers(probed.train),
-        count_answers(probed.test),
-        analyse(probed.raw),
-        analyse(probed.centred),
-        spent,
-        measure_ratios(probed.raw, probed.centred),
-        summarize_headroom(probed),
-    )
-
-
-def summarize_headroom(probed: "Probed") -> Headroom:
-    """What the base model could already do, from all of its responses: k tries and votes from all test questions
-    where they have k responses, else from the few that have many."""
-    train, test, headroom = probed.train, probed.test, probed.headroom
-    counts, m = train.strict.sum(axis=1), train.strict.shape[1]
-    few, many = test.strict.shape[1], headroom.many.shape[1]
-    tries, votes = measure_tries(test.strict.sum(axis=1), few), measure_votes(test.answers, test.strict)
-    if many:
-        tries += measure_tries(headroom.many.sum(axis=1), many, tuple(k for k in TRIES if k > few))
-        votes += measure_votes(headroom.many_answers, headroom.many, tuple(k for k in VOTES if k > few))
-    return Headroom(
-        tuple(mean_rate(at, right.mean(axis=1), right.shape[1]) for at, right in headroom.right.items()),
-        votes,
-        tries,
-        within_question(counts, m),
-        within_kind(counts, m, train.kinds),
-        measure_silence(counts, m),
-    )
-
-
-def _spent(answers: "SplitAnswers") -> Spent:
-    return Spent(answers.lengths.size, int(answers.lengths.sum()), answers.seconds)
-
-
-def count_answers(answers: "SplitAnswers") -> Answers:
-    """Counts and lengths of the responses to a split."""
-    strict, flexible, well_formed = (
-        np.asarray(column).sum(axis=1).astype(np.int64)
-        for column in (answers.strict, answers.flexible, answers.well_formed)
-    )
-    lengths, is_right = answers.lengths.astype(np.float64), answers.strict == 1
-    right, wrong = (float(lengths[part].mean()) if part.any() else float("nan") for part in (is_right, ~is_right))
-    quantiles, cut = np.quantile(lengths, QUANTILES), float(1 - answers.finished.mean())
-    spread = Lengths(float(lengths.mean()), float(lengths.std()), quantiles, right, wrong, cut)
-    return Answers(lengths.shape[1], strict, flexible, well_formed, spread)
 
 
 def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., Any], arguments: tuple) -> Any:

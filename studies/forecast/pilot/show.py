@@ -6,11 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 from rich.console import Console
 
+from rftlab.studies.analysis.public.credit import TASKS, ending_lines
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.results.stats import Estimate, Mean
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.pilot.headroom import GROUP, Headroom, RateAt
-from rftlab.studies.forecast.pilot.noise import ENOUGH, Gradient, GradientRatios
+from rftlab.studies.forecast.pilot.headroom import GROUP, Credit, Headroom, RateAt
+from rftlab.studies.forecast.pilot.noise import ENOUGH, Gradient, GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.passrates import (
     EDGES,
     BetaBinomial,
@@ -37,22 +39,26 @@ def show_pilot(console: Console, pilot: PilotMeasurements) -> None:
     """Print what was measured and what it cost."""
     base = pilot.base
     console.print(_rates(pilot))
-    for split, answers in (("train", base.train), ("test", base.test)):
+    for split, answers in base.splits.items():
         fit = beta_binomial(answers.strict, answers.samples)
         mixture = nonparametric(answers.strict, answers.samples)
         console.print(_histogram(split, answers, fit, mixture))
         say(console, _fits(answers, fit, mixture), "dim")
+    if base.headroom is not None and base.headroom.credit:
+        console.print(_credit(base.headroom.credit))
     headroom = _headroom(pilot)
     if headroom.rows:
         console.print(headroom)
     for line in _sentences(pilot):
         say(console, line, "dim")
-    console.print(_noise(pilot))
+    if base.raw is not None or base.midway is not None:
+        console.print(_noise(pilot))
     console.print(_lengths(pilot))
     if pilot.runs:
         console.print(_runs(pilot))
     console.print(_costs(pilot))
-    say(console, _evaluations(pilot), "dim")
+    if pilot.rounds:
+        say(console, _evaluations(pilot), "dim")
 
 
 def _with_error(value: float, error: float) -> str:
@@ -63,8 +69,8 @@ def _rates(pilot: PilotMeasurements) -> Table:
     """Format and answers apart: reward = right answer in the format. Errors: questions drawn at random."""
     columns = ("split", "questions", "responses", "right (reward)", "right answer", "format", "right if format")
     table = Table(*columns, title=f"{pilot.base.pair}, base model: shares of responses")
-    for split, available in (("train", pilot.base.n_train), ("test", pilot.base.n_test)):
-        answers: Answers = getattr(pilot.base, split)
+    for split, answers in pilot.base.splits.items():
+        available = pilot.base.n_train if split == "train" else pilot.base.n_test
         n, m = len(answers.strict), answers.samples
         rates = (getattr(answers, name) / m for name in ("strict", "flexible", "well_formed"))
         shares = (_with_error(float(rate.mean()), float(rate.std(ddof=1)) / math.sqrt(n)) for rate in rates)
@@ -104,18 +110,39 @@ def _fits(answers: Answers, fit: BetaBinomial, mixture: Mixture) -> str:
     )
 
 
+def _credit(credit: tuple[Credit, ...]) -> Table:
+    """A row for each way to count, and what it gives more than the harness on the same questions."""
+    table = Table("way to count", "Pass@1", "95%", "gain", "n", title="Pass@1 of the base model, without training")
+    table.layout["caption"] = "gain: more than the first row, on the same questions"
+    for one in credit:
+        more = ""
+        if one.gain is not None:
+            value, low, high = one.gain.spread()
+            more = f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
+        table.add(one.name, *_interval(one.rate.interval()), more, _counts(one.rate))
+    return table
+
+
+def _interval(estimate: Estimate | RatioEstimate) -> tuple[str, str]:
+    low, high = estimate.low, estimate.high
+    return f"{estimate.value:.3f}", f"{low:.3f} to {high:.3f}" if math.isfinite(low + high) else ""
+
+
+def _counts(rate: RateAt) -> str:
+    return f"{rate.questions} x {rate.responses}"
+
+
 def _headroom(pilot: PilotMeasurements) -> Table:
     """A row for each number of what the base model could already do; without rows where nothing was measured."""
     base, title = pilot.base, "what it could already do, and how alike questions are"
-    table = Table("measure", "value", "questions", "responses", title=title)
+    table = Table("measure", "value", "95%", "n", title=title)
     for ratios, where in ((base.ratios, ""), (base.midway and base.midway.ratios, ", midway")):
         if ratios is not None:
             for name, one in (("r of the effective batch", ratios.between), ("phi of a baseline", ratios.gain)):
-                measure = f"{name}{where} (95%: {one.low:.3f} to {one.high:.3f})"
-                table.add(measure, _with_error(one.value, one.error), str(ratios.questions), str(ratios.responses))
+                table.add(name + where, *_interval(one), f"{ratios.questions} x {ratios.responses}")
 
     def add(name: str, rate: RateAt) -> None:
-        table.add(name, _with_error(rate.value, rate.error), str(rate.questions), str(rate.responses))
+        table.add(name, *_interval(rate.interval()), _counts(rate))
 
     headroom = base.headroom
     if headroom is not None:
@@ -129,15 +156,49 @@ def _headroom(pilot: PilotMeasurements) -> Table:
         alike = (("one question", headroom.within_question), ("one kind of question", headroom.within_kind))
         for name, correlation in alike:
             if correlation is not None:
-                value, error, groups = correlation
-                table.add(f"correlation of rewards, {name}", _with_error(value, error), str(groups), "")
-        if headroom.silent is not None:
-            add(f"zero-variance groups of {headroom.silent.at:g}, base model", headroom.silent)
+                spread = Mean(correlation.value, correlation.error, correlation.groups - 1).interval()
+                table.add(f"correlation of rewards, {name}", *_interval(spread), str(correlation.groups))
+        for silent in headroom.silences or ((headroom.silent,) if headroom.silent else ()):
+            add(f"zero-variance groups of {silent.at:g}, base model", silent)
+        entropy = headroom.entropy
+        if entropy is not None:
+            name = f"entropy of a token, nats, temperature {entropy.at:g}"
+            table.add(name, *_interval(entropy.spread()), _counts(entropy))
     for run in pilot.runs:
         if run.early_silent is not None:
             at = run.early_silent.at
             add(f"zero-variance groups of {at:g}, rounds {EARLY[0]} to {EARLY[1]} of {run.cell}", run.early_silent)
     return table
+
+
+def claim_lines(headroom: Headroom, task: str, reported: float | None, kind: str) -> list[str]:
+    """Return in sentences how much of what training may bring needs no training, and what may be claimed. reported:
+    the score that the makers report, None where nobody told it; kind: as `ending_lines` takes it."""
+    covered = task in TASKS
+    if not headroom.credit:
+        return [] if reported is None else ending_lines(reported, kind)
+    base, lenient = headroom.credit[:2]
+    best = max(headroom.credit, key=lambda one: one.rate.value)
+    more = best.rate.value - lenient.rate.value
+    said = [f"Format: a lenient parser gives {lenient.rate.value - base.rate.value:+.2f}."]
+    if more > 0:
+        said = [f"{said[0]} Prompt, temperature and votes: {more:+.2f} more ({best.name})."]
+    if reported is not None and covered:
+        said += ending_lines(reported, kind)
+    if reported is None or best.rate.value > reported or not covered:
+        said.append(
+            f"Up to about {max(best.rate.value, reported or 0.0):.2f} nothing need be learned: the base model gives "
+            f"{best.rate.value:.2f} in this harness ({best.name}; the best of {len(headroom.credit)} ways, so a little "
+            "high). Claim only what is above it."
+        )
+    if not covered:
+        said.append(
+            "Where public runs end is known for GSM8K and MATH alone. Off-task sets, tasks that nobody trained the "
+            f"model for and failing rates are not covered, so nothing here foretells where runs on {task} end."
+        )
+    elif reported is None:
+        said.append("With the score that the makers report, --reported also says where runs like this end.")
+    return said
 
 
 def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
@@ -244,6 +305,8 @@ def _noise(pilot: PilotMeasurements) -> Table:
     gradients = {"raw": base.raw, "centred": base.centred}
     gradients |= {"raw, midway": midway.raw, "centred, midway": midway.centred} if midway else {}
     for name, gradient in gradients.items():
+        if gradient is None:
+            continue
         parts = zip(gradient[2:5], gradient[5:], strict=True)
         scales = ("" if name.startswith("centred") else _scale(gradient, 1), _scale(gradient, 8))
         table.add(name, *(f"{_short(value)} ± {_short(error)}" for value, error in parts), *scales)
@@ -268,8 +331,8 @@ def _lengths(pilot: PilotMeasurements) -> Table:
     quantiles = (f"{q:.0%}" for q in QUANTILES)
     numbers = (Column(name, ".1f") for name in ("mean", "deviation", *quantiles, "right", "wrong"))
     table = Table("split", *numbers, Column("cut off", ".1%"), title="tokens of a response")
-    for split in ("train", "test"):
-        lengths = getattr(pilot.base, split).lengths
+    for split, answers in pilot.base.splits.items():
+        lengths = answers.lengths
         right, wrong = (f"{value:.1f}" for value in (lengths.right, lengths.wrong))  # nan is shown
         table.add(split, lengths.mean, lengths.deviation, *lengths.quantiles, right, wrong, lengths.cut)
     return table
@@ -294,10 +357,11 @@ def spark(values: np.ndarray) -> str:
 
 
 def _costs(pilot: PilotMeasurements) -> Table:
-    numbers = (Column(name, text) for name, text in (("rollouts", ","), ("tokens", ","), ("seconds", ".1f")))
-    table = Table("part", *numbers, Column("of the grid's rollouts", ".2%"), title="cost")
+    numbers = [Column(name, text) for name, text in (("rollouts", ","), ("tokens", ","), ("seconds", ".1f"))]
+    numbers += [Column("of the grid's rollouts", ".2%")] if pilot.rounds else []
+    table = Table("part", *numbers, title="cost")
     for part, spent in (pilot.spent | {"all": pilot.total}).items():
-        share = spent.rollouts / pilot.grid_rollouts if spent.rollouts else None
+        share = spent.rollouts / pilot.grid_rollouts if spent.rollouts and pilot.rounds else None
         table.add(part, *spent, share, style="bold" if part == "all" else "")
     return table
 

@@ -143,19 +143,26 @@ def checked(content: Stored) -> Stored:
     """The same, where it makes sense. Raises UserError where it does not."""
     base: Base = content.base if isinstance(content, PilotMeasurements) else content
     runs: tuple[PilotRun, ...] = content.runs if isinstance(content, PilotMeasurements) else ()
-    for split in ("train", "test"):
-        _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
+    for split, answers, available in (("train", base.train, base.n_train), ("test", base.test, base.n_test)):
+        if answers is not None:
+            _check_answers(split, answers, available)
     for ratios in (base.ratios, base.midway and base.midway.ratios):
         for name, one in () if ratios is None else (("between", ratios.between), ("gain", ratios.gain)):
             fits = one.error >= 0 and one.low <= one.value <= one.high
             check(fits, f"ratios.{name} = {one.value:g} from {one.low:g} to {one.high:g}, error {one.error:g}")
     rates = [(f"{run.cell}, early_silent", run.early_silent) for run in runs]
-    if base.headroom is not None:
-        names = ("temperatures", "majority", "tries")
-        rates += [(f"headroom.{name}", rate) for name in names for rate in getattr(base.headroom, name)]
-        rates += [("headroom.silent", base.headroom.silent)]
+    headroom = base.headroom
+    if headroom is not None:
+        names = ("temperatures", "majority", "tries", "silences")
+        rates += [(f"headroom.{name}", rate) for name in names for rate in getattr(headroom, name)]
+        rates += [("headroom.silent", headroom.silent)]
+        rates += [(f"headroom.credit, {one.name}", one.rate) for one in headroom.credit]
+        gains = [one.gain.value for one in headroom.credit if one.gain]
+        check(all(abs(gain) <= 1 for gain in gains), "headroom.credit: a gain beyond 1; allowed: -1 to 1")
+        entropy = headroom.entropy
+        check(entropy is None or 0 <= entropy.value < math.inf, "headroom.entropy is none; allowed: 0 or more")
         for name in ("within_question", "within_kind"):
-            correlation: RewardCorrelation | None = getattr(base.headroom, name)
+            correlation: RewardCorrelation | None = getattr(headroom, name)
             check(correlation is None or abs(correlation.value) < math.inf, f"headroom.{name} is no number")
     for name, rate in rates:
         if rate is not None:

@@ -76,10 +76,11 @@ def fit_rates(measured: MeasuredRates) -> Fitted:
 
 
 def pilot_rates(root: Path, pair: str) -> MeasuredRates:
-    """What a pilot measured on training questions: that of a results folder, else what comes with rftlab. Raises
-    UserError where there is neither."""
+    """What a pilot measured on training questions, or on unseen ones where it asked no others: that of a results
+    folder, else what comes with rftlab. Raises UserError where there is neither."""
     base = read_pilot(root, pair).base if path_kind(pilot_path(root, pair)) else shipped_base(pair)
-    counts, m = base.train.strict, base.train.samples
+    answers = base.train or base.test
+    counts, m = answers.strict, answers.samples
     return MeasuredRates(counts, m, counts / m, base.centred)
 
 

@@ -19,33 +19,11 @@ from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
-from tests.support.trainer.chat_models import TEMPLATE, chat_run, data, folder  # noqa: F401
+from tests.support.trainer.chat_models import TEMPLATE, chat_run, data, folder, with_code  # noqa: F401
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache  # noqa: F401
 
 CHAT = [{"role": "user", "content": "What is 1 ?"}]
-CODE = """
-from pathlib import Path
-from transformers import PretrainedConfig, PreTrainedTokenizerFast
-Path({mark!r}).touch()
-class Own(PretrainedConfig):
-    model_type = "own"
-class OwnTokenizer(PreTrainedTokenizerFast):
-    pass
-"""
-
-
-def with_code(source, place, file):
-    """A copy of a model's folder with a program, which a file of it asks for."""
-    shutil.copytree(source, place)
-    (place / "own.py").write_text(CODE.format(mark=str(place / "ran")))
-    said = json.loads((place / file).read_bytes())
-    wants = {
-        "config.json": {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
-    }
-    tokenizer = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
-    (place / file).write_text(json.dumps(said | wants.get(file, tokenizer)))
-    return place
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])

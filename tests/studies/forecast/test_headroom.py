@@ -17,6 +17,7 @@ from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import (
     majority,
     mean_rate,
+    measure_credit,
     measure_silence,
     measure_tries,
     measure_votes,
@@ -250,3 +251,42 @@ def test_what_sharpening_gains_goes_with_the_vote_and_what_correctness_gains_doe
     assert gains["sharpening"][0] > 0.12 > 0.08 > gains["sharpening"][1]
     assert min(gains["correctness"]) > 0.1
     assert after(replace(sharp, correctness=0.28)) > votes[1] + 0.08
+
+
+# --- intervals over questions ---
+
+
+@pytest.mark.parametrize(("a", "b", "m"), [(0.1, 4.0, 4), (0.05, 20.0, 8), (2.0, 2.0, 4)])
+def test_intervals_of_rates_cover_the_truth_where_a_plain_one_does_not(a, b, m):
+    """Questions with p ~ Beta(a, b), also where hardly any is ever right."""
+    rng, truth, covered = np.random.default_rng(0), a / (a + b), []
+    for _ in range(800):
+        rate = mean_rate(1.0, beta_counts(rng, 64, m, a, b) / m, m)
+        interval = rate.interval()
+        assert 0 <= interval.low <= rate.value <= interval.high <= 1
+        covered.append((interval.low <= truth <= interval.high, abs(rate.value - truth) <= 2 * rate.error))
+    wilson, plain = np.mean(covered, axis=0)
+    assert wilson > 0.9 and (truth > 0.1 or plain < wilson - 0.03)
+
+
+def test_a_gain_is_paired_by_question():
+    """A lenient parser that finds one more right response of every fourth question."""
+    strict = np.random.default_rng(0).integers(0, 2, (32, 4)).astype(float)
+    strict[::4] = [0, 1, 0, 1]
+    flexible = strict.copy()
+    flexible[::4, 0] = 1
+    test = SimpleNamespace(strict=strict, flexible=flexible, answers=1 - strict.astype(int))
+    further = SimpleNamespace(
+        questions=np.array([0, 4, 9]), greedy=np.array([[1.0, 1], [1, 1], [0, 1]]), few_shot=np.empty((0, 2)), shots=0
+    )
+    rows = {row.name: row for row in measure_credit(test, further, 1.0)}
+    assert list(rows) == ["strict, temperature 1", "lenient parser", "greedy", "greedy, lenient parser", "vote of 4"]
+    gains = (flexible - strict).mean(axis=1)
+    assert rows["lenient parser"].gain.value == pytest.approx(1 / 16)
+    assert rows["lenient parser"].gain.error == pytest.approx(gains.std(ddof=1) / math.sqrt(32))
+    own = np.array([1, 1, 0]) - strict[[0, 4, 9]].mean(axis=1)
+    assert rows["greedy"].gain.value == pytest.approx(own.mean())
+    assert rows["greedy"].gain.error == pytest.approx(own.std(ddof=1) / math.sqrt(3))
+    assert rows["strict, temperature 1"].gain is None
+    low, high = rows["lenient parser"].gain._replace(value=0.0, error=0.0).spread()[1:]
+    assert low < 0 < high  # where no question differs

@@ -66,7 +66,7 @@ def patched(patch):
     )
     patch.setattr(pilot_run, "has_llm", lambda: True)
     patch.setattr(pilot_run, "in_a_process", lambda *asked: None)
-    patch.setattr(pilot_run, "base_from", lambda pair, found: pilot_store.shipped_base(pair))
+    patch.setattr(pilot_run, "base_from", lambda pair, found, temperature: pilot_store.shipped_base(pair))
     patch.setattr(pilot_run, "_curves", lambda *asked: shipped())
 
 

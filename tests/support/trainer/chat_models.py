@@ -1,6 +1,7 @@
 """A small model from a folder, with a chat template."""
 
 import json
+import shutil
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -74,3 +75,27 @@ def chat_run(folder, data, **more):
     model = Model(str(folder), max_prompt_length=40, max_response_length=8)
     design = Design(4, 2, estimator=GRPO, rounds=2, eval_every=1)
     return LLMRun(TaskConfig("gsm8k", source=str(data)), model, design, evaluation=Evaluation(greedy=False), **more)
+
+
+CODE = """
+from pathlib import Path
+from transformers import PretrainedConfig, PreTrainedTokenizerFast
+Path({mark!r}).touch()
+class Own(PretrainedConfig):
+    model_type = "own"
+class OwnTokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+def with_code(source, place, file):
+    """A copy of a model's folder with a program, which a file of it asks for."""
+    shutil.copytree(source, place)
+    (place / "own.py").write_text(CODE.format(mark=str(place / "ran")))
+    said = json.loads((place / file).read_bytes())
+    wants = {
+        "config.json": {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
+    }
+    tokenizer = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
+    (place / file).write_text(json.dumps(said | wants.get(file, tokenizer)))
+    return place
