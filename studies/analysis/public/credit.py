@@ -98,7 +98,12 @@ def _size_features(rows: pd.DataFrame) -> np.ndarray:
 def lead(errors: pd.DataFrame, families: pd.Series, rival: str) -> Estimate:
     """Return the mean error of a rival less that of the reported score, over the rows that have both, with a 95%
     interval from resampling families."""
-    sums = (errors[rival] - errors["reported"]).groupby(families).agg(["sum", "count"]).to_numpy()
+    return grouped_mean(errors[rival] - errors["reported"], families)
+
+
+def grouped_mean(values: pd.Series, groups: pd.Series) -> Estimate:
+    """Return the mean of values, nan left out, with a 95% interval from resampling groups of them."""
+    sums = values.groupby(groups).agg(["sum", "count"]).to_numpy()
     drawn = sums[np.random.default_rng(0).integers(len(sums), size=(DRAWS, len(sums)))].sum(axis=1)
     low, high = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
     return Estimate(float(sums[:, 0].sum() / sums[:, 1].sum()), float(low), float(high))

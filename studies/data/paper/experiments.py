@@ -13,11 +13,11 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check_choice
 
 BASELINE = Design(batch_size=32, rollouts=1, estimator=preset("minimalist"))
-_GRPO = Design(estimator=preset("paper_text"))
+GRPO = Design(estimator=preset("paper_text"))
 
 
 def _cell(batch_size: int, rollouts: int, support: int = 0, window: int = 0) -> Design:
-    return replace(_GRPO, batch_size=batch_size, rollouts=rollouts, support_rollouts=support, replay_window=window)
+    return replace(GRPO, batch_size=batch_size, rollouts=rollouts, support_rollouts=support, replay_window=window)
 
 
 @dataclass(frozen=True)
