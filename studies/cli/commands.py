@@ -16,7 +16,7 @@ from rftlab.studies.cli.trained import Export, ShowRollouts, Status, Train, pars
 from rftlab.studies.cli.your_runs import Compare, Diagnose, Import, Report
 from rftlab.studies.console.table import Screen
 from rftlab.studies.console.terminal import check_room, one_line
-from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS
 from rftlab.studies.data.paper.pairs import pairs_at
 
 PLUGINS = "--plugins"
@@ -56,7 +56,7 @@ def _overview() -> str:
     others = [name for name in pairs_at("llm") if name not in pairs_at("sim")]
     beside = (
         f"Pairs: {', '.join(pairs_at('sim'))}; with --level llm also {', '.join(others)}.",
-        f"Studies: {', '.join(EXPERIMENTS)}.",
+        f"Studies: {', '.join([*EXPERIMENTS, *FOLLOW_UPS])}.",
         "`rftlab COMMAND --help` explains a command; --plugins FILE adds estimators.",
     )
     lines += [f"  {'dev':<20}Commands that check rftlab: {', '.join(DEV)}.", ""]

@@ -18,7 +18,7 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import Evaluation, Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, llm_flags, peek
 from rftlab.studies.console.table import say
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, experiment, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS, Experiment, experiment, label
 from rftlab.studies.data.paper.pairs import Level, check_level, linear_environment, pairs_at, start_at, usual_pairs
 from rftlab.studies.data.runs.limits import check_size, check_threads
 from rftlab.studies.data.runs.points import CHANGED_PARTS
@@ -44,8 +44,8 @@ class Reproduce(Common):
     With --backend verl nothing runs: RESULTS/verl/PAIR gets a folder for each run, with verl's configuration and the
     command, for a cluster of your own.
 
-    --environment.NAME and --optimizer.NAME change a field of every pair, as for `rftlab run cell --help`. Such a study
-    has a results folder of its own, RESULTS/changed-HASH.
+    --environment.NAME, --optimizer.NAME and --sampler.NAME change a field of every pair, as for `rftlab run cell
+    --help`. Such a study has a results folder of its own, RESULTS/changed-HASH.
 
         rftlab reproduce --pair qwen-gsm8k --environment.reward-noise 0.5
     """
@@ -68,7 +68,7 @@ class Reproduce(Common):
     verl: Cluster = field(default_factory=Cluster)
     """The cluster of --backend verl."""
     changes: Annotated[dict[str, float | str], tyro.conf.Fixed, tyro.conf.Suppress] = field(default_factory=dict)
-    """What --environment and --optimizer say."""
+    """What --environment, --optimizer and --sampler say."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -138,12 +138,19 @@ class StudyCommand(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
+        from rftlab.studies.cli.execute.followup import run_next_checks, show_first
         from rftlab.studies.cli.execute.study import run_study
 
         chosen = self._experiment()
         for cell in chosen.cells:
             check_filter(cell)
-        run_study(console, self, chosen, self.start(), self._not_its_own(chosen.cells))
+        changed = self._not_its_own(chosen.cells)
+        if chosen.name == "next_checks":
+            run_next_checks(console, self, chosen, self.start(), changed)
+        else:
+            curves = run_study(console, self, chosen, self.start(), changed)
+            if chosen.name == "first":
+                show_first(console, self, chosen, curves)
         return 0
 
     def _not_its_own(self, cells: tuple[Design, ...]) -> list[str]:
@@ -164,11 +171,9 @@ class StudyCommand(Common):
         """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
         if self.study == SINGLE:
             return Experiment(SINGLE, "One design", "", "design", (self.design,), (label(self.design).split("-")[0],))
-        check(
-            self.study in EXPERIMENTS,
-            f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE, LEAGUE])}",
-        )
-        known, default = experiment(self.study), preset_design(self.preset)
+        known = [*EXPERIMENTS, *FOLLOW_UPS, SINGLE, LEAGUE]
+        check(self.study in known, f"study = {self.study!r} is unknown; allowed: {', '.join(known)}")
+        chosen, default = experiment(self.study), preset_design(self.preset)
         for name in ("batch_size", "rollouts", "support_rollouts", "replay_window"):
             given = getattr(self.design, name)
             check(
@@ -176,7 +181,7 @@ class StudyCommand(Common):
                 f"{name} = {given}: study {self.study} sets it for each of its cells; use study {SINGLE} for "
                 "one design",
             )
-        return replace(known, cells=tuple(self._adapted(cell) for cell in known.cells))
+        return replace(chosen, cells=tuple(self._adapted(cell) for cell in chosen.cells))
 
     def _adapted(self, cell: Design) -> Design:
         estimator = self.design.estimator

@@ -99,6 +99,11 @@ class Table:
         """Add a row."""
         self.rows.append(Row(values, style))
 
+    @property
+    def texts(self) -> list[list[str]]:
+        """The cells of every row as they are shown."""
+        return [[text.plain for text in self._written(row)] for row in self.rows]
+
     def __rich__(self) -> Layout:
         """Return the table as rich draws it."""
         title = Text(self.title, "table.title") if self.title else None

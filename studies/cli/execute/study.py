@@ -159,8 +159,9 @@ def _about(study: Study, root: Path) -> dict[str, str]:
 
 def run_study(
     console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]
-) -> None:
-    """Run the cells of a study from `start`; `changed` names what is not the pair's own."""
+) -> pd.DataFrame:
+    """Run the cells of a study from `start`, show where they end; `changed` names what is not the pair's own. Returns
+    the curves."""
     points = [
         RunSpec(command.pair, replace(start, design=cell, seed=seed))
         for cell in chosen.cells
@@ -183,6 +184,7 @@ def run_study(
         console.print(cost_table(results.curves))
     for line in results.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
+    return results.curves
 
 
 def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves, changed: list[str]) -> None:

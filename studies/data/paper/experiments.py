@@ -3,7 +3,7 @@
 The cells are the paper's, but for two: (256, 1) with replay in experiment 5 is ours, to tell its missing baseline from
 its batch; 6a and 6b are two readings of one experiment, its text and its released scripts. That every run has 2,000
 rounds, that experiment 7 has one current rollout and a window of 8 (its published cells replay 7), and that the KL term
-stands in the loss, are our reading: what we have of the paper does not settle them.
+stands in the loss, are our reading: what we have of the paper does not settle them. The studies in FOLLOW_UPS are ours.
 """
 
 from dataclasses import dataclass, replace
@@ -109,10 +109,36 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 
+_EDGES = (1, 8, 32, 128, 256)
+FOLLOW_UPS: dict[str, Experiment] = {
+    e.name: e
+    for e in (
+        Experiment(
+            "first",
+            "First runs",
+            "What do three runs say of the many that one has not made?",
+            "design",
+            (BASELINE, _cell(32, 8), _cell(256, 1)),
+            ("(32, 1) raw", "(32, 8)", "(256, 1)"),
+        ),
+        Experiment(
+            "next_checks",
+            "Next checks",
+            "Do the findings stay with other rewards, staleness, rates and sizes?",
+            "(batch size, rollouts)",
+            tuple(_cell(b, _PRODUCT // b) for b in _EDGES),
+            tuple(f"({b}, {_PRODUCT // b})" for b in _EDGES),
+        ),
+    )
+}
+"""Studies beyond the seven experiments: what to run first, and what to check next."""
+
+
 def experiment(name: str) -> Experiment:
-    """The experiment of that name; an unknown name is an error that lists the known ones."""
-    check_choice("study", name, tuple(EXPERIMENTS))
-    return EXPERIMENTS[name]
+    """The study of that name; an unknown name is an error that lists the known ones."""
+    known = EXPERIMENTS | FOLLOW_UPS
+    check_choice("study", name, tuple(known))
+    return known[name]
 
 
 def distinct_cells(experiments: list[Experiment]) -> list[Design]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
 
 from rftlab import sim
 from rftlab.llm.config import LLMRun, model_config
@@ -13,9 +14,10 @@ from rftlab.studies.data.paper.experiments import Experiment, distinct_cells, la
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import on_whole_sets
 
+AnyRun = TypeVar("AnyRun", Simulation, LLMRun, Simulation | LLMRun)
 Changes = dict[str, float | str]
 """New values of the fields of a run's parts, such as {"environment.kappa": 5.0}."""
-CHANGED_PARTS = ("environment", "optimizer")
+CHANGED_PARTS = ("environment", "optimizer", "sampler")
 """The parts of a run that a study may change."""
 
 
@@ -120,8 +122,8 @@ def schedule(usual: Design, rounds: int | None) -> tuple[int, int]:
     return rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0)
 
 
-def changed(run: Simulation | LLMRun, changes: Changes) -> Simulation | LLMRun:
-    """Return a run with new values of the fields of its environment and optimizer. Raises UserError for a field that
+def changed(run: AnyRun, changes: Changes) -> AnyRun:
+    """Return a run with new values of the fields of CHANGED_PARTS. Raises UserError for a field that
     it does not have, and for a value of another type or outside what the field allows."""
     for part in CHANGED_PARTS:
         values = {name.partition(".")[2]: value for name, value in changes.items() if name.partition(".")[0] == part}

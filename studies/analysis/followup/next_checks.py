@@ -1,0 +1,258 @@
+"""What to check next: noisy and graded rewards, staleness against the learning rate, and the size of the model.
+
+Each check runs designs in variants of a simulated pair and puts claims to test Pass@1 after training. All but the
+first, which is the paper's, were stated before their runs were made. Verdicts are those of
+rftlab.studies.data.results.verdicts, beside what they are where the labels of all runs of a check are shuffled.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import SPLITS
+from rftlab.sim.config import Simulation
+from rftlab.studies.analysis.followup.page import Section
+from rftlab.studies.console.table import Table
+from rftlab.studies.data.paper.experiments import FOLLOW_UPS, Experiment
+from rftlab.studies.data.results.claims import SAME
+from rftlab.studies.data.results.measured import Measured, shuffled
+from rftlab.studies.data.results.stats import interval
+from rftlab.studies.data.results.verdicts import FAILS, HOLDS, Claim, ClaimFinding, Part, judged, measure, tally
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Changes, RunSpec, changed
+from rftlab.studies.report.claims import found_words, range_words
+from rftlab.studies.report.figures import tradeoff
+
+_MIDDLE = "(32, 8)"
+_INTERIOR, _EDGES = ("(8, 32)", _MIDDLE, "(128, 2)"), ("(1, 256)", "(256, 1)")
+_SPLITS = (_EDGES[0], *_INTERIOR, _EDGES[1])
+
+
+class Variant(NamedTuple):
+    """How a run is changed: new values of fields, and factors of the pair's own values."""
+
+    values: Changes
+    factors: dict[str, float] | None = None
+
+    def of(self, run: Simulation) -> Simulation:
+        """The run so changed."""
+        scaled = {name: attrgetter(name)(run) * factor for name, factor in (self.factors or {}).items()}
+        return changed(run, scaled | self.values)
+
+
+class Check(NamedTuple):
+    """Designs in variants, and claims about where they end."""
+
+    name: str
+    title: str
+    question: str
+    axis: str
+    runs: dict[tuple[str, str], tuple[Variant, str]]
+    """The variant and the split of every line and tick of its figure."""
+    claims: tuple[Claim, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines of its figure, a panel each."""
+        return list(dict.fromkeys(line for line, _ in self.runs))
+
+    @property
+    def ticks(self) -> list[str]:
+        """What lies along the axis."""
+        return list(dict.fromkeys(tick for _, tick in self.runs))
+
+
+def _crossed(lines: dict[str, Variant], splits: tuple[str, ...]) -> dict[tuple[str, str], tuple[Variant, str]]:
+    return {(line, split): (variant, split) for line, variant in lines.items() for split in splits}
+
+
+def _gain(after: str, before: str, low: float, high: float) -> Callable[[Measured], list[Part]]:
+    """One run less another one; a run is called by its line and tick."""
+    return lambda m: [measure(f"{after} - {before}", m.gain(after, before), low, high)]
+
+
+def _interior(line: str, m: Measured) -> list[Part]:
+    """(32, 8) is above both edges."""
+    return [part for edge in _EDGES for part in _gain(f"{line} {_MIDDLE}", f"{line} {edge}", 0.0, np.inf)(m)]
+
+
+def _no_better(line: str, splits: tuple[str, ...], than: tuple[str, ...], m: Measured) -> Part:
+    """The best of some splits is at most 0.02 above the best of others."""
+    best, other = (m.best(f"{line} {split}" for split in some)[1] for some in (splits, than))
+    return measure(f"{line}: best of {', '.join(splits)} less {', '.join(than)}", best - other, -np.inf, SAME)
+
+
+def _middle_stays(lines: dict[str, Variant], m: Measured) -> list[Part]:
+    return [_no_better(line, _INTERIOR, (_MIDDLE,), m) for line in lines]
+
+
+_TOKENS: Changes = {"environment.answer_tokens": 2, "environment.n_answers": 4}
+_NOISE = {f"noise {noise:g}": Variant({"environment.reward_noise": noise}) for noise in (0.0, 0.5, 1.0)}
+_GRADED = {"0 or 1": Variant(_TOKENS), "graded": Variant({**_TOKENS, "environment.partial_credit": 0.5})}
+_FEATURES = {f"{count} features": Variant({"environment.n_features": count}) for count in (112, 448, 896)}
+_SHARP = {f"kappa x {factor}": Variant({}, {"environment.kappa": factor}) for factor in (0.5, 1.5)}
+_LAGS = {
+    (f"rate x {rate}", f"lag {lag}"): (Variant({"sampler.lag": lag}, {"optimizer.learning_rate": rate}), _MIDDLE)
+    for rate in (0.25, 1, 4)
+    for lag in (0, 4, 16)
+}
+_SPLIT_AXIS = "(batch size, rollouts)"
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "noise",
+        "Noisy rewards",
+        "Does the best split of 256 rollouts stay between the edges where every reward has normal noise?",
+        _SPLIT_AXIS,
+        _crossed(_NOISE, _SPLITS),
+        (
+            Claim("noise 0", "Without noise (32, 8) beats (1, 256) and (256, 1).", partial(_interior, "noise 0")),
+            Claim(
+                "noise 1",
+                "With noise of deviation 1 the interior optimum vanishes: nothing beats the better edge by 0.02.",
+                lambda m: [_no_better("noise 1", _INTERIOR, _EDGES, m)],
+            ),
+            Claim(
+                "noise costs",
+                "Noise of deviation 1 costs (32, 8) more than 0.02.",
+                _gain(f"noise 1 {_MIDDLE}", f"noise 0 {_MIDDLE}", -np.inf, -SAME),
+            ),
+        ),
+    ),
+    Check(
+        "graded",
+        "Graded rewards",
+        "Does half a reward for partly right answers, here of two tokens, help?",
+        _SPLIT_AXIS,
+        _crossed(_GRADED, (_EDGES[0], _MIDDLE, _EDGES[1])),
+        (
+            Claim(
+                "graded ends",
+                "At (32, 8) a graded reward ends no lower than one of 0 or 1, within 0.02.",
+                _gain(f"graded {_MIDDLE}", f"0 or 1 {_MIDDLE}", -SAME, np.inf),
+            ),
+            Claim("graded split", "With it (32, 8) beats (1, 256) and (256, 1).", partial(_interior, "graded")),
+        ),
+    ),
+    Check(
+        "lag",
+        "Staleness and learning rate",
+        "How many rounds may the sampler lag at (32, 8), and does that depend on the rate?",
+        "rounds of lag",
+        _LAGS,
+        (
+            Claim(
+                "low rate",
+                "At a quarter of the pair's rate a lag of 16 rounds changes the end by at most 0.02.",
+                _gain("rate x 0.25 lag 16", "rate x 0.25 lag 0", -SAME, SAME),
+            ),
+            Claim(
+                "own rate",
+                "At the pair's rate a lag of 4 rounds changes it by at most 0.02.",
+                _gain("rate x 1 lag 4", "rate x 1 lag 0", -SAME, SAME),
+            ),
+            Claim(
+                "high rate",
+                "At four times the rate a lag of 16 rounds costs more than 0.02.",
+                _gain("rate x 4 lag 16", "rate x 4 lag 0", -np.inf, -SAME),
+            ),
+        ),
+    ),
+    Check(
+        "size",
+        "Size of the model",
+        "Does the best split depend on how many features there are to learn, or on how sharp the base policy is?",
+        _SPLIT_AXIS,
+        _crossed(_FEATURES | _SHARP, _INTERIOR),
+        (
+            Claim(
+                "features",
+                "With 112, 448 and 896 features (32, 8) is within 0.02 of the best of three splits.",
+                partial(_middle_stays, _FEATURES),
+            ),
+            Claim(
+                "kappa",
+                "So it is with half and with 1.5 times the sharpness of the base policy.",
+                partial(_middle_stays, _SHARP),
+            ),
+            Claim(
+                "more features",
+                "More features to learn with end higher: 896 above 112 at (32, 8).",
+                _gain(f"896 features {_MIDDLE}", f"112 features {_MIDDLE}", 0.0, np.inf),
+            ),
+        ),
+    ),
+)
+
+
+def check_points(check: Check, pair: str, start: Simulation, chosen: Experiment, seeds: int) -> list[list[RunSpec]]:
+    """Runs of a check: a row per seed, in the order of its runs. chosen: the study with its designs."""
+    designs = dict(zip(chosen.ticks, chosen.cells, strict=True))
+    return [
+        [
+            RunSpec(pair, replace(variant.of(start), design=designs[split], seed=seed))
+            for variant, split in check.runs.values()
+        ]
+        for seed in range(seeds)
+    ]
+
+
+def measured(root: Path, check: Check, points: list[list[RunSpec]]) -> dict[str, Measured]:
+    """Pass@1 of finished runs on each split (seeds, runs and the first one's base); nan where one diverged."""
+    stored = [[store.read(root, point) for point in row] for row in points]
+    ends = {}
+    for split in SPLITS:
+        curves = [[_curve(one, split) for one in row] for row in stored]
+        values = [[curve[-1] for curve in row] + [row[0][0]] for row in curves]
+        ends[split] = Measured((*map(" ".join, check.runs), "base"), np.array(values))
+    return ends
+
+
+def _curve(stored: store.Stored | None, split: str) -> np.ndarray:
+    """Pass@1 along a run, nan at the end of one that diverged."""
+    known = stored is not None and stored.diverged_at is None
+    return getattr(stored.curve, f"{split}_pass_at_1") if stored and known else np.array([np.nan, np.nan])
+
+
+def judge_check(check: Check, pair: str, m: Measured) -> list[ClaimFinding]:
+    """A finding for every claim."""
+    drawn = shuffled(m)
+    return [ClaimFinding(one, pair, one.parts(m), judged(one.parts(m), one.parts(drawn))) for one in check.claims]
+
+
+def check_section(check: Check, ends: dict[str, Measured], findings: list[ClaimFinding]) -> Section:
+    """A check on the page: figure, ends, claims with verdicts."""
+    rows = [
+        {"experiment": check.name, "pair": line, "split": split, "tick": tick, "published": np.nan}
+        | dict(zip(("mean", "low", "high"), interval(m.of(f"{line} {tick}")), strict=True))
+        for split, m in ends.items()
+        for line, tick in check.runs
+    ]
+    numbers = pd.DataFrame(rows).replace([np.inf, -np.inf], np.nan)
+    shown, claims = Table("test Pass@1", *check.ticks), Table("claim", "measured", "verdict", align="left")
+    for line, own in numbers[numbers["split"] == "test"].groupby("pair", sort=False):
+        shown.add(str(line), *(f"{one.mean:.3f} ±{one.high - one.mean:.3f}" for one in own.itertuples()))
+    for f in findings:
+        parts = (f"{part.name}: {found_words(part)}, wanted {range_words(part.low, part.high)}" for part in f.parts)
+        verdict = {HOLDS: "holds", FAILS: "fails"}.get(f.within.verdict, f.within.verdict)
+        same = f"{verdict}; shuffled labels reach it in {f.within.same:.0%}" + ", says little" * f.within.little
+        claims.add(f.claim.statement, "; ".join(parts), same)
+    cells = FOLLOW_UPS["next_checks"].cells[:1] * len(check.ticks)
+    drawn = tradeoff(Experiment(check.name, "", "", check.axis, cells, tuple(check.ticks)), numbers, check.lines)
+    return Section(check.name, check.title, check.question, [shown, claims], (), drawn)
+
+
+def count_words(findings: list[ClaimFinding]) -> str:
+    """The count of all checks, with that of shuffled labels."""
+    counts = tally([f.within for f in findings])
+    return (
+        f"{counts.holds} of {counts.of} claims hold; {counts.expected:.1f} expected if it did not matter which run is "
+        f"which ({counts.little} more say little, {counts.missed} of them misses). Intervals are over seeds, and not "
+        "corrected for the number of claims."
+    )
