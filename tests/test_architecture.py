@@ -155,7 +155,7 @@ FLOORS = (
     ("studies/readers", "studies/report"),
     ("studies/integrations", "studies/analysis/diagnose"),
     ("studies/analysis/public", "studies/theory"),
-    ("studies/analysis/source",),
+    ("studies/analysis/source", "studies/analysis/followup"),
     ("studies/analysis/imported",),
     ("studies/analysis/compare", "studies/forecast/pilot"),
     ("studies/forecast/law",),

@@ -16,9 +16,9 @@ from rftlab.studies.analysis.imported.groups import Group, Measure, RunGroups
 from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import LEVELS, SIZES, Pair, pair, start_at
-from rftlab.studies.data.paper.published import published
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.data.results.endpoints import finals
+from rftlab.studies.data.results.measured import reported_by_paper
 from rftlab.studies.data.results.reference import shipped, smollm2_points
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
@@ -204,12 +204,8 @@ def _responses(run: LLMRun, known: Pair) -> dict[str, int]:
 def _published(one: RunSource) -> CurveSet:
     tables, known = [], pair(one.place)
     for split in SPLITS:
-        values = {
-            label(cell): published(known.model, known.dataset, split, cell)
-            for cell in distinct_cells(list(EXPERIMENTS.values()))
-        }
-        values["base"] = published(known.model, known.dataset, split, None)
-        tables.append(pd.DataFrame([{cell: value for cell, value in values.items() if value is not None}]))
+        told = reported_by_paper(one.place, split)
+        tables.append(pd.DataFrame(told.test[:1], columns=told.cells) if told else pd.DataFrame([{}]))
     curves = pd.DataFrame(columns=["pair", "cell", "planned_rounds", *Curve._fields])
     return CurveSet(
         one,

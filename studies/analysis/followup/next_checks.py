@@ -30,6 +30,7 @@ from rftlab.studies.report.claims import found_words, range_words
 from rftlab.studies.report.figures import tradeoff
 
 _MIDDLE = "(32, 8)"
+Parts = Callable[[Measured], list[Part]]
 _INTERIOR, _EDGES = ("(8, 32)", _MIDDLE, "(128, 2)"), ("(1, 256)", "(256, 1)")
 _SPLITS = (_EDGES[0], *_INTERIOR, _EDGES[1])
 
@@ -46,7 +47,7 @@ class Variant(NamedTuple):
         return changed(run, scaled | self.values)
 
 
-class Check(NamedTuple):
+class NextCheck(NamedTuple):
     """Designs in variants, and claims about where they end."""
 
     name: str
@@ -55,7 +56,8 @@ class Check(NamedTuple):
     axis: str
     runs: dict[tuple[str, str], tuple[Variant, str]]
     """The variant and the split of every line and tick of its figure."""
-    claims: tuple[Claim, ...]
+    claims: dict[str, Parts]
+    """Statements, and the quantities that decide each."""
 
     @property
     def lines(self) -> list[str]:
@@ -72,9 +74,14 @@ def _crossed(lines: dict[str, Variant], splits: tuple[str, ...]) -> dict[tuple[s
     return {(line, split): (variant, split) for line, variant in lines.items() for split in splits}
 
 
-def _gain(after: str, before: str, low: float, high: float) -> Callable[[Measured], list[Part]]:
+def _gain(after: str, before: str, low: float, high: float) -> Parts:
     """One run less another one; a run is called by its line and tick."""
     return lambda m: [measure(f"{after} - {before}", m.gain(after, before), low, high)]
+
+
+def _middle(after: str, before: str, low: float, high: float) -> Parts:
+    """The same of lines at (32, 8)."""
+    return _gain(f"{after} {_MIDDLE}", f"{before} {_MIDDLE}", low, high)
 
 
 def _interior(line: str, m: Measured) -> list[Part]:
@@ -82,14 +89,22 @@ def _interior(line: str, m: Measured) -> list[Part]:
     return [part for edge in _EDGES for part in _gain(f"{line} {_MIDDLE}", f"{line} {edge}", 0.0, np.inf)(m)]
 
 
-def _no_better(line: str, splits: tuple[str, ...], than: tuple[str, ...], m: Measured) -> Part:
+def _best(name: str, line: str, splits: tuple[str, ...], than: tuple[str, ...], m: Measured) -> Part:
     """The best of some splits is at most 0.02 above the best of others."""
     best, other = (m.best(f"{line} {split}" for split in some)[1] for some in (splits, than))
-    return measure(f"{line}: best of {', '.join(splits)} less {', '.join(than)}", best - other, -np.inf, SAME)
+    return measure(f"{line} {name}", best - other, -np.inf, SAME)
 
 
-def _middle_stays(lines: dict[str, Variant], m: Measured) -> list[Part]:
-    return [_no_better(line, _INTERIOR, (_MIDDLE,), m) for line in lines]
+def _vanishes(m: Measured) -> list[Part]:
+    return [_best("best interior split - better edge", "noise 1", _INTERIOR, _EDGES, m)]
+
+
+def _stays(lines: dict[str, Variant]) -> Parts:
+    return lambda m: [_best("best split - (32, 8)", line, _INTERIOR, (_MIDDLE,), m) for line in lines]
+
+
+def _lag(rate: float, lag: int, low: float, high: float) -> Parts:
+    return _gain(f"rate x {rate} lag {lag}", f"rate x {rate} lag 0", low, high)
 
 
 _TOKENS: Changes = {"environment.answer_tokens": 2, "environment.n_answers": 4}
@@ -104,94 +119,58 @@ _LAGS = {
 }
 _SPLIT_AXIS = "(batch size, rollouts)"
 
-CHECKS: tuple[Check, ...] = (
-    Check(
+CHECKS: tuple[NextCheck, ...] = (
+    NextCheck(
         "noise",
         "Noisy rewards",
         "Does the best split of 256 rollouts stay between the edges where every reward has normal noise?",
         _SPLIT_AXIS,
         _crossed(_NOISE, _SPLITS),
-        (
-            Claim("noise 0", "Without noise (32, 8) beats (1, 256) and (256, 1).", partial(_interior, "noise 0")),
-            Claim(
-                "noise 1",
-                "With noise of deviation 1 the interior optimum vanishes: nothing beats the better edge by 0.02.",
-                lambda m: [_no_better("noise 1", _INTERIOR, _EDGES, m)],
-            ),
-            Claim(
-                "noise costs",
-                "Noise of deviation 1 costs (32, 8) more than 0.02.",
-                _gain(f"noise 1 {_MIDDLE}", f"noise 0 {_MIDDLE}", -np.inf, -SAME),
-            ),
-        ),
+        {
+            "Without noise (32, 8) beats (1, 256) and (256, 1).": partial(_interior, "noise 0"),
+            "With noise 1 no split beats the better edge by 0.02: no interior optimum.": _vanishes,
+            "Noise 1 costs (32, 8) more than 0.02.": _middle("noise 1", "noise 0", -np.inf, -SAME),
+        },
     ),
-    Check(
+    NextCheck(
         "graded",
         "Graded rewards",
         "Does half a reward for partly right answers, here of two tokens, help?",
         _SPLIT_AXIS,
         _crossed(_GRADED, (_EDGES[0], _MIDDLE, _EDGES[1])),
-        (
-            Claim(
-                "graded ends",
-                "At (32, 8) a graded reward ends no lower than one of 0 or 1, within 0.02.",
-                _gain(f"graded {_MIDDLE}", f"0 or 1 {_MIDDLE}", -SAME, np.inf),
-            ),
-            Claim("graded split", "With it (32, 8) beats (1, 256) and (256, 1).", partial(_interior, "graded")),
-        ),
+        {
+            "At (32, 8) graded ends no lower, within 0.02.": _middle("graded", "0 or 1", -SAME, np.inf),
+            "With it (32, 8) beats (1, 256) and (256, 1).": partial(_interior, "graded"),
+        },
     ),
-    Check(
+    NextCheck(
         "lag",
         "Staleness and learning rate",
         "How many rounds may the sampler lag at (32, 8), and does that depend on the rate?",
         "rounds of lag",
         _LAGS,
-        (
-            Claim(
-                "low rate",
-                "At a quarter of the pair's rate a lag of 16 rounds changes the end by at most 0.02.",
-                _gain("rate x 0.25 lag 16", "rate x 0.25 lag 0", -SAME, SAME),
-            ),
-            Claim(
-                "own rate",
-                "At the pair's rate a lag of 4 rounds changes it by at most 0.02.",
-                _gain("rate x 1 lag 4", "rate x 1 lag 0", -SAME, SAME),
-            ),
-            Claim(
-                "high rate",
-                "At four times the rate a lag of 16 rounds costs more than 0.02.",
-                _gain("rate x 4 lag 16", "rate x 4 lag 0", -np.inf, -SAME),
-            ),
-        ),
+        {
+            "At a quarter of the rate a lag of 16 changes the end by at most 0.02.": _lag(0.25, 16, -SAME, SAME),
+            "At the pair's rate a lag of 4 changes it by at most 0.02.": _lag(1, 4, -SAME, SAME),
+            "At four times the rate a lag of 16 costs more than 0.02.": _lag(4, 16, -np.inf, -SAME),
+        },
     ),
-    Check(
+    NextCheck(
         "size",
         "Size of the model",
         "Does the best split depend on how many features there are to learn, or on how sharp the base policy is?",
         _SPLIT_AXIS,
         _crossed(_FEATURES | _SHARP, _INTERIOR),
-        (
-            Claim(
-                "features",
-                "With 112, 448 and 896 features (32, 8) is within 0.02 of the best of three splits.",
-                partial(_middle_stays, _FEATURES),
-            ),
-            Claim(
-                "kappa",
-                "So it is with half and with 1.5 times the sharpness of the base policy.",
-                partial(_middle_stays, _SHARP),
-            ),
-            Claim(
-                "more features",
-                "More features to learn with end higher: 896 above 112 at (32, 8).",
-                _gain(f"896 features {_MIDDLE}", f"112 features {_MIDDLE}", 0.0, np.inf),
-            ),
-        ),
+        {
+            "(32, 8) is within 0.02 of the best split with 112, 448 and 896 features.": _stays(_FEATURES),
+            "So it is with half and 1.5 times the sharpness of the base policy.": _stays(_SHARP),
+            "896 features end above 112 at (32, 8).": _middle("896 features", "112 features", 0.0, np.inf),
+        },
     ),
 )
 
 
-def check_points(check: Check, pair: str, start: Simulation, chosen: Experiment, seeds: int) -> list[list[RunSpec]]:
+def check_points(check: NextCheck, pair: str, start: Simulation, chosen: Experiment, seeds: int) -> list[list[RunSpec]]:
     """Runs of a check: a row per seed, in the order of its runs. chosen: the study with its designs."""
     designs = dict(zip(chosen.ticks, chosen.cells, strict=True))
     return [
@@ -203,7 +182,7 @@ def check_points(check: Check, pair: str, start: Simulation, chosen: Experiment,
     ]
 
 
-def measured(root: Path, check: Check, points: list[list[RunSpec]]) -> dict[str, Measured]:
+def measured(root: Path, check: NextCheck, points: list[list[RunSpec]]) -> dict[str, Measured]:
     """Pass@1 of finished runs on each split (seeds, runs and the first one's base); nan where one diverged."""
     stored = [[store.read(root, point) for point in row] for row in points]
     ends = {}
@@ -220,14 +199,17 @@ def _curve(stored: store.Stored | None, split: str) -> np.ndarray:
     return getattr(stored.curve, f"{split}_pass_at_1") if stored and known else np.array([np.nan, np.nan])
 
 
-def judge_check(check: Check, pair: str, m: Measured) -> list[ClaimFinding]:
+def judge_check(check: NextCheck, pair: str, m: Measured) -> list[ClaimFinding]:
     """A finding for every claim."""
     drawn = shuffled(m)
-    return [ClaimFinding(one, pair, one.parts(m), judged(one.parts(m), one.parts(drawn))) for one in check.claims]
+    return [
+        ClaimFinding(Claim(check.name, said, parts), pair, parts(m), judged(parts(m), parts(drawn)))
+        for said, parts in check.claims.items()
+    ]
 
 
-def check_section(check: Check, ends: dict[str, Measured], findings: list[ClaimFinding]) -> Section:
-    """A check on the page: figure, ends, claims with verdicts."""
+def check_section(check: NextCheck, ends: dict[str, Measured], findings: list[ClaimFinding]) -> Section:
+    """A check on the page: figure, ends, and a line for every claim."""
     rows = [
         {"experiment": check.name, "pair": line, "split": split, "tick": tick, "published": np.nan}
         | dict(zip(("mean", "low", "high"), interval(m.of(f"{line} {tick}")), strict=True))
@@ -235,17 +217,21 @@ def check_section(check: Check, ends: dict[str, Measured], findings: list[ClaimF
         for line, tick in check.runs
     ]
     numbers = pd.DataFrame(rows).replace([np.inf, -np.inf], np.nan)
-    shown, claims = Table("test Pass@1", *check.ticks), Table("claim", "measured", "verdict", align="left")
+    shown, lines = Table("test Pass@1", *check.ticks), []
     for line, own in numbers[numbers["split"] == "test"].groupby("pair", sort=False):
-        shown.add(str(line), *(f"{one.mean:.3f} ±{one.high - one.mean:.3f}" for one in own.itertuples()))
+        shown.add(str(line), *(_ended(one.mean, one.high - one.mean) for one in own.itertuples()))
     for f in findings:
-        parts = (f"{part.name}: {found_words(part)}, wanted {range_words(part.low, part.high)}" for part in f.parts)
+        parts = (f"{part.name}: {found_words(part)}, claimed {range_words(part.low, part.high)}" for part in f.parts)
         verdict = {HOLDS: "holds", FAILS: "fails"}.get(f.within.verdict, f.within.verdict)
-        same = f"{verdict}; shuffled labels reach it in {f.within.same:.0%}" + ", says little" * f.within.little
-        claims.add(f.claim.statement, "; ".join(parts), same)
+        little = f" Shuffled labels reach this in {f.within.same:.0%}" + "; it says little." * f.within.little
+        lines.append(f"{verdict}: {f.claim.statement} {'; '.join(parts)}.{little.rstrip('.')}.")
     cells = FOLLOW_UPS["next_checks"].cells[:1] * len(check.ticks)
     drawn = tradeoff(Experiment(check.name, "", "", check.axis, cells, tuple(check.ticks)), numbers, check.lines)
-    return Section(check.name, check.title, check.question, [shown, claims], (), drawn)
+    return Section(check.name, check.title, check.question, [shown], tuple(lines), drawn)
+
+
+def _ended(value: float, half: float) -> str:
+    return f"{value:.3f}" + (f" ±{half:.3f}".replace("±0", "±") if half == half else "")
 
 
 def count_words(findings: list[ClaimFinding]) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rftlab.llm.config import LLMRun
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
-from rftlab.studies.analysis.followup.first import known_ends, mistakes, record_table, rule_table
+from rftlab.studies.analysis.followup.first import known_ends, record, rule_table
 from rftlab.studies.analysis.followup.next_checks import (
     CHECKS,
     check_points,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def show_first(console: Console, command: "StudyCommand", chosen: Experiment, curves: pd.DataFrame) -> None:
     """What the rules say of the runs of study `first`, and how often they are wrong."""
-    known = known_ends(command.results)
+    counts, lines = record(known_ends(command.results))
     names = dict(zip(map(label, chosen.cells), map(label, FOLLOW_UPS["first"].cells), strict=True))
     ends = measure_pair(curves.assign(cell=curves["cell"].map(names)), command.pair)
     figure = tradeoff(chosen, endpoint_table(curves, [chosen], [command.pair]), [command.pair])
@@ -43,9 +43,9 @@ def show_first(console: Console, command: "StudyCommand", chosen: Experiment, cu
             "record",
             "How often these rules are wrong",
             "Each rule on every pair whose other designs are known, by means over seeds, beside always going on and "
-            "always stopping. A rule that is wrong as often as one of those tells nothing.",
-            [record_table(known)],
-            tuple(mistakes(known)),
+            "always stopping. A rule that is wrong as often as one of these tells nothing.",
+            [counts],
+            tuple(lines),
         ),
     ]
     write_page(console, command.results, "first", chosen.title, sections, _about(command, []))
@@ -67,7 +67,7 @@ def run_next_checks(
         judged = judge_check(check, command.pair, ends["test"])
         sections.append(check_section(check, ends, judged))
         findings += judged
-    count = Section("count", "How many claims hold", count_words(findings), [])
+    count = Section("count", "How many claims hold", "Over all checks of this pair.", [], (count_words(findings),))
     about = {"changed from the pair's own": ", ".join(changed)} if changed else {}
     write_page(console, root, chosen.name, chosen.title, [*sections, count], about | _about(command, every))
 

@@ -73,12 +73,12 @@ def measure_pair(curves: pd.DataFrame, pair_name: str) -> Measured:
     return Measured((*designs, "base"), ends[[*designs, "base"]].to_numpy(float), (paths[0], paths[1]))
 
 
-def reported_by_paper(pair_name: str) -> Measured | None:
-    """What the paper reports of a pair; None where nothing. A number is taken as it stands: two equal rows have an
-    interval without width."""
+def reported_by_paper(pair_name: str, split: str = "test") -> Measured | None:
+    """What the paper reports of a pair on a split; None where nothing. A number is taken as it stands: two equal rows
+    have an interval without width."""
     known = pair(pair_name)
     designs = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))} | {"base": None}
-    values = {cell: published(known.model, known.dataset, "test", design) for cell, design in designs.items()}
+    values = {cell: published(known.model, known.dataset, split, design) for cell, design in designs.items()}
     told = {cell: value for cell, value in values.items() if value is not None}
     return Measured(tuple(told), np.array([list(told.values())] * 2)) if told else None
 

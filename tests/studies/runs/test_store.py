@@ -234,7 +234,7 @@ NO_STUDY = {
     "pair": ({"pairs": [["qwen-gsm8k"]]}, "pairs; allowed: a list of names"),
     "unknown pair": ({"pairs": ["gpt"]}, "pair = 'gpt' is unknown"),
     "field": ({"colour": "red"}, "unexpected keyword argument 'colour'"),
-    "changes": ({"changes": ["environment.kappa"]}, "changes; allowed: values of fields of environment, optimizer, sampler"),
+    "changes": ({"changes": ["environment.kappa"]}, "changes; allowed: values of fields of environment, optimizer"),
     "changed design": ({"changes": {"design.rollouts": 2}}, "changes; allowed: values of fields of environment"),
     "changed text": ({"changes": {"environment.kappa": "5"}}, "environment.kappa = '5'; allowed: as in `rftlab run`"),
     "no field": ({"changes": {"environment.__doc__": ""}}, "environment.__doc__ = ''; allowed: as in `rftlab run`"),
