@@ -221,7 +221,7 @@ def _measures(learner: PlainLearner) -> dict[str, float]:
     world = learner.world
     columns: dict[str, float] = {}
     for split in SPLITS:
-        policy = response_policy(getattr(world, split), learner.plan, learner.state.theta, learner.work)
+        policy = response_policy(getattr(world, split), world.style, learner.plan, learner.state.theta, learner.work)
         named = measure(world, policy, learner.run.design.rollouts)
         columns |= {f"{split}_{name}": value for name, value in named.items()}
     return columns

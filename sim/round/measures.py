@@ -8,11 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.jit import jit
+from rftlab.sim.policy.products import places
 from rftlab.sim.round.plain import CHUNK, policy_forward
 from rftlab.sim.world import Contexts, Style, World
 
 KS = tuple(2**n for n in range(1, 9))
 """Each k of pass@k; pass@1 is in the curve."""
+
+
+DIRECTIONS = 64
+"""Directions of style tokens over which their entropy is a mean."""
 
 
 class ResponsePolicy(NamedTuple):
@@ -24,6 +29,8 @@ class ResponsePolicy(NamedTuple):
     """(n, T, A / T) whether it is right."""
     formed: np.ndarray
     """(n,) probability of a well-formed response."""
+    style_entropy: float = float("nan")
+    """Mean entropy of a style token in nats; nan without such tokens."""
 
     @property
     def right(self) -> np.ndarray:
@@ -42,23 +49,35 @@ def _policies(contexts, plan, theta, work, probs, formed):
                 probs[start + row, a] = work.probs[row, a]
 
 
-def response_policy(contexts: Contexts, plan, theta: np.ndarray, work) -> ResponsePolicy:
+def response_policy(contexts: Contexts, style: Style, plan, theta: np.ndarray, work) -> ResponsePolicy:
     """The policy with these parameters on all contexts of a set; `work` is scratch."""
     n, tokens = contexts.base_format.shape[0], len(plan.token_starts)
     probs, formed = np.zeros((n, plan.n_arms)), np.zeros(n)
     _policies(contexts, plan, theta, work, probs, formed)
     correct = (contexts.correct[:, None] >> np.arange(plan.n_arms, dtype=np.uint32)) & np.uint32(1)
     shape = (n, tokens, plan.n_arms // tokens)
-    return ResponsePolicy(probs.reshape(shape), correct.reshape(shape).astype(bool), formed)
+    entropy = style_entropy(contexts, style, plan, theta) if style.tokens > 0 else float("nan")
+    return ResponsePolicy(probs.reshape(shape), correct.reshape(shape).astype(bool), formed, entropy)
+
+
+def style_entropy(contexts: Contexts, style: Style, plan, theta: np.ndarray) -> float:
+    """Mean entropy of a style token (`rftlab.sim.policy.style`) over all contexts and DIRECTIONS random directions,
+    always the same."""
+    learnt = theta[places(contexts.features.shape[1])].astype(np.float64)[:, : plan.n_arms]
+    signs = np.random.Generator(np.random.Philox(0)).choice([-1.0, 1.0], (plan.n_arms, DIRECTIONS))
+    logits = style.base + plan.exploration * theta[-2] + style.slope * (contexts.features @ (learnt @ signs))
+    p = 1 / (1 + np.exp(-logits))
+    return float(_entropy(np.stack([p, 1 - p], axis=-1)).mean())
 
 
 def measure(world: World, policy: ResponsePolicy, rollouts: int) -> dict[str, float]:
     """Means over a set of contexts: strict_pass_at_k and flexible_pass_at_k for each k of KS; format_rate, the share of
-    well-formed responses; entropy, in nats, of a response's answer and format; zero_variance_fraction, the share of
+    well-formed responses; entropy, in nats, of a response's answer and format; style_entropy, that of one style token,
+    nan without such tokens; zero_variance_fraction, the share of
     groups of `rollouts` whose rewards are all equal; length_right and length_wrong, tokens of a response that is
     rewarded and of one that is not, nan where there is none.
 
-    Style tokens count in lengths, and not in the entropy.
+    Style tokens count in lengths; `entropy` leaves them out.
     """
     answered = policy.right.prod(axis=1)
     rates = {"strict": policy.formed * answered, "flexible": answered}
@@ -67,6 +86,7 @@ def measure(world: World, policy: ResponsePolicy, rollouts: int) -> dict[str, fl
         **{f"{name}_pass_at_{k}": float((1 - (1 - p) ** k).mean()) for name, p in rates.items() for k in KS},
         "format_rate": float(policy.formed.mean()),
         "entropy": float(entropies(policy).mean()),
+        "style_entropy": policy.style_entropy,
         "zero_variance_fraction": float(equal_rewards(world, policy, rollouts).mean()),
         "length_right": right,
         "length_wrong": wrong,
@@ -109,7 +129,8 @@ def _times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def mean_lengths(style: Style, policy: ResponsePolicy) -> tuple[float, float]:
-    """Mean tokens of a rewarded response and of another, over the responses to all contexts together."""
+    """Mean tokens of a rewarded response and of another, over the responses to all contexts together; without style
+    tokens virtual ones (`rftlab.sim.round.lengths`)."""
     n, tokens, width = policy.probs.shape
     by_style = (n, tokens, width // style.n_styles, style.n_styles)
     every, right = np.ones((n, 1)), policy.formed[:, None]
@@ -117,7 +138,8 @@ def mean_lengths(style: Style, policy: ResponsePolicy) -> tuple[float, float]:
     for token in range(tokens):
         every, right = _times(every, styles[:, token]), _times(right, right_styles[:, token])
     sides = np.linspace(-1.0, 1.0, every.shape[1]) if every.shape[1] > 1 else np.zeros(1)
-    lengths = tokens + mean_style_length(style, sides)
+    virtual = tokens * (1 + style.by_style * sides)
+    lengths = virtual if style.tokens == 0 else tokens + mean_style_length(style, sides)
     wrong = np.maximum(every - right, 0.0)
     return _weighted(lengths, right), _weighted(lengths, wrong)
 

@@ -10,7 +10,8 @@ from rftlab.shared.curve import SPLITS
 from rftlab.sim.config import Sampler, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.round.measures import KS, mean_lengths, mean_style_length, measure, response_policy
-from rftlab.sim.run import PlainLearner, simulate
+from rftlab.sim.round.ragged import INT, TOKEN
+from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
 from rftlab.sim.state import no_totals
 from tests.support.naive.simulator import NaiveRun
 from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, run_of
@@ -97,7 +98,13 @@ def learnt(run, rounds):
     """The policy of a run of plain rounds on its training set."""
     learner = PlainLearner(run, build(run.environment))
     learner.train(0, rounds, no_totals(), lambda: False)
-    return response_policy(learner.world.train, learner.plan, learner.state.theta, learner.work)
+    return policy_of(learner)
+
+
+def policy_of(learner):
+    """What a learner says on its training set."""
+    world = learner.world
+    return response_policy(world.train, world.style, learner.plan, learner.state.theta, learner.work)
 
 
 def test_pass_at_k_agrees_with_k_sampled_responses():
@@ -111,9 +118,10 @@ def test_pass_at_k_agrees_with_k_sampled_responses():
 
 
 @pytest.mark.parametrize("tokens", [1, 2])
-@pytest.mark.parametrize("jitter", [0.0, 0.37])
-def test_lengths_are_means_over_every_response(tokens, jitter):
-    environment = replace(SMALL, answer_tokens=tokens, style_tokens=6.3, length_by_style=0.8, length_jitter=jitter)
+@pytest.mark.parametrize(("jitter", "style_tokens"), [(0.0, 6.3), (0.37, 6.3), (0.0, 0.0)])
+def test_lengths_are_means_over_every_response(tokens, jitter, style_tokens):
+    spelled = {"style_tokens": style_tokens, "length_by_style": 0.8, "length_jitter": jitter}
+    environment = replace(SMALL, answer_tokens=tokens, **spelled)
     run, style = run_of(DESIGNS["group"], environment), build(environment).style
     policy = learnt(run, 3)
     sums = np.zeros((2, 2))
@@ -123,12 +131,31 @@ def test_lengths_are_means_over_every_response(tokens, jitter):
             right = all(policy.correct[context, s, arm] for s, arm in enumerate(arms)) * policy.formed[context]
             side = np.mean([2.0 * (arm % 2) - 1 for arm in arms])
             drawn = style.tokens * (1 + style.by_style * side) * (1 + style.jitter * (2 * GRID - 1))
-            length = tokens + np.floor(drawn + 0.5).mean()
+            length = tokens + np.floor(drawn + 0.5).mean() if style_tokens else tokens * (1 + style.by_style * side)
             sums += chance * np.outer([right, 1 - right], [1, length])
     right, wrong = mean_lengths(style, policy)
     np.testing.assert_allclose([right, wrong], sums[:, 1] / sums[:, 0], rtol=1e-4)
     assert abs(right - wrong) > 0.01
-    assert mean_style_length(style, np.array([0.0])) != pytest.approx(style.tokens, abs=1e-4)  # rounded token by token
+    if style_tokens:  # rounded token by token
+        assert mean_style_length(style, np.array([0.0])) != pytest.approx(style.tokens, abs=1e-4)
+
+
+@pytest.mark.parametrize("exploration", [0.0, 3.0])
+def test_the_entropy_of_style_tokens_is_the_surprise_of_those_that_are_sampled(exploration):
+    environment = replace(SMALL, style_tokens=15, exploration=exploration)
+    design = replace(DESIGNS["group"], batch_size=SMALL.n_train, rollouts=60, minibatches=4)
+    learner = GeneralLearner(run_of(design, environment, rounds=24), build(environment))
+    at_first = policy_of(learner).style_entropy
+    learner.train(0, 23, no_totals(), lambda: False)
+    entropy = policy_of(learner).style_entropy
+    learner.train(23, 1, no_totals(), lambda: False)  # which samples from that policy
+    tokens = learner.ragged.tokens[TOKEN.old_logp], learner.ragged.ints[INT.start]
+    n = SMALL.n_train * design.rollouts
+    style = np.ones(tokens[1][n], dtype=bool)
+    style[tokens[1][:n]] = False
+    surprise = -tokens[0][: tokens[1][n]][style]
+    assert entropy == pytest.approx(surprise.mean(), abs=5 * surprise.std() / surprise.size**0.5 + 0.01 * entropy)
+    assert abs(entropy - at_first) > 0.05
 
 
 def test_measures_change_no_bit_of_a_run_and_are_there_where_they_are_asked_for():

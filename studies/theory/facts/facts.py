@@ -110,7 +110,7 @@ DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] |
         None,
     ),
     "clip-higher": (
-        {f"clip {high}": USUAL._replace(minibatches=4, high=high) for high in (0.2, 0.28)},
+        {f"clip {high}": USUAL._replace(minibatches=4, high=high, spelled=True) for high in (0.2, 0.28)},
         kept_entropy,
         None,
     ),

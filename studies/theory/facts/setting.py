@@ -18,6 +18,10 @@ from rftlab.sim.config import Sampler, Simulation
 from rftlab.studies.data.paper.pairs import linear_environment
 
 
+SPELLED = {"style_tokens": 15.0, "exploration": 3.0}
+"""Fields of an environment whose responses have style tokens that explore."""
+
+
 class RunChange(NamedTuple):
     """Changes of a run, most of them to the design."""
 
@@ -44,6 +48,8 @@ class RunChange(NamedTuple):
     lag: int = 0
     measured: bool = False
     """With the measures of `rftlab.sim.round.measures`."""
+    spelled: bool = False
+    """In worlds with short answers: with the style tokens of SPELLED, in place of virtual lengths."""
     world: tuple[tuple[str, Any], ...] = ()
     """Fields of the environment."""
 
@@ -67,10 +73,13 @@ class RunChange(NamedTuple):
             epochs=self.epochs,
             minibatches=self.minibatches,
         )
+        environment = replace(linear_environment(start), **dict(self.world))
+        if self.spelled and environment.verbosity > 0:
+            environment = replace(environment, **SPELLED)
         rate = self.rate * start.optimizer.learning_rate
         return replace(
             start,
-            environment=replace(linear_environment(start), **dict(self.world)),
+            environment=environment,
             design=design,
             optimizer=replace(start.optimizer, learning_rate=rate, bf16_rate=self.bf16),
             sampler=Sampler(lag=self.lag),
