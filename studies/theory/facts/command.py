@@ -16,13 +16,14 @@ from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import long_form
 from rftlab.studies.theory.facts.facts import FACTS, Fact
-from rftlab.studies.theory.facts.judge import YES, FactVerdict, judge_fact
+from rftlab.studies.theory.facts.judge import UNMEASURED, YES, FactVerdict, judge_fact
 from rftlab.studies.theory.facts.setting import RunChange, Runs
 
-WORLDS = {"default": "qwen-gsm8k"}
+WORLDS = {"GSM8K": "qwen-gsm8k", "MATH": "qwen-math"}
 """Simulated worlds by name, and the pair that each is."""
 TINY = "tiny"
 SEEDS = 5
+LEGEND = "?: the interval has a bound within; -: not measurable in that world; empty: no such runs."
 
 
 class JudgedFact(NamedTuple):
@@ -32,11 +33,11 @@ class JudgedFact(NamedTuple):
     verdicts: dict[str, FactVerdict]
 
     def shown(self, world: str) -> str:
-        """A verdict in a few characters, with its number; a question mark where the interval is on both sides of a
-        bound."""
+        """A verdict in a few characters, with its number: LEGEND says which."""
         said = self.verdicts[world]
-        number = f"{'' if said.is_sure else '?'} {said.measured.value:.3g}" if said.is_known else ""
-        return f"{said.verdict}{number}"
+        if not said.is_known:
+            return "-" if said.verdict == UNMEASURED else ""
+        return f"{said.verdict}{'' if said.is_sure else '?'} {said.measured.value:.2g}"
 
 
 def chosen_facts(names: Iterable[str]) -> list[Fact]:
@@ -101,7 +102,7 @@ def count_line(judged: list[JudgedFact]) -> str:
 
 def fact_table(judged: list[JudgedFact]) -> Table:
     """The verdicts for the terminal."""
-    table = Table("fact", "wanted", *(Column(world) for world in (*WORLDS, TINY)), align="left", wrap="never")
+    table = Table("fact", "wanted", *(Column(world) for world in (*WORLDS, TINY)), align="left")
     for one in judged:
         table.add(one.fact.name, one.fact.wanted, *(one.shown(world) for world in one.verdicts))
     return table
@@ -131,6 +132,7 @@ def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: 
             value, low, high = said.measured
             if said.is_known:
                 say(console, f"  {world}: {value:.4g} [{low:.4g}, {high:.4g}]{f', {said.runs} runs' * (said.runs > 0)}")
+    say(console, LEGEND)
     say(console, count_line(judged))
     if not names:
         folder = folder_below(root, "facts")
