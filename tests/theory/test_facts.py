@@ -216,7 +216,8 @@ def test_the_command_runs_what_is_missing_and_keeps_it(small, tmp_path, capsys):
     assert {row["command"] for row in rows} == {f"rftlab theory facts {fact.name}" for fact in small}
     assert command.theory_facts(Console(width=200), ("narrowing",), tmp_path, 1, False) == 0
     again = capsys.readouterr().out
-    assert "4 of 4 runs are there already" in again and "kl-costs" not in again and "2504.13837" in again
+    n = 2 * command.SEEDS * len(command.WORLDS)
+    assert f"{n} of {n} runs are there already" in again and "kl-costs" not in again and "2504.13837" in again
     assert [one.fact.name for one in command.stored_facts(tmp_path)] == ["kl-costs", "narrowing"]
 
 

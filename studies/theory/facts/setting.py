@@ -17,7 +17,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.studies.data.paper.pairs import linear_environment
 
-SPELLED = {"style_tokens": 15.0, "exploration": 3.0}
+SPELLED: dict[str, Any] = {"style_tokens": 15.0, "exploration": 3.0}
 """Fields of an environment whose responses have style tokens that explore."""
 
 
