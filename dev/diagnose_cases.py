@@ -6,6 +6,8 @@ held       worlds on which nothing was chosen
 second     more of these, of another kind
 third      and more, on which the rule of clipped tokens was scored
 fourth     and more, on which the rules of step too large were scored as they are
+damaged    worlds that break at high rates and after many passes
+few        worlds of few training contexts
 formats    worlds with a format of which nothing was chosen, with a lenient grade in the log and without
 tiny       the shipped runs of small language models
 planted    fresh runs of one, with a fault each
@@ -16,21 +18,21 @@ Judged are yes and no: a hit is a finding where it is true, a false alarm one wh
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from dev import planted_tiny
 from dev.known_formats import format_cases, format_worlds
 from dev.known_worlds import (
-    FEWEST,
     KnownCase,
     between,
     chosen,
+    damaged,
+    few,
     fourth,
     held,
     in_order,
@@ -42,9 +44,9 @@ from dev.known_worlds import (
     worlds,
 )
 from rftlab.studies.analysis.diagnose import CHECKS
-from rftlab.studies.analysis.diagnose.finding import Finding, limit
-from rftlab.studies.analysis.diagnose.observed import Line, noise, observe
-from rftlab.studies.analysis.diagnose.progress import Longer, longer
+from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS
+from rftlab.studies.analysis.diagnose.finding import Finding
+from rftlab.studies.analysis.diagnose.observed import observe
 from rftlab.studies.data.results import reference
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
@@ -155,10 +157,11 @@ def _continued(line, cut: int) -> dict[str, bool]:
 
 
 def score(cases: list[KnownCase]) -> dict[str, Counts]:
-    """Counts by kind, of the kinds of which something is known."""
+    """Counts by kind, of the kinds of which something is known. Of an alarm it is true that the run collapses."""
     table = {}
     for kind in CHECKS:
-        said = [(case.truth[kind], _said_of(case.run, kind)) for case in cases if kind in case.truth]
+        truth = "collapse" if kind in ALARM_CHECKS else kind
+        said = [(case.truth[truth], _said_of(case.run, kind)) for case in cases if truth in case.truth]
         judged = [(true, found) for true, found in said if found is not None]
         if said:
             true, false = sum(true for true, _ in said), sum(not true for true, _ in said)
@@ -172,94 +175,24 @@ def _said_of(run: ImportedRun, kind: str) -> bool | None:
     return isinstance(said, Finding) if said is None or isinstance(said, Finding) else None
 
 
-class Future(NamedTuple):
-    """The foreseen gain of a longer run, the one that came, and its standard error."""
-
-    more: Longer
-    later: float
-    error: float
-
-    @property
-    def inside(self) -> bool:
-        """Whether it is in the interval, as far as the gain itself is known."""
-        low, high = (np.hypot(end - self.more.gain, limit("seen") * self.error) for end in self.more[2:4])
-        return bool(-low <= self.later - self.more.gain <= high)
-
-    @property
-    def below(self) -> bool:
-        """Whether it is at most the upper end."""
-        return self.later <= self.more.gain or self.inside
-
-
-def futures(cases: list[KnownCase]) -> list[Future]:
-    """Of simulated runs, whose exact gain is known."""
-    found = []
-    for case in cases:
-        line = observe(case.run).first(("test", "pass_at_1"), least=FEWEST)
-        if case.later is not None and line is not None and np.ptp(line.values) > 0:
-            more = longer(line)
-            found += [] if more is None else [Future(more, case.later, 0.0)]
-    return found
-
-
-def measured_futures(runs: Iterable[ImportedRun]) -> list[Future]:
-    """Of measured curves, cut at two thirds: means of the last values before the cut and of the last ones, three or
-    half of those after it, each with the noise of its values."""
-    found = []
-    for run in runs:
-        line = observe(run).first(("test", "pass_at_1"), least=FEWEST + 2)
-        cut = None if line is None else line.rounds[0] + (line.rounds[-1] - line.rounds[0]) * 2 / 3
-        if line is None or cut is None or (line.rounds <= cut).sum() < FEWEST or (line.rounds > cut).sum() < 2:
-            continue
-        before, after = (Line(line.metric, *(column[part] for column in line[1:])) for part in _parts(line, cut))
-        count, more = min(3, len(after) // 2), longer(before)
-        if more is not None and np.ptp(before.values) > 0:
-            later = after.values[-count:].mean() - before.values[-count:].mean()
-            found.append(Future(more, float(later), float(np.sqrt(2 / count) * noise(line.values))))
-    return found
-
-
-def _parts(line: Line, cut: float) -> tuple[np.ndarray, np.ndarray]:
-    return line.rounds <= cut, line.rounds > cut
-
-
 def show(title: str, cases: list[KnownCase]) -> None:
     """Print one set."""
     print(f"{title}: {len(cases)} runs\n  {'kind':<26}{'hits':>10}{'false alarms':>15}{'not judged':>12}")
     for kind, found in score(cases).items():
         hits, alarms = f"{found.hits}/{found.true}", f"{found.alarms}/{found.false}"
         print(f"  {kind:<26}{hits:>10}{alarms:>15}{found.unjudged:>12}")
-    show_futures(title, futures(cases))
-
-
-def show_futures(title: str, found: list[Future]) -> None:
-    """Print how often a longer run brought what was foreseen."""
-    if found:
-        inside, below = (sum(getattr(each, name) for each in found) for name in ("inside", "below"))
-        width = float(np.median([each.more.high - each.more.low for each in found]))
-        print(
-            f"  {title}: gain of a longer run inside its interval {inside}/{len(found)}, at most its upper end "
-            f"{below}/{len(found)}; median width {width:.3f}",
-            flush=True,
-        )
 
 
 def main(arguments: list[str]) -> None:
     """Print the tables."""
-    for settings in (chosen, worlds, held, second, third, fourth):
+    for settings in (chosen, worlds, held, second, third, fourth, damaged, few):
         show(settings.__name__, list(simulated(settings(), 2)))
     for graded, name in ((True, "formats, graded leniently too"), (False, "formats, Pass@1 alone")):
         show(name, list(format_cases(format_worlds(), 2, graded)))
-    stored = list(tiny())
-    show("tiny", stored)
-    show_futures("tiny", measured_futures(case.run for case in stored))
+    show("tiny", list(tiny()))
     show("planted", list(planted()))
     if arguments:
-        cases = list(public(Path(arguments[0])))
-        show("public", cases)
-        whole = {case.run.name: case.run for case in reversed(cases)}  # the cut one of a run comes after the whole one
-        for part in sorted({name.split("/")[0] for name in whole}):
-            show_futures(part, measured_futures(run for name, run in whole.items() if name.startswith(f"{part}/")))
+        show("public", list(public(Path(arguments[0]))))
 
 
 if __name__ == "__main__":

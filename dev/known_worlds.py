@@ -33,11 +33,10 @@ METRICS = {
 
 
 class KnownCase(NamedTuple):
-    """A run, what is true of it by kind, and what it gained after its log ends, where that is known."""
+    """A run, and what is true of it by kind."""
 
     run: ImportedRun
     truth: dict[str, bool]
-    later: float | None = None
 
 
 def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownDesign) -> ImportedRun:
@@ -70,7 +69,7 @@ RATES = (2e-4, 1e-3, 5e-3, 2e-2, 1e-1, 5e-1)
 
 
 FEWEST = 8
-"""Values of a curve whose future is asked for."""
+"""Values of a curve that is judged after a third of its rounds."""
 
 
 class InWorld(NamedTuple):
@@ -200,6 +199,26 @@ def fourth() -> list[InWorld]:
     return [InWorld(place, design) for place, design in product(places, choices)]
 
 
+def damaged() -> list[InWorld]:
+    """Worlds that break: damage of 0.002 / rate^2 at a usual rate of 0.005, one to sixteen updates a round."""
+    base = Linear(n_train=800, n_test=400, n_features=64, base_format=0.0, damage=0.002 / 0.005**2)
+    places = (base, replace(base, unsolvable=0.5), replace(base, base_format=-3.0, kappa=2.0))
+    choices = [
+        Design(32, 8, estimator=preset("grpo"), rounds=200, eval_every=2),
+        Design(32, 4, estimator=preset("rloo"), rounds=200, eval_every=2, epochs=4),
+        Design(16, 8, estimator=preset("cispo"), rounds=160, eval_every=2, epochs=16),
+    ]
+    return [InWorld(place, design) for place, design in product(places, choices)]
+
+
+def few() -> list[InWorld]:
+    """Worlds of few training contexts, where what is learnt by heart costs what the base policy knew."""
+    base = Linear(n_train=16, n_test=1000, n_features=128, base_format=2.0, kappa=8.0, align=0.8, forgetting=0.1)
+    places = (base, replace(base, n_train=40, forgetting=0.3), replace(base, n_train=400))
+    design = Design(16, 8, estimator=preset("grpo"), rounds=300, eval_every=10)
+    return [InWorld(place, design) for place in places]
+
+
 def simulated(settings: list[InWorld], seeds: int) -> Iterator[KnownCase]:
     """Runs of every setting, rate and seed, with what is true of them; and each of them after a third of its rounds,
     with what a longer run is worth there."""
@@ -229,15 +248,23 @@ def _case(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame, e
     after = exact[exact["round"] > rounds]
     values = exact["test_pass_at_1"][exact["round"] <= rounds].to_numpy()
     truth = _collapsed(values, after["test_pass_at_1"].to_numpy()) | _gained(values, _questions(world))
-    worth, later = _worth(exact, rounds, _questions(world))
     best_below, best = max(ends[: at + 1]), max(ends)
-    truth |= worth
+    truth |= _worth(exact, rounds, _questions(world)) | _apart(exact[exact["round"] <= rounds])
     truth |= between("step too large", best_below - ends[at], 0.1, 0.03 if ends[at] >= best - 0.03 else -1.0)
     if design.rollouts > 1:
         truth |= between("no signal", float(after["zero_signal_fraction"].mean()), 0.8, 0.7)
     if values[-1] - values[0] > 0.1 and (isinstance(world, Tabular) or world.base_format >= FORMED):
         truth["format only"] = False  # where it is learnt too, dev.known_formats has its share
-    return KnownCase(_log(name, setting, log), truth, later)
+    return KnownCase(_log(name, setting, log), truth)
+
+
+def _apart(exact: pd.DataFrame) -> dict[str, bool]:
+    """Whether the test set loses what training gains, and whether nothing was ever solved."""
+    test, train = (exact[name].to_numpy() for name in ("test_pass_at_1", "train_pass_at_1"))
+    at = int(np.argmax(test))
+    lost, gained = float(test[at] - test[-1]), float(train[-1] - train[at])
+    truth = between("train rises, test falls", min(lost, gained), 0.05, 0.005)
+    return truth | between("out of reach", -float(max(test.max(), train.max())), -0.01, -0.04)
 
 
 def _early(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame) -> KnownCase | None:
@@ -245,8 +272,8 @@ def _early(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame) 
     every = setting.design.eval_every
     cut = setting.design.rounds // 3 // every * every
     seen = log[log["round"] <= cut]
-    truth, later = _worth(exact, cut, _questions(setting.environment))
-    return KnownCase(_log(f"{name} until {cut}", setting, seen), truth, later) if len(seen) >= FEWEST else None
+    truth = _worth(exact, cut, _questions(setting.environment))
+    return KnownCase(_log(f"{name} until {cut}", setting, seen), truth) if len(seen) >= FEWEST else None
 
 
 def _log(name: str, setting: InWorld, log: pd.DataFrame) -> ImportedRun:
@@ -260,9 +287,10 @@ def _questions(world: Environment) -> int:
 
 
 def _collapsed(values: np.ndarray, after: np.ndarray) -> dict[str, bool]:
-    """Of exact Pass@1 at the evaluations of a run and after it. A level is held for two evaluations; gone is what
-    neither the last fifth nor the rounds after it have."""
-    best, end = float(((values[:-1] + values[1:]) / 2).max()), float(values[-max(3, len(values) // 5) :].mean())
+    """Of exact Pass@1 at the evaluations of a run and after it. A level is held for two evaluations, or the untrained
+    model's; gone is what neither the last fifth nor the rounds after it have."""
+    best = max(float(values[0]), float(((values[:-1] + values[1:]) / 2).max()))
+    end = float(values[-max(3, len(values) // 5) :].mean())
     if best <= 0.02 or end >= 0.8 * best:
         return {"collapse": False}
     return {"collapse": True} if max(end, float(after.mean())) <= 0.5 * best else {}
@@ -276,8 +304,8 @@ def _gained(values: np.ndarray, questions: int) -> dict[str, bool]:
     return truth | between("evaluation too small", -abs(gain) / visible(middle, questions), -0.7, -1.4)
 
 
-def _worth(exact: pd.DataFrame, cut: int, questions: int) -> tuple[dict[str, bool], float]:
-    """Whether a run that stopped at `cut` would be on a plateau, and what half as many rounds again bring: means of
+def _worth(exact: pd.DataFrame, cut: int, questions: int) -> dict[str, bool]:
+    """Whether a run that stopped at `cut` would be on a plateau, by what half as many rounds again bring: means of
     three evaluations, because a policy's Pass@1 jumps."""
     part = exact[exact["round"] <= cut * 3 // 2]
     before, after = (
@@ -287,7 +315,7 @@ def _worth(exact: pd.DataFrame, cut: int, questions: int) -> tuple[dict[str, boo
     last = float(before[-count:].mean())
     gain, later = last - float(before[0]), float(after[-count:].mean()) - last
     clear = gain > max(4 * _error(last, questions), 0.02)
-    return (between("plateau", -later / gain, -0.05, -0.1) if clear else {}), later
+    return between("plateau", -later / gain, -0.05, -0.1) if clear else {}
 
 
 def _error(rate: float, questions: int) -> float:

@@ -1,9 +1,8 @@
 """The tables of docs/diagnose.md: a part of them is made again, and runs that broke are found."""
 
-import numpy as np
 import pytest
 
-from dev.diagnose_cases import BROKEN, futures, measured_futures, planted, public, score, tiny
+from dev.diagnose_cases import BROKEN, planted, public, score, tiny
 from dev.known_formats import format_cases, format_worlds, graded_curve
 from dev.known_worlds import chosen, held, simulated, worlds
 from dev.planted_tiny import planted_runs, shipped
@@ -24,8 +23,6 @@ def test_simulated_runs_of_known_truth(settings):
     for kind in ("no signal", "evaluation too small"):
         assert table[kind].hits >= 0.75 * table[kind].true, (kind, table[kind])
     assert sum(found.alarms for found in table.values()) <= 0.03 * sum(found.false for found in table.values())
-    inside = [each.inside for each in futures(cases)]
-    assert len(inside) >= 20 and np.mean(inside) >= 0.85
 
 
 @pytest.mark.parametrize(("graded", "least"), [(True, 1.0), (False, 0.2)])
@@ -63,18 +60,10 @@ def test_a_truth_turned_round_is_scored_so():
         )
 
 
-def test_a_future_that_did_not_come_is_outside():
-    found = futures(list(simulated(chosen()[:1], 1)))
-    assert not any(each._replace(later=each.more.high + 0.01).inside for each in found)
-    assert all(each._replace(later=each.more.high + 0.01, error=1.0).inside for each in found)
-
-
 def test_small_language_models_give_no_false_alarm():
     cases = list(tiny())
     table = score(cases)
     assert sum(found.alarms for found in table.values()) == 0 and table["collapse"].hits == table["collapse"].true > 0
-    inside = [each.inside for each in measured_futures(case.run for case in cases)]
-    assert len(inside) > 200 and np.mean(inside) >= 0.85
 
 
 def test_what_was_planted_in_fresh_runs_is_found():

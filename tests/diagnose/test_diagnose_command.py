@@ -34,7 +34,7 @@ def test_a_run_of_a_collection_is_named(tmp_path):
     runs = [replace(broken, name="a"), replace(well, name="b#2")]
     write_collection(root, "two", runs)
     assert "a: stop: collapse" in rftlab("diagnose", "imported:two#a", "--results", root)[1]
-    assert "nothing wrong found; 10 of 10" in rftlab("diagnose", "imported:two#b#2", "--results", root)[1]
+    assert "nothing wrong found; 17 of 17" in rftlab("diagnose", "imported:two#b#2", "--results", root)[1]
     status, text = rftlab("diagnose", "imported:two", "--results", root)
     assert (status, text) == (
         2,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rftlab.studies.analysis.diagnose.observed import Line, noise, smooth, trend
-from rftlab.studies.analysis.diagnose.progress import gained, longer, visible
+from rftlab.studies.analysis.diagnose.progress import gained, visible
 from rftlab.studies.analysis.diagnose.stability import _error, _of_median, fall_from_best, lasting_fall
 
 
@@ -54,15 +54,6 @@ def test_a_single_value_does_not_stand_in_a_running_median():
     values = np.zeros(40)
     values[[0, 20, 39]] = 1
     assert smooth(values).max() == 0
-
-
-def test_the_interval_of_a_longer_run_holds_what_a_straight_line_does():
-    draw, held = np.random.default_rng(2), 0
-    for _ in range(60):
-        values = 0.002 * np.arange(150) + 0.05 * draw.standard_normal(150)
-        found = longer(line(values[:100]))
-        held += found.low <= 0.002 * found.rounds <= found.high
-    assert held >= 54
 
 
 def test_a_fall_is_told_with_its_rounds():

@@ -7,6 +7,7 @@ import numpy as np
 from rich.console import Console
 
 from rftlab.studies.analysis.diagnose import progress, rewards, stability
+from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS
 from rftlab.studies.analysis.diagnose.finding import ORDER, Diagnosis, Finding, Unjudged
 from rftlab.studies.analysis.diagnose.observed import ObservedRun, observe
 from rftlab.studies.console.table import say
@@ -17,6 +18,8 @@ CHECKS: dict[str, Check] = {
     stability.COLLAPSE: stability.collapse,
     stability.STEP: stability.step_too_large,
     stability.SAMPLER: stability.mismatch,
+    progress.OUT_OF_REACH: progress.out_of_reach,
+    progress.OVERFITTING: progress.overfitting,
     rewards.NO_SIGNAL: rewards.no_signal,
     rewards.LENGTH: rewards.length_growing,
     progress.NOISE: progress.noise_above_progress,
@@ -24,6 +27,7 @@ CHECKS: dict[str, Check] = {
     stability.ENTROPY_GONE: stability.entropy_gone,
     rewards.FORMAT_ONLY: rewards.format_only,
     progress.EVALUATION: progress.evaluation_too_small,
+    **ALARM_CHECKS,
 }
 """By kind; of findings that are equally grave the first here comes first."""
 

@@ -140,6 +140,16 @@ def noise(values: np.ndarray) -> float:
     return float(max(np.median(np.abs(bends)) * 1.4826, bends.std() / 2) / np.sqrt(6))
 
 
+def start_level(values: np.ndarray) -> float:
+    """Median of the first three values, from which a metric of training starts."""
+    return float(np.median(values[:3]))
+
+
+def start_length(values: np.ndarray) -> float:
+    """The longest of the first three response lengths: some runs lose most of theirs within as many rounds."""
+    return float(np.max(values[:3]))
+
+
 def smooth(values: np.ndarray, part: float = 0.1, least: int = 3) -> np.ndarray:
     """Running median over a part of the values, at least so many; mirrored at the ends, where no value stands alone."""
     return ndimage.median_filter(values, size=window(values, part, least), mode="mirror")

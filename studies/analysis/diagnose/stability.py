@@ -7,8 +7,20 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
+from rftlab.studies.analysis.diagnose.alarms import is_narrow
 from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
-from rftlab.studies.analysis.diagnose.observed import PROGRESS, SILENT, WIDEST, Line, ObservedRun, noise, smooth, window
+from rftlab.studies.analysis.diagnose.observed import (
+    PROGRESS,
+    SILENT,
+    WIDEST,
+    Line,
+    ObservedRun,
+    noise,
+    smooth,
+    start_length,
+    start_level,
+    window,
+)
 
 COLLAPSE, ENTROPY_GONE, STEP, SAMPLER = (
     "collapse",
@@ -137,23 +149,57 @@ def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
     evidence += _burst(seen) + _shrunk(seen)
     if not evidence:
         return None
+    what, state, advice = _collapsed_kind(seen)
     return Finding(
         COLLAPSE,
         "stop",
-        "the policy broke and did not come back",
-        tuple(evidence),
+        what,
+        (*evidence, *state),
         f"{limit('fall'):.0%} of the best level lost and {limit('errors'):g} standard errors, entropy "
         f"{limit('entropy_burst'):g} times its start, or responses {limit('length_left'):g} of theirs, no more reward",
-        "go back to a checkpoint before it; a lower learning rate, fewer updates a round, a clip or a KL penalty; "
-        "read responses around that round",
+        advice,
     )
+
+
+BROKEN = (
+    "go back to a checkpoint before it; a lower learning rate, fewer updates a round, a clip or a KL penalty; "
+    "read responses around that round"
+)
+SHORT = (
+    "a token mean or a constant divisor in place of a mean per response, or a group's baseline: a raw reward with a "
+    "mean per response pays more for a token of a short answer, and is the usual cause; then from an earlier checkpoint"
+)
+
+
+def _collapsed_kind(seen: ObservedRun) -> tuple[str, tuple[str, ...], str]:
+    """What kind of collapse it is, how responses look at the end, and advice: short and well formed, or broken."""
+    length, formed = (
+        seen.first(("train", metric), ("test", metric), least=int(limit("few_points")))
+        for metric in ("response_length", "format_rate")
+    )
+    start, last = (0.0, 0.0) if length is None else (start_length(length.values), float(np.median(length.last(0.2))))
+    rate = None if formed is None else float(np.median(formed.last(0.2)))
+    tokens = [] if length is None else [f"{last:.0f} tokens, {start:.0f} at the start"]
+    state = (f"responses at the end: {', '.join([*tokens, *([] if rate is None else [f'{rate:.2f} well formed'])])}",)
+    is_short = length is not None and last <= limit("length_left") * start
+    if is_short and rate is not None and rate >= limit("format_low"):
+        design = [seen.design.advantage and f"advantage {seen.design.advantage}", seen.design.loss]
+        told = tuple(filter(None, [", ".join(filter(None, design))]))
+        return "responses became short and stayed well formed: a bias of the length", state + told, SHORT
+    is_long = last >= limit("alarm_long") * (seen.design.response_limit or np.inf)
+    if is_long or (rate is not None and rate < limit("format_low")):
+        how = "long" if is_long else "malformed"
+        return f"the policy broke, its responses are {how}, and it did not come back", state, BROKEN
+    missing = [name for name, line in (("response_length", length), ("format_rate", formed)) if line is None]
+    unknown = (f"short and well formed, or broken, cannot be told: needs {' and '.join(missing)}",) if missing else ()
+    return "the policy broke and did not come back", (state if tokens or rate is not None else ()) + unknown, BROKEN
 
 
 def _burst(seen: ObservedRun) -> list[str]:
     line = seen.first(ENTROPY, least=int(limit("few_points")))
     if line is None:
         return []
-    start, last = _start(line), float(np.median(line.last(0.2)))
+    start, last = start_level(line.values), float(np.median(line.last(0.2)))
     if start <= 0 or last < limit("entropy_burst") * start:
         return []
     return [f"entropy {start:.3g} at the start, {last:.3g} at the end"]
@@ -164,15 +210,10 @@ def _shrunk(seen: ObservedRun) -> list[str]:
     line = seen.first(LENGTH, ("test", "response_length"), least=int(limit("few_points")))
     if line is None:
         return []
-    start, last = _start(line), float(np.median(line.last(0.5)))
+    start, last = start_length(line.values), float(np.median(line.last(0.5)))
     if last > limit("length_left") * start or rises(seen.progress(), line.rounds):
         return []
     return [f"responses of {start:.0f} tokens at the start, {last:.0f} in the last half"]
-
-
-def _start(line: Line) -> float:
-    """Median of the first twentieth, at least three values."""
-    return float(np.median(line.values[: max(3, len(line) // 20)]))
 
 
 def rises(line: Line | None, rounds: np.ndarray) -> bool:
@@ -189,7 +230,7 @@ def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
     line = seen.first(ENTROPY, least=int(limit("few_points")))
     if line is None:
         return Unjudged(ENTROPY_GONE, f"entropy at {limit('few_points'):g} rounds or more")
-    start, last = _start(line), float(np.median(line.last(0.2)))
+    start, last = start_level(line.values), float(np.median(line.last(0.2)))
     if start <= 0 or last > limit("entropy_gone") * start:
         return None
     below = line.rounds[int(np.argmax(smooth(line.values) <= limit("entropy_gone") * start))]
@@ -203,8 +244,6 @@ def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
     )
 
 
-_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
-_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
 GRADIENT = ("train", "grad_norm")
 
 
@@ -246,17 +285,9 @@ def _drawdown(seen: ObservedRun) -> str | None:
 def _clipped(seen: ObservedRun) -> str | None:
     """Tokens that leave a clip range of a usual width; of a narrow one, or of a sequence's ratio, they tell nothing."""
     line = _enough(seen, ("train", "clip_fraction"))
-    if line is None or _narrow(seen.design.loss or ""):
+    if line is None or is_narrow(seen.design.loss or ""):
         return None
     return _high(line, limit("clip_fraction"), "of the tokens are clipped")
-
-
-def _narrow(loss: str) -> bool:
-    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
-    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
-    5)."""
-    ranges = [float(text) for widths in _CLIP.findall(loss) for text in widths if text]
-    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
 
 
 def _far(seen: ObservedRun) -> str | None:

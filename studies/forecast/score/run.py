@@ -9,6 +9,7 @@ from rich.console import Console
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.analysis.diagnose.rates import alarm_rates, left_out_rates, show_rates
 from rftlab.studies.analysis.public.store import runs as public_runs
 from rftlab.studies.analysis.source import RunSource, free_source, is_free
 from rftlab.studies.console.table import say, write_numbers
@@ -19,6 +20,7 @@ from rftlab.studies.forecast.ending import ending_scores, show_ending_scores
 from rftlab.studies.forecast.score.cases import Case, cases_named
 from rftlab.studies.forecast.score.score import score, summary
 from rftlab.studies.forecast.score.show import score_figure, show_scores
+from rftlab.studies.readers.run import ImportedRun
 from rftlab.studies.report.draw import save
 
 
@@ -37,7 +39,9 @@ def run_scores(
     folder = folder_below(root, "score", slug)
     check_writable(folder)
     if what == "public" or is_free(what):
-        score_endings(console, what, root, folder)
+        runs = _finished_runs(what, root)
+        score_endings(console, runs, folder)
+        score_alarms(console, runs, folder)
     write_file(folder / "split.json", json.dumps([case.split for case in cases], indent=1).encode())
     announce(console, cases, quiet)
     tables = []
@@ -53,17 +57,33 @@ def run_scores(
     say(console, f"scores: {save(figure, folder, 'scores', numbers)}")
 
 
-def score_endings(console: Console, what: str, root: Path, folder: Path) -> None:
-    """Forecast the ends of the runs from their beginnings, print how far off that is, write endings.csv."""
+def _finished_runs(what: str, root: Path) -> list[tuple[str, ImportedRun]]:
+    """The runs of public sources or of a collection, each with the name of its source."""
     sources = (
         [free_source(what)]
         if is_free(what)
         else [RunSource("public", name) for name in sorted(set(public_runs()["source"]))]
     )
-    table = ending_scores([(source.name, run) for source in sources for run in source.runs(root)])
+    return [(source.name, run) for source in sources for run in source.runs(root)]
+
+
+def score_endings(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:
+    """Forecast the ends of the runs from their beginnings, print how far off that is, write endings.csv."""
+    table = ending_scores(runs)
     if len(table):
         write_numbers(folder / "endings.csv", table)
         show_ending_scores(console, table)
+
+
+def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:
+    """Print how often the alarms of diagnose are right, with their thresholds and with thresholds chosen on other
+    sources, and write alarms.csv. A collection has a source for each name before a slash."""
+    named = [(run.name.partition("/")[0] if "/" in run.name else source, run) for source, run in runs]
+    rates = alarm_rates(named)
+    if rates[["failing", "healthy"]].to_numpy().any():
+        write_numbers(folder / "alarms.csv", rates)
+        show_rates(console, "alarms of diagnose on finished runs", rates)
+        show_rates(console, "the same with thresholds chosen on the other sources", left_out_rates(named))
 
 
 def announce(console: Console, cases: list[Case], quiet: bool) -> None:

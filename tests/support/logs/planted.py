@@ -6,7 +6,7 @@ import numpy as np
 
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
-ROUNDS, EVERY, QUESTIONS = 200, 5, 1000
+ROUNDS, EVERY, QUESTIONS, LIMIT = 200, 5, 1000, 1024
 Columns = dict[tuple[str, str], np.ndarray]
 """By split and metric: values of rounds 1 to 200, or of every fifth from 0 on."""
 
@@ -37,7 +37,9 @@ def log_of(columns: Columns, every: int = EVERY, questions: float = QUESTIONS, r
         at = np.arange(len(values)) * every if split == "test" else np.arange(1, len(values) + 1)
         pieces.append(piece_of(split, metric, at, values, questions if split == "test" else np.nan))
     kept = sorted((piece for piece in pieces if len(piece.rounds)), key=lambda piece: (piece.split != "test", piece[2]))
-    return ImportedRun("planted", "table", "", (), KnownDesign(prompts=32, rollouts=rollouts), tuple(kept))
+    return ImportedRun(
+        "planted", "table", "", (), KnownDesign(prompts=32, rollouts=rollouts, response_limit=LIMIT), tuple(kept)
+    )
 
 
 def piece_of(split: str, metric: str, rounds: Sequence[int], values: Sequence[float], n: float) -> MetricSeries:

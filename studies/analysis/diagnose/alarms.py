@@ -1,0 +1,231 @@
+"""Alarms: early signs that a run is about to fail, each with how often it was right.
+
+An alarm at a round rests on that round and earlier ones alone, so a run that goes on is judged as a finished one is.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
+from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, start_length, start_level
+from rftlab.studies.readers.run import KnownDesign
+
+RATES = files("rftlab.studies") / "assets" / "alarms.csv"
+WINDOW = 5
+"""Values under the running median that is compared, the last ones of a round."""
+EARLY = 10
+"""Values of a gradient norm whose median is its early level."""
+
+
+class AlarmRule(NamedTuple):
+    """A sign, and when it is one."""
+
+    kind: str
+    metric: str
+    """Of training, or of the test set where training does not log it."""
+    threshold: str
+    """Its name in `THRESHOLDS`."""
+    above: bool
+    """Whether values above the threshold are a sign, or values below it."""
+    measure: Callable[[np.ndarray, KnownDesign], np.ndarray | None]
+    """From the values (n,) of the metric to those that are compared (n,): nan where nothing is compared yet, None where
+    what is known of the design does not allow it."""
+    says: str
+    """What is compared."""
+    needs: str
+    """What the log has to hold."""
+    advice: str
+
+
+class FiredAlarm(NamedTuple):
+    """The first round at which a sign was there."""
+
+    rule: AlarmRule
+    round: int
+    value: float
+    """What was compared with the threshold."""
+
+
+def _running(values: np.ndarray) -> np.ndarray:
+    """Median (n,) of the last WINDOW values; nan where there are fewer."""
+    medians = np.full(len(values), np.nan)
+    if len(values) >= WINDOW:
+        windows = np.lib.stride_tricks.sliding_window_view(values, WINDOW)
+        medians[WINDOW - 1 :] = np.median(windows, axis=1)
+    return medians
+
+
+def _over(values: np.ndarray, level: float) -> np.ndarray:
+    """The running median in multiples of a level; nan where that is no positive number."""
+    return _running(values) / (level if level > 0 else np.nan)
+
+
+def _length(values: np.ndarray, design: KnownDesign) -> np.ndarray:
+    return _over(values, start_length(values))
+
+
+def _near_limit(values: np.ndarray, design: KnownDesign) -> np.ndarray | None:
+    """Of the response limit; of a run that begins there it tells nothing."""
+    if not design.response_limit:
+        return None
+    began = start_length(values) >= limit("alarm_long") * design.response_limit
+    return _over(values, np.nan if began else design.response_limit)
+
+
+def _gradient(values: np.ndarray, design: KnownDesign) -> np.ndarray:
+    multiples = _over(values, float(np.median(values[:EARLY])))
+    multiples[:EARLY] = np.nan
+    return multiples
+
+
+def _clipped(values: np.ndarray, design: KnownDesign) -> np.ndarray | None:
+    return None if is_narrow(design.loss or "") else _running(values)
+
+
+def _entropy(values: np.ndarray, design: KnownDesign) -> np.ndarray:
+    return np.where(_running(values) > limit("alarm_entropy_least"), _over(values, start_level(values)), np.nan)
+
+
+_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
+_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
+
+
+def is_narrow(loss: str) -> bool:
+    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
+    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
+    5)."""
+    ranges = [float(text) for widths in _CLIP.findall(loss) for text in widths if text]
+    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
+
+
+_SLOWER = "look at responses of that round; a lower learning rate, or fewer passes over a batch, before it goes further"
+ALARMS = (
+    AlarmRule(
+        "alarm: short responses",
+        "response_length",
+        "length_left",
+        False,
+        _length,
+        "of the response length of the first rounds is left",
+        f"response_length at {WINDOW} rounds or more",
+        "read responses of that round; with a raw reward a token mean or a constant divisor in place of a mean per "
+        "response",
+    ),
+    AlarmRule(
+        "alarm: long responses",
+        "response_length",
+        "alarm_long",
+        True,
+        _near_limit,
+        "of the response limit is the response length",
+        f"response_length at {WINDOW} rounds or more, and the response limit, which a configuration holds",
+        _SLOWER,
+    ),
+    AlarmRule(
+        "alarm: gradient norm",
+        "grad_norm",
+        "alarm_gradient",
+        True,
+        _gradient,
+        f"times its median of the first {EARLY} values is the gradient norm",
+        f"grad_norm at more than {EARLY} rounds",
+        _SLOWER,
+    ),
+    AlarmRule(
+        "alarm: clipped tokens",
+        "clip_fraction",
+        "clip_fraction",
+        True,
+        _clipped,
+        "of the tokens are clipped",
+        f"clip_fraction at {WINDOW} rounds or more, of a range of {limit('clip_range'):g} or more",
+        _SLOWER,
+    ),
+    AlarmRule(
+        "alarm: entropy",
+        "entropy",
+        "alarm_entropy",
+        True,
+        _entropy,
+        f"times that of the first rounds is the entropy, above {limit('alarm_entropy_least'):g}",
+        f"entropy at {WINDOW} rounds or more",
+        _SLOWER,
+    ),
+)
+
+
+def compared(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarray] | None:
+    """The line that a rule looks at and what it compares (n,); None where the log does not allow it."""
+    least = EARLY + 1 if rule.metric == "grad_norm" else WINDOW
+    line = seen.first(("train", rule.metric), ("test", rule.metric), least=least)
+    values = None if line is None else rule.measure(line.values, seen.design)
+    return None if line is None or values is None else (line, values)
+
+
+def first_fired(rule: AlarmRule, seen: ObservedRun) -> FiredAlarm | Unjudged | None:
+    """Where an alarm first fired; None where it did not."""
+    there = compared(rule, seen)
+    if there is None:
+        return Unjudged(rule.kind, rule.needs)
+    line, values = there
+    at = np.flatnonzero(values > limit(rule.threshold) if rule.above else values < limit(rule.threshold))
+    return FiredAlarm(rule, int(line.rounds[at[0]]), float(values[at[0]])) if len(at) else None
+
+
+def alarms_so_far(
+    rounds: Sequence[Mapping[str, float]], design: KnownDesign | None = None
+) -> tuple[FiredAlarm | Unjudged, ...]:
+    """The alarms of a run that goes on, and those that its metrics do not allow.
+
+    rounds: what each finished round logged, by our names (response_length, grad_norm, clip_fraction, entropy) and,
+    where rounds are not 1, 2 .., `round`. design: its response limit and its loss, where they are known. An alarm that
+    has fired stays, so that a caller who keeps the kinds of earlier calls sees what is new.
+    """
+    lines = {}
+    for metric in dict.fromkeys(rule.metric for rule in ALARMS):
+        pairs = [(row.get("round", at), row[metric]) for at, row in enumerate(rounds, start=1) if metric in row]
+        at, values = np.array([pair for pair in pairs if np.isfinite(pair[1])], dtype=float).reshape(-1, 2).T
+        lines["train", metric] = Line(metric, at.astype(int), values, np.full(len(at), np.nan))
+    said = (first_fired(rule, ObservedRun("", design or KnownDesign(), lines)) for rule in ALARMS)
+    return tuple(each for each in said if each is not None)
+
+
+def _check(rule: AlarmRule, seen: ObservedRun) -> Finding | Unjudged | None:
+    fired = first_fired(rule, seen)
+    if not isinstance(fired, FiredAlarm):
+        return fired
+    return Finding(
+        rule.kind,
+        "note",
+        "some runs that failed showed this sign",
+        (f"{fired.value:.2f} {rule.says}, round {fired.round}", describe_rates(rule.kind)),
+        f"{'above' if rule.above else 'below'} {limit(rule.threshold):g}, median of {WINDOW} values",
+        rule.advice,
+    )
+
+
+ALARM_CHECKS = {rule.kind: partial(_check, rule) for rule in ALARMS}
+"""By kind, as `CHECKS` has them."""
+
+
+@cache
+def _rates() -> pd.DataFrame:
+    with RATES.open("rb") as file:
+        return pd.read_csv(file)
+
+
+def describe_rates(kind: str) -> str:
+    """How often an alarm was right on public runs: `rftlab dev score` made the table that comes with the package."""
+    (row,) = (row for _, row in _rates().iterrows() if row["alarm"] == kind)
+    lead = f", {row['early']} before the fall by {row['rounds_before']:g} rounds (median)" if row["early"] else ""
+    late = ", not before the fall" if row["hits"] and not row["early"] else lead
+    return (
+        f"of public runs it fired on {row['hits']} of {row['failing']} that failed{late}, and on {row['alarms']} of "
+        f"{row['healthy']} that did not"
+    )
