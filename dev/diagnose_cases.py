@@ -1,4 +1,4 @@
-"""Score `rftlab diagnose` on runs of which the truth is known: `python -m dev.diagnose_cases [RUNS]`.
+"""Score `rftlab diagnose` on runs of which the truth is known: `python -m dev.diagnose_cases [RUNS ..]`.
 
 chosen     linear worlds of the simulator   } thresholds were chosen on these two
 worlds     other worlds and estimators      }
@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from dev import planted_tiny
@@ -44,10 +45,12 @@ from dev.known_worlds import (
     worlds,
 )
 from rftlab.studies.analysis.diagnose import CHECKS
-from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS
+from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS, ALARMS, AlarmRule, compared
 from rftlab.studies.analysis.diagnose.finding import Finding
 from rftlab.studies.analysis.diagnose.observed import observe
+from rftlab.studies.analysis.diagnose.rates import ScoredRun, count_alarms, fired_round, score_runs
 from rftlab.studies.data.results import reference
+from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
 
@@ -183,6 +186,47 @@ def show(title: str, cases: list[KnownCase]) -> None:
         print(f"  {kind:<26}{hits:>10}{alarms:>15}{found.unjudged:>12}")
 
 
+# --- alarms with a source left out ---
+
+
+def chosen_threshold(rule: AlarmRule, scored: list[ScoredRun]) -> float | None:
+    """The threshold with most hits less false alarms, both as shares, in the middle of the values that do as well; None
+    where no run failed or all did."""
+    sign = 1 if rule.above else -1
+    extremes: dict[bool, list[float]] = {True: [], False: []}
+    for one in scored:
+        there = compared(rule, one.seen)
+        if there is not None:
+            furthest = np.max(sign * there[1][np.isfinite(there[1])], initial=-np.inf)
+            extremes[one.since is not None].append(float(furthest))
+    failed, held = (np.array(extremes[kind]) for kind in (True, False))
+    values = np.unique(np.abs([*failed, *held]))
+    values = values[np.isfinite(values)]
+    if not len(failed) or not len(held) or not len(values):
+        return None
+    edges = np.concatenate([[values[0] / 2], values, [2 * values[-1]]])
+    middles = (edges[1:] + edges[:-1]) / 2
+    gain = [float(np.mean(failed > sign * at) - np.mean(held > sign * at)) for at in middles]
+    best = np.flatnonzero(np.isclose(gain, max(gain)))
+    return float(np.median(middles[best]))
+
+
+def left_out_rates(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
+    """The counts of each source with a threshold chosen on all others, a row an alarm and source where that is
+    possible."""
+    scored, rows = score_runs(runs), []
+    for rule in ALARMS:
+        for source in sorted({one.source for one in scored}):
+            own = [one for one in scored if one.source == source]
+            threshold = chosen_threshold(rule, [one for one in scored if one.source != source])
+            if threshold is None:
+                continue
+            counts = count_alarms(own, [fired_round(rule, one, threshold) for one in own])
+            if counts["failing"] + counts["healthy"]:
+                rows.append({"alarm": rule.kind, "left out": source, "threshold": threshold} | counts)
+    return pd.DataFrame(rows)
+
+
 def main(arguments: list[str]) -> None:
     """Print the tables."""
     for settings in (chosen, worlds, held, second, third, fourth, damaged, few):
@@ -193,6 +237,9 @@ def main(arguments: list[str]) -> None:
     show("planted", list(planted()))
     if arguments:
         show("public", list(public(Path(arguments[0]))))
+        logs = [run for folder in arguments for run in read_logs([Path(folder) / "curves.csv"])]
+        print("alarms of a source, by thresholds chosen on the others")
+        print(left_out_rates([(run.name.partition("/")[0], run) for run in logs]).to_string(index=False))
 
 
 if __name__ == "__main__":

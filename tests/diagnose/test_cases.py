@@ -11,6 +11,7 @@ from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.analysis.diagnose import CHECKS, Finding
+from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS
 from rftlab.studies.analysis.diagnose.observed import observe
 from tests.support.logs.formats import runs_folder
 
@@ -22,7 +23,8 @@ def test_simulated_runs_of_known_truth(settings):
     table = score(cases)
     for kind in ("no signal", "evaluation too small"):
         assert table[kind].hits >= 0.75 * table[kind].true, (kind, table[kind])
-    assert sum(found.alarms for found in table.values()) <= 0.03 * sum(found.false for found in table.values())
+    checks = [found for kind, found in table.items() if kind not in ALARM_CHECKS]  # rates of alarms are said with them
+    assert sum(found.alarms for found in checks) <= 0.03 * sum(found.false for found in checks)
 
 
 @pytest.mark.parametrize(("graded", "least"), [(True, 1.0), (False, 0.2)])

@@ -114,12 +114,17 @@ PLANTED = [
         "alarm: short responses",
         train("response_length", 0.3, 80),
         train("response_length", 0.3, 100),
-        "of the response length",
+        "of its first values",
     ),
-    ("alarm: long responses", train("response_length", 0.3, 900), train("response_length", 0.3, 850), "0.88 of the"),
-    ("alarm: gradient norm", train("grad_norm", 0.3, 5.0), train("grad_norm", 0.3, 1.2), "times its median"),
-    ("alarm: clipped tokens", train("clip_fraction", 0.9, 0.25), train("clip_fraction", 0.99, 0.25), "are clipped"),
-    ("alarm: entropy", train("entropy", 0.9, 1.1), train("entropy", 0.9, 0.75), "is the entropy"),
+    (
+        "alarm: long responses",
+        train("response_length", 0.3, 900),
+        train("response_length", 0.3, 850),
+        "of its limit",
+    ),
+    ("alarm: gradient norm", train("grad_norm", 0.3, 5.0), train("grad_norm", 0.3, 1.2), "of its first 10 values"),
+    ("alarm: clipped tokens", train("clip_fraction", 0.9, 0.25), train("clip_fraction", 0.99, 0.25), "of the tokens"),
+    ("alarm: entropy", train("entropy", 0.9, 1.1), train("entropy", 0.9, 0.75), "of its first values, above 0.8"),
 ]
 
 
@@ -236,15 +241,11 @@ def test_a_jump_counts_from_almost_nothing_alone():
     assert said({TEST: once(0.1, 0.6, 41)}, "format only") is None
 
 
-def test_bounds_of_silent_groups_and_what_comes_are_by_hand():
+def test_bounds_of_silent_groups_are_by_hand():
     """Mixed groups, a tenth, hold 1 to 7 right answers of 8: of a rate of .6 they leave .5125 to .5875."""
-    at = np.arange(1, 201)
     evidence = said({SILENT: np.full(200, 0.9), REWARD: np.full(200, 0.6)}, "no signal").evidence
     assert "0.51 to 0.59 all right, 0.31 to 0.39 all wrong" in evidence
     assert "about 3.2 of 32 prompts of a round teach" in evidence
-    rising = said({SILENT: 0.8 + 0.0005 * at, REWARD: np.full(200, 0.6)}, "no signal").evidence
-    after_it = 0.8 + 0.0005 * 175.5 + 0.0005 * 99.5  # the median of rounds 151 to 200, and half of 199 rounds on
-    assert f"{after_it:.2f} to {after_it:.2f} by round 300, if it goes on as since round 101" in rising
 
 
 @pytest.mark.parametrize(("seed", "sure"), [(1, False), (5, False), (6, True), (8, True)])

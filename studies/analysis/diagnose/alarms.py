@@ -29,18 +29,22 @@ class AlarmRule(NamedTuple):
     kind: str
     metric: str
     """Of training, or of the test set where training does not log it."""
-    threshold: str
-    """Its name in `THRESHOLDS`."""
-    above: bool
-    """Whether values above the threshold are a sign, or values below it."""
     measure: Callable[[np.ndarray, KnownDesign], np.ndarray | None]
     """From the values (n,) of the metric to those that are compared (n,): nan where nothing is compared yet, None where
-    what is known of the design does not allow it."""
+    what is known of the run does not allow it."""
+    threshold: str
+    """Its name in `THRESHOLDS`."""
     says: str
-    """What is compared."""
-    needs: str
-    """What the log has to hold."""
-    advice: str
+    """What is compared, after its value."""
+    above: bool = True
+    """Whether values above the threshold are a sign, or values below it."""
+    needs: str = ""
+    """What has to be known beside the metric."""
+
+    def beyond(self, values: np.ndarray, threshold: float | None = None) -> np.ndarray:
+        """Places at which compared values (n,) are a sign, by the rule's own threshold where None."""
+        threshold = limit(self.threshold) if threshold is None else threshold
+        return np.flatnonzero(values > threshold if self.above else values < threshold)
 
 
 class FiredAlarm(NamedTuple):
@@ -71,17 +75,12 @@ def _length(values: np.ndarray, design: KnownDesign) -> np.ndarray:
 
 
 def _near_limit(values: np.ndarray, design: KnownDesign) -> np.ndarray | None:
-    """Of the response limit; of a run that begins there it tells nothing."""
-    if not design.response_limit:
-        return None
-    began = start_length(values) >= limit("alarm_long") * design.response_limit
-    return _over(values, np.nan if began else design.response_limit)
+    most = design.response_limit
+    return None if not most or start_length(values) >= limit("alarm_long") * most else _over(values, most)
 
 
 def _gradient(values: np.ndarray, design: KnownDesign) -> np.ndarray:
-    multiples = _over(values, float(np.median(values[:EARLY])))
-    multiples[:EARLY] = np.nan
-    return multiples
+    return np.where(np.arange(len(values)) < EARLY, np.nan, _over(values, float(np.median(values[:EARLY]))))
 
 
 def _clipped(values: np.ndarray, design: KnownDesign) -> np.ndarray | None:
@@ -104,66 +103,21 @@ def is_narrow(loss: str) -> bool:
     return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
 
 
-_SLOWER = "look at responses of that round; a lower learning rate, or fewer passes over a batch, before it goes further"
+_LIMIT = ", and a response limit above the first lengths"
+_RANGE = f", of a range of {limit('clip_range'):g} or more"
+_ENTROPY = f"of its first values, above {limit('alarm_entropy_least'):g}"
 ALARMS = (
-    AlarmRule(
-        "alarm: short responses",
-        "response_length",
-        "length_left",
-        False,
-        _length,
-        "of the response length of the first rounds is left",
-        f"response_length at {WINDOW} rounds or more",
-        "read responses of that round; with a raw reward a token mean or a constant divisor in place of a mean per "
-        "response",
-    ),
-    AlarmRule(
-        "alarm: long responses",
-        "response_length",
-        "alarm_long",
-        True,
-        _near_limit,
-        "of the response limit is the response length",
-        f"response_length at {WINDOW} rounds or more, and the response limit, which a configuration holds",
-        _SLOWER,
-    ),
-    AlarmRule(
-        "alarm: gradient norm",
-        "grad_norm",
-        "alarm_gradient",
-        True,
-        _gradient,
-        f"times its median of the first {EARLY} values is the gradient norm",
-        f"grad_norm at more than {EARLY} rounds",
-        _SLOWER,
-    ),
-    AlarmRule(
-        "alarm: clipped tokens",
-        "clip_fraction",
-        "clip_fraction",
-        True,
-        _clipped,
-        "of the tokens are clipped",
-        f"clip_fraction at {WINDOW} rounds or more, of a range of {limit('clip_range'):g} or more",
-        _SLOWER,
-    ),
-    AlarmRule(
-        "alarm: entropy",
-        "entropy",
-        "alarm_entropy",
-        True,
-        _entropy,
-        f"times that of the first rounds is the entropy, above {limit('alarm_entropy_least'):g}",
-        f"entropy at {WINDOW} rounds or more",
-        _SLOWER,
-    ),
+    AlarmRule("alarm: short responses", "response_length", _length, "length_left", "of its first values", above=False),
+    AlarmRule("alarm: long responses", "response_length", _near_limit, "alarm_long", "of its limit", needs=_LIMIT),
+    AlarmRule("alarm: gradient norm", "grad_norm", _gradient, "alarm_gradient", f"of its first {EARLY} values"),
+    AlarmRule("alarm: clipped tokens", "clip_fraction", _clipped, "clip_fraction", "of the tokens", needs=_RANGE),
+    AlarmRule("alarm: entropy", "entropy", _entropy, "alarm_entropy", _ENTROPY),
 )
 
 
 def compared(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarray] | None:
     """The line that a rule looks at and what it compares (n,); None where the log does not allow it."""
-    least = EARLY + 1 if rule.metric == "grad_norm" else WINDOW
-    line = seen.first(("train", rule.metric), ("test", rule.metric), least=least)
+    line = seen.first(("train", rule.metric), ("test", rule.metric), least=EARLY + 1)
     values = None if line is None else rule.measure(line.values, seen.design)
     return None if line is None or values is None else (line, values)
 
@@ -172,10 +126,9 @@ def first_fired(rule: AlarmRule, seen: ObservedRun) -> FiredAlarm | Unjudged | N
     """Where an alarm first fired; None where it did not."""
     there = compared(rule, seen)
     if there is None:
-        return Unjudged(rule.kind, rule.needs)
-    line, values = there
-    at = np.flatnonzero(values > limit(rule.threshold) if rule.above else values < limit(rule.threshold))
-    return FiredAlarm(rule, int(line.rounds[at[0]]), float(values[at[0]])) if len(at) else None
+        return Unjudged(rule.kind, f"{rule.metric} at more than {EARLY} rounds{rule.needs}")
+    at = rule.beyond(there[1])
+    return FiredAlarm(rule, int(there[0].rounds[at[0]]), float(there[1][at[0]])) if len(at) else None
 
 
 def alarms_so_far(
@@ -204,9 +157,9 @@ def _check(rule: AlarmRule, seen: ObservedRun) -> Finding | Unjudged | None:
         rule.kind,
         "note",
         "some runs that failed showed this sign",
-        (f"{fired.value:.2f} {rule.says}, round {fired.round}", describe_rates(rule.kind)),
+        (f"{rule.metric} at {fired.value:.2f} {rule.says}, round {fired.round}", describe_rates(rule.kind)),
         f"{'above' if rule.above else 'below'} {limit(rule.threshold):g}, median of {WINDOW} values",
-        rule.advice,
+        "read responses of that round; before it goes further a lower learning rate or fewer passes over a batch",
     )
 
 
@@ -215,17 +168,16 @@ ALARM_CHECKS = {rule.kind: partial(_check, rule) for rule in ALARMS}
 
 
 @cache
-def _rates() -> pd.DataFrame:
+def _rates() -> dict[str, dict[str, float]]:
     with RATES.open("rb") as file:
-        return pd.read_csv(file)
+        return pd.read_csv(file).set_index("alarm").to_dict("index")
 
 
 def describe_rates(kind: str) -> str:
     """How often an alarm was right on public runs: `rftlab dev score` made the table that comes with the package."""
-    (row,) = (row for _, row in _rates().iterrows() if row["alarm"] == kind)
-    lead = f", {row['early']} before the fall by {row['rounds_before']:g} rounds (median)" if row["early"] else ""
-    late = ", not before the fall" if row["hits"] and not row["early"] else lead
-    return (
-        f"of public runs it fired on {row['hits']} of {row['failing']} that failed{late}, and on {row['alarms']} of "
-        f"{row['healthy']} that did not"
+    counts = {name: f"{value:g}" for name, value in _rates()[kind].items()}
+    lead = ", {early} of them {rounds_before} rounds before the fall (median)" if _rates()[kind]["early"] else ""
+    sentence = (
+        f"public runs: fired on {{hits}} of {{failing}} that failed{lead}, on {{alarms}} of {{healthy}} that did not"
     )
+    return sentence.format(**counts)

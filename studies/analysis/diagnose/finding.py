@@ -113,7 +113,6 @@ THRESHOLDS = {
     "stuck": Threshold(0.1, "what the reward still gains after that", "a healthy run of zero-variance groups goes on"),
     "changed": Threshold(3.0, "standard deviations that count as progress", "one false alarm in 400"),
     "level": Threshold(0.05, "p value of Kendall's test", "usual"),
-    "longer": Threshold(0.5, "how much longer a run is imagined", "a decision that is taken: half as much again"),
     "plateau": Threshold(
         0.15, "part of the gain that the last half brought", "simulated: most hits at the fewest alarms"
     ),

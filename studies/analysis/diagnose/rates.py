@@ -74,16 +74,17 @@ def _end(seen: ObservedRun) -> float:
     return np.nan if line is None else float(np.median(line.last(0.2)))
 
 
-def _fired(rule: AlarmRule, one: ScoredRun, threshold: float) -> int | None:
-    """The first round beyond a threshold, NEVER where there is none; None where the log does not allow the alarm."""
+def fired_round(rule: AlarmRule, one: ScoredRun, threshold: float | None = None) -> int | None:
+    """The first round beyond a threshold, the rule's own where None, and NEVER where there is none; None where the log
+    does not allow the alarm."""
     there = compared(rule, one.seen)
     if there is None:
         return None
-    at = np.flatnonzero(there[1] > threshold if rule.above else there[1] < threshold)
+    at = rule.beyond(there[1], threshold)
     return int(there[0].rounds[at[0]]) if len(at) else NEVER
 
 
-def _count(scored: list[ScoredRun], fired: Sequence[int | None]) -> dict[str, Any]:
+def count_alarms(scored: list[ScoredRun], fired: Sequence[int | None]) -> dict[str, Any]:
     """Failing runs, hits, those of them before the fall and by how many rounds (median), runs that did not fail, false
     alarms: of the runs whose logs allow the alarm."""
     pairs = [(one.since, at) for one, at in zip(scored, fired, strict=True) if at is not None]
@@ -104,9 +105,9 @@ def alarm_rates(runs: Sequence[tuple[str, ImportedRun]]) -> pd.DataFrame:
     """A row an alarm, and one for the first alarm of any kind: how many runs failed, hits, hits before the fall and by
     how many rounds (median); how many did not fail, and false alarms among them. runs: each with its source."""
     scored = score_runs(runs)
-    fired = {rule.kind: [_fired(rule, one, limit(rule.threshold)) for one in scored] for rule in ALARMS}
+    fired = {rule.kind: [fired_round(rule, one) for one in scored] for rule in ALARMS}
     fired[ANY] = [_earliest(column) for column in zip(*fired.values(), strict=True)]
-    return pd.DataFrame([{"alarm": kind} | _count(scored, at) for kind, at in fired.items()])
+    return pd.DataFrame([{"alarm": kind} | count_alarms(scored, at) for kind, at in fired.items()])
 
 
 def _earliest(fired: tuple[int | None, ...]) -> int | None:
@@ -114,51 +115,9 @@ def _earliest(fired: tuple[int | None, ...]) -> int | None:
     return min((at for at in rounds if at != NEVER), default=NEVER) if rounds else None
 
 
-def chosen_threshold(rule: AlarmRule, scored: list[ScoredRun]) -> float | None:
-    """The threshold with most hits less false alarms, both as shares, in the middle of the values that do as well; None
-    where no run failed or all did."""
-    sign = 1 if rule.above else -1
-    extremes: dict[bool, list[float]] = {True: [], False: []}
-    for one in scored:
-        there = compared(rule, one.seen)
-        if there is not None:
-            furthest = np.max(sign * there[1][np.isfinite(there[1])], initial=-np.inf)
-            extremes[one.since is not None].append(float(furthest))
-    failed, held = (np.array(extremes[kind]) for kind in (True, False))
-    values = np.unique(np.abs([*failed, *held]))
-    values = values[np.isfinite(values)]
-    if not len(failed) or not len(held) or not len(values):
-        return None
-    edges = np.concatenate([[values[0] / 2], values, [2 * values[-1]]])
-    middles = (edges[1:] + edges[:-1]) / 2
-    gain = [float(np.mean(failed > sign * at) - np.mean(held > sign * at)) for at in middles]
-    best = np.flatnonzero(np.isclose(gain, max(gain)))
-    return float(np.median(middles[best]))
-
-
-def left_out_rates(runs: Sequence[tuple[str, ImportedRun]]) -> pd.DataFrame:
-    """The counts of each source with a threshold chosen on all others, a row an alarm and source where that is
-    possible."""
-    scored, rows = score_runs(runs), []
-    for rule in ALARMS:
-        for source in sorted({one.source for one in scored}):
-            own = [one for one in scored if one.source == source]
-            threshold = chosen_threshold(rule, [one for one in scored if one.source != source])
-            if threshold is None:
-                continue
-            counts = _count(own, [_fired(rule, one, threshold) for one in own])
-            if counts["failing"] + counts["healthy"]:
-                rows.append({"alarm": rule.kind, "left out": source, "threshold": threshold} | counts)
-    return pd.DataFrame(rows)
-
-
-def show_rates(console: Console, title: str, rates: pd.DataFrame) -> None:
-    """Print the counts of `alarm_rates` or of `left_out_rates`."""
-    told = [name for name in ("left out", "threshold") if name in rates]
-    heads = [Column(name, ".2f" if name == "threshold" else "") for name in told]
-    table = Table("alarm", *heads, "hits of failing", "before the fall", Column("rounds before", "g"), "false alarms")
-    for _, row in rates.iterrows():
-        hits, false = f"{row['hits']}/{row['failing']}", f"{row['alarms']}/{row['healthy']}"
-        table.add(row["alarm"], *(row[name] for name in told), hits, str(row["early"]), row["rounds_before"], false)
-    if len(rates):
-        put(console, title, table)
+def show_rates(console: Console, rates: pd.DataFrame) -> None:
+    """Print the counts of `alarm_rates`."""
+    table = Table("alarm", "hits of failing", "before the fall", Column("rounds before", "g"), "false alarms")
+    for kind, failing, hits, early, before, healthy, alarms in rates.itertuples(index=False):
+        table.add(kind, f"{hits}/{failing}", str(early), before, f"{alarms}/{healthy}")
+    put(console, "alarms of diagnose on finished runs", table)

@@ -18,7 +18,7 @@ def no_signal(seen: ObservedRun) -> Finding | Unjudged | None:
     share = float(np.median(line.last()))
     if share < limit("silent_groups"):
         return None
-    evidence = [f"{share:.2f} of the groups, {line.tail(0.25).where}", *_split(seen, share), *_outlook(line)]
+    evidence = [f"{share:.2f} of the groups, {line.tail(0.25).where}", *_split(seen, share)]
     return _finding(seen, share, evidence)
 
 
@@ -61,18 +61,6 @@ def _split(seen: ObservedRun, share: float) -> list[str]:
     if high < low:  # the two metrics are of other batches
         return []
     return [f"{low:.2f} to {high:.2f} all right, {share - high:.2f} to {share - low:.2f} all wrong"]
-
-
-def _outlook(line: Line) -> list[str]:
-    """What the share will be after half as many rounds again, if it goes on as in the last half."""
-    half = line.tail(0.5)
-    if len(half) < limit("points"):
-        return []
-    ahead = limit("longer") * (line.rounds[-1] - line.rounds[0])
-    course, now = trend(half.rounds, half.values), float(np.median(line.last()))
-    low, high = (float(np.clip(now + slope * ahead, 0, 1)) for slope in (course.low, course.high))
-    until = line.rounds[-1] + ahead
-    return [f"{low:.2f} to {high:.2f} by round {until:.0f}, if it goes on as since round {half.rounds[0]}"]
 
 
 def _from_reward(seen: ObservedRun) -> Finding | Unjudged | None:

@@ -173,26 +173,27 @@ SHORT = (
 
 def _collapsed_kind(seen: ObservedRun) -> tuple[str, tuple[str, ...], str]:
     """What kind of collapse it is, how responses look at the end, and advice: short and well formed, or broken."""
-    length, formed = (
+    lines = [
         seen.first(("train", metric), ("test", metric), least=int(limit("few_points")))
         for metric in ("response_length", "format_rate")
-    )
-    start, last = (0.0, 0.0) if length is None else (start_length(length.values), float(np.median(length.last(0.2))))
-    rate = None if formed is None else float(np.median(formed.last(0.2)))
-    tokens = [] if length is None else [f"{last:.0f} tokens, {start:.0f} at the start"]
-    state = (f"responses at the end: {', '.join([*tokens, *([] if rate is None else [f'{rate:.2f} well formed'])])}",)
-    is_short = length is not None and last <= limit("length_left") * start
-    if is_short and rate is not None and rate >= limit("format_low"):
+    ]
+    start = np.nan if lines[0] is None else start_length(lines[0].values)
+    last, rate = (np.nan if line is None else float(np.median(line.last(0.2))) for line in lines)
+    texts = [f"{last:.0f} tokens, {start:.0f} at the start", f"{rate:.2f} well formed"]
+    texts = [text for text, line in zip(texts, lines, strict=True) if line is not None]
+    state: tuple[str, ...] = (f"responses at the end: {', '.join(texts)}",) if texts else ()
+    if last <= limit("length_left") * start and rate >= limit("format_low"):
         design = [seen.design.advantage and f"advantage {seen.design.advantage}", seen.design.loss]
-        told = tuple(filter(None, [", ".join(filter(None, design))]))
-        return "responses became short and stayed well formed: a bias of the length", state + told, SHORT
+        told = ", ".join(filter(None, design))
+        state += (told,) if told else ()
+        return "responses became short and stayed well formed: a bias of the length", state, SHORT
     is_long = last >= limit("alarm_long") * (seen.design.response_limit or np.inf)
-    if is_long or (rate is not None and rate < limit("format_low")):
+    if is_long or rate < limit("format_low"):
         how = "long" if is_long else "malformed"
         return f"the policy broke, its responses are {how}, and it did not come back", state, BROKEN
-    missing = [name for name, line in (("response_length", length), ("format_rate", formed)) if line is None]
+    missing = [name for name, line in zip(("response_length", "format_rate"), lines, strict=True) if line is None]
     unknown = (f"short and well formed, or broken, cannot be told: needs {' and '.join(missing)}",) if missing else ()
-    return "the policy broke and did not come back", (state if tokens or rate is not None else ()) + unknown, BROKEN
+    return "the policy broke and did not come back", state + unknown, BROKEN
 
 
 def _burst(seen: ObservedRun) -> list[str]:

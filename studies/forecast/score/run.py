@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.analysis.diagnose.rates import alarm_rates, left_out_rates, show_rates
+from rftlab.studies.analysis.diagnose.rates import alarm_rates, show_rates
 from rftlab.studies.analysis.public.store import runs as public_runs
 from rftlab.studies.analysis.source import RunSource, free_source, is_free
 from rftlab.studies.console.table import say, write_numbers
@@ -76,14 +76,13 @@ def score_endings(console: Console, runs: list[tuple[str, ImportedRun]], folder:
 
 
 def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:
-    """Print how often the alarms of diagnose are right, with their thresholds and with thresholds chosen on other
-    sources, and write alarms.csv. A collection has a source for each name before a slash."""
+    """Print how often the alarms of diagnose are right, and write alarms.csv. A collection has a source for each name
+    before a slash."""
     named = [(run.name.partition("/")[0] if "/" in run.name else source, run) for source, run in runs]
     rates = alarm_rates(named)
     if rates[["failing", "healthy"]].to_numpy().any():
         write_numbers(folder / "alarms.csv", rates)
-        show_rates(console, "alarms of diagnose on finished runs", rates)
-        show_rates(console, "the same with thresholds chosen on the other sources", left_out_rates(named))
+        show_rates(console, rates)
 
 
 def announce(console: Console, cases: list[Case], quiet: bool) -> None:
