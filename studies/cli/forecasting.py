@@ -12,7 +12,7 @@ from rftlab.llm.budget.devices import device_at_hand
 from rftlab.llm.config import Compute, EngineName, LLMRun, Model
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.shared.plumbing.errors import check, check_choice, check_count
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count
 from rftlab.studies.cli.common import TINY_PAIR, Common, check_given, parse_abridged, peek
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
@@ -200,6 +200,7 @@ class Predict(_ForecastingImported):
         rftlab predict trainer_state.json --rounds 2000    # where this run ends; of two runs, which ends higher
         rftlab predict --pair imported:mine --designs 32x8 256x1
         rftlab predict --pair imported:mine --designs 32x8@2e-6 --quick    # at another learning rate
+        rftlab predict --model-size 1.5 --family qwen --task gsm8k    # of a model that nobody ran
     """
 
     runs: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -215,6 +216,12 @@ class Predict(_ForecastingImported):
     rate, 32x8@1e-6; those of the runs if left out."""
     quick: bool = False
     """The law and the plain forecasts alone: seconds, and nothing is calibrated."""
+    model_size: float | None = None
+    """Billions of parameters of a model that nobody ran: where its runs end, from --family and --task alone."""
+    family: str | None = None
+    """What the names of its models begin with, such as qwen or llama."""
+    task: str | None = None
+    """gsm8k or math."""
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
@@ -222,6 +229,8 @@ class Predict(_ForecastingImported):
         from rftlab.studies.forecast.forecast import find_pilot, request_from_pilot, request_from_runs
         from rftlab.studies.forecast.run import run_forecast
 
+        if (self.model_size, self.family, self.task) != (None, None, None):
+            return self._predict_unknown(console)
         if self.runs:
             return self._predict_endings(console)
         check(
@@ -234,6 +243,20 @@ class Predict(_ForecastingImported):
             self._check_of_imported("--pair", designs=self.designs, base=self.base, questions=self.questions)
             request = request_from_pilot(find_pilot(self.results, self.pair))
         run_forecast(console, request, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
+        return 0
+
+    def _predict_unknown(self, console: Console) -> int:
+        """Where runs of a model end that nobody ran."""
+        from rftlab.studies.analysis.public.size import size_lines
+
+        size, family, task = self.model_size, self.family, self.task
+        if size is None or family is None or task is None:
+            raise UserError("--model-size, --family and --task go together; allowed: all three, as 1.5, qwen and gsm8k")
+        for name in ("runs", "rounds", "designs", "budget", "base", "questions"):
+            given = getattr(self, name)
+            check(given in ((), None), f"{name} = {given}; allowed: not with --model-size, of a model that nobody ran")
+        for line in size_lines(size, family, task):
+            say(console, line)
         return 0
 
     def _predict_endings(self, console: Console) -> int:

@@ -16,11 +16,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from scipy.optimize import least_squares
+from scipy.special import expit
 from scipy.stats import norm, qmc
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.forecast.record import ending_lines, plan_line
 from rftlab.studies.readers.run import ImportedRun
 
 DRAWS = 2**13
@@ -116,6 +119,25 @@ def _quantiles(weights: np.ndarray, values: np.ndarray, parts: list[float]) -> n
     return np.interp(parts, np.cumsum(weights[order]), values[order])
 
 
+def saturating_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> float:
+    """Return the plain rival of `forecast_end`: R0 + (A - R0) / (1 + (t_mid / t)^b), fitted to the values and read at
+    `planned` (Khatri et al. 2510.13786), R0 the first value. The last value where there are fewer than three later
+    ones."""
+    later = rounds > rounds[0]
+    if later.sum() < 3:
+        return float(values[-1])
+    base, at, reached = values[0], np.log(rounds[later]), values[later]
+
+    def curve(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return base + (expit(x[0]) - base) * expit(np.exp(x[1]) * (t - x[2]))
+
+    bounds = [(-8, -3, at[0] - 3), (8, 3, np.log(planned) + 3)]
+    starts = [(0.0, 0.0, middle) for middle in (at[0], at[-1])]
+    fits = [least_squares(lambda x: curve(x, at) - reached, start, bounds=bounds) for start in starts]
+    best = min(fits, key=lambda fit: fit.cost)
+    return float(curve(best.x, np.log(planned)))
+
+
 def chance_of_leader(lead: float) -> float:
     """Return the probability that the run ahead by `lead` of test Pass@1 ends higher."""
     return float(norm.cdf(abs(lead) / LEAD))
@@ -149,6 +171,8 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
         interval = f"{one.end.low:.3f} to {one.end.high:.3f}"
         table.add(one.run, one.task, str(one.known), f"{one.last:.3f}", f"{one.end.value:.3f}", interval)
     put(console, f"test Pass@1 after {planned} rounds, from the beginning of the run", table)
+    for line in ending_lines(max(one.known for one in endings) / planned):
+        say(console, line, "dim")
     if len(endings) != 2:
         return
     first, second = endings
@@ -159,6 +183,7 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
         f"{ahead.run} is ahead by {lead:.3f} and ends higher with probability {chance_of_leader(lead):.2f}. Going on "
         f"with it alone saves {(1 - part) / 2:.0%} of the rounds of both.",
     )
+    say(console, plan_line())
     if first.task != second.task or first.known != second.known:
         say(console, "These runs are evaluated on different tasks or until different rounds: the chance is a guess.")
 
@@ -166,8 +191,8 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
 def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
     """Forecast the ends of finished runs from PARTS of them. runs: each with the name of its source.
 
-    Columns: source, run, task, part, known (last round), last, forecast, low, high, end. Curves with fewer than FEWEST
-    values, and parts without one after round 0, are left out.
+    Columns: source, run, task, part, known (last round), last, sigmoid, forecast, low, high, end. Curves with fewer
+    than FEWEST values, and parts without one after round 0, are left out.
     """
     rows = []
     for source, run in runs:
@@ -175,28 +200,30 @@ def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
             for part in PARTS if len(values) >= FEWEST else ():
                 known = rounds <= part * rounds[-1]
                 if known.any() and rounds[known][-1] > 0:
-                    end = forecast_end(rounds[known], values[known], float(rounds[-1]))
-                    last = float(values[known][-1])
-                    rows.append((source, run.name, task, part, int(rounds[known][-1]), last, *end, float(values[-1])))
-    columns = ["source", "run", "task", "part", "known", "last", "forecast", "low", "high", "end"]
+                    seen = rounds[known], values[known], float(rounds[-1])
+                    plain = float(values[known][-1]), saturating_end(*seen)
+                    row = (source, run.name, task, part, int(rounds[known][-1]), *plain, *forecast_end(*seen))
+                    rows.append((*row, float(values[-1])))
+    columns = ["source", "run", "task", "part", "known", "last", "sigmoid", "forecast", "low", "high", "end"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each two runs of a source and task that are known until the same round at a fifth or three
     tenths of their rounds: lead, probability that the leader ends higher, whether it does, and what is lost by keeping
-    it. scores: as `ending_scores` returns them. Ties are left out."""
-    rows = []
-    for _, group in scores[scores["part"].isin(PARTS[1:3])].groupby(["source", "task", "part", "known"]):
+    it. scores: as `ending_scores` returns them. Ties are left out. Columns: source, task, part, lead, gap (by how much
+    the leader ends higher), chance, held, lost."""
+    tables = [pd.DataFrame({"source": [], "task": [], "part": [], "lead": [], "gap": []})]
+    for key, group in scores[scores["part"].isin(PARTS[1:3])].groupby(["source", "task", "part", "known"]):
         last, end = group["last"].to_numpy(), group["end"].to_numpy()
         first, second = np.triu_indices(len(group), 1)
         lead, gap = last[first] - last[second], end[first] - end[second]
-        there = (lead != 0) & (gap != 0)
-        rows.append(np.array([lead[there], np.sign(lead[there]) * gap[there]]))
-    lead, gap = np.hstack([np.empty((2, 0)), *rows])
-    lead = np.abs(lead)
-    chances = [chance_of_leader(value) for value in lead]
-    return pd.DataFrame({"lead": lead, "chance": chances, "held": gap > 0, "lost": np.maximum(-gap, 0.0)})
+        table = pd.DataFrame({"lead": np.abs(lead), "gap": np.sign(lead) * gap})
+        table[["source", "task", "part"]] = key[:3]
+        tables.append(table[(lead != 0) & (gap != 0)])
+    rows = pd.concat(tables, ignore_index=True)
+    chances = [chance_of_leader(value) for value in rows["lead"]]
+    return rows.assign(chance=chances, held=rows["gap"] > 0, lost=np.maximum(-rows["gap"], 0.0))
 
 
 def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
@@ -205,13 +232,15 @@ def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     numbers = scores[["source", "task", "part"]].assign(
         forecast=(scores["forecast"] - scores["end"]).abs(),
         last=(scores["last"] - scores["end"]).abs(),
+        sigmoid=(scores["sigmoid"] - scores["end"]).abs(),
         held=scores["end"].between(scores["low"], scores["high"]),
     )
     means = numbers.groupby(["part", "source", "task"]).mean().groupby("part").mean()
     counts = numbers.groupby("part").size()
-    table = Table("known part", "curves", Column("last value", ".3f"), Column("forecast", ".3f"), "80% interval holds")
+    heads = [Column(name, ".3f") for name in ("last value", "saturating curve", "forecast")]
+    table = Table("known part", "curves", *heads, "80% interval holds")
     for part, row in means.iterrows():
-        table.add(f"{part:.0%}", str(counts[part]), row["last"], row["forecast"], f"{row['held']:.0%}")
+        table.add(f"{part:.0%}", str(counts[part]), *row[["last", "sigmoid", "forecast"]], f"{row['held']:.0%}")
     put(console, "ends of runs, from their beginnings: mean error of test Pass@1", table)
     leaders = leader_scores(scores)
     if not len(leaders):

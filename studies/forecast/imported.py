@@ -4,6 +4,8 @@ A log has no Pass@1 on all training questions, so that the test curve alone is c
 evaluated, that is a point of the curve like any other; only for short responses it fixes the base policy (SHORT).
 """
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,6 +137,17 @@ def check_calibration(imported: Imported) -> None:
         f"{name}: more than {MAX_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN, "
         "or --quick",
     )
+
+
+_PART = re.compile(r"(\w+) on (\d{1,6}) of (\d{1,6})")
+
+
+def trained_part(group: Group) -> Group:
+    """A rule that trains on M of N responses counts as M of them, whatever it selects."""
+    part = _PART.fullmatch(group.design.advantage or "")
+    if part is None:
+        return group
+    return group._replace(design=replace(group.design, advantage=part[1], rollouts=int(part[2])))
 
 
 def unusable(group: Group) -> str:

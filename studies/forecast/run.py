@@ -26,6 +26,7 @@ from rftlab.studies.forecast.forecast import (
     forecast_designs,
     simulated_forecast,
 )
+from rftlab.studies.forecast.record import design_lines
 from rftlab.studies.forecast.show import NOTHING, show_forecasts, show_posterior
 from rftlab.studies.report.chart import (
     PALETTE,
@@ -49,17 +50,21 @@ OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best
 """Columns that the page shows in a way of its own; all others are forecasts beside it."""
 TRUST = (
     "How far to trust it: not far. On two tasks of SmolLM2-135M the law was off by 0.053, `still` by 0.053 and the "
-    "simulator by 0.436; on public runs the law was no better than `still`, but at other learning rates "
-    "(docs/predict.md)."
+    "simulator by 0.436 (docs/forecast.md)."
 )
 
 
-def trust(posterior: Posterior | None) -> str:
-    """How far to trust a forecast, in plain sentences, with what the calibration itself shows."""
+def trust(request: Request, posterior: Posterior | None) -> list[str]:
+    """How far to trust a forecast, in plain sentences; none for the pairs of `tiny`, where forecasts hold."""
+    if request.evidence.imported:
+        known = {run.learning_rate for run in request.evidence.runs}
+        return design_lines(other_rate=bool(set(request.rates) - known - {None}))
+    if request.name in usual_pairs("llm"):
+        return []
     if posterior is None:
-        return TRUST
+        return [TRUST]
     off = fits(posterior).mean(axis=0) - [run.values[-1, 1] for run in posterior.evidence.runs]
-    return f"{TRUST} Here the worlds that fit end the runs up to {np.abs(off).max():.3f} from what was measured."
+    return [f"{TRUST} Here the worlds that fit end the runs up to {np.abs(off).max():.3f} from what was measured."]
 
 
 def run_forecast(
@@ -85,8 +90,7 @@ def run_forecast(
         simulated = simulated_forecast(console, request, posterior, seed, threads, quiet)
     made = forecast_designs(request, simulated, budget)
     show_forecasts(console, made, request)
-    # forecasts hold on the pairs of `tiny`
-    notes = [] if request.name in usual_pairs("llm") else [trust(posterior)]
+    notes = trust(request, posterior)
     for note in notes:
         say(console, note, "dim")
     figure, numbers = grid_figure(made.table, request.title.replace("$", r"\$"))

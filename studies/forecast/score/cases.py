@@ -9,7 +9,6 @@ user would try it first; of several the one whose learning rate is nearest to th
 of these the first. Nothing is chosen by hand or by results.
 """
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +26,15 @@ from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
 from rftlab.studies.forecast.forecasters import RAW
-from rftlab.studies.forecast.imported import TEST, alike_evidence, last_values, simulated_design, told_base, unusable
+from rftlab.studies.forecast.imported import (
+    TEST,
+    alike_evidence,
+    last_values,
+    simulated_design,
+    told_base,
+    trained_part,
+    unusable,
+)
 from rftlab.studies.forecast.others import (
     finals,
     language_others,
@@ -177,7 +184,7 @@ def group_cases(
 ) -> list[Case]:
     """A case for every model and task of which two designs or more can be told apart, learning rates among what they
     may differ in. Without the simulator: calibrations to as many runs would take hours."""
-    usable = [group for group in map(_trained, group_runs(runs, TEST, task)) if not unusable(group)]
+    usable = [group for group in map(trained_part, group_runs(runs, TEST, task)) if not unusable(group)]
     sets: dict[tuple, list[Group]] = {}
     for group in usable:
         sets.setdefault((group.design.model, group.task), []).append(group)
@@ -187,22 +194,23 @@ def group_cases(
     return [_case(pair, runs, groups, base, questions) for pair, groups in zip(task_names, several, strict=True)]
 
 
-_PART = re.compile(r"(\w+) on (\d{1,6}) of (\d{1,6})")
-
-
-def _trained(group: Group) -> Group:
-    """A rule that trains on M of N responses counts as M of them, whatever it selects."""
-    part = _PART.fullmatch(group.design.advantage or "")
-    if part is None:
-        return group
-    return group._replace(design=replace(group.design, advantage=part[1], rollouts=int(part[2])))
-
-
 def _case(name: str, runs: list[ImportedRun], groups: list[Group], base: float | None, questions: int | None) -> Case:
     logs = np.log([group.design.learning_rate or np.nan for group in groups])
     apart = np.nan_to_num(np.abs(logs - np.nanmedian(logs)) if np.isfinite(logs).any() else logs)
     order = sorted(range(len(groups)), key=lambda i: (groups[i].per_round, apart[i].round(6), -groups[i].last))
-    first, *others = (groups[i] for i in order)
+    return known_case(name, runs, [groups[i] for i in order], 0, base, questions)
+
+
+def known_case(
+    name: str,
+    runs: list[ImportedRun],
+    groups: list[Group],
+    at: int,
+    base: float | None = None,
+    questions: int | None = None,
+) -> Case:
+    """The case in which one of the groups is known and the others are held out."""
+    first, others = groups[at], [*groups[:at], *groups[at + 1 :]]
     [known], told = told_base([first], base)
     own = [run for run in runs if run.name in first.runs or not run.rounds]
     imported = alike_evidence(name, name, own, [known], told, questions)

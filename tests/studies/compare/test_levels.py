@@ -204,13 +204,11 @@ def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, wo
 def test_a_forecast_of_imported_runs_without_the_simulator_has_its_page(results):
     arguments = ("predict", "--pair", "imported:a/gsm8k", "--designs", "8x4", "32x4", "--quick")
     status, text = rftlab(*arguments, "--results", results)
-    assert status == 0 and "the forecast is the known curve's" in text and "How far to trust it: not far" in text
+    assert status == 0 and "the forecast is the known curve's" in text
     table = pd.read_csv(results / "forecast" / "imported-a-gsm8k" / "forecast.csv")
     assert table["forecast"].notna().all() and table["simulator"].isna().all()
-    assert (
-        "on public runs the law was no better"
-        in (results / "forecast" / "imported-a-gsm8k" / "forecast.html").read_text()
-    )
+    page = (results / "forecast" / "imported-a-gsm8k" / "forecast.html").read_text()
+    assert all("At the known learning rate the forecast was" in told for told in (" ".join(text.split()), page))
 
 
 @pytest.mark.parametrize(("pair", "warned"), [("tiny-mix97", False), ("smollm2-words", True)])

@@ -1,0 +1,146 @@
+"""What curves of imported runs say of the law: how fast designs learn, and which r / phi fits that.
+
+All curves of one model and task are fitted by one P = A expit(logit(p0 / A) + (pace t)^q) with a pace for each design.
+Paces are compared with the law's, sqrt(B / (r + f / K)) x updates^(1/4) with f = K / (K - 1) and r in units of phi, and
+with powers of B and K. The step size is that of the runs, so that runs of one learning rate alone are compared.
+
+"Critical Batch Size for LLM Policy Optimization" (OpenReview uK4kMpNx0W) splits the same noise, on the runs that
+docs/forecast.md fits, and finds that noise within prompts dominates and N = B K counts: r / phi near 0.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.special import expit, logit
+
+from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import NoiseRatios
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.analysis.imported.groups import Group, mean_curve
+from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.forecast.imported import simulated_design
+from rftlab.studies.forecast.law.curve import NOISE
+from rftlab.studies.forecast.law.limits import round_updates
+from rftlab.studies.forecast.reading import UPDATES, design_pace
+
+COUNTED = 8
+"""Values of a curve that count as independent."""
+RATIOS = np.append(0.0, np.geomspace(1e-3, 10, 13))
+"""r / phi that are tried."""
+INSIDE = 3.84
+"""Rise of chi-square, in units of its least over the degrees of freedom, at the bounds of a 95% interval."""
+
+
+class CurveFit(NamedTuple):
+    """A fit of one curve to all: chi-square, and the parameters: logits of p0 / A and A, log q, log pace of the first
+    design, and those of the others."""
+
+    square: float
+    x: np.ndarray
+    errors: np.ndarray
+    """Standard errors (n,), the noise as large as the residuals."""
+
+
+class PaceFits(NamedTuple):
+    """What the curves of designs say."""
+
+    designs: tuple[Design, ...]
+    labels: tuple[str, ...]
+    paces: np.ndarray
+    """Of each over that of the first, a free number each: (designs,)."""
+    errors: np.ndarray
+    """Standard errors of their logarithms; 0 for the first."""
+    profile: np.ndarray
+    """Chi-square at RATIOS less its least, in units of its least over the degrees of freedom; nan where K does not
+    vary, because then r / phi moves all paces alike."""
+    powers: dict[str, Estimate]
+    """Of B and of K, those that vary, fitted together."""
+    squares: dict[str, float]
+    """Chi-square over degrees of freedom: free paces, the law, powers, and no difference."""
+
+
+def fit_paces(groups: list[Group]) -> PaceFits:
+    """Fit the curves of designs of one model, task and learning rate. Raises UserError for fewer than two designs that
+    differ in B or K."""
+    designs = tuple(simulated_design(group, group.last) for group in groups)
+    sizes = np.log([[one.batch_size, one.rollouts] for one in designs])
+    names = [name for name, column in zip("BK", sizes.T, strict=True) if np.ptp(column) > 0]
+    check(bool(names), f"{groups[0].label}: one B and K; allowed: runs of two designs or more that differ in them")
+    updates = UPDATES * np.log([round_updates(one) for one in designs])
+    curves = [mean_curve(group.curves) for group in groups]
+    points = [(curve["round"].to_numpy(dtype=float), curve["mean"].to_numpy()) for curve in curves]
+    varied = sizes[:, [name in names for name in "BK"]]
+    free = _fit(points, np.eye(len(designs))[:, 1:], np.zeros(len(designs)))
+    power = _fit(points, varied - varied[0], updates - updates[0])
+    nothing = np.zeros((len(designs), 0))
+    none = _fit(points, nothing, np.zeros(len(designs)))
+    varies, freedom = "K" in names, sum(min(len(at), COUNTED) for at, _ in points) - 4
+    tried = RATIOS if varies else RATIOS[:1]
+    squares = np.array([_fit(points, nothing, _law_paces(designs, ratio), power.x).square for ratio in tried])
+    best = int(squares.argmin())
+    profile = (squares - squares[best]) / (squares[best] / max(freedom - 1, 1))
+    degrees = {"free paces": freedom - len(designs) + 1, "law": freedom - 1, "powers": freedom - len(names)}
+    fitted = {"free paces": free.square, "law": squares[best], "powers": power.square}
+    over = {name: float(square / max(degrees[name], 1)) for name, square in fitted.items()}
+    ends = [
+        Estimate(float(v), float(v - 1.96 * e), float(v + 1.96 * e))
+        for v, e in zip(power.x[4:], power.errors[4:], strict=True)
+    ]
+    return PaceFits(
+        designs,
+        tuple(group.label for group in groups),
+        np.exp(np.append(0.0, free.x[4:])),
+        np.append(0.0, free.errors[4:]),
+        profile if varies else np.full(len(RATIOS), np.nan),
+        dict(zip(names, ends, strict=True)),
+        over | {"no difference": float(none.square / freedom)},
+    )
+
+
+def believed_ratio(profiles: list[np.ndarray]) -> Estimate:
+    """r / phi with its 95% interval, one for several fits, from the sum of their profiles. Bounds are values of
+    RATIOS."""
+    total = np.sum(profiles, axis=0)
+    inside = RATIOS[total <= total.min() + INSIDE]
+    return Estimate(float(RATIOS[total.argmin()]), float(inside.min()), float(inside.max()))
+
+
+def _law_paces(designs: tuple[Design, ...], ratio: float) -> np.ndarray:
+    """Logarithms (designs,) of the law's paces over the first."""
+    logs = np.log([design_pace(one, NoiseRatios(ratio)) for one in designs])
+    return logs - logs[0]
+
+
+def _fit(
+    points: list[tuple[np.ndarray, np.ndarray]],
+    slopes: np.ndarray,
+    offsets: np.ndarray,
+    start: np.ndarray | None = None,
+) -> CurveFit:
+    """Fit the curve and `slopes` (designs, n) @ x, what is left of log paces beside `offsets` (designs,). start: where
+    the search begins, of several places if left out."""
+    weights = np.concatenate([np.full(len(at), np.sqrt(min(1.0, COUNTED / len(at)))) for at, _ in points])
+    values = np.concatenate([value for _, value in points])
+    longest = max(float(at.max()) for at, _ in points)
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        logs, power = np.clip(x[3] + offsets + slopes @ x[4:], -30, 30), np.exp(np.clip(x[2], -3, 1.5))
+        tau = np.concatenate([at / longest * np.exp(log) for (at, _), log in zip(points, logs, strict=True)])
+        ceiling = expit(x[1])
+        base = ceiling * expit(x[0])
+        return weights * (ceiling * expit(logit(base / ceiling) + tau**power) - values) / NOISE
+
+    top, low = float(np.clip(values.max(), 0.02, 0.98)), float(np.clip(values.min(), 0.002, 0.9))
+    starts = [
+        np.concatenate([[logit(min(low / top, 0.98)), logit(top), np.log(q), pace], np.zeros(slopes.shape[1])])
+        for q in (0.6,)
+        for pace in (0.5, 2.0)
+    ]
+    if start is not None:
+        starts = [np.append(start[:4], np.zeros(slopes.shape[1]))]
+    fits = [least_squares(residuals, x, x_scale="jac", max_nfev=60) for x in starts]
+    best = min(fits, key=lambda fit: fit.cost)
+    freedom = max(sum(min(len(at), COUNTED) for at, _ in points) - len(best.x), 1)
+    covariance = np.linalg.pinv(best.jac.T @ best.jac) * (2 * best.cost / freedom)
+    return CurveFit(2 * float(best.cost), best.x, np.sqrt(np.maximum(np.diag(covariance), 0.0)))

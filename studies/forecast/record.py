@@ -1,0 +1,121 @@
+"""How good forecasts were on public runs: the scores that come with rftlab, and what follows from them for a forecast.
+
+`forecast_designs.csv` has a row for every design of a source and task (repeats averaged) that was forecast from one
+other design of it that held, every such design in turn; `forecast_ends.csv` one for every curve and part of it from
+which its end was forecast; `forecast_leaders.csv` one for every two runs of a source and task that are known until the
+same round. `python -m dev.forecast_scores FOLDER..` makes them from collections of public runs. What was fitted to
+these runs stands in docs/forecast.md.
+"""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from rftlab.studies.analysis.public.store import DATA
+from rftlab.studies.data.results.stats import Estimate
+
+DESIGNS, ENDS, LEADERS = "forecast_designs.csv", "forecast_ends.csv", "forecast_leaders.csv"
+PLAIN = ("steps", "still", "sigmoid")
+"""Plain forecasts of designs that every case has."""
+APART = 0.03
+"""Ends that differ by more are told apart."""
+MORE = 0.02
+"""A run that gains this much more is worth going on with."""
+RESAMPLES = 2000
+
+
+@cache
+def record(name: str) -> pd.DataFrame:
+    """A table of the record, one of DESIGNS, ENDS, LEADERS."""
+    with (DATA / name).open("rb") as file:
+        return pd.read_csv(file, keep_default_na=False, na_values=[""])
+
+
+def errors(table: pd.DataFrame, name: str) -> pd.Series:
+    """Absolute errors of a column of forecasts; the target is `truth`."""
+    return (table[name] - table["truth"]).abs()
+
+
+def source_mean(table: pd.DataFrame, values: pd.Series) -> float:
+    """Mean of values (n,) over the rows of a table: every source counts alike, and in it every task."""
+    return float(values.groupby([table["source"], table["task"]]).mean().groupby("source").mean().mean())
+
+
+def ahead(table: pd.DataFrame, ours: str, plain: str) -> Estimate:
+    """Error of the plain forecast less ours, each source alike, with a 95% interval from resampling the held-out
+    designs of each source: rows of one design, which are forecast from several known ones, stay together."""
+    own = table[table[[ours, plain]].notna().all(axis=1)]
+    gains = (errors(own, plain) - errors(own, ours)).groupby([own["source"], own["task"], own["cell"]]).mean()
+    rng, drawn = np.random.default_rng(0), []
+    for _, part in gains.groupby("source"):
+        picks = rng.integers(0, len(part), (RESAMPLES, len(part)))
+        drawn.append(part.to_numpy()[picks].mean(axis=1))
+    low, high = np.quantile(np.mean(drawn, axis=0), [0.025, 0.975])
+    return Estimate(float(gains.groupby("source").mean().mean()), float(low), float(high))
+
+
+def design_rows(other_rate: bool) -> pd.DataFrame:
+    """Rows of designs within the limits, whose learning rate differs from the known one's or does not."""
+    rows = record(DESIGNS)
+    return rows[(rows["outside"] == 0) & (rows["other_rate"] == int(other_rate))]
+
+
+def design_lines(other_rate: bool) -> list[str]:
+    """What the record says of such designs, in sentences, and whether a plain forecast is as good."""
+    rows = design_rows(other_rate)
+    leads = {plain: ahead(rows, "curve", plain) for plain in PLAIN}
+    level = [plain for plain, lead in leads.items() if lead.low <= 0]
+    shown = ", ".join(f"`{name}` {source_mean(rows, errors(rows, name)):.3f}" for name in (*PLAIN, "law"))
+    held = source_mean(rows, rows["truth"].between(rows["low"], rows["high"]).astype(float))
+    where = "other learning rates" if other_rate else "the known learning rate"
+    said = [
+        f"At {where} the forecast was {source_mean(rows, errors(rows, 'curve')):.3f} off on "
+        f"{rows.groupby(['source', 'task', 'cell']).ngroups} held-out designs of {rows['source'].nunique()} public "
+        f"sources; {shown}. Its 80% intervals held {held:.0%}."
+    ]
+    if level:
+        named = " and ".join(f"`{name}`" for name in level)
+        said.append(
+            f"It is not ahead of {named} there with confidence: where they differ, the plain forecast is as good."
+        )
+    else:
+        least = min(leads.values(), key=lambda lead: lead.low)
+        said.append(f"It is ahead of every plain forecast, by {least.value:.3f} [{least.low:.3f}, {least.high:.3f}].")
+    return said
+
+
+def ending_lines(part: float) -> list[str]:
+    """How far off ends were that were forecast from this part of a run, the nearest part that was scored, and whether
+    it was known that more comes."""
+    rows = record(ENDS)
+    part = float(min(rows["part"].unique(), key=lambda one: abs(one - part)))
+    rows = rows[rows["part"] == part]
+    shown = {name: source_mean(rows, errors(rows, name)) for name in ("forecast", "last", "sigmoid")}
+    comes, said = rows["truth"] - rows["last"] > MORE, rows["forecast"] - rows["last"] > MORE
+    right, usual = float((comes == said).mean()), float(max(comes.mean(), 1 - comes.mean()))
+    known = right > usual + 2 * np.sqrt(right * (1 - right) / len(rows))
+    lines = [
+        f"From {part:.0%} of a run the ends of {len(rows)} curves of {rows['source'].nunique()} public sources were "
+        f"{shown['forecast']:.3f} off, the last value {shown['last']:.3f}, a saturating curve {shown['sigmoid']:.3f}."
+    ]
+    if not known:
+        lines.append(
+            f"Whether going on brings {MORE:g} more cannot be told: the forecast was right for {right:.0%} of these "
+            f"curves, the more frequent answer for {usual:.0%}."
+        )
+    return lines
+
+
+def plan_line() -> str:
+    """The plan for two candidates, with what it costs and how often it was right."""
+    rows = record(LEADERS)
+    rows = rows[rows["part"] == rows["part"].min()]
+    part, far = float(rows["part"].iloc[0]), rows["gap"].abs() > APART
+    held = source_mean(rows[far], (rows.loc[far, "gap"] > 0).astype(float))
+    lost = source_mean(rows, np.maximum(-rows["gap"], 0.0))
+    return (
+        f"Plan: run both for {part:.0%} of their rounds and keep the leader. That costs {(1 + part) / 2:.0%} of "
+        f"running both. Of {int(far.sum())} pairs of public runs whose ends differ by more than {APART:g} it kept the "
+        f"better one in {held:.0%}; over all {len(rows)} pairs it lost {lost:.3f}."
+    )
