@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.plumbing.files import write_file
-from rftlab.studies.analysis.imported.groups import group_runs
-from rftlab.studies.analysis.public.store import DATA
+from rftlab.studies.analysis.imported.groups import Group, group_runs
 from rftlab.studies.forecast.ending import ending_scores, leader_scores
 from rftlab.studies.forecast.imported import TEST, last_values, trained_part, unusable
 from rftlab.studies.forecast.law.limits import FALLEN, held
@@ -24,6 +23,7 @@ from rftlab.studies.forecast.score.score import score
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.run import ImportedRun
 
+ASSETS = Path("studies/assets")
 COLUMNS = ["source", "task", "known", "cell", "other_rate", "outside", "truth", "forecast", "low", "high",
            "law", "curve", "steps", "still", "sigmoid"]  # fmt: skip
 
@@ -36,7 +36,8 @@ def marked(run: ImportedRun) -> ImportedRun:
 
 def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
     """Scores of the designs of a source, known each in turn of which every run holds."""
-    tables, sets = [], {}
+    tables: list[pd.DataFrame] = []
+    sets: dict[tuple, list[Group]] = {}
     for group in map(trained_part, group_runs([marked(run) for run in runs], TEST)):
         if not unusable(group):
             sets.setdefault((group.design.model, group.task), []).append(group)
@@ -71,7 +72,7 @@ def main(folders: list[str]) -> None:
         LEADERS: leaders,
     }
     for name, table in tables.items():
-        write_file(DATA / name, table.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode())
+        write_file(ASSETS / name, table.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode())
 
 
 if __name__ == "__main__":

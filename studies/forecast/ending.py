@@ -245,8 +245,8 @@ def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     leaders = leader_scores(scores)
     if not len(leaders):
         return
-    heads = (Column("probability", ".2f"), Column("ended higher", ".2f"), Column("lost by keeping it", ".3f"))
-    table = Table("lead", "pairs of runs", *heads)
+    columns = (Column("probability", ".2f"), Column("ended higher", ".2f"), Column("lost by keeping it", ".3f"))
+    table = Table("lead", "pairs of runs", *columns)
     for bounds, group in leaders.groupby(pd.cut(leaders["lead"], LEADS), observed=True):
         table.add(f"{bounds.left:g} to {bounds.right:g}", f"{len(group):,}", *group[["chance", "held", "lost"]].mean())
     put(console, "the run that leads after 20 or 30% of the rounds", table)

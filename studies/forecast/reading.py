@@ -32,9 +32,9 @@ POWERS = np.linspace(0.4, 2.6, 45)
 """Values of p that are weighed."""
 DRAWS = 100
 """Of p, r and phi; and of the end of a run about each."""
-EARLY = np.linspace(0.0, 1.0, 9)[1:-1] ** 2
-"""Parts of the way to the first evaluation: up to there a curve rises with the root of the rounds, as runs learn
-fastest at first."""
+EARLY = np.linspace(0.0, 1.0, 9)[:-1] ** 2
+"""Parts of the way to the first evaluation. A curve without one at round 0 rises up to there with the root of the
+rounds, as runs learn fastest at first."""
 NEARLY = 0.9
 """Part of a design's time that a known run must have reached to count as one that reached it."""
 
@@ -47,7 +47,7 @@ class TimedRun(NamedTuple):
     rounds: np.ndarray
     values: np.ndarray
     measured: float
-    """The first round that was evaluated: before it the curve is the line from a guess."""
+    """The first round that was evaluated: before it the curve is a guess."""
     behind: int
     """Runs of which it is the mean."""
 
@@ -65,10 +65,8 @@ def _timed(run: Observed, column: int, base: float) -> TimedRun:
     rounds, values = rounds[np.isfinite(values)].astype(np.float64), values[np.isfinite(values)]
     measured = float(rounds[0])
     if measured > 0 and np.isfinite(base):
-        rounds, values = np.append(0.0, rounds), np.append(base, values)
-    if len(rounds) > 1 and rounds[0] == 0:
-        rise = values[0] + (values[1] - values[0]) * np.sqrt(EARLY)
-        rounds, values = np.insert(rounds, 1, rounds[1] * EARLY), np.insert(values, 1, rise)
+        rise = base + (values[0] - base) * np.sqrt(EARLY)
+        rounds, values = np.concatenate([rounds[0] * EARLY, rounds]), np.append(rise, values)
     return TimedRun(run.design, run.learning_rate, rounds, values, measured, run.behind)
 
 
