@@ -81,7 +81,7 @@ class Law:
 
             show_split(console, NoiseRatios(self.r, self.phi), self.cost.costs(), self.budget)
         elif self.pair is not None and is_free(self.pair):
-            from rftlab.studies.forecast.law.run import show_imported
+            from rftlab.studies.forecast.collapse import show_imported
 
             show_imported(console, self.pair, self.results)
         elif self.pair is not None:

@@ -7,8 +7,8 @@ import pytest
 from rftlab.shared.effective_batch import NoiseRatios
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import Group
+from rftlab.studies.forecast.collapse import RATIOS, believed_ratio, fit_paces
 from rftlab.studies.forecast.imported import simulated_design
-from rftlab.studies.forecast.law.collapse import RATIOS, believed_ratio, fit_paces
 from rftlab.studies.forecast.reading import design_pace
 from rftlab.studies.readers.run import KnownDesign
 from tests.support.machine.here import rftlab

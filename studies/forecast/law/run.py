@@ -3,21 +3,16 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from rftlab.shared.effective_batch import Costs
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below, path_kind
-from rftlab.studies.analysis.imported.groups import Group, group_runs
-from rftlab.studies.analysis.source import free_source
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import has_study
-from rftlab.studies.forecast.imported import TEST, unusable
 from rftlab.studies.forecast.law import show
-from rftlab.studies.forecast.law.collapse import believed_ratio, fit_paces
 from rftlab.studies.forecast.law.figures import SHOWN, collapse
 from rftlab.studies.forecast.law.score import (
     RankedPair,
@@ -85,25 +80,3 @@ def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: 
     show.show_ratios(console, base, "base policy of the simulator")
     show.show_ratios(console, midway, "half way through the baseline's run")
     show.show_split(console, midway.ratios, costs, budget)
-
-
-def show_imported(console: Console, name: str, results: Path) -> None:
-    """How fast the designs of imported runs learn, for each model, task and learning rate of which B or K varies, and
-    r / phi of all. Raises UserError where there is none."""
-    source = free_source(name)
-    sets: dict[tuple, list[Group]] = {}
-    for group in group_runs(source.runs(results), TEST, source.task):
-        if not unusable(group):
-            sets.setdefault((group.model, group.task, group.design.learning_rate), []).append(group)
-    several = [groups for groups in sets.values() if len({(g.design.prompts, g.design.rollouts) for g in groups}) > 1]
-    check(bool(several), f"{name} has no two designs of one model, task and learning rate that differ in B or K")
-    fits = []
-    for groups in several:
-        fits.append(fit_paces(groups))
-        show.show_paces(console, f"{groups[0].place}: rounds of the first design that a round is worth", fits[-1])
-    better = [fit for fit in fits if fit.squares["law"] < fit.squares["no difference"]]
-    profiles = [fit.profile for fit in better if np.isfinite(fit.profile).all()]
-    if profiles:
-        ratio = believed_ratio(profiles)
-        text = f"r / phi = {ratio.value:.3g}, 95% {ratio.low:.3g} to {ratio.high:.3g}, from designs that differ in K"
-        show.say(console, text)

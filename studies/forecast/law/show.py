@@ -18,13 +18,11 @@ from rftlab.shared.effective_batch import (
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.results.claims import short
-from rftlab.studies.forecast.law.collapse import PaceFits
 from rftlab.studies.forecast.law.curve import NOISE, forecast
-from rftlab.studies.forecast.law.limits import TriedRun, beyond, round_updates
+from rftlab.studies.forecast.law.limits import TriedRun, beyond
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.law.score import LawScore, RankedPair
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.reading import design_pace
 
 NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}
 """Layout of tables with many columns."""
@@ -52,23 +50,6 @@ def show_law_scores(console: Console, scores: Iterable[tuple[RankedPair, LawScor
     text = "B K, B: rollouts, prompts of the run; regret: of the law's choice at equal rollouts"
     say(console, f"{text}; *: nobody measured r, best of six", "dim")
     console.print(errors)
-
-
-def show_paces(console: Console, title: str, fit: PaceFits) -> None:
-    """Paces of designs, powers of B and K, and how well each fits."""
-    law = NoiseRatios(0.0)
-    first = design_pace(fit.designs[0], law)
-    table = Table("design", "B", "K", "updates", Column("pace", ".2f"), "95%", Column("law, r = 0", ".2f"), title=title)
-    for design, name, pace, error in zip(fit.designs, fit.labels, fit.paces, fit.errors, strict=True):
-        low, high = pace * np.exp(-1.96 * error), pace * np.exp(1.96 * error)
-        sizes = (str(design.batch_size), str(design.rollouts), str(round_updates(design)))
-        table.add(name, *sizes, pace, f"{low:.2f} to {high:.2f}", design_pace(design, law) / first)
-    console.print(table)
-    for axis, one in fit.powers.items():
-        interval = f"95% {one.low:.2f} to {one.high:.2f} (the law at r = 0: 0.5)"
-        say(console, f"pace goes with {axis}^{one.value:.2f}, {interval}")
-    squares = ", ".join(f"{name} {value:.3f}" for name, value in fit.squares.items())
-    say(console, f"chi-square over degrees of freedom, errors of {NOISE:g}: {squares}", "dim")
 
 
 def show_ratios(console: Console, noise: MeasuredNoise, name: str) -> None:

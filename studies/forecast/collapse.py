@@ -8,18 +8,22 @@ with powers of B and K. The step size is that of the runs, so that runs of one l
 docs/forecast.md fits, and finds that noise within prompts dominates and N = B K counts: r / phi near 0.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
 from scipy.optimize import least_squares
 from scipy.special import expit, logit
 
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.analysis.imported.groups import Group, mean_curve
+from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curve
+from rftlab.studies.analysis.source import free_source
+from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.results.stats import Estimate
-from rftlab.studies.forecast.imported import simulated_design
+from rftlab.studies.forecast.imported import TEST, simulated_design, unusable
 from rftlab.studies.forecast.law.curve import NOISE
 from rftlab.studies.forecast.law.limits import round_updates
 from rftlab.studies.forecast.reading import UPDATES, design_pace
@@ -144,3 +148,42 @@ def _fit(
     freedom = max(sum(min(len(at), COUNTED) for at, _ in points) - len(best.x), 1)
     covariance = np.linalg.pinv(best.jac.T @ best.jac) * (2 * best.cost / freedom)
     return CurveFit(2 * float(best.cost), best.x, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+
+
+def show_paces(console: Console, title: str, fit: PaceFits) -> None:
+    """Paces of designs, powers of B and K, and how well each fits."""
+    law = NoiseRatios(0.0)
+    first = design_pace(fit.designs[0], law)
+    table = Table("design", "B", "K", "updates", Column("pace", ".2f"), "95%", Column("law, r = 0", ".2f"), title=title)
+    for design, name, pace, error in zip(fit.designs, fit.labels, fit.paces, fit.errors, strict=True):
+        low, high = pace * np.exp(-1.96 * error), pace * np.exp(1.96 * error)
+        sizes = (str(design.batch_size), str(design.rollouts), str(round_updates(design)))
+        table.add(name, *sizes, pace, f"{low:.2f} to {high:.2f}", design_pace(design, law) / first)
+    console.print(table)
+    for axis, one in fit.powers.items():
+        interval = f"95% {one.low:.2f} to {one.high:.2f} (the law at r = 0: 0.5)"
+        say(console, f"pace goes with {axis}^{one.value:.2f}, {interval}")
+    squares = ", ".join(f"{name} {value:.3f}" for name, value in fit.squares.items())
+    say(console, f"chi-square over degrees of freedom, errors of {NOISE:g}: {squares}", "dim")
+
+
+def show_imported(console: Console, name: str, results: Path) -> None:
+    """How fast the designs of imported runs learn, for each model, task and learning rate of which B or K varies, and
+    r / phi of all. Raises UserError where there is none."""
+    source = free_source(name)
+    sets: dict[tuple, list[Group]] = {}
+    for group in group_runs(source.runs(results), TEST, source.task):
+        if not unusable(group):
+            sets.setdefault((group.model, group.task, group.design.learning_rate), []).append(group)
+    several = [groups for groups in sets.values() if len({(g.design.prompts, g.design.rollouts) for g in groups}) > 1]
+    check(bool(several), f"{name} has no two designs of one model, task and learning rate that differ in B or K")
+    fits = []
+    for groups in several:
+        fits.append(fit_paces(groups))
+        show_paces(console, f"{groups[0].place}: rounds of the first design that a round is worth", fits[-1])
+    better = [fit for fit in fits if fit.squares["law"] < fit.squares["no difference"]]
+    profiles = [fit.profile for fit in better if np.isfinite(fit.profile).all()]
+    if profiles:
+        ratio = believed_ratio(profiles)
+        text = f"r / phi = {ratio.value:.3g}, 95% {ratio.low:.3g} to {ratio.high:.3g}, from designs that differ in K"
+        say(console, text)
