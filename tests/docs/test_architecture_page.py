@@ -17,6 +17,7 @@ from rftlab.studies.data.results import claims
 from rftlab.studies.forecast.forecasters import QUICK
 from rftlab.studies.readers.formats import FORMATS
 from rftlab.studies.report.chart import Chart
+from rftlab.studies.theory.facts.facts import Fact
 from tests.support.docs.pages import ROOT
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
@@ -48,6 +49,7 @@ THINGS: dict[str, Callable[[], Iterable[str]]] = {
     "a forecaster": lambda: [home(forecaster) for forecaster in QUICK.values()],
     "a claim": lambda: {home(module) for module in (claims, public_claims) if module.CLAIMS} | makers("Claim"),
     "a check of theory": lambda: makers("theory_check"),
+    "a fact of published studies": lambda: [home(Fact)],
     "a table": lambda: [home(Table)],
     "a figure": lambda: [home(Chart)],
     "a command": lambda: map(home, COMMANDS),

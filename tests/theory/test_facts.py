@@ -3,6 +3,7 @@
 import csv
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import rftlab.studies.theory.facts.command as command
-from dev.facts import DOC, between, fact_row, with_table
+from rftlab.shared.config.kl import KL
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.studies.data.results.stats import Estimate
@@ -19,9 +20,11 @@ from rftlab.studies.theory.facts.command import JudgedFact
 from rftlab.studies.theory.facts.facts import DECIDED, FACTS, Fact
 from rftlab.studies.theory.facts.judge import NO, NOT_RUN, OPPOSITE, UNMEASURED, YES, judge_fact
 from rftlab.studies.theory.facts.numbers import deviation
-from rftlab.studies.theory.facts.setting import RunChange, rounds_to
+from rftlab.studies.theory.facts.setting import GRPO, change, rounds_to
+from rftlab.studies.theory.page import theory_section
 from tests.support.worlds.simulations import SMALL
 
+DOC = Path(__file__).parents[2] / "docs" / "theory.md"
 BY_NAME = {fact.name: fact for fact in FACTS}
 SEEDS = 5
 
@@ -36,6 +39,12 @@ def curve(score, seed=0, rounds=400, evaluations=20, per_round=256, **columns):
         frame[name] = of_round(at) + noise
     frame["train_pass_at_1"] = frame["test_pass_at_1"]
     return frame
+
+
+def shape(setting):
+    """Rounds, evaluations and rollouts of a round."""
+    design = setting.design
+    return design.rounds, design.rounds // design.eval_every, design.round_rollouts
 
 
 def alike(fact):
@@ -56,8 +65,7 @@ def alike(fact):
     rng = np.random.default_rng(len(fact.name))
     return {
         name: [
-            curve(lambda t: 0.3 + 0 * t, int(rng.integers(1 << 30)), setting.rounds, setting.evaluations,
-                  setting.batch_size * setting.rollouts, **steady)
+            curve(lambda t: 0.3 + 0 * t, int(rng.integers(1 << 30)), *shape(setting), **steady)
             for _ in range(SEEDS)
         ]
         for name, setting in fact.settings.items()
@@ -103,7 +111,7 @@ def planted(name, swapped=False):
     given = scores if not swapped else dict(zip(scores, reversed(scores.values()), strict=True))
     return {
         setting: [
-            curve(score, seed, settings[setting].rounds, 40, settings[setting].batch_size * settings[setting].rollouts)
+            curve(score, seed, settings[setting].design.rounds, 40, settings[setting].design.round_rollouts)
             for seed in range(SEEDS)
         ]
         for setting, score in given.items()
@@ -134,7 +142,7 @@ def test_the_best_number_of_rollouts_grows_by_half_a_doubling_with_each_of_compu
         return lambda t: 0.5 - (np.log2(k) - 3.5 - sign * (np.log2(1 + t * 32 * k) - 16) / 2) ** 2 / 100
 
     runs = {
-        name: [curve(score(s.rollouts), seed, s.rounds, s.evaluations, 32 * s.rollouts) for seed in range(SEEDS)]
+        name: [curve(score(s.design.rollouts), seed, *shape(s)) for seed in range(SEEDS)]
         for name, s in fact.settings.items()
     }
     assert np.mean(fact.measure(runs)) == pytest.approx(2 * sign, abs=0.2)
@@ -189,7 +197,7 @@ def test_a_level_is_reached_between_evaluations_or_never():
 
 
 def test_runs_of_language_models_are_where_facts_ask_for_them():
-    assert len(language.studied()) == 9 and len(language.by_pair(language.everywhere())) == 5
+    assert len(language.studied()) == 9 and len(language.everywhere()) == 5
     assert len(language.planted("mix97 usual")) == 2
     for fact in FACTS:
         assert fact.tiny is None or judge_fact(fact, fact.tiny()).is_known
@@ -200,7 +208,7 @@ def small(monkeypatch):
     start = Simulation(replace(SMALL, n_train=64))
     monkeypatch.setattr(command, "start_at", lambda name, level: start)
     monkeypatch.setattr(command, "SEEDS", 2)
-    usual = {"usual": RunChange(rounds=8, measured=True), "KL": RunChange(rounds=8, kl=0.1)}
+    usual = {"usual": change(8, measured=True), "KL": change(8, design={"estimator": replace(GRPO, kl=KL("k3", 0.1))})}
     few = (BY_NAME["kl-costs"]._replace(settings=usual), BY_NAME["narrowing"]._replace(settings=usual))
     monkeypatch.setattr(command, "FACTS", few)
     return few
@@ -221,15 +229,21 @@ def test_the_command_runs_what_is_missing_and_keeps_it(small, tmp_path, capsys):
     assert [one.fact.name for one in command.stored_facts(tmp_path)] == ["kl-costs", "narrowing"]
 
 
+def test_the_report_has_the_table_where_it_is_known():
+    judged = [JudgedFact(fact, {"GSM8K": judge_fact(fact, np.array([0.7, 0.701]))}) for fact in FACTS[:2]]
+    html = theory_section([], facts=judged)
+    assert "The best number of rollouts grows with compute." in html and "<td>yes 0.7</td>" in html
+    assert "<code>rftlab theory facts</code>" in theory_section([])
+
+
 def test_an_unknown_fact_names_the_known_ones():
     with pytest.raises(UserError, match=r"fact = 'gravity' is unknown; allowed: .*narrowing"):
         command.chosen_facts(["gravity"])
 
 
 def test_the_table_of_the_docs_is_that_of_the_code():
-    text = DOC.read_text()
-    rows = [line.split(" | ") for line in between(text).splitlines() if line.startswith("| `")]
-    assert [row[:4] for row in rows] == [fact_row(JudgedFact(fact, {})).split(" | ") for fact in FACTS]
-    assert all(len(row) == 4 + len(command.WORLDS) + 1 for row in rows)
-    verdicts = dict.fromkeys((*command.WORLDS, command.TINY), judge_fact(FACTS[0], np.array([0.7, 0.701])))
-    assert between(with_table(text, [JudgedFact(FACTS[0], verdicts)])).count("yes 0.7 |") == len(verdicts)
+    """Verdicts aside, which take minutes: docs/theory.md holds what `rftlab theory facts` wrote to facts.md."""
+    there = [line.split(" | ")[:4] for line in DOC.read_text().splitlines() if line.startswith("| `")]
+    rows = command.fact_rows([JudgedFact(fact, {}) for fact in FACTS])
+    assert there == [row.removesuffix(" |").split(" | ") for row in rows[2:]]
+    assert rows[0] in DOC.read_text().splitlines()

@@ -8,6 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import check_choice
+from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.console.table import Column, Table, put, say, write_numbers
 from rftlab.studies.data.paper.pairs import start_at
@@ -19,7 +20,10 @@ from rftlab.studies.theory.facts.facts import FACTS, Fact
 from rftlab.studies.theory.facts.judge import UNMEASURED, YES, FactVerdict, judge_fact
 from rftlab.studies.theory.facts.setting import RunChange, Runs
 
-WORLDS = {"GSM8K": "qwen-gsm8k", "MATH": "qwen-math"}
+WORLDS = {
+    "GSM8K": "qwen-gsm8k",
+    "MATH": "qwen-math",
+}
 """Simulated worlds by name, and the pair that each is."""
 TINY = "tiny"
 SEEDS = 5
@@ -108,6 +112,23 @@ def fact_table(judged: list[JudgedFact]) -> Table:
     return table
 
 
+def fact_rows(judged: list[JudgedFact]) -> list[str]:
+    """The verdicts as rows of a Markdown table."""
+    heading = ("name", "fact", "source", "number and what is wanted", *WORLDS, TINY)
+    rows = [
+        (
+            f"`{fact.name}`",
+            fact.statement,
+            fact.source,
+            f"{fact.quantity}: {fact.wanted}",
+            *map(one.shown, one.verdicts),
+        )
+        for one in judged
+        for fact in (one.fact,)
+    ]
+    return [f"| {' | '.join(row)} |" for row in (heading, ("---",) * len(heading), *rows)]
+
+
 def fact_frame(judged: list[JudgedFact]) -> pd.DataFrame:
     """A row for each fact and world: what was wanted and measured, with its interval."""
     return pd.DataFrame(
@@ -120,7 +141,7 @@ def fact_frame(judged: list[JudgedFact]) -> pd.DataFrame:
 
 
 def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: int, quiet: bool) -> int:
-    """Run what is missing, print the verdicts, and write all facts to RESULTS/facts/facts.csv."""
+    """Run what is missing, print the verdicts, and write all facts to RESULTS/facts."""
     facts = chosen_facts(names)
     points = [point for of_setting in fact_points(facts).values() for point in of_setting]
     finish_points(console, store.open_store(root), points, count_threads(threads), quiet)
@@ -138,5 +159,6 @@ def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: 
         folder = folder_below(root, "facts")
         folder.mkdir(exist_ok=True)
         write_numbers(folder / "facts.csv", fact_frame(judged))
-        say(console, f"numbers, intervals and sources: {folder / 'facts.csv'}")
+        write_file(folder / "facts.md", "\n".join(fact_rows(judged)).encode() + b"\n")
+        say(console, f"numbers, intervals and sources: {folder / 'facts.csv'}, as a table {folder / 'facts.md'}")
     return 0

@@ -2,37 +2,19 @@
 
 import csv
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rftlab.studies.theory.facts import language
-from rftlab.studies.theory.facts.numbers import (
-    Measure,
-    Measured,
-    by_length,
-    by_rollouts,
-    credit,
-    deviation,
-    difference,
-    early_fall,
-    few_questions,
-    grown,
-    growth,
-    kept_entropy,
-    lag_harm,
-    lottery,
-    narrowed,
-    ratio,
-    reward_follows_entropy,
-    rise,
-    saturated_growth,
-    saturation,
-    speed,
-    spread,
-    wrong_lengths,
-)
-from rftlab.studies.theory.facts.setting import DATA, RunChange, ends
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.surrogate import Clip
+from rftlab.studies.theory.facts import language, numbers
+from rftlab.studies.theory.facts.numbers import Measure, Measured
+from rftlab.studies.theory.facts.setting import DATA, GRPO, RunChange, change
 
 
 class Fact(NamedTuple):
@@ -61,86 +43,74 @@ class Fact(NamedTuple):
         return f"at least {self.low:g}" if np.isinf(self.high) else f"{self.low:g} to {self.high:g}"
 
 
-USUAL, FINE = RunChange(measured=True), RunChange(measured=True, evaluations=20)
-GRID = {f"K {k}": RunChange(rollouts=k, rounds=8192 // k, evaluations=16) for k in (2, 4, 8, 16, 32, 64)}
+def _grpo(**parts: Any) -> dict[str, Any]:
+    """Fields of a design with these parts of GRPO replaced."""
+    return {"estimator": replace(GRPO, **parts)}
+
+
+USUAL, FINE = change(measured=True), change(measured=True, evaluations=20)
+GRID = {f"K {k}": change(8192 // k, 16, {"rollouts": k}) for k in (2, 4, 8, 16, 32, 64)}
 """As many rollouts for each K."""
-RATES = {"usual": USUAL} | {f"rate x{rate}": RunChange(rate=rate) for rate in (2, 4, 8, 16, 32)}
-BATCHES = {f"B {b}": RunChange(batch_size=b, evaluations=20) for b in (8, 32, 128, 512)}
+RATES = {"usual": USUAL} | {f"rate x{rate}": change(rate=rate) for rate in (2, 4, 8, 16, 32)}
+BATCHES = {f"B {b}": change(evaluations=20, design={"batch_size": b}) for b in (8, 32, 128, 512)}
+PASSES = {f"{n} passes": change(200, design={"epochs": n}) for n in (2, 16)}
 VARIED = {
-    f"world {form} {align}": RunChange(world=(("base_format", form), ("align", align)))
+    f"world {form} {align}": change(world=(("base_format", form), ("align", align)))
     for form in (-4.0, -2.0, 0.0, 2.0)
     for align in (0.4, 0.7)
 }
 """Worlds that differ in how often the base policy has the format, and in how well it knows the answer."""
 LAGS = {
-    f"{word} rate{', lag 16' if lag else ''}": RunChange(rate=rate, lag=lag)
+    f"{word} rate{', lag 16' if lag else ''}": change(rate=rate, lag=lag)
     for word, rate in (("high", 4.0), ("low", 0.25))
     for lag in (0, 16)
 }
-RAW = {f"raw, {kind}": RunChange(raw=True, aggregation=kind) for kind in ("seq_mean_token_mean", "token_mean")}
-QUESTIONS = {
-    "all questions": RunChange(batch_size=8, rollouts=32),
-    "8 questions": RunChange(batch_size=8, rollouts=32, world=(("n_train", 8),)),
+RAW = {
+    f"raw, {kind}": change(design=_grpo(advantage=Advantage("none"), aggregation=Aggregation(kind)))
+    for kind in ("seq_mean_token_mean", "token_mean")
 }
-BF16 = {f"rate {part}": RunChange(rate=4 * part, bf16=1e-5 * part, rounds=800, evaluations=40) for part in (0.25, 1.0)}
-FP32 = {f"rate {part}": RunChange(rate=part, evaluations=20) for part in (0.25, 1.0)}
+RAW_1 = change(3200, 32, _grpo(advantage=Advantage("none")) | {"rollouts": 1})
+DR_GRPO = change(
+    measured=True, design=_grpo(advantage=Advantage("group_mean"), aggregation=Aggregation("seq_mean_token_sum"))
+)
+CLIPS = {
+    f"clip {high}": change(measured=True, spelled=True, design=_grpo(surrogate=Clip(high=high)) | {"minibatches": 4})
+    for high in (0.2, 0.28)
+}
+FEW = {"batch_size": 8, "rollouts": 32}
+QUESTIONS = {"all questions": change(design=FEW), "8 questions": change(design=FEW, world=(("n_train", 8),))}
+BF16 = {f"rate {part}": change(800, 40, rate=4 * part, bf16=1e-5 * part) for part in (0.25, 1.0)}
+FP32 = {f"rate {part}": change(evaluations=20, rate=part) for part in (0.25, 1.0)}
+TRIES = {"once": change(evaluations=20), "tries": change(evaluations=20, design={"sampling": Sampling(4)})}
 
 DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] | None]] = {
-    "rollouts-grow": (GRID, growth(1 / 16, 1), lambda: grown(language.rollout_runs(), *language.BUDGETS)),
-    "rollouts-saturate": (GRID, saturated_growth, None),
-    "reward-entropy": ({"usual": FINE}, reward_follows_entropy, None),
-    "entropy-early": ({"usual": FINE}, early_fall, None),
-    "zero-variance": (
-        {"usual": FINE},
-        rise("train_zero_variance_fraction"),
-        lambda: rise("zero_signal_fraction")({"usual": language.studied()}),
-    ),
-    "rate-collapse": (RATES, ratio("rate x16", "usual"), language.high_rate),
-    "rate-lottery": (RATES, lottery, None),
-    "passes-collapse": (
-        {f"{n} passes": RunChange(epochs=n, rounds=200) for n in (2, 16)},
-        ratio("16 passes", "2 passes"),
+    "rollouts-grow": (GRID, numbers.growth(1 / 16, 1), language.rollouts_grow),
+    "rollouts-saturate": (GRID, numbers.saturated_growth, None),
+    "reward-entropy": ({"usual": FINE}, numbers.reward_follows_entropy, None),
+    "entropy-early": ({"usual": FINE}, numbers.early_fall, None),
+    "zero-variance": ({"usual": FINE}, numbers.rise("train_zero_variance_fraction"), language.silence_rises),
+    "rate-collapse": (RATES, numbers.ratio("rate x16", "usual"), language.high_rate),
+    "rate-lottery": (RATES, numbers.lottery, None),
+    "passes-collapse": (PASSES, numbers.ratio("16 passes", "2 passes"), None),
+    "raw-length": ({"usual": USUAL} | RAW, numbers.by_length, None),
+    "narrowing": ({"usual": USUAL}, numbers.narrowed, None),
+    "wrong-lengths": ({"usual": USUAL, "Dr. GRPO": DR_GRPO}, numbers.wrong_lengths, None),
+    "clip-higher": (CLIPS, numbers.kept_entropy, None),
+    "lag": (LAGS, numbers.lag_harm, None),
+    "seeds": ({"usual": USUAL}, numbers.spread, language.seeds_differ),
+    "rate-fp32": (FP32, numbers.speed("rate 0.25", "rate 1.0", 4), None),
+    "rate-bf16": (BF16, numbers.speed("rate 0.25", "rate 1.0", 4), None),
+    "batch-helps": (BATCHES, numbers.speed("B 32", "B 512", 16), language.batch_speed),
+    "batch-saturates": (BATCHES, numbers.saturation, None),
+    "kl-costs": (
+        {"usual": USUAL, "KL": change(design=_grpo(kl=KL("k3", 0.1)))},
+        numbers.difference("usual", "KL"),
         None,
     ),
-    "raw-length": ({"usual": USUAL} | RAW, by_length, None),
-    "narrowing": ({"usual": USUAL}, narrowed, None),
-    "wrong-lengths": (
-        {"usual": USUAL, "Dr. GRPO": USUAL._replace(centred=True, aggregation="seq_mean_token_sum")},
-        wrong_lengths,
-        None,
-    ),
-    "clip-higher": (
-        {f"clip {high}": USUAL._replace(minibatches=4, high=high, spelled=True) for high in (0.2, 0.28)},
-        kept_entropy,
-        None,
-    ),
-    "lag": (LAGS, lag_harm, None),
-    "seeds": (
-        {"usual": USUAL},
-        spread,
-        lambda: deviation([ends(runs) for runs in language.by_pair(language.studied())]),
-    ),
-    "rate-fp32": (FP32, speed("rate 0.25", "rate 1.0", 4), None),
-    "rate-bf16": (BF16, speed("rate 0.25", "rate 1.0", 4), None),
-    "batch-helps": (BATCHES, speed("B 32", "B 512", 16), language.batch_speed),
-    "batch-saturates": (BATCHES, saturation, None),
-    "kl-costs": ({"usual": USUAL, "KL": RunChange(kl=0.1)}, difference("usual", "KL"), None),
-    "credit": (
-        VARIED,
-        credit,
-        lambda: credit({f"world {i}": runs for i, runs in enumerate(language.by_pair(language.everywhere()))}),
-    ),
-    "rollouts-count": (
-        {"usual": FINE, "raw, K 1": RunChange(raw=True, rollouts=1, rounds=3200, evaluations=32)},
-        by_rollouts,
-        lambda: by_rollouts({"usual": language.studied(), "raw, K 1": language.studied("32x1-minimalist")}),
-    ),
-    "few-questions": (QUESTIONS, few_questions, None),
-    "dynamic-sampling": (
-        {"once": RunChange(evaluations=20), "tries": RunChange(tries=4, evaluations=20)},
-        speed("once", "tries", np.e),
-        None,
-    ),
+    "credit": (VARIED, numbers.credit, language.credit_of_pairs),
+    "rollouts-count": ({"usual": FINE, "raw, K 1": RAW_1}, numbers.by_rollouts, language.raw_rollouts),
+    "few-questions": (QUESTIONS, numbers.few_questions, None),
+    "dynamic-sampling": (TRIES, numbers.speed("once", "tries", np.e), None),
 }
 """By the name of a fact: its runs, its number, and the same of language models."""
 

@@ -1,4 +1,5 @@
-"""A run of a fact: what it changes in the usual run of a world, (32, 8) with GRPO's advantage and no KL penalty."""
+"""A run of a fact: what it changes in the usual run of a world, (32, 8) with GRPO and no KL penalty, and what is read
+from such runs."""
 
 from dataclasses import replace
 from importlib.resources import files
@@ -7,43 +8,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rftlab.shared.config.advantage import Advantage, BaselineKind, ScaleKind
-from rftlab.shared.config.aggregation import Aggregation, AggregationKind
-from rftlab.shared.config.kl import KL
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.config.surrogate import Clip
+from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
-from rftlab.sim.config import Sampler, Simulation
+from rftlab.sim.config import Evaluation, Sampler, Simulation
 from rftlab.studies.data.paper.pairs import linear_environment
 
+GRPO = Estimator(aggregation=Aggregation("seq_mean_token_mean"))
 SPELLED: dict[str, Any] = {"style_tokens": 15.0, "exploration": 3.0}
 """Fields of an environment whose responses have style tokens that explore."""
 
 
 class RunChange(NamedTuple):
-    """Changes of a run, most of them to the design."""
+    """A design, and what else is not a world's own."""
 
-    batch_size: int = 32
-    rollouts: int = 8
-    rounds: int = 400
-    evaluations: int = 4
-    raw: bool = False
-    """The raw reward instead of GRPO's advantage."""
-    centred: bool = False
-    """The group's mean as baseline, and no division by the deviation."""
-    aggregation: AggregationKind = "seq_mean_token_mean"
-    high: float = 0.2
-    """Upper clip."""
-    kl: float = 0.0
-    """Coefficient of a k3 penalty."""
+    design: Design
     rate: float = 1.0
     """The learning rate, as a multiple of the world's."""
     bf16: float = 0.0
     """The rate of bf16 weights that it stands for."""
-    epochs: int = 1
-    minibatches: int = 1
-    tries: int = 1
     lag: int = 0
     measured: bool = False
     """With the measures of `rftlab.sim.round.measures`."""
@@ -54,37 +37,19 @@ class RunChange(NamedTuple):
 
     def run(self, start: Simulation, seed: int) -> Simulation:
         """The run in the world of `start`."""
-        baseline: BaselineKind = "none" if self.raw else "group_mean"
-        scale: ScaleKind = "none" if self.raw or self.centred else "group_std"
-        estimator = Estimator(
-            Advantage(baseline, scale),
-            Clip(high=self.high),
-            KL("k3", self.kl) if self.kl else KL(),
-            Aggregation(self.aggregation),
-        )
-        design = Design(
-            self.batch_size,
-            self.rollouts,
-            estimator=estimator,
-            sampling=Sampling(self.tries),
-            rounds=self.rounds,
-            eval_every=self.rounds // self.evaluations,
-            epochs=self.epochs,
-            minibatches=self.minibatches,
-        )
         environment = replace(linear_environment(start), **dict(self.world))
         if self.spelled and environment.verbosity > 0:
             environment = replace(environment, **SPELLED)
         rate = self.rate * start.optimizer.learning_rate
-        return replace(
-            start,
-            environment=environment,
-            design=design,
-            optimizer=replace(start.optimizer, learning_rate=rate, bf16_rate=self.bf16),
-            sampler=Sampler(lag=self.lag),
-            evaluation="full" if self.measured else "exact",
-            seed=seed,
-        )
+        optimizer = replace(start.optimizer, learning_rate=rate, bf16_rate=self.bf16)
+        evaluation: Evaluation = "full" if self.measured else "exact"
+        return Simulation(environment, self.design, optimizer, Sampler(self.lag), evaluation=evaluation, seed=seed)
+
+
+def change(rounds: int = 400, evaluations: int = 4, design: dict[str, Any] | None = None, **rest: Any) -> RunChange:
+    """A change with these fields of the usual design, and these of `RunChange`."""
+    fields: dict[str, Any] = {"rollouts": 8, "estimator": GRPO} | (design or {})
+    return RunChange(Design(rounds=rounds, eval_every=rounds // evaluations, **fields), **rest)
 
 
 DATA = files("rftlab.studies") / "assets"
