@@ -138,11 +138,11 @@ def _pair_source(name: str) -> RunSource:
 
 def _pairs_at(kind: str) -> tuple[str, ...]:
     """Pairs that a level can have."""
-    from rftlab.studies.data.paper.pairs import PAIRS
+    from rftlab.studies.data.paper.pairs import FRAGILE, PAIRS
     from rftlab.studies.data.paper.published import published
 
     if kind != "published":
-        return tuple(name for name, pair in PAIRS.items() if getattr(pair, kind))
+        return tuple(name for name, pair in (PAIRS | FRAGILE).items() if getattr(pair, kind))
     return tuple(name for name, pair in PAIRS.items() if published(pair.model, pair.dataset, "test", None) is not None)
 
 

@@ -55,7 +55,8 @@ def _overview() -> str:
         lines += ["", title, *_lines(commands)]
     others = [name for name in pairs_at("llm") if name not in pairs_at("sim")]
     beside = (
-        f"Pairs: {', '.join(pairs_at('sim'))}; with --level llm also {', '.join(others)}.",
+        f"Pairs: {', '.join(pairs_at('sim'))}, all also with -fragile, where runs can fail; with --level llm also "
+        f"{', '.join(others)}.",
         f"Studies: {', '.join([*EXPERIMENTS, *FOLLOW_UPS])}.",
         "`rftlab COMMAND --help` explains a command; --plugins FILE adds estimators.",
     )
