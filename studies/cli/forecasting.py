@@ -282,7 +282,7 @@ class Score(_ForecastingImported):
     Pilots of language models are scored against their whole grids, the paper's numbers from experiment 1 alone, other
     people's runs from their cheapest design. Takes minutes for each pair, seconds where nothing is simulated (public,
     imported:NAME). Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was held out, and
-    a figure.
+    a figure; of other people's runs also how often the alarms of `rftlab diagnose` are right.
 
         rftlab dev score --what imported:mine
         rftlab dev score --what imported:mine --base 0.42 --questions 500    # a log without an evaluation at round 0

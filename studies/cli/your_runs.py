@@ -124,7 +124,7 @@ class Import:
 class Diagnose:
     """Say what is going on in one run, and what to try.
 
-    Each finding comes with its evidence and its threshold.
+    Each finding comes with its evidence and its threshold, alarms with how often they were right on public runs.
 
         rftlab diagnose run.log                  # any log that rftlab import reads
         rftlab diagnose runs/first               # a folder of rftlab train, or of a simulated run
