@@ -150,7 +150,7 @@ class StudyCommand(Common):
         else:
             curves = run_study(console, self, chosen, self.start(), changed)
             if chosen.name == "first":
-                show_first(console, self, chosen, curves)
+                show_first(console, self, chosen, curves, changed)
         return 0
 
     def _not_its_own(self, cells: tuple[Design, ...]) -> list[str]:

@@ -131,7 +131,7 @@ def rule_table(ends: Measured) -> Table:
         said = decide(rule, ends)
         if said is not None:
             measured, open_end = said.difference.measured, bool(said.difference.code == 0)
-            words = (rule.above if said.above else rule.below) + " (open: its interval spans the threshold)" * open_end
+            words = (rule.above if said.above else rule.below) + " (open: more seeds would tell)" * open_end
             bounds = f" [{measured.low:+.3f}, {measured.high:+.3f}]" if np.isfinite(measured.low) else ""
             table.add(rule.name, said.difference.name, f"{measured.value:+.3f}{bounds}", f"{rule.threshold:.2f}", words)
     return table

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     from rftlab.studies.cli.simulate import StudyCommand
 
 
-def show_first(console: Console, command: "StudyCommand", chosen: Experiment, curves: pd.DataFrame) -> None:
+def show_first(
+    console: Console, command: "StudyCommand", chosen: Experiment, curves: pd.DataFrame, changed: list[str]
+) -> None:
     """What the rules say of the runs of study `first`, and how often they are wrong."""
     counts, lines = record(known_ends(command.results))
     names = dict(zip(map(label, chosen.cells), map(label, FOLLOW_UPS["first"].cells), strict=True))
     ends = measure_pair(curves.assign(cell=curves["cell"].map(names)), command.pair)
-    figure = tradeoff(chosen, endpoint_table(curves, [chosen], [command.pair]), [command.pair])
+    endpoints = endpoint_table(curves, [chosen], [command.pair])
+    figure = tradeoff(chosen, endpoints.assign(published=np.nan) if changed else endpoints, [command.pair])
     sections = [
         Section("first", f"What three runs say: {command.pair}", chosen.question, [rule_table(ends)], figure=figure),
         Section(
@@ -48,7 +52,7 @@ def show_first(console: Console, command: "StudyCommand", chosen: Experiment, cu
             tuple(lines),
         ),
     ]
-    write_page(console, command.results, "first", chosen.title, sections, _about(command, []))
+    write_page(console, command.results, "first", chosen.title, sections, _about(command, [], changed))
 
 
 def run_next_checks(
@@ -68,10 +72,10 @@ def run_next_checks(
         sections.append(check_section(check, ends, judged))
         findings += judged
     count = Section("count", "How many claims hold", "Over all checks of this pair.", [], (count_words(findings),))
-    about = {"changed from the pair's own": ", ".join(changed)} if changed else {}
-    write_page(console, root, chosen.name, chosen.title, [*sections, count], about | _about(command, every))
+    write_page(console, root, chosen.name, chosen.title, [*sections, count], _about(command, every, changed))
 
 
-def _about(command: "StudyCommand", points: list[RunSpec]) -> dict[str, str]:
+def _about(command: "StudyCommand", points: list[RunSpec], changed: list[str]) -> dict[str, str]:
     asked = {"pair": command.pair, "seeds": f"0 to {command.seeds - 1}", "rounds": f"{command.design.rounds}"}
+    asked |= {"changed from the pair's own": ", ".join(changed)} if changed else {}
     return asked | provenance(command.results, points) | {"report": f"by commit {commit()} on {machine()}"}
