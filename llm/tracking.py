@@ -23,6 +23,8 @@ from rftlab.shared.plumbing.folders import FILE, file_below, folder_below, path_
 Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb", "trackio"]
 ROUNDS = "rounds.jsonl"
+LARGEST = 1e300
+"""Of a measurement; nan and larger numbers are none."""
 
 
 def make_tracker(kind: Kind, folder: Path) -> Tracker:
@@ -41,7 +43,11 @@ def read_rounds(folder: Path) -> list[dict[str, float]]:
     left out."""
     place = folder / ROUNDS
     lines = read_file(place).split(b"\n") if path_kind(place) == FILE else []
-    return [json.loads(line) for line in lines if round_number(line)]
+    rounds = [json.loads(line) for line in lines if round_number(line)]
+    return [
+        {name: value for name, value in each.items() if type(value) in (int, float) and -LARGEST < value < LARGEST}
+        for each in rounds
+    ]
 
 
 def round_number(line: bytes) -> int:

@@ -27,7 +27,7 @@ TINY_PAIR = "tiny-mix97"
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 SHOWN = {
     "Train": (
-        *("folder", "preset", "pair", "tracker", "show_every", "seed", "plan", "design", "flags"),
+        *("folder", "preset", "pair", "tracker", "show_every", "stop_on_alarm", "seed", "plan", "design", "flags"),
         *("reward", "reward_weights", "reward_timeout"),
     ),
     "PlanFlags": ("dry_run", "gpu"),

@@ -50,6 +50,8 @@ class Train(RewardFlags):
     """Where measurements are shown as well; the package of that name must be installed."""
     show_every: int = 0
     """Rounds between two of which the best and the worst response are printed. 0: none."""
+    stop_on_alarm: bool = False
+    """End the run, with a checkpoint, at the first sign of trouble that `rftlab diagnose` knows."""
     whole_sets: bool = False
     """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and
     --evaluation.test-subset say."""
@@ -87,7 +89,7 @@ class Train(RewardFlags):
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from rftlab.studies.cli.execute.train_model import train_model
 
-        train_model(console, run, self.folder, self.tracker, self.quiet, rewards, self.show_every)
+        train_model(console, run, self.folder, self.tracker, self.quiet, rewards, self.show_every, self.stop_on_alarm)
         return 0
 
 

@@ -1,5 +1,6 @@
 """`rftlab train`, and what a run tells while it goes on."""
 
+import json
 import sys
 from io import StringIO
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import LLMFlags, llm_flags
 from rftlab.studies.cli.execute import status
 from rftlab.studies.cli.execute.status import follow_rounds
-from rftlab.studies.cli.execute.train_model import sample_lines
+from rftlab.studies.cli.execute.train_model import AlarmWatch, sample_lines, train_model
 from rftlab.studies.cli.trained import Train, parse_train
 from rftlab.studies.data.runs.progress import live_line
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
@@ -126,6 +127,9 @@ def test_samples_of_rounds_and_lines_of_a_followed_run(tmp_path):
     follow_rounds(console, tmp_path)  # nothing runs, so it ends at once, and what was there before is not told
     assert console.file.getvalue() == ""
     assert live_line(read_rounds(tmp_path / "run")[2]) == "entropy 0.50"
+    with (tmp_path / "run" / ROUNDS).open("a") as file:
+        file.write('{"round": 4, "entropy": NaN, "grad_norm": ' + "9" * 400 + ', "reward": [1]}\n')
+    assert read_rounds(tmp_path / "run")[3] == {"round": 4}
     assert live_line(read_rounds(tmp_path / "run")[0]).startswith("reward 0.")
 
 
@@ -145,3 +149,24 @@ def test_a_followed_run_is_told_round_by_round(tmp_path, monkeypatch):
     follow_rounds(console, tmp_path)
     told = console.file.getvalue().splitlines()
     assert [line.split(",")[0] for line in told] == ["run: round 2", "run: round 3", "run: round 4"]
+
+
+def test_an_alarm_is_told_once_and_stops_the_run_where_that_is_asked(tmp_path, monkeypatch):
+    lengths = [10.0] * 20 + [2.0] * 10
+    watch = AlarmWatch(run_of(), tmp_path)
+    news = [watch.news({"round": i, "response_length": length}) for i, length in enumerate(lengths, start=1)]
+    (at,) = (i for i, lines in enumerate(news) if lines)
+    assert at >= 20 and len(news[at]) == 1 and news[at][0].startswith("alarm: short responses, round ")
+    rows = [json.dumps({"round": i, "response_length": length}) for i, length in enumerate(lengths, start=1)]
+    (tmp_path / ROUNDS).write_text("\n".join(rows) + "\n")
+    later = AlarmWatch(run_of(), tmp_path)  # the run goes on, and what was told is not told again
+    assert later.told == watch.told and later.news({"round": 31, "response_length": 2.0}) == []
+    assert len(later.rounds) == 31 and later.news({"round": 5, "response_length": 9.0}) == [] and len(later.rounds) == 5
+
+    monkeypatch.setattr(AlarmWatch, "news", lambda _, measured: ["alarm: x, round 3: why"] * (measured["round"] == 3))
+    console = Console(file=StringIO(), width=200)
+    with pytest.raises(UserError, match="stopped after round 3 by alarm: x"):
+        train_model(console, run_of(), tmp_path / "run", "none", True, {}, stop_on_alarm=True)
+    assert (tmp_path / "run" / "checkpoints" / "000003").is_dir() and "round 3: why" in console.file.getvalue()
+    train_model(console, run_of(), tmp_path / "run", "none", True, {})
+    assert [row["round"] for row in read_rounds(tmp_path / "run")] == list(range(1, 9))

@@ -6,21 +6,47 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from rftlab.llm.config import LLMRun
-from rftlab.llm.tracking import Kind, make_tracker
-from rftlab.llm.train import TrainingCallbacks, train
+from rftlab.llm.config import LLMRun, model_config
+from rftlab.llm.tracking import Kind, make_tracker, read_rounds
+from rftlab.llm.train import StopTraining, TrainingCallbacks, train
 from rftlab.llm.training.trainer import Round
 from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.plumbing.errors import plain
+from rftlab.studies.analysis.diagnose.alarms import FiredAlarm, alarms_so_far, describe_rates
 from rftlab.studies.cli.execute.show_rollouts import cut_text
 from rftlab.studies.console.table import Column, Table
 from rftlab.studies.data.paper.questions import evaluated_on
 from rftlab.studies.data.results.language import cost_table
 from rftlab.studies.data.runs.progress import Bar, live_line
 from rftlab.studies.data.runs.runner import long_form
+from rftlab.studies.readers.designs import read_design
 
 SHOWN = 300
 """Letters of a response that are shown."""
+
+
+class AlarmWatch:
+    """The alarms of a run that goes on: each is told once, at the round where it fires."""
+
+    def __init__(self, run: LLMRun, folder: Path):
+        """Rounds that the run has already count, and their alarms as told."""
+        self.design, _ = read_design(model_config(run), "rftlab", None)
+        self.rounds = read_rounds(folder)
+        self.told = {alarm.rule.kind for alarm in self._fired()}
+
+    def _fired(self) -> list[FiredAlarm]:
+        return [alarm for alarm in alarms_so_far(self.rounds, self.design) if isinstance(alarm, FiredAlarm)]
+
+    def news(self, measured: dict[str, float]) -> list[str]:
+        """What a round's measurements add, in words. Rounds from that one on, which a killed run left, are dropped."""
+        self.rounds = [row for row in self.rounds if row["round"] < measured["round"]] + [measured]
+        new = [alarm for alarm in self._fired() if alarm.rule.kind not in self.told]
+        self.told |= {alarm.rule.kind for alarm in new}
+        return [
+            f"{alarm.rule.kind}, round {alarm.round}: {alarm.value:.2f} {alarm.rule.says}; "
+            f"{describe_rates(alarm.rule.kind)}"
+            for alarm in new
+        ]
 
 
 def train_model(
@@ -31,10 +57,12 @@ def train_model(
     quiet: bool,
     rewards: dict[str, Any],
     show_every: int = 0,
+    stop_on_alarm: bool = False,
 ) -> None:
     """Train in a folder, and print the curve. rewards: keywords of `train` about a user's functions. show_every: rounds
-    between two of which the best and the worst response are printed; 0: none."""
-    track = make_tracker(tracker, folder)
+    between two of which the best and the worst response are printed; 0: none. stop_on_alarm: end with a checkpoint
+    where an alarm fires, and raise StopTraining."""
+    track, watch = make_tracker(tracker, folder), AlarmWatch(run, folder)
     with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
         scores = [""]
@@ -46,10 +74,19 @@ def train_model(
 
         def after_round(done: Round, measured: dict[str, float]) -> None:
             bar.update(task, completed=done.number + 1, description=f"{scores[0]}, {live_line(measured)}")
-            track(done.number + 1, {f"round/{name}": value for name, value in measured.items()})
+            news = watch.news(measured)
+            shown = {**measured, "alarms": len(watch.told)}
+            track(done.number + 1, {f"round/{name}": value for name, value in shown.items()})
+            for alarm in news:
+                console.print(alarm, style="yellow", markup=False, highlight=False)
             if show_every and (done.number + 1) % show_every == 0:
                 for line in sample_lines(done):
                     console.print(line, markup=False, highlight=False)
+            if news and stop_on_alarm:
+                raise StopTraining(
+                    f"stopped after round {done.number + 1} by {news[0].partition(',')[0]}; the run is kept, and the "
+                    "same command goes on with it"
+                )
 
         report = TrainingCallbacks(
             measured=after_round,

@@ -46,7 +46,7 @@ def own_design(config: Reader, processes: int | None) -> KnownDesign:
 def _advantage(config: Reader) -> str | None:
     """The baseline in the words of other trainers' designs; support and replay, for which they have none, behind it."""
     baseline, scale = (config.word(f"design.estimator.advantage.{name}") for name in ("baseline", "scale"))
-    support, window = (config.count(f"design.{name}") for name in ("support_rollouts", "replay_window"))
+    support, window = (config.count(f"design.{name}", 0) for name in ("support_rollouts", "replay_window"))
     kind = advantage_name(baseline, scale)
     if kind is None:
         return None

@@ -168,7 +168,7 @@ def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun
         run.series |= {key: series for key, series in part.series.items() if key not in run.series and key != "seed"}
     for measured in read_rounds(path.parent):
         for name, value in measured.items():
-            if name != "round" and isinstance(value, float):
+            if name != "round":
                 for older in (name, "kl") if name == "kl_ref" else (name,):  # of the curve, means between evaluations
                     run.series.pop(older, None)
                 run.add(f"train/{name}", int(measured["round"]), value, int(measured["round"]))
