@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import rftlab as rl
-from rftlab.llm.training.update import objective
+from rftlab.llm.training.update import add_gradient
 from rftlab.shared.config.aggregation import Aggregation
 
 RESPONSES, TOKENS, GROUP = 64, 1024, 8
@@ -29,11 +29,17 @@ def by_hand(logp, old_logp, rewards, mask):
     return ((token * mask).sum(1) / mask.sum(1)).mean()
 
 
+def bridge(spec: rl.Estimator, batch, logp_T: torch.Tensor) -> None:
+    """As the trainer does it."""
+    weighed = rl.objective_and_weights(spec, batch, logp_T.detach().cpu().numpy())
+    add_gradient([logp_T], [weighed.weight])
+
+
 def seconds(work, leaf: torch.Tensor) -> float:
     """Time of a forward and a backward pass."""
     leaf.grad = None
     began = time.perf_counter()
-    work().backward()
+    work()
     if leaf.device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - began
@@ -52,9 +58,9 @@ def compare(dtype: torch.dtype, device: str, turns: int) -> None:
     old_T, rewards_R, group_R = (part.double().cpu().numpy() for part in (old[mask], rewards, group))
     batch = rl.prepare(spec, rewards_R, group_R.astype(np.int64), starts, old_T)
     works = {
-        "by hand": lambda: by_hand(logp, old, rewards, mask),
-        "rl.losses": lambda: rl.losses.objective(logp, old, rewards, mask, group, estimator=spec),
-        "bridge": lambda: objective(spec, batch, logp[mask])[0],
+        "by hand": lambda: by_hand(logp, old, rewards, mask).backward(),
+        "rl.losses": lambda: rl.losses.objective(logp, old, rewards, mask, group, estimator=spec).backward(),
+        "bridge": lambda: bridge(spec, batch, logp[mask]),
     }
     times: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(turns + 10):

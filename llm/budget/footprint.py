@@ -170,14 +170,14 @@ def _logits(run: LLMRun, shape: Shape, tokens: int) -> float:
     return 4.0 * min(run.compute.logit_rows, tokens) * shape.vocabulary
 
 
-def _copies(run: LLMRun, shape: Shape, kept: bool = False) -> float:
+def _copies(run: LLMRun, shape: Shape, kept: bool = False, trained: bool = True) -> float:
     """Under autocast every weight that is trained and multiplies has a copy until the pass ends; a frozen one for
     its product, or where kept as long."""
     if run.compute.precision != "bf16":
         return 0.0
     return (
         2.0 * (shape.body_products + shape.head)
-        if not shape.rank or kept
+        if kept or (trained and not shape.rank)
         else 2.0 * max(shape.block_products, shape.head)
     )
 
@@ -215,14 +215,16 @@ def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
 
 
 def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
-    """Log-probabilities without a gradient: the larger of a block and the head."""
+    """Log-probabilities without a gradient: the larger of a block and the head. On policy the reference alone reads,
+    whose weights are frozen."""
     mask = 4.0 * read.tokens * read.length if read.shared else 0.0
     block = {"activations": _forward(run, shape, read.tokens) + mask, "logits": 0.0}
     head = {
         "activations": 8.0 * read.tokens * shape.hidden + mask,
         "logits": LOGIT_COPIES * _logits(run, shape, read.tokens),
     }
-    return {"bf16 copies": _copies(run, shape)} | max(head, block, key=lambda parts: sum(parts.values()))
+    copies = _copies(run, shape, trained=not run.on_policy)
+    return {"bf16 copies": copies} | max(head, block, key=lambda parts: sum(parts.values()))
 
 
 def cache_bytes(shape: Shape, tokens: int) -> float:

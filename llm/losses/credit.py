@@ -20,7 +20,7 @@ from rftlab.llm.losses.inputs import (
     group_labels,
     set_rewards,
 )
-from rftlab.llm.losses.layout import Layout, on_cpu, packed_on_cpu, wide
+from rftlab.llm.losses.layout import Layout, on_cpu, packed_on_cpu, send, wide
 from rftlab.shared import credit
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config.advantage import Advantage
@@ -73,7 +73,7 @@ def response_advantages(
     parts = list(zip(pools, numbers, strict=True))
     pool = make_pool(len(known), *([] if given.pool is not None else [(rewards_R, group_R)]), *parts)
     advantages_R = advantages(spec, rewards_R, group_R, pool, starts=starts, baseline=baseline_R)
-    return torch.from_numpy(advantages_R).to(layout.shown.device, wide(layout.shown.device))
+    return send([advantages_R], layout.shown.device, wide(layout.shown.device))[0]
 
 
 def token_advantages(

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from rftlab.llm.config import Compute
+from rftlab.llm.losses.layout import send
 from rftlab.llm.policy.attention import GROUPED, group_heads
 from rftlab.llm.policy.head import TokenStatistics, token_log_probs
 from rftlab.llm.policy.lora import adapted_layers, turned_off, whole_weights
@@ -119,12 +120,10 @@ class Policy:
         """
         self.settle()
         reading = read(responses, rows, self.sharing)
-        ids, positions, segment, places, targets, spread = (
-            torch.from_numpy(array).to(self.compute.device) for array in reading
-        )
-        arguments = (
-            {"position_ids": positions, "attention_mask": blinders(segment, self.model.dtype)} if reading.shared else {}
-        )
+        needed = [reading.ids, reading.places, reading.targets, reading.spread]
+        needed += [reading.positions, reading.segment] if reading.shared else []
+        ids, places, targets, spread, *apart = send(needed, self.compute.device)
+        arguments = {"position_ids": apart[0], "attention_mask": blinders(apart[1], self.model.dtype)} if apart else {}
         with autocast(self.compute):
             hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
@@ -140,10 +139,12 @@ class Policy:
 
     @torch.no_grad()
     def all_log_probs(self, responses: Responses) -> np.ndarray:
-        """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient."""
-        out = np.empty(len(responses.tokens))
-        for rows in self.micro_batches(responses):
-            out[token_indices(responses.starts, rows)] = self.log_probs(responses, rows)[0].cpu()
+        """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient; brought from
+        the device at the end."""
+        out, parts = np.empty(len(responses.tokens)), self.micro_batches(responses)
+        if parts:
+            order = np.concatenate([token_indices(responses.starts, rows) for rows in parts])
+            out[order] = torch.cat([self.log_probs(responses, rows)[0] for rows in parts]).cpu()
         return out
 
 

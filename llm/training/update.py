@@ -2,42 +2,27 @@
 steps; and the check that engine and trainer give a batch the same log-probabilities."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from rftlab.llm.config import AdamW
+from rftlab.llm.losses.layout import send
 from rftlab.llm.policy.responses import Responses, token_indices
 from rftlab.shared.aggregation import shares
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.objective import ObjectiveAndWeights, objective_and_weights
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.prepare import Batch
 
 
-class PolicyObjective(torch.autograd.Function):
-    """The objective of tokens as a function of their log-probabilities: its derivative are the weights that
-    `objective_and_weights` found."""
-
-    @staticmethod
-    def forward(ctx, logp: torch.Tensor, weighed: ObjectiveAndWeights) -> torch.Tensor:
-        """logp (T,), weighed at these log-probabilities; returns a float64 scalar."""
-        ctx.save_for_backward(torch.from_numpy(weighed.weight).to(logp))
-        return torch.tensor(weighed.objective, dtype=torch.float64)
-
-    @staticmethod
-    def backward(ctx, slope: torch.Tensor):
-        """dJ/dlogp, in the number type of logp."""
-        (weight,) = ctx.saved_tensors
-        return weight * slope.to(weight), None
-
-
-def objective(estimator: Estimator, batch: Batch, logp: torch.Tensor) -> tuple[torch.Tensor, ObjectiveAndWeights]:
-    """J of a frozen batch, or of a slice of one, at logp (T,) of any number type and device; and what it was found
-    from."""
-    weighed = objective_and_weights(estimator, batch, logp.detach().to("cpu", torch.float64).numpy())
-    return PolicyObjective.apply(logp, weighed), weighed
+def add_gradient(columns: Sequence[torch.Tensor], slopes: Sequence[np.ndarray]) -> None:
+    """Add the gradient of -J to the parameters: columns (n,) of tokens with their graph, on one device and of one
+    number type, and dJ/dcolumn (n,) of each."""
+    (sent,) = send([-np.stack(slopes)], columns[0].device, columns[0].dtype)
+    torch.autograd.backward(list(columns), list(sent))
 
 
 def batch_part(batch: Batch, tokens: np.ndarray) -> Batch:
@@ -81,18 +66,23 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
     for rows_r in policy.micro_batches(responses):
         tokens_t = token_indices(responses.starts, rows_r)
         logp_t, entropy_t = policy.log_probs(responses, rows_r, with_entropy=bonus_T is not None)
-        found_T[tokens_t] = logp_t.detach().cpu()
+        columns = [logp_t] if entropy_t is None else [logp_t, entropy_t]
+        now = torch.stack([column.detach() for column in columns]).cpu().numpy()  # the one wait for a device
+        found_T[tokens_t] = now[0]
         part = batch_part(batch, tokens_t)
         if on_policy:
             part = part._replace(
                 old_logp=found_T[tokens_t],
                 ref_logp=found_T[tokens_t] if estimator.kl.anchor == "old" else part.ref_logp,
             )
-        value, weighed = objective(estimator, part, logp_t)
+        weighed = objective_and_weights(estimator, part, found_T[tokens_t])
+        value, slopes = weighed.objective, [weighed.weight]
         if bonus_T is not None:
-            value = value + (torch.from_numpy(bonus_T[tokens_t]).to(entropy_t) * entropy_t).sum().to(value)
-        (-value).backward()
-        total, clipped, kl = total + float(value.detach()), clipped + weighed.clipped, kl + weighed.kl
+            entropy_now = torch.from_numpy(now[1])
+            value += float((torch.from_numpy(bonus_T[tokens_t]).to(entropy_now) * entropy_now).sum())
+            slopes.append(bonus_T[tokens_t])
+        add_gradient(columns, slopes)
+        total, clipped, kl = total + value, clipped + weighed.clipped, kl + weighed.kl
     return Updated(total, clipped, kl, found_T)
 
 

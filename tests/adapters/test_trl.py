@@ -11,10 +11,11 @@ if not find_spec("trl"):
 
 import torch
 
-from rftlab.llm.training.update import objective
+from rftlab.llm.training.update import add_gradient
 from rftlab.shared.aggregation import shares
 from rftlab.shared.cards import preset
 from rftlab.shared.config.surrogate import Cispo, Clip
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.prepare import batch_from_advantages
 from rftlab.studies.readers import read_collection, read_logs
@@ -32,10 +33,10 @@ def gradient_by_our_trainer(estimator, update):
     batch = batch_from_advantages(
         estimator, columns["advantages"], starts, old, columns.get("ref_per_token_logps"), sampler_logp=sampler
     )
-    value, _ = objective(estimator, batch, logp.double())
-    value = value + estimator.entropy * (torch.tensor(shares(estimator.aggregation, starts)) * entropy).sum()
+    weighed = objective_and_weights(estimator, batch, logp.detach().double().numpy())
     update.model.zero_grad()
-    (-value).backward()
+    slopes = [weighed.weight, estimator.entropy * shares(estimator.aggregation, starts)]
+    add_gradient([logp.double(), entropy.double()], slopes)
     return torch.cat([p.grad.flatten() for p in update.model.parameters() if p.grad is not None])
 
 

@@ -10,7 +10,7 @@ import torch
 from rftlab.llm.config import AdamW, model_config
 from rftlab.llm.policy.packing import ALONE, micro_batches
 from rftlab.llm.policy.responses import Responses, packed, token_indices
-from rftlab.llm.training.update import accumulate, batch_part, objective, rate_at, step
+from rftlab.llm.training.update import accumulate, add_gradient, batch_part, rate_at, step
 from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
@@ -124,13 +124,13 @@ def test_a_flipped_sign_or_a_lost_micro_batch_would_be_seen():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_weights_reach_autograd_in_any_number_type(dtype):
-    estimator, responses = Estimator(), random_responses(5)
-    batch, _ = batch_of(estimator, responses)
-    logp = torch.tensor(batch.old_logp + 0.1).to(dtype).requires_grad_()
-    value, found = objective(estimator, batch, logp)
-    (2 * value).backward()
-    assert value.dtype == torch.float64 and float(value.detach()) == found.objective and logp.grad.dtype == dtype
-    torch.testing.assert_close(logp.grad, torch.tensor(2 * found.weight).to(dtype))
+    rng = np.random.default_rng(5)
+    leaves = [torch.zeros(7, dtype=dtype, requires_grad=True) for _ in range(2)]
+    slopes = [rng.standard_normal(7) for _ in leaves]
+    for _ in range(2):
+        add_gradient([2 * leaf for leaf in leaves], slopes)
+    for leaf, slope in zip(leaves, slopes, strict=True):
+        assert torch.equal(leaf.grad, -4 * torch.tensor(slope).to(dtype))
 
 
 def of_totals(totals, copies=1):
@@ -163,8 +163,7 @@ def test_the_split_for_memory_changes_no_bit_of_micro_batch_means(budget):
     assert len(parts) > 1 or budget == 10**6
     for rows in parts:
         tokens = token_indices(responses.starts, rows)
-        _, found = objective(estimator, batch_part(batch, tokens), torch.tensor(logp[tokens]))
-        whole[tokens] = found.weight
+        whole[tokens] = objective_and_weights(estimator, batch_part(batch, tokens), logp[tokens]).weight
     np.testing.assert_array_equal(whole, objective_and_weights(estimator, batch, logp).weight)
     for low in range(0, 9, 4):
         span = slice(responses.starts[low], responses.starts[min(low + 4, 9)])
@@ -303,7 +302,7 @@ class Table(torch.nn.Module):
 
 @pytest.mark.parametrize("name", TWINS)
 def test_a_step_lands_where_the_simulators_does(name):
-    """The same arrays through PolicyObjective and a torch optimiser, and through the simulator's compiled round: equal
+    """The same arrays through `accumulate` and a torch optimiser, and through the simulator's compiled round: equal
     to 1e-12.
 
     Adam's eps keeps gradients that are 0 but for rounding from acting by their sign.
