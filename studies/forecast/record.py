@@ -38,8 +38,11 @@ def errors(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def source_mean(table: pd.DataFrame, values: pd.Series) -> float:
-    """Mean of values (n,) over the rows of a table: every source counts alike, and in it every task."""
-    return float(values.groupby([table["source"], table["task"]]).mean().groupby("source").mean().mean())
+    """Mean of values (n,) over the rows of a table: every source counts alike, in it every task, and in that every
+    held-out design, where a table has them; as `ahead` counts."""
+    names = [name for name in ("source", "task", "cell") if name in table]
+    means = values.groupby([table[name] for name in names]).mean()
+    return float(means.groupby(["source", "task"]).mean().groupby("source").mean().mean())
 
 
 def ahead(table: pd.DataFrame, ours: str, plain: str) -> Estimate:
@@ -48,11 +51,12 @@ def ahead(table: pd.DataFrame, ours: str, plain: str) -> Estimate:
     own = table[table[[ours, plain]].notna().all(axis=1)]
     gains = (errors(own, plain) - errors(own, ours)).groupby([own["source"], own["task"], own["cell"]]).mean()
     rng, drawn = np.random.default_rng(0), []
-    for _, part in gains.groupby("source"):
-        picks = rng.integers(0, len(part), (RESAMPLES, len(part)))
-        drawn.append(part.to_numpy()[picks].mean(axis=1))
+    for _, source in gains.groupby("source"):
+        tasks = [part.to_numpy() for _, part in source.groupby("task")]
+        picks = [part[rng.integers(0, len(part), (RESAMPLES, len(part)))].mean(axis=1) for part in tasks]
+        drawn.append(np.mean(picks, axis=0))
     low, high = np.quantile(np.mean(drawn, axis=0), [0.025, 0.975])
-    return Estimate(float(gains.groupby("source").mean().mean()), float(low), float(high))
+    return Estimate(source_mean(own, errors(own, plain) - errors(own, ours)), float(low), float(high))
 
 
 def design_rows(other_rate: bool) -> pd.DataFrame:

@@ -2,8 +2,8 @@
 
 The law's curve has no way down, and a world of the simulator that fits runs which held seldom has one, so both would
 put the design that goes furthest first, also where it fails. Such a design is named in words, gets a low forecast with
-a wide interval, and is never recommended. The thresholds were set after seeing the public runs that docs/scores.md
-scores (`Other learning rates`), so that they look better there than on runs that nobody has seen.
+a wide interval, and is never recommended. The thresholds were set after seeing the public runs that docs/forecast.md
+scores, so that they look better there than on runs that nobody has seen.
 """
 
 from collections.abc import Sequence
