@@ -133,6 +133,7 @@ FLOORS = (
         "sim/lanes",
         "llm/rewards",
         "llm/probe_config",
+        "llm/probe_run",
         "llm/lock",
         "llm/tracking",
         "llm/moments",

@@ -222,11 +222,13 @@ class Predict(_ForecastingImported):
     """What the names of its models begin with, such as qwen or llama."""
     task: str | None = None
     """gsm8k or math."""
+    pilot: Path | None = None
+    """Of imported runs: file with r and phi, results/pilot/NAME/run.json of the TRL callback or a pilot.json."""
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
         from rftlab.studies.analysis.source import is_free
-        from rftlab.studies.forecast.forecast import find_pilot, request_from_pilot, request_from_runs
+        from rftlab.studies.forecast.forecast import find_pilot, request_from_pilot, request_from_runs, with_noise
         from rftlab.studies.forecast.run import run_forecast
 
         if (self.model_size, self.family, self.task) != (None, None, None):
@@ -239,8 +241,10 @@ class Predict(_ForecastingImported):
         if is_free(self.pair):
             told = self.designs, self.quick, self.base, self.questions
             request = request_from_runs(self.pair, self.results, *told)
+            request = request if self.pilot is None else with_noise(request, self.pilot)
         else:
-            self._check_of_imported("--pair", designs=self.designs, base=self.base, questions=self.questions)
+            given = {"base": self.base, "questions": self.questions, "pilot": self.pilot}
+            self._check_of_imported("--pair", designs=self.designs, **given)
             request = request_from_pilot(find_pilot(self.results, self.pair))
         run_forecast(console, request, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
         return 0
@@ -264,7 +268,7 @@ class Predict(_ForecastingImported):
         from rftlab.studies.analysis.source import read_run
         from rftlab.studies.forecast.ending import run_ending, show_endings
 
-        for name in ("designs", "budget", "base", "questions"):
+        for name in ("designs", "budget", "base", "questions", "pilot"):
             given = getattr(self, name)
             check(given in ((), None), f"{name} = {given}; allowed: with --pair, not with unfinished runs")
         planned = self.rounds or 0

@@ -120,7 +120,7 @@ def noise_text(noise: MeasuredNoise) -> str:
     """Which r and phi forecasts take, and whether somebody measured them."""
     values = f"r = {noise.between:.3g} ± {noise.between_error:.2g}, phi = {noise.gain:.3g} ± {noise.gain_error:.2g}"
     if noise != TYPICAL:
-        return f"r and phi, from the pilot's gradients: {values}"
+        return f"r and phi, measured from gradients: {values}"
     return (
         f"guessed: {values}; nobody measured them here, and these are defaults, chosen for the paper's simulated pairs "
         "and the base models of `tiny`"

@@ -20,11 +20,12 @@ from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior, calibrated
 from rftlab.studies.forecast.combine import ForecastSource, best_design, outside, recommended
-from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
+from rftlab.studies.forecast.evidence import Evidence, noise_text, pilot_evidence
 from rftlab.studies.forecast.forecasters import forecast_columns, quick_forecasts
 from rftlab.studies.forecast.imported import check_calibration, imported_evidence, known_rates
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.law.curve import CellForecast, bare
+from rftlab.studies.forecast.law.own_run import file_noise
 from rftlab.studies.forecast.others import language_others, whole_pairs
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.pilot.passrates import moments
@@ -125,6 +126,14 @@ def request_from_runs(
         known.rounds,
         known.remarks,
     )
+
+
+def with_noise(request: Request, path: Path) -> Request:
+    """The request with r and phi from a file that `file_noise` reads, in place of guesses. Raises UserError."""
+    noise, said = file_noise(path)
+    kept = tuple(remark for remark in request.remarks if remark != noise_text(request.evidence.noise))
+    remarks = (*kept, *said, noise_text(noise))
+    return request._replace(evidence=request.evidence._replace(noise=noise), remarks=remarks)
 
 
 def calibrated_to(console: Console, request: Request, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:

@@ -12,6 +12,8 @@ it is taken out here: a KL penalty against the base policy (`actor.use_kl_loss`,
 entropy bonus (`actor.entropy_coeff`), importance weights of the sampler (`algorithm.rollout_correction`).
 
     +algorithm.rftlab.support=4     of the responses to each prompt the last four are in its baseline alone
+    +algorithm.rftlab.measure=mine  rewards and lengths of the first 256 prompts go to results/pilot/mine/run.json
+                                    (+algorithm.rftlab.results=FOLDER for another results folder)
 
 What verl's interface does not let through, because a plug-in sees neither the prompt nor other rounds: replay windows,
 moving averages, critics and greedy baselines (verl samples those for its own `remax` alone). Such a card raises an
@@ -32,6 +34,7 @@ from rftlab.shared.config.surrogate import Dro
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.integrations import losses
+from rftlab.studies.integrations.noise import keep_rewards
 
 PREFIX = "rftlab_"
 
@@ -42,10 +45,15 @@ def without_what_verl_adds(estimator: Estimator) -> Estimator:
     return replace(estimator, kl=kl, entropy=0.0, correction=Correction())
 
 
+def _our_flags(config: Any) -> Any:
+    """What stands below `algorithm.rftlab`."""
+    said = config.get("rftlab", None) if isinstance(config, Mapping) or hasattr(config, "get") else None
+    return {} if said is None else said
+
+
 def read_support(config: Any) -> int:
     """Responses of each group that are not trained on. Raises UserError where the flag is no count."""
-    said = config.get("rftlab", None) if isinstance(config, Mapping) or hasattr(config, "get") else None
-    value = 0 if said is None else said.get("support", 0)
+    value = _our_flags(config).get("support", 0)
     check(isinstance(value, int) and value >= 0, f"algorithm.rftlab.support = {value!r}; allowed: 0 or more")
     return value
 
@@ -87,6 +95,10 @@ def advantage_estimator(name: str, estimator: Estimator):
     def compute(token_level_rewards, response_mask, config=None, index=None, reward_baselines=None, **_):
         mask, rewards = response_mask, (token_level_rewards * response_mask).sum(-1)
         group = list(range(len(rewards))) if index is None else [str(label) for label in index]
+        said = _our_flags(config)
+        if said.get("measure") is not None:
+            place = str(said.get("results", "results"))
+            keep_rewards(str(said.get("measure")), place, rewards.tolist(), mask.sum(-1).tolist(), group)
         by_token = {"token_rewards": token_level_rewards * mask} if plain.advantage.by_token else {}
         if plain.advantage.given and reward_baselines is None:
             raise UserError(

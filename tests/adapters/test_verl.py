@@ -23,6 +23,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.law.own_run import read_run
 
 RUNNABLE = [name for name, card in CARDS.items() if card.estimator is not None]
 GIVEN = [name for name in RUNNABLE if preset(name).advantage.given]
@@ -326,3 +327,17 @@ class Padded(SimpleNamespace):
 
 def test_no_name_is_taken_twice():
     assert not {n for n in ADV_ESTIMATOR_REGISTRY if n.startswith("rftlab_")} - {f"rftlab_{n}" for n in RUNNABLE}
+
+
+def test_rewards_and_lengths_of_the_first_prompts_are_kept(tmp_path):
+    """Where the flag asks for it; the advantages are the same."""
+    config = SimpleConfig(gamma=1.0, rftlab=SimpleConfig(measure="mine", results=str(tmp_path / "results")))
+    rewards, mask, uid = rollouts(1)
+    plain = advantages_in_verl("rftlab_dr_grpo", rewards, mask, uid)
+    kept = [advantages_in_verl("rftlab_dr_grpo", rewards, mask, uid, config) for _ in range(64)]
+    assert torch.equal(kept[0], plain) and torch.equal(kept[-1], plain)
+    run = read_run(tmp_path / "results" / "pilot" / "mine" / "run.json")
+    assert run.rewards.shape == (256, 4) and run.rounds == (1, 64) and run.ratios is None
+    first = uid == uid[0]
+    assert run.rewards[0].tolist() == rewards.sum(-1)[first].tolist()
+    assert run.lengths[0].tolist() == mask.sum(-1)[first].tolist()

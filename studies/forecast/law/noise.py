@@ -23,7 +23,7 @@ from rftlab.sim.run import GeneralLearner, PlainLearner
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
-from rftlab.studies.forecast.pilot.noise import Gradient, analyse, inverse_weights
+from rftlab.studies.forecast.pilot.noise import Gradient, GradientRatios, analyse, inverse_weights
 from rftlab.studies.forecast.pilot.pilot import Base
 
 SURE = 2.0
@@ -76,7 +76,12 @@ def pilot_noise(base: Base) -> MeasuredNoise:
         if measured.raw is None or measured.centred is None:
             raise UserError(f"the pilot of {base.pair} has no gradients; allowed: one with training questions")
         return combine_gradients(measured.raw, measured.centred)
-    r, phi = measured.ratios.between, measured.ratios.gain
+    return ratio_noise(measured.ratios)
+
+
+def ratio_noise(ratios: GradientRatios) -> MeasuredNoise:
+    """r and phi with their own errors."""
+    r, phi = ratios.between, ratios.gain
     return MeasuredNoise(r.value, r.error, phi.value, phi.error)
 
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import path_kind, read_json
+from rftlab.studies.forecast.law.own_run import read_run
 from rftlab.studies.forecast.pilot.passrates import beta_binomial, goodness, nonparametric
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base
 from rftlab.studies.forecast.signal.repeats import selected
 from rftlab.studies.forecast.signal.signal import Rates, exactly
+from rftlab.studies.integrations.noise import KIND
 from rftlab.studies.readers.text import check_file, detect_encoding
 
 RIGHT = ("right", "correct", "c", "num_correct", "successes")
@@ -117,6 +119,8 @@ def read_rates(path: Path, column: str | None, responses: int | None) -> Measure
     """Pass rates from a file. column: that of the rates, where its name is not understood. responses: to each
     question, where the file does not say it. Raises UserError for anything that is not understood."""
     check_file(path, ALLOWED)
+    if path.name == f"{KIND}.json":
+        return _run_rates(path)
     check(path.stat().st_size <= LARGEST, f"{path} has {path.stat().st_size} bytes; allowed: at most {LARGEST}")
     rows = _json_rows(path) if path.suffix.lower() == ".json" else _table_rows(path)
     check(bool(rows), f"{path} holds no question; allowed: {ALLOWED}")
@@ -140,6 +144,14 @@ def read_rates(path: Path, column: str | None, responses: int | None) -> Measure
     else:
         return MeasuredRates(None, 0, rates)
     return _counted(path, rates * known, known)
+
+
+def _run_rates(path: Path) -> MeasuredRates:
+    """Right responses that a run measured of its own prompts."""
+    counts, responses = (run := read_run(path)).counts, run.rewards.shape[1]
+    if counts is None:
+        raise UserError(f"{path} has rewards other than 0 and 1; allowed: those of right and wrong responses")
+    return MeasuredRates(counts, responses, counts / responses)
 
 
 def _counted(path: Path, counts: np.ndarray, known: np.ndarray) -> MeasuredRates:

@@ -19,6 +19,7 @@ with warnings.catch_warnings():
 
     from rftlab.studies.integrations.trl import KeepCurve as KeepCurve
     from rftlab.studies.integrations.trl import RftlabGRPOTrainer, token_mask
+    from rftlab.studies.integrations.trl_noise import MeasureNoise as MeasureNoise
 
 WORDS = ["<pad>", "<unk>", "<eos>", *map(str, range(VOCABULARY - 3))]
 PROMPTS = [f"{i} {i + 1} {i + 2}"[: 3 + 2 * (i % 2)] for i in range(8)]

@@ -1,0 +1,101 @@
+"""Noise of gradients in somebody's own training run, and the file that keeps it.
+
+The quantities are those of a pilot (llm/probe.py): for each prompt the gradients of two halves of its responses, with
+the raw reward and with each reward against the mean of the others of its half, from which an analysis of variance
+takes r and phi (studies/forecast/pilot/noise.py). Gradients are sketched (llm/probe_run.py).
+
+    RESULTS/pilot/NAME/run.json     rewards, lengths and -log pi of the groups, and the products; the first two alone
+                                    where a trainer shows no more
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rftlab.llm.probe_config import BLOCKS, GradientProducts
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.files import reported, write_file
+from rftlab.shared.plumbing.folders import below
+from rftlab.studies.data.runs.integrity import checksummed
+from rftlab.studies.data.runs.store import open_store
+from rftlab.studies.readers.store import check_name
+
+if TYPE_CHECKING:
+    from rftlab.llm.probe_run import GroupNoise
+
+FORMAT = 1
+KIND = "run"
+"""Name of the file, and what it is of."""
+QUESTIONS = 256
+"""Prompts that are measured of a run."""
+
+
+def sketch_products(sketches_G: np.ndarray) -> GradientProducts:
+    """Products of the halves' gradients from their sketches (G, 2, SIZE)."""
+    means_G, block_G = sketches_G.mean(axis=1), np.arange(len(sketches_G)) * BLOCKS // len(sketches_G)
+    sums = np.array([means_G[block_G == block].sum(axis=0) for block in range(BLOCKS)])
+    differences_G = ((sketches_G[:, 0] - sketches_G[:, 1]) ** 2).sum(axis=1)
+    return GradientProducts(0, block_G, sums @ sums.T, (means_G**2).sum(axis=1), differences_G)
+
+
+def write_run(root: Path, name: str, groups: "list[GroupNoise]", rounds: tuple[int, int]) -> Path:
+    """Write what was measured in rounds first to last of a run; returns the file's path. Raises UserError for fewer
+    than two prompts a block."""
+    least = 2 * BLOCKS
+    check(len(groups) >= least, f"{len(groups)} prompts were measured; allowed: {least} or more, for errors of r")
+    half = len(groups[0].rewards) // 2
+    columns = ("rewards", "lengths", "surprise")
+    content: dict[str, Any] = {name: np.array([getattr(group, name) for group in groups]).tolist() for name in columns}
+    for i, estimator in enumerate(("raw", "centred")):
+        products = sketch_products(np.array([group.sketches[i] for group in groups]))._replace(group=half)
+        content[estimator] = {key: np.asarray(value).tolist() for key, value in products._asdict().items()}
+    return write_content(root, name, content, rounds)
+
+
+def write_content(root: Path, name: str, content: dict[str, Any], rounds: tuple[int, int]) -> Path:
+    """Write a file with rewards and lengths (G, K) of a run, and perhaps more; returns its path."""
+    path = below(root, "pilot", name, f"{KIND}.json")
+    content = {"name": name, "rounds": list(rounds)} | content
+    with reported(path):
+        write_file(path, checksummed(content, [FORMAT, KIND], indent=None))
+    return path
+
+
+class GroupRewards:
+    """Rewards and lengths of the first QUESTIONS prompts of a run, which verl hands over round by round. verl shows a
+    plug-in no gradients, so r and phi are not measured: `rftlab pilot --model` does, of a checkpoint."""
+
+    def __init__(self, name: str, results: Path):
+        self.name, self.results = name, results
+        self.groups: list[tuple[list[float], list[int]]] = []
+        self.round, self.done = 0, False
+
+    def add(self, rewards: list[float], lengths: list[int], group: list) -> None:
+        """Add a round, rewards and lengths (R,); groups of another size than the first are left out. Writes the file
+        when there are enough."""
+        self.round += 1
+        rows: dict[str, list[int]] = {}
+        for row, label in enumerate(group):
+            rows.setdefault(label, []).append(row)
+        for own in rows.values():
+            if not self.groups or len(own) == len(self.groups[0][0]):
+                self.groups.append(([rewards[i] for i in own], [lengths[i] for i in own]))
+        if len(self.groups) >= QUESTIONS:
+            kept = zip(*self.groups[:QUESTIONS], strict=True)
+            content = dict(zip(("rewards", "lengths"), map(list, kept), strict=True))
+            write_content(self.results, self.name, content, (1, self.round))
+            self.done = True
+
+
+_MEASURED: dict[str, GroupRewards] = {}
+"""What was measured so far in this process, by the name of a run."""
+
+
+def keep_rewards(name: str, results: str, rewards: list[float], lengths: list[int], group: list) -> None:
+    """Keep rewards and lengths (R,) of a round of the run of that name, and write them when there are enough. Raises
+    UserError for a name that cannot be one, and for a folder that is no results folder."""
+    if name not in _MEASURED:
+        _MEASURED[name] = GroupRewards(check_name(name), open_store(Path(results)))
+    if not _MEASURED[name].done:
+        _MEASURED[name].add(rewards, lengths, group)
