@@ -256,7 +256,7 @@ class Predict(_ForecastingImported):
         size, family, task = self.model_size, self.family, self.task
         if size is None or family is None or task is None:
             raise UserError("--model-size, --family and --task go together; allowed: all three, as 1.5, qwen and gsm8k")
-        for name in ("runs", "rounds", "designs", "budget", "base", "questions"):
+        for name in ("runs", "rounds", "designs", "budget", "base", "questions", "pilot"):
             given = getattr(self, name)
             check(given in ((), None), f"{name} = {given}; allowed: not with --model-size, of a model that nobody ran")
         for line in size_lines(size, family, task):
