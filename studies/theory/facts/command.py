@@ -23,6 +23,8 @@ from rftlab.studies.theory.facts.setting import RunChange, Runs
 WORLDS = {
     "GSM8K": "qwen-gsm8k",
     "MATH": "qwen-math",
+    "real GSM8K": "qwen-gsm8k-fragile",
+    "real MATH": "qwen-math-fragile",
 }
 """Simulated worlds by name, and the pair that each is."""
 TINY = "tiny"
