@@ -10,7 +10,7 @@ from rich.console import Console
 from rftlab.shared.plumbing.errors import check_choice
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.console.table import Column, Table, put, say, write_numbers
+from rftlab.studies.console.table import Table, put, say, write_numbers
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
@@ -43,7 +43,7 @@ class JudgedFact(NamedTuple):
         said = self.verdicts[world]
         if not said.is_known:
             return "-" if said.verdict == UNMEASURED else ""
-        return f"{said.verdict}{'' if said.is_sure else '?'} {said.measured.value:.2g}"
+        return f"{said.verdict}{'' if said.is_sure else '?'} {round(said.measured.value, 3):.4g}"
 
 
 def chosen_facts(names: Iterable[str]) -> list[Fact]:
@@ -108,9 +108,9 @@ def count_line(judged: list[JudgedFact]) -> str:
 
 def fact_table(judged: list[JudgedFact]) -> Table:
     """The verdicts for the terminal."""
-    table = Table("fact", "wanted", *(Column(world) for world in (*WORLDS, TINY)), align="left")
+    table = Table("fact", *WORLDS, TINY, align="left", wrap="never")
     for one in judged:
-        table.add(one.fact.name, one.fact.wanted, *(one.shown(world) for world in one.verdicts))
+        table.add(one.fact.name, *map(one.shown, one.verdicts))
     return table
 
 
@@ -150,7 +150,8 @@ def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: 
     judged = judge_facts(root, facts) or []
     put(console, "Facts of published studies and public runs: verdict and number", fact_table(judged))
     for one in judged if names else []:
-        say(console, f"{one.fact.name}: {one.fact.statement} ({one.fact.source}) Measured: {one.fact.quantity}.")
+        name, statement, source, quantity = one.fact[:4]
+        say(console, f"{name}: {statement} ({source}) Measured: {quantity}; wanted: {one.fact.wanted}.")
         for world, said in one.verdicts.items():
             value, low, high = said.measured
             if said.is_known:
