@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import rftlab.llm.budget.shapes
 from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_memory, responses_in_sequence, saved_bytes
@@ -19,32 +19,10 @@ from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
+from tests.support.trainer.families import FAMILY, KINDS, config_of
 
-FAMILY = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "olmo2": (Olmo2Config, Olmo2ForCausalLM),
-}
-KINDS = dict(zip(KNOWN, ("llama", "qwen2", "llama", "olmo2"), strict=True))
 SMALL = Shape(50, 64, 2, 4, 2, 16, 160, tied=False)
 SMALL_OF = {"llama": SMALL, "qwen2": SMALL._replace(biases=128), "olmo2": SMALL._replace(kv_heads=4, after=True)}
-
-
-def config_of(kind, shape):
-    """The configuration of a real model of that shape."""
-    return FAMILY[kind][0](
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        intermediate_size=shape.ffn,
-        tie_word_embeddings=shape.tied,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        **({"head_dim": shape.head_dim} if kind == "llama" else {}),
-    )
 
 
 def model_of(kind, shape, device="cpu"):
