@@ -9,7 +9,7 @@ from rftlab import sim
 from rftlab.llm.config import LLMRun, model_config
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
-from rftlab.sim.config import OF_REWARDS, Simulation
+from rftlab.sim.config import Simulation
 from rftlab.studies.data.paper.experiments import Experiment, distinct_cells, label
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import on_whole_sets
@@ -73,15 +73,26 @@ class RunSpec:
         return _llm_cost(self.run) if isinstance(self.run, LLMRun) else _simulated_cost(self.run)
 
 
+LATER: dict[str, dict[str, float]] = {
+    "environment": {
+        **dict.fromkeys(("partial_credit", "reward_noise", "damage", "verbosity", "exploration"), 0.0),
+        "short_right": 1.0,
+    },
+    "optimizer": {"bf16_rate": 0.0},
+}
+"""Fields that came after runs were kept, with the values at which they change nothing."""
+
+
 def _simulated_config(pair: str, run: Simulation) -> dict:
     """`kinds` names the classes of unions, whose fields alone may coincide."""
     estimator = run.design.estimator
     unions = {"environment": run.environment, "surrogate": estimator.surrogate, "mask": estimator.mask}
     kinds = {name: type(value).__name__ for name, value in unions.items()}
     facts = asdict(run)
-    for name in OF_REWARDS:  # runs without them keep the identity that they had before
-        if not facts["environment"].get(name):
-            facts["environment"].pop(name, None)
+    for part, later in LATER.items():  # runs without them keep the identity that they had before
+        for name, default in later.items():
+            if facts[part].get(name) == default:
+                facts[part].pop(name, None)
     return {"level": "sim", "version": sim.VERSION, "pair": pair, "kinds": kinds, **facts}
 
 
