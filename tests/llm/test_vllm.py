@@ -103,6 +103,28 @@ def test_log_probs_are_those_of_the_policy_after_every_update(name, tied):
     assert gap(policy, sample(engine, temperature=0.0)) < 1e-4
 
 
+def lose_weights(model):
+    """What sleep on level 2 does: the memory of every parameter is another's."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(float("nan"))
+
+
+@pytest.mark.parametrize(("name", "tied"), [("Llama", True), ("Qwen2", True), ("Olmo2", False)])
+def test_a_sync_restores_all_that_sleep_loses(name, tied, monkeypatch):
+    model = model_of(name, tied)
+    engine, policy = engine_of(model)
+    engine.engine.apply_model(lose_weights)
+    shift(model)
+    engine.sync(policy)
+    assert gap(policy, sample(engine)) < 1e-4
+    engine.engine.apply_model(lose_weights)
+    monkeypatch.setattr("rftlab.llm.engines.vllm._load", lambda model, policy: None)
+    engine.sync(policy)
+    (left,) = engine.engine.apply_model(lambda model: [p.isnan().all().item() for p in model.parameters()])
+    assert all(left)
+
+
 def test_adapters_are_in_the_weights_that_it_takes():
     engine, policy = engine_of(with_adapters(model_of(), LoRA(4), seed=0))
     for _ in range(2):
