@@ -1,4 +1,4 @@
-"""The commands of `rftlab dev` that look after rftlab itself and its law: doctor, law, public."""
+"""The commands of `rftlab dev` that look after rftlab itself and its law: doctor, law, public, zoo."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +114,21 @@ class Public:
         from rftlab.studies.analysis.public.show import show
 
         show(console, self.source)
+        return 0
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """Score forecasts from pilots alone on a zoo of tiny models.
+
+    The forecasts were written before the runs, which come with rftlab.
+    """
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from rftlab.studies.forecast.score.zoo import show_zoo
+
+        show_zoo(console)
         return 0
 
 

@@ -131,6 +131,9 @@ def show_zoo(console: Console) -> None:
     models = zoo_models()
     for label in DESIGNS:
         gains = (models[label] - models["strict"]).dropna()
+        if len(gains) < len(models):
+            say(console, f"(32, {label[3:]}): {len(gains)} of {len(models)} runs are there, too few to score.")
+            continue
         numbers = (Column(name, ".3f") for name in ("rare", "taught"))
         table = Table("forecast", "error, 95%", *numbers, "closer than stays", Column("chance", ".2f"))
         for name, row in score_zoo(models, label).iterrows():
