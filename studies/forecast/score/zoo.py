@@ -7,6 +7,8 @@ pre-training alone are checkpoints of one pre-training: they are left out togeth
 pre-trainings.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 from rich.console import Console
@@ -19,7 +21,7 @@ from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.pilot.store import shipped_base
 
 PREDICTIONS, RUNS = "zoo_predictions.csv", "zoo_runs.csv"
-DESIGNS = {"32x8": GRPO, "32x1": BASELINE}
+DESIGNS = {"32x8": replace(GRPO, rollouts=8), "32x1": BASELINE}
 """Designs by label, in the order in which they are run."""
 ROUNDS = 200
 """Of a run."""

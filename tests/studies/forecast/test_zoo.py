@@ -31,6 +31,11 @@ def test_the_forecasts_follow_from_the_pilots(models):
     assert (models["end_credit"] >= models[zoo.CREDIT].max(axis=1) - 1e-9).all()
 
 
+def test_a_design_has_the_rollouts_of_its_label():
+    for label, design in zoo.DESIGNS.items():
+        assert label == f"{design.batch_size}x{design.rollouts}"
+
+
 def slow_gains(models, gains, feature, leave):
     """Forecasts of gains by a line through the models of other pre-trainings, one model at a time."""
     lines = []
@@ -42,8 +47,8 @@ def slow_gains(models, gains, feature, leave):
 
 
 def test_a_line_is_drawn_without_the_models_own_pretraining(models):
-    own = models[models["32x8"].notna()].reset_index(drop=True)
-    gains = (own["32x8"] - own["strict"]).to_numpy()
+    own = models[models["32x1"].notna()].reset_index(drop=True)
+    gains = (own["32x1"] - own["strict"]).to_numpy()
     credit = (own["end_credit"] - own["strict"]).to_numpy()
     fast = zoo.gain_maps(own)["+ credit"] @ gains
     np.testing.assert_allclose(fast, slow_gains(own, gains, credit, leave=True), atol=1e-9)
@@ -51,7 +56,7 @@ def test_a_line_is_drawn_without_the_models_own_pretraining(models):
 
 
 def test_scores_by_hand(models):
-    label = "32x8"
+    label = "32x1"
     table, own = zoo.score_zoo(models, label), models[models[label].notna()]
     errors = (own["end_credit"] - own[label]).abs()
     assert table.loc["credit", "error"].value == pytest.approx(errors.mean())
@@ -61,14 +66,14 @@ def test_scores_by_hand(models):
 
 
 def test_chance_is_even_where_gains_are_shuffled(models):
-    own = models[models["32x8"].notna()].reset_index(drop=True)
+    own = models[models["32x1"].notna()].reset_index(drop=True)
     shares = []
     for seed in range(3):
-        gains = np.random.default_rng(seed).permutation(own["32x8"] - own["strict"])
-        shuffled = zoo.score_zoo(own.assign(**{"32x8": own["strict"] + gains}), "32x8")["shuffled"]
+        gains = np.random.default_rng(seed).permutation(own["32x1"] - own["strict"])
+        shuffled = zoo.score_zoo(own.assign(**{"32x1": own["strict"] + gains}), "32x1")["shuffled"]
         shares.append(shuffled.drop("stays").mean())  # no shuffle changes the error of "stays"
     assert 0.2 < np.mean(shares) < 0.8
-    assert zoo.score_zoo(own, "32x8").loc["stays", "shuffled"] == 1.0
+    assert zoo.score_zoo(own, "32x1").loc["stays", "shuffled"] == 1.0
 
 
 def test_the_page_has_the_scores_of_the_files(models):
