@@ -20,6 +20,7 @@ from rftlab.llm.tracking import read_rounds
 from rftlab.shared.plumbing.folders import FILE, path_kind, read_json
 from rftlab.studies.readers.formats.apart import Texts, telling, told_apart
 from rftlab.studies.readers.formats.tables import FORMAT, OF_TRAINERS, step_and_run, trainers_step
+from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head, whole
 
@@ -166,12 +167,14 @@ def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun
             continue
         (part,) = read_parquet(place, {"step": "round"}, with_runs=False)
         run.series |= {key: series for key, series in part.series.items() if key not in run.series and key != "seed"}
-    for measured in read_rounds(path.parent):
-        for name, value in measured.items():
-            if name != "round":
-                for older in (name, "kl") if name == "kl_ref" else (name,):  # of the curve, means between evaluations
-                    run.series.pop(older, None)
-                run.add(f"train/{name}", int(measured["round"]), value, int(measured["round"]))
+    rounds = read_rounds(path.parent)
+    measured = {name for each in rounds for name in each} - {"round"}
+    for name in measured | ({"kl"} if "kl_ref" in measured else set()):  # of the curve: means between evaluations
+        run.series.pop(name, None)
+    ours = {name: f"train/{name}" if translate_metric(f"train/{name}") else name for name in measured}
+    for each in rounds:
+        for name in each.keys() & measured:
+            run.add(ours[name], int(each["round"]), each[name], int(each["round"]))
     try:
         config = read_json(path.parent / CONFIG) if path_kind(path.parent / CONFIG) == FILE else None
     except (OSError, ValueError) as error:

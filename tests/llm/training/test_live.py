@@ -9,6 +9,7 @@ import pytest
 from rftlab.llm.rewards.verify import well_formed
 from rftlab.llm.tracking import ROUNDS, read_rounds
 from rftlab.llm.train import StopTraining, TrainingCallbacks, train
+from rftlab.studies.readers.read import read_logs
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
 
@@ -73,3 +74,15 @@ def test_a_stopped_run_keeps_its_round_and_goes_on(tmp_path):
     rounds = []
     assert same(whole, train(run, tmp_path / "parts", TrainingCallbacks(rounds=rounds.append)))
     assert rounds == [4, 5, 6, 7, 8]
+
+
+def test_a_folder_is_read_with_its_rounds(tmp_path):
+    train(run_of(rounds=8, eval_every=4), tmp_path / "run")
+    (run,) = read_logs([tmp_path / "run"])
+    rounds = read_rounds(tmp_path / "run")
+    pieces = {(piece.split, piece.metric): piece for piece in run.pieces}
+    names = {("train", "entropy"): "entropy", ("train", "reward_mean"): "reward", ("", "mismatch"): "mismatch"}
+    for key, name in names.items():
+        assert pieces[key].rounds.tolist() == list(range(1, 9))
+        assert pieces[key].values.tolist() == [each[name] for each in rounds]
+    assert pieces["test", "pass_at_1"].rounds.tolist() == [0, 4, 8]
