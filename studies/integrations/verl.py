@@ -30,7 +30,7 @@ from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
 from rftlab.shared.cards import CARDS
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.surrogate import Dro
+from rftlab.shared.config.surrogate import Dro, GeometricMean
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.integrations import losses
@@ -119,6 +119,8 @@ def advantage_estimator(name: str, estimator: Estimator):
 def policy_loss(name: str, estimator: Estimator):
     """What verl calls for the loss of a micro-batch and its metrics, of an estimator."""
     plain = without_what_verl_adds(estimator)
+    if isinstance(plain.surrogate, GeometricMean):  # verl's geo_mean divides by all rows, those without tokens too
+        plain = replace(plain, aggregation=replace(plain.aggregation, empty="count"))
 
     def compute(
         old_log_prob,

@@ -242,6 +242,18 @@ def test_losses_equal_those_of_verl(name, seed, part):
         assert ours[2]["actor/ppo_kl"] == pytest.approx(expected[2]["actor/ppo_kl"], abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["gmpo", "grpo", "grpo_verl"])
+def test_responses_without_tokens_count_as_verl_counts_them(name):
+    theirs, mode, said = LOSSES[name]
+    _, mask, _ = rollouts(1)
+    mask[::5] = 0
+    old, logp, advantage = tokens(1, mask)
+    ours, expected = (
+        loss_and_gradient(n, old, logp, advantage, mask, actor(mode, said)) for n in (f"rftlab_{name}", theirs)
+    )
+    assert abs(ours[0] - expected[0]) < 1e-6 and (ours[1] - expected[1]).abs().max() < 1e-6
+
+
 @pytest.mark.parametrize("name", ["grpo_verl", "cispo", "gpg"])
 def test_importance_weights_of_the_sampler_are_taken(name):
     theirs, mode, said = LOSSES[name]
