@@ -33,12 +33,12 @@ def judge_fact(fact: Fact, measured: Measured | None) -> FactVerdict:
     if measured is None:
         return FactVerdict(NOT_RUN)
     values = np.empty(0) if isinstance(measured, Estimate) else np.asarray(measured)[np.isfinite(measured)]
-    found = measured if isinstance(measured, Estimate) else interval(values) if values.size else NONE
-    if not np.isfinite(found.value):
+    number = measured if isinstance(measured, Estimate) else interval(values) if values.size else NONE
+    if not np.isfinite(number.value):
         return FactVerdict(UNMEASURED)
-    inside = fact.low <= found.low and found.high <= fact.high
-    outside = found.high < fact.low or found.low > fact.high
-    below = fact.none <= fact.low and found.high <= 2 * fact.none - fact.low
-    above = fact.none >= fact.high and found.low >= 2 * fact.none - fact.high
+    inside = fact.low <= number.low and number.high <= fact.high
+    outside = number.high < fact.low or number.low > fact.high
+    below = fact.none <= fact.low and number.high <= 2 * fact.none - fact.low
+    above = fact.none >= fact.high and number.low >= 2 * fact.none - fact.high
     verdict = YES if inside else OPPOSITE if below or above else NO
-    return FactVerdict(verdict, found, values.size, inside or outside)
+    return FactVerdict(verdict, number, values.size, inside or outside)

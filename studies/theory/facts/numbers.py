@@ -162,13 +162,13 @@ def correlation(points: np.ndarray) -> Estimate:
 
 def by_rollouts(runs: dict[str, Runs]) -> Measured:
     """How far (32, 8) is ahead of the raw reward of (32, 1) at equal rounds, less the distance at equal rollouts."""
-    found = []
+    values = []
     for one, eight in zip(runs["raw, K 1"], runs["usual"], strict=True):
         spent = min(one["rollouts"].iloc[-1], eight["rollouts"].iloc[-1])
         rounds = min(one["round"].iloc[-1], eight["round"].iloc[-1])
         ahead = (np.interp(rounds, eight["round"], eight[TEST])) - np.interp(rounds, one["round"], one[TEST])
-        found.append(ahead - abs(at_rollouts(eight, spent) - at_rollouts(one, spent)))
-    return np.array(found)
+        values.append(ahead - abs(at_rollouts(eight, spent) - at_rollouts(one, spent)))
+    return np.array(values)
 
 
 def few_questions(runs: dict[str, Runs]) -> Measured:

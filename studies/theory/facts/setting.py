@@ -94,9 +94,9 @@ def rounds_to(run: pd.DataFrame, target: float) -> float:
 def exponent(slow: Runs, fast: Runs, factor: float, share: float = 0.5) -> np.ndarray:
     """(seeds,) x where a knob that is `factor` times as large needs 1 / factor^x of the rounds to `share` of the slower
     runs' gain; nan where either does not get there."""
-    found = []
+    values = []
     for a, b in zip(slow, fast, strict=True):
         first = value(a, at=0)
         target = first + share * (value(a) - first)
-        found.append(np.log(rounds_to(a, target) / rounds_to(b, target)) / np.log(factor))
-    return np.array(found)
+        values.append(np.log(rounds_to(a, target) / rounds_to(b, target)) / np.log(factor))
+    return np.array(values)
