@@ -20,8 +20,7 @@ from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, 
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS, Experiment, experiment, label
 from rftlab.studies.data.paper.pairs import Level, check_level, linear_environment, pairs_at, start_at, usual_pairs
-from rftlab.studies.data.runs.limits import check_size, check_threads
-from rftlab.studies.data.runs.points import CHANGED_PARTS
+from rftlab.studies.data.runs.limits import CHANGED_PARTS, check_size, check_threads
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.integrations.cluster import Cluster
 

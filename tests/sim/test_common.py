@@ -130,7 +130,9 @@ WRONG = {
     "no damage": {"harm": lambda self, common: 0.0},
     "the sum of squares": {"harm": lambda self, common: 4 * NaiveRun.harm(self, common)},
     "the square of the mean": {"harm": lambda self, common: 300 * common[-4:].mean() ** 2},
-    "damage raises correct arms": {"lift": lambda self, common: NaiveRun.lift(self, np.r_[common, 0, 0, 0, 0])},
+    "damage raises correct arms": {
+        "lift": lambda self, common: NaiveRun.lift(self, common) + self.split(common)[2].sum()
+    },
     "damage is learnt": {
         "directions": lambda self, context: np.vstack(
             [NaiveRun.directions(self, context)[:4], np.outer(self.common[4:], self.right_arms(context))]
@@ -270,7 +272,7 @@ def test_a_policy_that_got_less_sharp_keeps_the_order_of_its_arms():
     plan = make_plan(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["both"])
     theta = np.zeros(9 * 5 + 5)
     theta[-5:] = [0.5, 1.0, 2.0, -0.5, 7.0]
-    assert _base(plan, theta) == pytest.approx((1.0, 1.4, 0.8, 0.6 / np.sqrt(3) * 2.5, 0.0))
+    assert _base(plan, theta) == pytest.approx((1.0, 1.4, 0.8, 0.6 / np.sqrt(3) * 2.5, 0.0, 0.0, 0.0))
     theta[-5] = -2.0
     assert _base(plan, theta)[:3] == (1.0, 1e-6, 0.0)
 
@@ -279,7 +281,7 @@ def test_damage_is_the_mean_square_of_four_numbers():
     plan = make_plan(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["damage"])
     theta = np.zeros(9 * 5 + 5)
     theta[-5:] = [0.1, -0.2, 0.3, 0.0, 7.0]
-    assert _base(plan, theta) == pytest.approx((1.0, 1.0, 0.0, 0.0, 300 * (0.01 + 0.04 + 0.09) / 4))
+    assert _base(plan, theta) == pytest.approx((1.0, 1.0, 0.0, 0.0, 300 * (0.01 + 0.04 + 0.09) / 4, 0.0, 0.0))
 
 
 def test_without_noise_and_with_sgd_the_number_of_parts_does_not_matter():

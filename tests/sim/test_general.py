@@ -191,7 +191,7 @@ WRONG = {
     "jitter": styled_run(OTHER_SAMPLER),
 }
 WRONG_WORLDS = {
-    "slope": WORLD._replace(style=WORLD.style._replace(slope=1.01 * WORLD.style.slope)),
+    "slope": WORLD._replace(nuisance=1.01 * WORLD.nuisance),
     "jitter": mixed_world(jitter=0.5),
 }
 

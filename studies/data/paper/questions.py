@@ -9,7 +9,6 @@ import numpy as np
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tasks.config import BENCHMARKS, HUB, OWN
-from rftlab.llm.tasks.load import load
 from rftlab.studies.data.paper.pairs import SIZES
 
 NAMES = {"train": "training", "test": "unseen"}
@@ -43,6 +42,8 @@ def _there(run: LLMRun) -> tuple[int, int]:
         return sizes.train, sizes.validation if run.evaluation.split == "validation" else sizes.test
     if (task.source, task.test_source) == (HUB, None):
         return SIZES[task.name]
+    from rftlab.llm.tasks.load import load  # pyarrow: not for a command line that is only parsed
+
     questions = load(task)
     return len(questions["train"]), len(questions["test"])
 

@@ -13,12 +13,11 @@ from rftlab.sim.config import Simulation
 from rftlab.studies.data.paper.experiments import Experiment, distinct_cells, label
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import on_whole_sets
+from rftlab.studies.data.runs.limits import CHANGED_PARTS
 
 AnyRun = TypeVar("AnyRun", Simulation, LLMRun, Simulation | LLMRun)
 Changes = dict[str, float | str]
 """New values of the fields of a run's parts, such as {"environment.kappa": 5.0}."""
-CHANGED_PARTS = ("environment", "optimizer", "sampler")
-"""The parts of a run that a study may change."""
 
 
 @dataclass(frozen=True)

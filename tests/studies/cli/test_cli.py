@@ -130,7 +130,7 @@ BAD = {
     "unknown level": (("reproduce", "--level", "gpu"), "'gpu' for argument '--level'. Expected one of ('sim', 'llm')"),
     "unknown tracker": (
         ("train", "--tracker", "pencil"),
-        "'pencil' for argument '--tracker'. Expected one of ('none', 'tensorboard', 'wandb')",
+        "'pencil' for argument '--tracker'. Expected one of ('none', 'tensorboard', 'wandb', 'trackio')",
     ),
     "unknown command": (("reprodcue",), "reprodcue"),
     "policy too old": (("run", "cell", "--quiet", "--sampler.lag", 10**8), "not enough memory: Unable to allocate"),
