@@ -73,7 +73,7 @@ def parse(arguments: list[str]):
     if name in ("-h", "--help"):
         print("\n".join(["usage: rftlab dev COMMAND [FLAGS]", "", *_lines(DEV)]) if dev else _overview())
         raise SystemExit(0)
-    check(dev or name not in MOVED, f"`rftlab {name}` is now `rftlab {MOVED.get(name)}`")
+    check(dev or name not in MOVED, f"`rftlab {name}` is `rftlab {MOVED.get(name)}`")
     check_choice("command", name, tuple(commands) if dev else (*commands, "dev"))
     parsers = {"reproduce": parse_reproduce, "run": parse_run, "train": parse_train, "pilot": parse_pilot}
     if not dev and name in parsers:

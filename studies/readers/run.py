@@ -49,7 +49,7 @@ class KnownDesign:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Fields that could not be told, but for the precision, of which few logs speak."""
+        """Fields that the log does not tell. The precision of weights is not listed, because few logs have it."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is None and f.name != "precision")
 
 

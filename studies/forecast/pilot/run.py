@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
     """What a pilot measures."""
 
     pair: str
-    """Its name, or the one under which a model of the user's own is kept."""
+    """Name of the pair, or of the folder that a custom model is kept in."""
     cells: tuple[str, ...]
     rounds: int | None
     """None: the pair's own, so that the grid has these runs already."""
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
     midway: bool = True
     """Gradients half way through the baseline's run too."""
     own: LLMRun | None = None
-    """A model of the user's own on a task; None: the pair's."""
+    """A custom model on a task. None: the model of the pair."""
 
     @property
     def start(self) -> LLMRun:
@@ -120,7 +120,7 @@ def _model_files(source: str) -> dict[str, Any]:
 
 
 def own_name(run: LLMRun) -> str:
-    """The name under which a model of the user's own is kept: model, task, and a checksum of the whole run."""
+    """Return the name that a custom model is kept under: model, task, and a checksum of the whole run."""
     config = json.dumps(model_config(run), sort_keys=True, default=str)
     model = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(run.model.source).name).strip("-.") or "model"
     return f"{model[:60]}-{run.task.name}-{hashlib.sha256(config.encode()).hexdigest()[:8]}"

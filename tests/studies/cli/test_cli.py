@@ -199,7 +199,7 @@ def test_help_teaches_and_fits_one_screen(rftlab):
 def test_an_old_name_says_the_new_one(name, rftlab):
     done = rftlab(name, "--help")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"rftlab: `rftlab {name}` is now `rftlab {MOVED[name]}`\n"
+    assert done.stderr == f"rftlab: `rftlab {name}` is `rftlab {MOVED[name]}`\n"
 
 
 def test_cards_show_formula_constants_and_source(rftlab):
