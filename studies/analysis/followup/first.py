@@ -161,6 +161,6 @@ def record(known: dict[str, Measured]) -> tuple[Table, list[str]]:
         for source, own in counts.items():
             table.add(rule.name, source, *(own[key] for key in ("pairs", "wrong", "on", "stop")))
     if not any(name.startswith("sim:") for name in known):
-        lines.append("sim: not counted, because this results folder has no finished study (`rftlab reproduce`).")
+        lines.append("sim: not counted, because this results folder has no finished study of rftlab reproduce.")
     fewest = runs()["rollouts_per_prompt"].min()
     return table, [*lines, f"public: no source has the runs (the fewest rollouts to a prompt are {fewest:.0f})."]

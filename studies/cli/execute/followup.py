@@ -19,6 +19,7 @@ from rftlab.studies.analysis.followup.next_checks import (
     measured,
 )
 from rftlab.studies.analysis.followup.page import Section, write_page
+from rftlab.studies.cli.execute.study import cell_points
 from rftlab.studies.data.paper.experiments import FOLLOW_UPS, Experiment, label
 from rftlab.studies.data.results.endpoints import endpoint_table
 from rftlab.studies.data.results.measured import measure_pair
@@ -52,7 +53,8 @@ def show_first(
             tuple(lines),
         ),
     ]
-    write_page(console, command.results, "first", chosen.title, sections, _about(command, [], changed))
+    points = cell_points(command, chosen, command.start())
+    write_page(console, command.results, "first", chosen.title, sections, _about(command, points, changed))
 
 
 def run_next_checks(

@@ -157,16 +157,21 @@ def _about(study: Study, root: Path) -> dict[str, str]:
     return asked | provenance(root, study.points()) | {"report": f"by commit {commit()} on {machine()}"}
 
 
+def cell_points(command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun) -> list[RunSpec]:
+    """Return the runs of the cells of a study, cell by cell and seed by seed."""
+    return [
+        RunSpec(command.pair, replace(start, design=cell, seed=seed))
+        for cell in chosen.cells
+        for seed in range(command.seeds)
+    ]
+
+
 def run_study(
     console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]
 ) -> pd.DataFrame:
     """Run the cells of a study from `start`, show where they end; `changed` names what is not the pair's own. Returns
     the curves."""
-    points = [
-        RunSpec(command.pair, replace(start, design=cell, seed=seed))
-        for cell in chosen.cells
-        for seed in range(command.seeds)
-    ]
+    points = cell_points(command, chosen, start)
     finish_points(
         console,
         store.open_store(command.results),
