@@ -71,7 +71,8 @@ def _timed(run: Observed, column: int, base: float) -> TimedRun:
 
 
 def design_pace(design: Design, ratios: NoiseRatios) -> float:
-    """Time of a round at equal learning rates, with `round_updates`^UPDATES in the place of E sqrt(m)."""
+    """Return the time of a round at equal learning rates: E sqrt(m) is replaced by the updates of a round to the power
+    UPDATES."""
     one = replace(design, epochs=1, minibatches=1)
     return time_per_round(one, ratios) * round_updates(design) ** UPDATES
 
