@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -62,10 +63,9 @@ class VLLMEngine:
         if not self.cuda:
             _keep_weights_plain()
             _keep_llvm_quiet()
-        with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"):
+        kinds: set[Any] = {type(module) for module in policy.model.modules()}
+        with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"), _kept_usable(kinds):
             self.engine = vllm.LLM(**engine_arguments(run, config_folder(policy.model), self.cuda))
-        body: Any = policy.model.base_model
-        body.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
         self.parameters, self.asleep = vllm.SamplingParams, False
         self.sync(policy)
 
@@ -238,6 +238,35 @@ def _keep_llvm_quiet() -> None:
         return answer(library, name)
 
     kind.__getattr__ = named
+
+
+@contextmanager
+def _kept_usable(kinds: set[Any]):
+    """Let models of these classes still be made and called outside vLLM after an engine was built.
+
+    For an architecture without code of its own, vLLM changes the class of transformers: making a model then needs
+    vLLM's configuration, and calling one compiles it. The policy is of the same class, and so is that of a later run.
+    """
+    plain = {kind: kind.__init__ for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            if kind.__init__ is not plain[kind]:
+                _share(kind, plain[kind])
+
+
+def _share(kind: Any, plain: Callable) -> None:
+    from vllm.config import get_current_vllm_config_or_none
+
+    theirs = kind.__init__
+
+    def __init__(self, *args, **kwargs):
+        inside = get_current_vllm_config_or_none() is not None
+        (theirs if inside else plain)(self, *args, **kwargs)
+
+    kind.__init__ = __init__
+    kind.do_not_compile = True  # vLLM sets it anew on each model that it makes
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCau
 
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.engines.rollouts import Draws, HFEngine, ignore
-from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, engine_seeds
+from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, engine_arguments, engine_seeds
 from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import EVALUATION, ROLLOUT
@@ -123,6 +123,24 @@ def test_a_sync_restores_all_that_sleep_loses(name, tied, monkeypatch):
     engine.sync(policy)
     (left,) = engine.engine.apply_model(lambda model: [p.isnan().all().item() for p in model.parameters()])
     assert all(left)
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+def test_a_compiled_engine_leaves_the_policy_as_it_is(adapters, monkeypatch):
+    model = with_adapters(model_of("Olmo2", False), LoRA(4), seed=0) if adapters else model_of("Olmo2", False)
+    arguments = engine_arguments
+    monkeypatch.setattr(
+        "rftlab.llm.engines.vllm.engine_arguments", lambda *given: arguments(*given) | {"enforce_eager": False}
+    )
+    engine, policy = engine_of(model)
+    (compiled,) = engine.engine.apply_model(lambda model: not model.model.do_not_compile)
+    assert compiled
+    for _ in range(2):
+        assert gap(policy, sample(engine)) < 1e-4
+        shift(model)
+        engine.sync(policy)
+    assert not any(hasattr(module, "compiled") for module in policy.model.modules())
+    model_of("Olmo2", False)
 
 
 def test_adapters_are_in_the_weights_that_it_takes():
