@@ -30,12 +30,8 @@ CONFINED = {
     "peft": ("llm/",),
     "datasets": ("llm/",),
     "math_verify": ("llm/",),
-    "ray": ("studies/data/runs/ray_runner.py",),
     "verl": ("studies/integrations/verl.py",),
     "trl": ("studies/integrations/trl",),
-    "prime_rl": ("studies/integrations/prime_rl.py",),
-    "slime": ("studies/integrations/slime.py",),
-    "tinker": ("studies/integrations/tinker.py",),
     "tensorboard": ("studies/readers/formats/tensorboard.py",),
     "wandb": ("studies/readers/formats/wandb.py",),
     "nicegui": ("studies/explore/page/",),
@@ -288,7 +284,7 @@ def test_a_lambda_in_a_signature_is_found(source):
             "sim.run studies.cli.commands studies.estimators.league.run studies.report.report "
             "studies.forecast.pilot.run studies.forecast.pilot.show studies.forecast.signal.show "
             "studies.forecast.law.run studies.forecast.advise.show",
-            "torch transformers safetensors datasets math_verify vllm peft ray nicegui",
+            "torch transformers safetensors datasets math_verify vllm peft nicegui",
         ),
     ],
     ids=["configurations need no compiler", "the trainer's need no torch", "the simulator's path needs no torch"],

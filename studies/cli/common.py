@@ -14,7 +14,7 @@ from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
 from rftlab.llm.rewards.config import SECONDS
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import check, check_count
-from rftlab.studies.data.runs.limits import Engine, check_threads
+from rftlab.studies.data.runs.limits import check_threads
 
 if TYPE_CHECKING:
     from rftlab.llm.rewards.load import LoadedReward
@@ -50,9 +50,6 @@ class Common:
     """Results folder; finished runs in it are not run again."""
     threads: int = 0
     """Threads; 0 means all cores. Results do not depend on it."""
-    engine: Engine = "local"
-    """What spreads the runs: this process, over cores and one GPU; or Ray, over GPUs and machines (the extra `ray`;
-    the cluster of RAY_ADDRESS or its own)."""
     quiet: bool = False
     """No progress bars (for logs)."""
 

@@ -77,7 +77,7 @@ class CompareEstimators(Common):
             preset(name)
         from rftlab.studies.estimators.compare import compare_estimators
 
-        compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet, self.engine)
+        compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet)
         return 0
 
 
@@ -124,5 +124,4 @@ class TheoryFacts(Common):
         """Run what is missing, and print the verdicts."""
         from rftlab.studies.theory.facts.command import theory_facts
 
-        check(self.engine == "local", f"engine = {self.engine!r}; allowed: local")
         return theory_facts(console, self.names, self.results, self.threads, self.quiet)

@@ -89,7 +89,7 @@ class Pilot(Common):
             trained = self.designs not in ((), PILOT_CELLS) or self.rounds is not None
             check(not trained, "designs and rounds: with --model nothing is trained; allowed: with --pair")
             asked = Wanted(own_name(run), (), None, self.config, False, run)
-        measured = pilot(console, asked, self.results, self.threads, self.quiet, self.engine)
+        measured = pilot(console, asked, self.results, self.threads, self.quiet)
         show_pilot(console, measured)
         kind = "base" if self.sibling else "instruct"
         if measured.base.headroom is not None:

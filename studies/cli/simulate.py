@@ -73,8 +73,8 @@ class Reproduce(Common):
         super().__post_init__()
         check_size(self.seeds, self.rounds)
         check(
-            self.backend == "rftlab" or (self.level == "llm" and self.engine == "local"),
-            "backend = 'verl'; allowed: with --level llm, and without --engine: verl brings Ray itself",
+            self.backend == "rftlab" or self.level == "llm",
+            "backend = 'verl'; allowed: with --level llm",
         )
         check(self.backend == "verl" or self.verl == Cluster(), "verl.*; allowed: with --backend verl")
 
@@ -107,7 +107,7 @@ class Reproduce(Common):
 
             if study.changes:
                 open_store(self.results)
-            reproduce(console, study, results, self.threads, self.quiet, self.engine)
+            reproduce(console, study, results, self.threads, self.quiet)
         return 0
 
 
@@ -251,7 +251,7 @@ class League(Common):
         """Run the league."""
         from rftlab.studies.estimators.league.run import run_league
 
-        run_league(console, self.rules, self.results, self.threads, self.quiet, self.engine)
+        run_league(console, self.rules, self.results, self.threads, self.quiet)
         return 0
 
 

@@ -203,7 +203,7 @@ class Compare(Common):
         from rftlab.studies.analysis.compare.levels import SimulationRuns
         from rftlab.studies.analysis.source import curve_sets
 
-        runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
+        runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet)
         compare(console, curve_sets(list(self.levels)), self.results, self.axis, self.seed, runs)
         return 0
 

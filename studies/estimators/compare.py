@@ -13,7 +13,6 @@ from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.console.table import Table, write_numbers
 from rftlab.studies.data.results.stats import pooled_interval
 from rftlab.studies.data.runs.finish import count_threads, finish_points
-from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.estimators.league.league import BUDGETS, league_points, scores
@@ -62,17 +61,11 @@ def _against(differences: pd.Series, comparisons: int) -> tuple[float, float, fl
 
 
 def compare_estimators(
-    console: Console,
-    rules: Rules,
-    names: Sequence[str],
-    root: Path,
-    threads: int,
-    quiet: bool,
-    engine: Engine = "local",
+    console: Console, rules: Rules, names: Sequence[str], root: Path, threads: int, quiet: bool
 ) -> list[Compared]:
     """Finish the runs in the store `root`, print a table for each budget and write both to root/compare-estimators."""
     points, folder = league_points(rules, names), folder_below(open_store(root), FOLDER)
-    finish_points(console, root, points, count_threads(threads), quiet, engine)
+    finish_points(console, root, points, count_threads(threads), quiet)
     results = collect(root, points)
     rows = difference_rows(scores(rules, results.curves, names), names)
     folder.mkdir(exist_ok=True)

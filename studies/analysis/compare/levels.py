@@ -22,7 +22,7 @@ from rftlab.studies.data.results.measured import reported_by_paper
 from rftlab.studies.data.results.reference import shipped, smollm2_points
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
-from rftlab.studies.data.runs.limits import Engine, check_size
+from rftlab.studies.data.runs.limits import check_size
 from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, has_study, read_study
@@ -87,7 +87,6 @@ class SimulationRuns(NamedTuple):
     rounds: int | None
     threads: int
     quiet: bool
-    engine: Engine
 
 
 def load(
@@ -98,7 +97,6 @@ def load(
     rounds: int | None,
     threads: int,
     quiet: bool,
-    engine: Engine,
 ) -> list[CurveSet]:
     """Curves and endpoints of every curve set; simulations that are missing in the results folder run now.
 
@@ -110,7 +108,7 @@ def load(
     missing = {one: _simulated(one, root, seeds, rounds) for one in names if one.kind == "sim"}
     if missing:
         points = [point for points in missing.values() for point in points]
-        finish_points(console, root, points, count_threads(threads), quiet, engine)
+        finish_points(console, root, points, count_threads(threads), quiet)
     return [there[one] if one in there else _measured(one, missing[one], root) for one in names]
 
 

@@ -66,7 +66,7 @@ def run_next_checks(
     root = store.open_store(command.results)
     points = [check_points(check, command.pair, start, chosen, command.seeds) for check in CHECKS]
     every = list(dict.fromkeys(point for rows in points for row in rows for point in row))
-    finish_points(console, root, every, count_threads(command.threads), command.quiet, command.engine)
+    finish_points(console, root, every, count_threads(command.threads), command.quiet)
     sections, findings = [], []
     for check, rows in zip(CHECKS, points, strict=True):
         ends = measured(root, check, rows)

@@ -27,7 +27,6 @@ from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, machine, provenance
 from rftlab.studies.data.runs.files import check_writable
 from rftlab.studies.data.runs.finish import count_threads, find_todo, finish_points, run_todo
-from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.points import RunSpec, schedule
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.runner import Results, collect
@@ -52,13 +51,13 @@ NOTES = {
 """What a reader of each level's report should know."""
 
 
-def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
+def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool) -> Path:
     """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here
     leaves the record of another one alone."""
     threads = count_threads(threads)
-    todo = find_todo(console, store.open_store(root), study.points(), quiet, engine)
+    todo = find_todo(console, store.open_store(root), study.points(), quiet)
     write_study(root, study)
-    run_todo(console, root, todo, threads, quiet, engine)
+    run_todo(console, root, todo, threads, quiet)
     return write_study_report(console, study, root, quiet)
 
 
@@ -172,14 +171,7 @@ def run_study(
     """Run the cells of a study from `start`, show where they end; `changed` names what is not the pair's own. Returns
     the curves."""
     points = cell_points(command, chosen, start)
-    finish_points(
-        console,
-        store.open_store(command.results),
-        points,
-        count_threads(command.threads),
-        command.quiet,
-        command.engine,
-    )
+    finish_points(console, store.open_store(command.results), points, count_threads(command.threads), command.quiet)
     results = collect(command.results, points)
     _show_endpoints(console, chosen, command.pair, results.curves, changed)
     console.print(gain_table(results.curves))

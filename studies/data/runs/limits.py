@@ -9,7 +9,6 @@ from rftlab.shared.plumbing.errors import check, check_count
 CHANGED_PARTS = ("environment", "optimizer", "sampler")
 """The parts of a run that a study may change."""
 NEEDS_LLM = "needs torch and transformers: pip install '.[llm]' in rftlab's folder"
-Engine = Literal["local", "ray"]
 MAX_THREADS, MAX_SEEDS = 1024, 10_000
 
 

@@ -10,7 +10,6 @@ from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.console.table import Table, write_numbers
 from rftlab.studies.data.runs.finish import count_threads, finish_points
-from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.estimators.league.league import (
@@ -27,14 +26,14 @@ FOLDER = "league"
 _COLOURS = {"better": "green", "worse": "red"}
 
 
-def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
+def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: bool) -> Path:
     """Finish the league's runs in the store `root`, print the table and the findings, write them to root/league;
     returns that folder."""
     from rftlab.studies.estimators.league.figure import league
     from rftlab.studies.report.draw import save
 
     points, folder = league_points(rules), folder_below(open_store(root), FOLDER)
-    finish_points(console, root, points, count_threads(threads), quiet, engine)
+    finish_points(console, root, points, count_threads(threads), quiet)
     results = collect(root, points)
     scored = scores(rules, results.curves)
     ranked = league_table(scored)

@@ -27,7 +27,7 @@ from rftlab.studies.data.paper.pairs import SIZES, start_at
 from rftlab.studies.data.results.rollouts import silent_groups
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
-from rftlab.studies.data.runs.limits import NEEDS_LLM, Engine, has_llm
+from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 from rftlab.studies.data.runs.points import RunSpec, schedule
 from rftlab.studies.data.runs.progress import Bar
 from rftlab.studies.data.runs.runner import collect
@@ -136,9 +136,7 @@ def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeC
     return Wanted(pair, cells, rounds, config, midway)
 
 
-def pilot(
-    console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine = "local"
-) -> PilotMeasurements:
+def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool) -> PilotMeasurements:
     """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not
     measured again."""
     place, config = pilot_store.pilot_path(store.open_store(root), what.pair), what.config()
@@ -149,7 +147,7 @@ def pilot(
         base = measure_base(console, what, root, quiet)
         measured = PilotMeasurements(base, (), 0, 0)
         if what.own is None:
-            measured = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
+            measured = pilot_from(_curves(console, what, root, threads, quiet), base, what.cells)
         measured = measured._replace(
             runs=tuple(with_early(root, *one) for one in zip(measured.runs, what.points(), strict=True))
         )
@@ -159,12 +157,12 @@ def pilot(
     return measured
 
 
-def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine) -> pd.DataFrame:
+def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: bool) -> pd.DataFrame:
     """The curves of the runs, from the store or made now."""
     points = what.points()
     if not points:
         return pd.DataFrame(columns=["pair", "cell", "seed"])
-    finish_points(console, root, points, count_threads(threads), quiet, engine)
+    finish_points(console, root, points, count_threads(threads), quiet)
     results = collect(root, points)
     for line in results.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)

@@ -272,21 +272,19 @@ def test_a_changed_study_never_mixes_with_another(root):
 
 
 NOT_HERE = {
-    "engine": ("sim", 1, "ray", "engine ray needs Ray"),
-    "level": ("llm", 1, "local", "level llm needs torch"),
-    "threads": ("sim", -1, "local", "threads = -1"),
+    "level": ("llm", 1, "level llm needs torch"),
+    "threads": ("sim", -1, "threads = -1"),
 }
 
 
 @pytest.mark.parametrize("kind", NOT_HERE)
 def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, kind, monkeypatch):
-    level, threads, engine, message = NOT_HERE[kind]
+    level, threads, message = NOT_HERE[kind]
     manifest = study_path(root, level)
     manifest.write_text("the study that is finished")
-    monkeypatch.setattr("rftlab.studies.data.runs.ray_runner.find_spec", lambda name: None)
     monkeypatch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: False)
     with pytest.raises(UserError, match=message):
-        main_job.reproduce(Console(quiet=True), checked_study(level, [], 50, None), root, threads, True, engine)
+        main_job.reproduce(Console(quiet=True), checked_study(level, [], 50, None), root, threads, True)
     assert manifest.read_text() == "the study that is finished"
 
 
@@ -304,7 +302,7 @@ def test_an_interrupt_stops_runs_in_their_middle_and_keeps_the_finished(root, mo
 
 
 def test_what_a_killed_process_left_goes_and_what_others_are_writing_stays(root):
-    left, busy, mark = (root / store.SCRATCH / name for name in ("tmpleft", "tmpbusy", "ray-mark"))
+    left, busy, mark = (root / store.SCRATCH / name for name in ("tmpleft", "tmpbusy", "mark"))
     for path in (left, busy):
         path.mkdir()
         (path / "curve.parquet").write_text("half")
