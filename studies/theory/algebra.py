@@ -41,8 +41,6 @@ FOUR_ARMS = softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
     "advantage that depends on a response's reward and its group's number of successes alone, the mean gradient is "
     "W(p) times it.",
     formula="E[(1/K) Σ A_j s_j] = W ∇p with W = 1; in general W_K(p) = E[a(1, 1+S') − a(0, S')], S' ~ Bin(K−1, p)",
-    latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j A_j s_j\right] = W_K(p)\,\nabla p, \quad W_K(p) = \mathbb{E}[a(1, 1+S') "
-    r"- a(0, S')], \quad S' \sim \operatorname{Bin}(K-1, p)",
     source="Williams 1992; Kool et al. 2019; Ahmadian et al. 2024 (2402.14740); Li et al. 2023 (2310.10505); the "
     "master formula is derived here",
     kind="exact",
@@ -86,7 +84,6 @@ def unbiased(mutant: int) -> Claims:
     statement="The group mean without std (Dr. GRPO) shrinks the gradient by (K−1)/K and does nothing else: each "
     "advantage is (K−1)/K of RLOO's. The mean over a batch of N responses shrinks it by 1−1/N.",
     formula="W = (K−1)/K; batch mean: W = 1 − 1/N",
-    latex=r"W = \frac{K-1}{K}, \qquad W_{\mathrm{batch}} = 1 - \frac{1}{N}",
     source="Liu et al. 2025 (2503.20783); the factor is derived here",
     kind="exact",
     mutants=(Mutant("leaves the response out of its group's mean; the group's mean in place of the batch's"),),
@@ -127,8 +124,6 @@ def batch_factors(estimator: Estimator, rates: tuple[float, ...], size: int) -> 
     "1/√(pq): GRPO then climbs 2 arcsin √p.",
     formula="W_K(p) = E[√(S(K−S))]/(K p q), S ~ Bin(K, p), times √((K−1)/K) with ddof 1; K=2: 1, K=3: √2, K=4: √3 − "
     "(2√3−3) p q; K→∞: 1/√(p q)",
-    latex=r"W_K(p) = \frac{\mathbb{E}\sqrt{S(K-S)}}{K p q}, \quad S \sim \operatorname{Bin}(K, p), \qquad W_K(p) \to "
-    r"\frac{1}{\sqrt{p q}}",
     source="derived here; K→∞: Davis & Recht 2025 (2510.13651)",
     kind="exact",
     mutants=(
@@ -169,7 +164,6 @@ def group_std(mutant: int) -> Claims:
     statement="With binary rewards and groups of 2 or 3 the std changes no direction: W does not depend on the pass "
     "rate. The bias towards hard and easy contexts begins at K = 4.",
     formula="W(.05)/W(.5) = 1 for K ∈ {2, 3}, 1.058 for K = 4, 1.333 for K = 8; K = 1 returns r/(1+10⁻⁶)",
-    latex=r"\frac{W_K(.05)}{W_K(.5)} = 1 \;(K = 2, 3), \quad 1.058 \;(K = 4), \quad 1.333 \;(K = 8)",
     source="derived here",
     kind="exact",
     mutants=(Mutant("no division by the std", r"K=[48]|^advantage"), Mutant("the std of endless groups", r"^W\(")),
@@ -197,7 +191,6 @@ def silent_chance(estimator: Estimator, size: int, p) -> np.ndarray:
     statement="A group teaches nothing where its rewards are all equal. With pass rates spread as they are in "
     "practice that is common, and more rollouts hardly help.",
     formula="P(no signal) = p^K + q^K; p ~ Beta(a, b): [B(a+K, b) + B(a, b+K)]/B(a, b)",
-    latex=r"P = p^K + q^K, \qquad p \sim \operatorname{Beta}(a, b): \quad P = \frac{B(a+K, b) + B(a, b+K)}{B(a, b)}",
     source="elementary; the Beta average is derived here",
     kind="exact",
     mutants=(Mutant("the raw reward, which has a signal where all responses are right"),),
@@ -221,8 +214,6 @@ def zero_signal(mutant: int) -> Claims:
     "rate, no change of objective.",
     formula="group mean over the batch std of rewards: W → ((K−1)/K)/√(p̄ q̄); over that of the centred rewards: std "
     "→ √((K−1)/K · E[pq])",
-    latex=r"W \to \frac{K-1}{K}\cdot\frac{1}{\sqrt{\bar p\,\bar q}}, \qquad W \to "
-    r"\frac{K-1}{K}\cdot\frac{1}{\sqrt{\frac{K-1}{K}\,\mathbb{E}[pq]}}",
     source="derived here, for the rules of Liu et al. 2025 (2508.08221) and Hu et al. 2025 (2501.03262)",
     kind="sampled",
     mutants=(Mutant("divides by the group's std first"),),

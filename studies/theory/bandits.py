@@ -114,15 +114,12 @@ def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, lost:
 
 
 def guessed_regret(
-    norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator, peeks: bool = False
+    norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Regret (runs, G) of pure exploitation with estimates drawn from N(theta, I/n); one draw serves all n of a run.
-
-    peeks: each batch acts on its own rewards, which it cannot know.
-    """
+    """Regret (runs, G) of pure exploitation with estimates drawn from N(theta, I/n); one draw serves all n of a run."""
     along, across = rng.standard_normal((runs, 1)), np.sqrt(rng.chisquare(dimensions - 1, (runs, 1)))
     regret = np.zeros((runs, norms.size))
-    seen = ends if peeks else np.concatenate([[0.0], ends[:-1]])
+    seen = np.concatenate([[0.0], ends[:-1]])
     for length, known in zip(np.diff(ends, prepend=0.0), seen, strict=True):
         signal = norms * np.sqrt(known) + along
         regret += length * norms / np.sqrt(np.pi) * (1 - signal / np.hypot(signal, across))

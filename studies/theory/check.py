@@ -138,9 +138,7 @@ class Check:
     statement: str
     """One sentence, in words."""
     formula: str
-    """The formula as plain Unicode text, for the terminal."""
-    latex: str
-    """The same formula in LaTeX, for the page."""
+    """The formula as plain Unicode text."""
     source: str
     """Paper (authors, year, arXiv id), or `derived here`."""
     kind: Literal["exact", "sampled", "rate", "inequality"]

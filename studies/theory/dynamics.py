@@ -50,8 +50,6 @@ def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
     "parametrisation.",
     formula="ηT = ∫ dp/(W(p) (pq)²): raw F(p₁) - F(p₀), F = 2 ln(p/q) - 1/p + 1/q; GRPO, K = ∞: Δ[2(p-q)/√(pq)]; "
     "natural gradient: Δ logit p",
-    latex=r"\eta T = \int_{p_0}^{p_1} \frac{dp}{W(p)\,(pq)^2}, \quad F(p) = 2 \log \frac{p}{q} - \frac{1}{p} + "
-    r"\frac{1}{q}",
     source="derived here",
     kind="exact",
     mutants=(
@@ -117,8 +115,6 @@ def plateau_times(p0: np.ndarray, mutant: int = 0) -> dict[str, np.ndarray]:
     "factor (K-1)/√K, not the exponent.",
     formula="ηT ~ 1/p₀ (raw), 2/√p₀ (GRPO, K = ∞), ln(1/p₀) (natural gradient), √K/((K-1) p₀) (GRPO, finite K, sample "
     "std)",
-    latex=r"\eta T \sim \frac{1}{p_0}, \quad \frac{2}{\sqrt{p_0}}, \quad \log \frac{1}{p_0}, \quad "
-    r"\frac{\sqrt{K}}{(K-1)\,p_0}",
     source="derived here",
     kind="rate",
     mutants=(
@@ -145,7 +141,6 @@ def plateau_exponents(mutant: int) -> Claims:
     statement="Near perfection the error of raw rewards falls as 1/t and that of GRPO with endless groups as 1/t²; "
     "with K rollouts it falls as 1/t again.",
     formula="q ηt → 1 (raw); q (ηt)² → 4 (GRPO, K = ∞); q ηt → √K/(K-1) (GRPO, finite K, sample std)",
-    latex=r"q\,\eta t \to 1, \quad q\,(\eta t)^2 \to 4, \quad q\,\eta t \to \frac{\sqrt{K}}{K-1}",
     source="Mei et al. 2020 (2005.06392) for the raw rate; GRPO derived here",
     kind="exact",
     mutants=(
@@ -197,8 +192,6 @@ def sparse_drift(kind: OptimizerKind, chance: float, n: int = 200, rounds: int =
     "blue moves a parameter by 31.77 rates late in a run and by 6.01 as the very first; gradients that come with "
     "chance P drift at √P, not P.",
     formula="Δθ = lr (1-β₁)/(√(1-β₂) (1 - β₁/√β₂)); E[Δθ] ≈ lr √P",
-    latex=r"\Delta\theta = \frac{1-\beta_1}{\sqrt{1-\beta_2}\,(1-\beta_1/\sqrt{\beta_2})}, \quad "
-    r"\mathbb{E}[\Delta\theta] \approx \sqrt{P}",
     source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
     kind="sampled",
     mutants=(Mutant("SGD in place of Adam"),),
@@ -255,8 +248,6 @@ KINDS: tuple[KLKind, KLKind, KLKind] = ("k1", "k2", "k3")
     "penalty, k2 the reverse KL, k3 the forward KL. Code that holds k3 at 10 has no ceiling below 1 once q* < .0735 "
     "q₀ (β = .001, say): the penalty on wrong answers is then cut off.",
     formula="π* ~ π_ref exp(r/β); logit p* = logit p₀ + W_K(p*)/β; k3: p* = [(1-β) + √((1-β)² + 4β p₀)]/2",
-    latex=r"\log \frac{p^*}{q^*} = \log \frac{p_0}{q_0} + \frac{W_K(p^*)}{\beta}, \quad k_3: p^* = \frac{1-\beta + "
-    r"\sqrt{(1-\beta)^2 + 4 \beta p_0}}{2}",
     source="Tang & Munos 2025 (2506.09477), Liu et al. 2025 (2510.01555); fixed points derived here",
     kind="exact",
     mutants=(

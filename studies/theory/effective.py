@@ -48,8 +48,6 @@ def enumerated_noise(batch_size: int, size: int) -> float:
     statement="The noise of a round's gradient is that of B_eff responses to as many prompts that are all alike. "
     "Responses average away the noise within a prompt, and never that between prompts.",
     formula="tr Cov = within/B_eff, B_eff = B/(r + 1/K), r = between/within (raw reward)",
-    latex=r"\operatorname{tr}\operatorname{Cov} = \frac{\sigma_w^2}{B_{\mathrm{eff}}}, \qquad B_{\mathrm{eff}} = "
-    r"\frac{B}{r + 1/K}, \qquad r = \frac{\sigma_b^2}{\sigma_w^2}",
     source="random effects; the gradient noise scale of McCandlish et al. 2018 (1812.06162)",
     kind="exact",
     mutants=(Mutant("r left out: responses are counted"),),
@@ -84,8 +82,6 @@ def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False)
     "a perfect one gains and by the price of estimating it from n rewards. Support rollouts and replayed rewards "
     "lower the price and count as no response.",
     formula="B_eff = B/(r + f/K), f = φ n/(n−1), φ = E[pq]/E[p]; n = K + support rollouts, or the window",
-    latex=r"B_{\mathrm{eff}} = \frac{B}{r + f/K}, \qquad f = \varphi\,\frac{n}{n-1}, \qquad \varphi = "
-    r"\frac{\mathbb{E}[pq]}{\mathbb{E}[p]}",
     source="derived here",
     kind="exact",
     mutants=(Mutant("no price: f = φ"),),
@@ -127,8 +123,6 @@ def searched(rates: PassRates, style: float, costs: Costs, baseline: bool, most:
     statement="The best number of responses to a prompt follows from r and from what a prompt costs in responses, "
     "whatever the budget. With a baseline from the group it is 2 or more even where prompts are free.",
     formula="raw: K* = √(c_p/(c_r r)); with a baseline: K* = 1 + √((c_p/c_r + 1) φ/r)",
-    latex=r"K^* = \sqrt{\frac{c_p}{c_r r}}, \qquad K^*_{\text{baseline}} = 1 + \sqrt{\left(\frac{c_p}{c_r} + "
-    r"1\right)\frac{\varphi}{r}}",
     source="two-stage sampling (Cochran 1977); with a baseline derived here",
     kind="exact",
     mutants=(
@@ -183,7 +177,6 @@ def drift_per_round(ratio: float, batch: float, parts: int = 1, epochs: int = 1)
     statement="In noise Adam moves along the signal in proportion to the root of B_eff. Where the signal is above the "
     "noise it moves by the rate, and more responses buy nothing; SGD moves alike with any batch.",
     formula="drift/lr = s/√(s² + 1/B_eff), s = |G|/noise of a response, each of a coordinate",
-    latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{s}{\sqrt{s^2 + 1/B_{\mathrm{eff}}}}",
     source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
     kind="sampled",
     mutants=(Mutant("SGD in place of Adam"),),
@@ -203,7 +196,6 @@ def drift_in_noise(mutant: int) -> Claims:
     statement="Several updates a round move further: m mini-batches √m times as far in noise, E epochs over the same "
     "responses E times, while steps are small enough for gradients to stay what they were.",
     formula="drift/lr = E m s/√(s² + m/B_eff)",
-    latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{E\,m\,s}{\sqrt{s^2 + m/B_{\mathrm{eff}}}}",
     source="derived here for Adam",
     kind="sampled",
     mutants=(Mutant("rounds are counted"),),
@@ -242,7 +234,6 @@ def final_pass_at_1(world: World, batch_size: int, rounds: int, rate: float, see
     statement="In the simulator runs of B = 16, 64 and 256 meet where t √B_eff is equal, as long as steps are short. "
     "With steps four times as long the small batch stays behind: its noise moves the weights further.",
     formula="Pass@1 = P(τ), τ = t √(B_eff/B_ref)",
-    latex=r"\mathrm{Pass@1} = P(\tau), \qquad \tau = t\,\sqrt{B_{\mathrm{eff}}/B_{\mathrm{ref}}}",
     source="derived here",
     kind="sampled",
     mutants=(Mutant("equal rollouts in place of equal τ, all with short steps"),),
@@ -269,7 +260,6 @@ def equal_tau(mutant: int) -> Claims:
     statement="In the simulator runs of several learning rates meet where rate x rounds is equal, as long as steps "
     "are short. Steps that are too long stay behind.",
     formula="Pass@1 = P(η τ), η the learning rate",
-    latex=r"\mathrm{Pass@1} = P(\eta\,\tau)",
     source="derived here",
     kind="sampled",
     mutants=(Mutant("equal rounds in place of equal rate x rounds"),),

@@ -42,7 +42,6 @@ def spread_claim(name: str, expected: float, values: np.ndarray) -> MeasuredValu
     ".0195 for a difference of two, so .02 is one sigma. On a fixed set it is smaller, by as much as the questions "
     "differ.",
     formula="SE = √(pq/n) on new questions; SE² = Σ pᵢqᵢ/n² on a fixed set",
-    latex=r"SE = \sqrt{\frac{pq}{n}}, \quad SE^2_{fixed} = \frac{1}{n^2} \sum_i p_i q_i",
     source="textbook",
     kind="sampled",
     mutants=(
@@ -78,7 +77,6 @@ def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:
     statement="Pass@k from n ≥ k responses has an unbiased estimator; putting the measured pass rate into 1 - (1-p)^k "
     "is biased down (n = 8, k = 4, p = .1: .2928 against .3439).",
     formula="pass@k = E[1 - C(n-c, k)/C(n, k)], c ~ Bin(n, p)",
-    latex=r"1-(1-p)^k = \mathbb{E}\left[1 - \frac{\binom{n-c}{k}}{\binom{n}{k}}\right]",
     source="Chen et al. 2021 (2107.03374)",
     kind="exact",
     mutants=(
@@ -132,8 +130,6 @@ def normal_power(seeds: int, effect: float, paired: bool) -> float:
     "difference counts: 10 pairs at σ_d = .02.",
     formula="power of a t test of n seeds: noncentral t with shift (δ/σ)√(n/2), or (δ/σ_d)√n paired; n ≈ 2 · 7.85 "
     "σ²/δ², or 7.85 σ_d²/δ²",
-    latex=r"n \approx \frac{2 \cdot 7.85\,\sigma^2}{\delta^2}, \quad n_{paired} \approx "
-    r"\frac{7.85\,\sigma_d^2}{\delta^2}",
     source="textbook",
     kind="sampled",
     mutants=(
@@ -174,8 +170,6 @@ def winner_values(cells: int, tau: float, mutant: int, runs: int = 9000) -> tupl
     "= 5, 9, 10, 15: about .020 for nine cells of standard error .0137. Cells that truly differ by τ shrink it; new "
     "responses for the winner remove it.",
     formula="E[measured - true of the best] = E[max of c normals] σ²/√(σ² + τ²)",
-    latex=r"\mathbb{E}[\hat{J}_{best} - J_{best}] = \frac{\sigma^2}{\sqrt{\sigma^2 + \tau^2}}\,\mathbb{E}[\max_{i \le "
-    "c} Z_i]",
     source="order statistics; unequal cells derived here",
     kind="sampled",
     mutants=(

@@ -37,8 +37,6 @@ P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
     "falls along its mean step.",
     formula="p_A = σ(θ), p_B = σ(−4.5θ − ln 19), θ = 0: dJ/dθ = Σ p_i' = +.0363, step Σ W_K(p_i) p_i' = +.0333 (K=4), "
     "−.0605 (8), −.427 (64), −.481 (∞)",
-    latex=r"\frac{dJ}{d\theta} = \sum_i p_i' = +.0363, \qquad \sum_i W_K(p_i)\,p_i' = +.0333, -.0605, -.427, -.481 "
-    r"\quad (K = 4, 8, 64, \infty)",
     source="derived here",
     kind="exact",
     mutants=(
@@ -78,8 +76,6 @@ BEST_MINUS_SECOND = reinforce_with(Advantage("second_best"))
     "PKPO's rewards estimate it without bias from n ≥ k responses; so does the sum over a group of K = k of 'best "
     "minus second best', whose mean has W = q^(K−1).",
     formula="∇J_k = k q^(k−1) ∇p; PKPO, c of n right: r = k/n if right, else (k/n) (1 − C(n−1−c, k−1)/C(n−1, k−1))",
-    latex=r"\nabla J_k = k\,q^{k-1}\,\nabla p, \qquad r_i = \frac{k}{n} \;\text{(right)}, \quad \frac{k}{n}\left(1 - "
-    r"\frac{C(n-1-c,\,k-1)}{C(n-1,\,k-1)}\right) \;\text{(wrong)}",
     source="Walder & Karkhanis 2025 (2505.15201); the mean of best minus second best is derived here",
     kind="exact",
     mutants=(
@@ -123,8 +119,6 @@ def pass_at_k_gradient(mutant: int) -> Claims:
     statement="With rewards 0 or 1 and no baseline, clipping is a cap: wrong answers never contribute, the lower clip "
     "never acts, and on-policy the gradient is REINFORCE's.",
     formula="min(ρR, clip(ρ, 1−ε, 1+ε) R) = R min(ρ, 1+ε), R ∈ {0, 1}",
-    latex=r"\min(\rho R, \operatorname{clip}(\rho, 1-\epsilon, 1+\epsilon) R) = R \min(\rho, 1+\epsilon), \quad R \in "
-    r"\{0, 1\}",
     source="elementary",
     kind="exact",
     mutants=(Mutant("the group mean as baseline, so wrong answers push down"),),
@@ -156,8 +150,6 @@ def minimalist(mutant: int) -> Claims:
     "stays at √(K−1) below. At finite K it falls short of the limit by 1/(8Kpq).",
     formula="W_K(p) ≤ min(√(K−1), √((K−1)/(K p q))), reached as p → 0; W_K(p) = (1/√(pq)) (1 − 1/(8Kpq) + …); ddof 0, "
     "times √((K−1)/K) with ddof 1",
-    latex=r"W_K(p) \le \min\left(\sqrt{K-1}, \sqrt{\frac{K-1}{K p q}}\right), \qquad W_K(p) = \frac{1}{\sqrt{p "
-    r"q}}\left(1 - \frac{1}{8 K p q} + \dots\right)",
     source="derived here",
     kind="inequality",
     mutants=(
@@ -209,9 +201,6 @@ def spelled_mean(estimator: Estimator, size: int) -> np.ndarray:
     "most, so long wrong answers gain on short ones. A constant length has no such bias, and the mean over the tokens "
     "of a batch loses it as the batch grows.",
     formula="1/|o|: E = (K−1)/K (∇E[r/|o|] − p ∇E[1/|o|]); constant L: (K−1)/(K L) ∇p; token mean → (K−1)/(K E|o|) ∇p",
-    latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j \frac{A_j s_j}{|o_j|}\right] = \frac{K-1}{K}\left(\nabla "
-    r"\mathbb{E}\frac{r}{|o|} - p\,\nabla \mathbb{E}\frac{1}{|o|}\right), \qquad \frac{K-1}{K L}\nabla p, \qquad "
-    r"\frac{K-1}{K\,\mathbb{E}|o|}\nabla p",
     source="the bias: Liu et al. 2025 (2503.20783); token mean: Yu et al. 2025 (2503.14476); formulas derived here",
     kind="exact",
     mutants=(

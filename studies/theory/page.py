@@ -1,20 +1,13 @@
-"""The theory section of the report: statements with formulas, measured numbers, verdicts, corrections of the
-literature and figures."""
+"""The theory section of the report: statements with formulas, measured numbers, verdicts, and corrections of the
+literature."""
 
 import re
-import tempfile
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
 
-from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
-from rftlab.studies.report.chart import Drawn
-from rftlab.studies.report.report import draw, template
-from rftlab.studies.theory import figures
-from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
+from rftlab.studies.report.report import template
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS
 from rftlab.studies.theory.command import Result, grouped
 from rftlab.studies.theory.facts.command import JudgedFact
 
@@ -44,98 +37,19 @@ NOTATION = {
 }
 
 
-class Figure(NamedTuple):
-    """A figure of the section: its name, how it is drawn, and what the reader should see in it."""
-
-    name: str
-    draw: Callable[[], Drawn]
-    title: str
-    caption: str
-
-
-FIGURES: tuple[Figure, ...] = (
-    Figure(
-        "theory-weights",
-        figures.weights_figure,
-        "GRPO favours very easy and very hard contexts (T3, T4, D3).",
-        "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh all "
-        "contexts alike, large groups favour the extremes.",
-    ),
-    Figure(
-        "theory-variance",
-        figures.variance_figure,
-        "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
-        "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts as "
-        "named. Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is its "
-        "least variance. ν² is the squared norm of the score in directions that no reward depends on: it moves the "
-        "optimum to larger groups.",
-    ),
-    Figure(
-        "theory-plateau",
-        figures.plateau_figure,
-        "How long a plateau lasts (T19, T20).",
-        "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups p₀^(−1/2), "
-        "the natural gradient ln(1/p₀). With K = 8 GRPO is faster by a constant factor only.",
-    ),
-    Figure(
-        "theory-replay",
-        figures.replay_figure,
-        "How many past visits a replayed baseline should use (T17, D2).",
-        "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts a "
-        "visit, by drift of the pass rate per visit; dots mark the best window.",
-    ),
-    Figure(
-        "theory-regret",
-        figures.regret_figure,
-        "A few batches are enough if they grow (T26, T28).",
-        "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the "
-        "best possible rate. Equal batches, that is a constant batch size, lose as soon as the first one is longer "
-        "than T needs.",
-    ),
-)
-
-
-def theory_section(results: list[Result], folder: Path | None = None, facts: list[JudgedFact] | None = None) -> str:
-    """HTML of the section, figures inside; with a `folder` they are also written there as svg, png and csv.
-
-    facts: those of `rftlab.studies.theory.facts`, where their runs are there.
-    """
+def theory_section(results: list[Result], facts: list[JudgedFact] | None = None) -> str:
+    """HTML of the section. facts: those of `rftlab.studies.theory.facts`, where their runs are there."""
     groups = grouped(results)
-    with tempfile.TemporaryDirectory() as scratch:
-        place = folder or Path(scratch)
-        drawn = [(figure, draw(place, figure.name, figure.draw())) for figure in FIGURES]
     return template("theory.html.j2").render(
         groups=groups,
         total=len(results),
         counts=Counter(result.verdict for result in results),
         corrections=[result for members in groups.values() for result in members if result.check.corrects],
-        figures=drawn,
-        is_saved=folder is not None,
         symbols=SYMBOLS,
         facts=facts,
         few=FEW,
         notation=NOTATION,
-        mathml=mathml,
         scripts=scripts,
-    )
-
-
-def mathml(check: Check) -> Markup:
-    r"""A check's formula as MathML, one element for each part that \quad separates, so that long formulas wrap."""
-    parts = (part.strip(" ,;") for part in check.latex.replace(r"\qquad", r"\quad").split(r"\quad"))
-    return Markup(" ".join(_mended(convert(part, display="block")) for part in parts if part))
-
-
-def _mended(math: str) -> str:
-    """MathML with the spacing that the converter gets wrong: ~ and iff are relations, | is a bracket, log x has a
-    gap."""
-    for symbol, better in (("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"), ("<mi>&#x027FA;</mi>", "<mo>&#x027FA;</mo>")):
-        math = math.replace(symbol, better)
-    math = math.replace(
-        '<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>'
-    )
-    return re.sub(
-        r"(?<!<msub>)(?<!<msup>)<mi>(log|ln|exp|cos)</mi>(?!<mo)", r'\g<0><mspace width="0.17em"></mspace>', math
     )
 
 

@@ -70,7 +70,6 @@ def last_push(surrogate, old: float, value: float) -> float:
     "little: .01 to .012 or to .0128. Nothing is clipped on the way back, and a wrong response's weight has no bound "
     "without a dual clip.",
     formula="W = (1−b) 1[p ≤ (1+ε_high) p_o] + b 1[q ≥ (1−ε_low) q_o], b the baseline; A < 0: weight −ρ",
-    latex=r"W = (1-b)\,1_{p \le (1+\epsilon_{high})\,p_o} + b\,1_{q \ge (1-\epsilon_{low})\,q_o}",
     source="Schulman et al. 2017 (1707.06347, eq. 7); clip-higher: Yu et al. 2025 (2503.14476); W is derived here",
     kind="exact",
     mutants=(Mutant("REINFORCE: no ratio and no clip"),),
@@ -133,9 +132,6 @@ def all_right_factor(estimator: Estimator, length: int) -> float:
     "second moment by c and leaves the bias of what it cuts off.",
     formula="all L tokens must be right: W = 1 (product), (μ/π)^(L−1) (token, GSPO), min(1, c (μ/π)^L) (cut at c), "
     "(μ/π)^L (none); E[w²] = (1+χ²)^L (product), ≤ c (cut)",
-    latex=r"W = 1, \quad \left(\frac{\mu}{\pi}\right)^{L-1}, \quad \min\left(1, c "
-    r"\left(\frac{\mu}{\pi}\right)^{L}\right); \qquad \mathbb{E}[w^2] = (1+\chi^2)^L, \qquad \mathbb{E}[\min(w, c)^2] "
-    r"\le c",
     source="truncation: Ionides 2008, from memory; GSPO: Zheng et al. 2025 (2507.18071); formulas derived here",
     kind="exact",
     mutants=(
@@ -226,8 +222,6 @@ def masked_mean(low: float, high: float) -> np.ndarray:
     "right answer that is frequent lowers it, one that is rare raises it. Leaving out the tokens of largest "
     "covariance (Clip-Cov) slows the fall.",
     formula="dH = −η Cov_π(log π, dz); policy gradient: dz = W π (r − p), natural gradient: dz = W (r − p)",
-    latex=r"dH = -\eta \operatorname{Cov}_\pi(\log \pi, dz), \qquad dz = W \pi\,(r - p), \qquad dz_{natural} = W (r - "
-    "p)",
     source="Cui et al. 2025 (2505.22617); with W derived here",
     kind="exact",
     mutants=(
@@ -305,9 +299,6 @@ def all_equal_chance(size: int, p: np.ndarray) -> np.ndarray:
     "zero-variance groups, and its noise is that of a batch 1/(1−s) times as large. Just so many more rollouts pay for "
     "it, and Adam does not see the factor (T22).",
     formula="E[g | signal] = E[g]/(1−s), s = E[p^K + q^K]; E[g² | signal]/E[g | signal]² = (1−s) E[g²]/E[g]²",
-    latex=r"\mathbb{E}[g \mid \text{signal}] = \frac{\mathbb{E}[g]}{1-s}, \qquad s = \mathbb{E}[p^K + q^K], \qquad "
-    r"\frac{\mathbb{E}[g^2 \mid \text{signal}]}{\mathbb{E}[g \mid \text{signal}]^2} = "
-    r"(1-s)\,\frac{\mathbb{E}[g^2]}{\mathbb{E}[g]^2}",
     source="dynamic sampling: Yu et al. 2025 (2503.14476); derived here",
     kind="exact",
     mutants=(

@@ -14,11 +14,10 @@ from rftlab.studies.theory.bandits import (
     geometric_grid,
     guessed_regret,
     minimax_grid,
-    missed,
     spaced_gaps,
     worst_regret,
 )
-from rftlab.studies.theory.check import Claims, Mutant, exact, log_log_slope, positive, rate, sampled, theory_check
+from rftlab.studies.theory.check import Claims, Mutant, exact, log_log_slope, rate, sampled, theory_check
 
 HORIZONS = np.logspace(4, 12, 9)
 DIMENSIONS = 5
@@ -47,7 +46,6 @@ def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> 
     statement="Two arms, M batches on the minimax grid: the worst regret over all gaps grows as T^(1/(2 − 2^(1−M))), "
     "times √log 2T from M = 3 on. With M = 2 no arm can be dropped early, so there is no logarithm.",
     formula="max_Δ R ~ T^(1/(2−2^(1−M))) √(log 2T)",
-    latex=r"\max_\Delta R \sim T^{1/(2-2^{1-M})} \sqrt{\log 2T}",
     source=GRID_PAPER,
     kind="rate",
     mutants=(Mutant("batches of equal size"),),
@@ -64,7 +62,6 @@ def _minimax(mutant: int) -> Claims:
     "T27",
     statement="On the geometric grid the worst gap-weighted regret of M batches grows as T^(1/M) log T.",
     formula="max_Δ Δ R ~ T^(1/M) log 2T",
-    latex=r"\max_\Delta \Delta R \sim T^{1/M} \log 2T",
     source=GRID_PAPER,
     kind="rate",
     mutants=(Mutant("the minimax grid instead"),),
@@ -82,8 +79,6 @@ def _geometric(mutant: int) -> Claims:
     "4.9 with 2 to 6 batches. Equal batches do not: the first alone costs ΔT/2M, so the exponent stays 1. A constant "
     "batch size is the equal grid.",
     formula="⌈log₂(1 + ½ log₂ T)⌉ batches: R ~ √(T log T); M equal batches: R ≥ ΔT/(2M)",
-    latex=r"M = \lceil \log_2 (1 + \frac{1}{2} \log_2 T) \rceil \Rightarrow R \sim \sqrt{T \log 2T} \quad t_m = "
-    r"\frac{m T}{M} \Rightarrow R \ge \frac{\Delta T}{2M}",
     source=f"{GRID_PAPER}; the numbers by an exact recursion over batches, derived here",
     kind="sampled",
     mutants=(
@@ -120,8 +115,6 @@ def _few_batches(mutant: int) -> Claims:
     "any exploration, because contexts explore. The estimate is N(θ, I/n) and a step costs |θ|(1 − cos φ)/√π, φ its "
     "angle to θ, so no context need be drawn.",
     formula="max_{|θ|≤1} R ~ T^(1/(2−2^(1−M))); step: |θ|(1 − cos φ)/√π",
-    latex=r"\max_{|\theta| \le 1} R \sim T^{1/(2-2^{1-M})}, \quad R_{\operatorname{step}} = \frac{|\theta| (1 - \cos "
-    r"\varphi)}{\sqrt{\pi}}",
     source="Han et al. 2020, arXiv 2004.06321; the cost of a step is derived here",
     kind="rate",
     mutants=(
@@ -176,8 +169,6 @@ REFERENCE, REWARDS, BETA = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.8, 0.5, 0
     statement="With a KL penalty a suboptimal policy loses exactly β KL(π‖π*), so the plug-in policy from n samples "
     "loses of order 1/n; without the penalty the worst case is n^(−1/2).",
     formula="J(π*) − J(π) = β KL(π‖π*); n gap → (1/2β) Σ π*(1−π*) r(1−r)/π_ref",
-    latex=r"J(\pi^*) - J(\pi) = \beta \operatorname{KL}(\pi \| \pi^*), \quad n \operatorname{gap} \to "
-    r"\frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r (1-r)}{\pi_{\operatorname{ref}}}",
     source="the rate: Zhao et al. 2024, arXiv 2411.04625; the constant is derived here",
     kind="rate",
     mutants=(
@@ -212,87 +203,3 @@ def _regularised(mutant: int) -> Claims:
     arms = np.geomspace(1e-4, 1e-4 if mutant == 2 else 1, 32)
     wrong = [worst_case(arms * (arms + np.sqrt(2 / n) * rng.standard_normal((12000, 32)) < 0)) for n in sizes]
     yield rate("exponent of n, worst case without KL", -0.5, *log_log_slope(sizes, np.column_stack(wrong)))
-
-
-@theory_check(
-    "D28",
-    statement="A constant batch size b is nearly free up to b = 2 R₁, between 4 and 5 √T, and costs b/2 beyond: the "
-    "worst regret is b/2 or, within 15%, that of small batches, R₁, whichever is larger. So equal batches fail only "
-    "when they are few (two arms, T = 4096).",
-    formula="max_Δ R_b ≈ max(b/2, R₁)",
-    latex=r"\max_\Delta R_b \approx \max(b/2, R_1)",
-    source="derived here",
-    kind="inequality",
-    mutants=(
-        Mutant("the minimax grid with as many batches", r"b = (512|1024)$"),
-        Mutant("batches of 1024 in place of 64 and 256", r"^1.15"),
-    ),
-)
-def _constant_batch(mutant: int) -> Claims:
-    horizon, rng, regrets = 4096, np.random.default_rng(31), {}
-    for size in (8, 64, 256, 512, 1024):
-        length = 1024 if mutant == 2 and size in (64, 256) else size
-        ends = (minimax_grid if mutant == 1 else equal_grid)(horizon, horizon // length)
-        regrets[size] = worst_case(eliminated_regret(np.geomspace(0.03, 1, 16), ends, 1600, rng))
-    for size in (512, 1024):
-        yield sampled(f"worst R, b = {size}", size / 2, regrets[size], slack=1e-9)
-    free = regrets[8] * 1.15
-    for size in (64, 256):
-        error = np.hypot(regrets[size].std(), free.std()) / np.sqrt(free.size)
-        yield positive(f"1.15 (worst R, b = 8) − (worst R, b = {size})", free.mean() - regrets[size].mean(), error)
-
-
-@theory_check(
-    "D29",
-    statement="Where contexts explore, a constant batch of b costs between b/2 − 1 and b − 1/2 uninformed steps more "
-    "than batches of one, whatever T: the regret is a left sum of a convex decreasing function.",
-    formula="b/2 − 1 ≤ (R_b − R_1)/F ≤ b − 1/2, F = E[cos φ_T] |θ|/√π",
-    latex=r"\frac{b}{2} - 1 \le \frac{R_b - R_1}{F} \le b - \frac{1}{2}, \quad F = \frac{|\theta| \mathbb{E}[\cos "
-    r"\varphi_T]}{\sqrt{\pi}}",
-    source="derived here",
-    kind="inequality",
-    mutants=(Mutant("a batch acts on its own rewards", r"R_1./F −"), Mutant("batches four times as large", r"b − 1/2")),
-)
-def _price_of_batches(mutant: int) -> Claims:
-    horizon, norm = 2000.0, np.array([0.4])
-    regret = {}
-    for b in (1, 20, 400):
-        ends = equal_grid(horizon, int(horizon / (4 * b if mutant == 2 and b > 1 else b)))
-        regret[b] = guessed_regret(norm, ends, DIMENSIONS, 4000, np.random.default_rng(32), peeks=mutant == 1)[:, 0]
-    unit = norm[0] / np.sqrt(np.pi) * (1 - missed(norm * np.sqrt(horizon), DIMENSIONS)[0])
-    for b in (20, 400):
-        price = (regret[b] - regret[1]) / unit
-        error = price.std() / np.sqrt(price.size)
-        yield positive(f"b = {b}: (R_b − R_1)/F − (b/2 − 1)", price.mean() - (b / 2 - 1), error)
-        yield positive(f"b = {b}: b − 1/2 − (R_b − R_1)/F", b - 0.5 - price.mean(), error)
-
-
-@theory_check(
-    "D30",
-    statement="One refresh of the sampler removes the coverage factor 1/π_ref of T30: with half of the samples from "
-    "π_ref and half from the policy fitted to them, n gap has (π_ref + π*)/2 in its place, at most (A−1)/4β. With a "
-    "good arm of π_ref = 0.01 the loss falls fivefold.",
-    formula="n gap → (1/2β) Σ π*(1−π*) r(1−r)/μ, μ = (π_ref + π*)/2; ≤ (A−1)/(4β)",
-    latex=r"n \operatorname{gap} \to \frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r (1-r)}{(\pi_{\operatorname{ref}} "
-    r"+ \pi^*)/2} \le \frac{A-1}{4\beta}",
-    source="derived here",
-    kind="sampled",
-    mutants=(Mutant("both halves from π_ref"),),
-)
-def _sampler(mutant: int) -> Claims:
-    reference, rewards, beta, n = np.array([0.01, 0.19, 0.3, 0.5]), np.array([0.9, 0.5, 0.3, 0.1]), 0.15, 400_000
-    rng, best = np.random.default_rng(33), tilted(reference, rewards, beta)
-    top = regularised_objective(best, reference, rewards, beta)
-    first = rng.multinomial(n // 2, reference, size=12000)
-    wins = rng.binomial(first, rewards)
-    policy = np.broadcast_to(reference, first.shape) if mutant else tilted(reference, wins / np.maximum(first, 1), beta)
-    second = rng.multinomial(n // 2, policy)
-    means = (wins + rng.binomial(second, rewards)) / (first + second)
-    gap = n * (top - regularised_objective(tilted(reference, means, beta), reference, rewards, beta))
-    bound = (best.size - 1) / (4 * beta)
-    yield sampled(
-        "n gap, half from π_ref, half from the policy fitted to it",
-        limit_gap(best, (reference + best) / 2, rewards, beta),
-        gap,
-    )
-    yield positive("(A−1)/4β less n gap", bound - gap.mean(), gap.std() / np.sqrt(gap.size))

@@ -54,8 +54,6 @@ def replay_factor(advantage: Estimator, p: float, old: np.ndarray, trains_on_old
     "rewards and one new it is w/(w+1) of the true one. With the std the factor depends on the old pass rate alone: a "
     "stale spread is a stale learning rate.",
     formula="W = w/(w+1); with std, n = w+1: W = √((n−1)/n) E[√((w−S)/(S+1)) + √(S/(n−S))], S ~ Bin(w, p_old)",
-    latex=r"W = \frac{w}{w+1}, \qquad W_{\mathrm{std}} = \sqrt{\frac{n-1}{n}}\,\mathbb{E}\left[\sqrt{\frac{w-S}{S+1}} "
-    r"+ \sqrt{\frac{S}{n-S}}\right], \quad S \sim \operatorname{Bin}(w, p_{\mathrm{old}}), \quad n = w+1",
     source="derived here",
     kind="exact",
     mutants=(
@@ -136,9 +134,6 @@ def vertex(errors: np.ndarray) -> float:
     "that falls with the drift of the pass rate to the power 2/3.",
     formula="MSE(w) = (δ(w+1)/2)² + Σ_l p_l q_l/(m w²), p_l = p − lδ; w* ≈ (2pq/(mδ²))^(1/3), exactly w²(w+1−2/(3m)) "
     "= (2pq + δ(p−q) − δ²/3)/(mδ²)",
-    latex=r"\operatorname{MSE}(w) = \left(\frac{\delta(w+1)}{2}\right)^2 + \frac{\sum_l p_l q_l}{m w^2}, \qquad w^* "
-    r"\sim \left(\frac{2pq}{m\delta^2}\right)^{1/3}, \qquad w^2\left(w+1-\frac{2}{3m}\right) = \frac{2pq + "
-    r"\delta(p-q) - \delta^2/3}{m\delta^2}",
     source="derived here",
     kind="exact",
     mutants=(Mutant("the pass rate does not drift"),),
@@ -176,8 +171,6 @@ def longest_useful(p: float, drift: float, m: int) -> float:
     "the bias and cost effective samples.",
     formula="baseline p_o, no weights: E = p_o q_o, bias (p_o−p)(1−p_o−p), |bias| ≤ 2√2 TV max|A|; with weights ESS/N "
     "= 1/(1+(p−p_o)²/(p_o q_o))",
-    latex=r"\mathbb{E} = p_o q_o, \qquad (p_o-p)(1-p_o-p), \qquad \frac{\mathrm{ESS}}{N} = \frac{1}{1 + "
-    r"\frac{(p-p_o)^2}{p_o q_o}}",
     source="derived here",
     kind="exact",
     mutants=(
@@ -226,9 +219,6 @@ def stale_gradient(mutant: int) -> Claims:
     "fresh ones. It only ever costs variance. With one rollout per visit a pass rate that rose steadily to 3/4 or "
     "less cannot have moved that far: there no window is too long.",
     formula="w_max ≈ 2√(pq/m)/δ, exactly w² + (3−4/(3m)) w = (4pq + 2δ(p−q))/(mδ²) − 2/(3m); pq/MSE(w*) ≈ ⅔ m w*",
-    latex=r"w_{\max} \approx \frac{2}{\delta}\sqrt{\frac{pq}{m}}, \qquad w^2 + \left(3-\frac{4}{3m}\right) w = "
-    r"\frac{4pq + 2\delta(p-q)}{m\delta^2} - \frac{2}{3m}, \qquad \frac{pq}{\operatorname{MSE}(w^*)} \approx "
-    r"\frac{2}{3} m w^*",
     source="derived here",
     kind="exact",
     mutants=(Mutant("the pass rate does not drift"),),

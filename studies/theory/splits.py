@@ -98,8 +98,6 @@ def drawn_deviations(
     "can beat every K ≥ 2.",
     formula="N V = K σ_b² + E[u] − 4E[u²] + 2E[u²]/(K−1), u = pq, σ_b² = E[u²] − ρE[u]²; K = 1, raw: σ_b² + E[pq³]; "
     "K* = 1 + √(2E[u²]/σ_b²)",
-    latex=r"N V = K \sigma_b^2 + \mathbb{E}[u] - 4\mathbb{E}[u^2] + \frac{2\mathbb{E}[u^2]}{K-1}, \qquad K^* = 1 + "
-    r"\sqrt{\frac{2\mathbb{E}[u^2]}{\sigma_b^2}}",
     source="derived here",
     kind="exact",
     mutants=(
@@ -128,8 +126,6 @@ def budget(mutant: int) -> Claims:
     "worst of 1, 2, 4, 8 and 16. Neither holds in general: of the four histograms of D1 at the same two levels the "
     "best K is 1, 4, 5 or 14 in four of eight cases, and the worst is K = 1 (raw reward) in six, K = 2 in one.",
     formula="N V gains ν² E[u] K/(K−1) for K ≥ 2, ν² E[p] for raw K = 1; K* = 1 + √((2E[u²] + ν²E[u])/σ_b²)",
-    latex=r"N V \mathrel{+}= \nu^2\,\mathbb{E}[u]\,\frac{K}{K-1}, \qquad K^* = 1 + \sqrt{\frac{2\mathbb{E}[u^2] + "
-    r"\nu^2\mathbb{E}[u]}{\sigma_b^2}}",
     source="derived here",
     kind="exact",
     mutants=(
@@ -172,7 +168,6 @@ POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
     "finite-population factor. At a fixed budget that lowers every split by nearly the same amount, so the best K "
     "stays.",
     formula="Var(mean over B of N_c contexts) = (σ_b²/B)(N_c−B)/(N_c−1)",
-    latex=r"\operatorname{Var} = \frac{\sigma_b^2}{B}\cdot\frac{N_c-B}{N_c-1}",
     source="classical (sampling from a finite population)",
     kind="exact",
     mutants=(Mutant("contexts drawn with replacement"),),
@@ -219,9 +214,6 @@ HISTOGRAMS = {
     "disadvantage grows with E[p²].",
     formula="best K ≥ 2: ⌈½ + √(¼ + (2E[u²] + ν²E[u])/σ_b²)⌉; raw K = 1 beats RLOO at K* iff ν²E[p²] + E[p²q(2−3p)] < "
     "2σ_b √(2E[u²] + ν²E[u])",
-    latex=r"K = \left\lceil \frac{1}{2} + \sqrt{\frac{1}{4} + \frac{2\mathbb{E}[u^2] + "
-    r"\nu^2\mathbb{E}[u]}{\sigma_b^2}} \right\rceil, \qquad \nu^2\mathbb{E}[p^2] + \mathbb{E}[p^2 q(2-3p)] < "
-    r"2\sigma_b\sqrt{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}",
     source="derived here",
     kind="exact",
     mutants=(

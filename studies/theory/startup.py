@@ -73,7 +73,6 @@ def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60,
     "raw rewards never lower a tabular pass rate; with two they can. Centring on the trained group never does, as its "
     "weights sum to 0; a baseline from support rollouts can, even with one.",
     formula="E[successes] = B K T p₀; P(none) = (1-p₀)^(BKT); E[first round] = 1/(1-(1-p₀)^B) for K = 1",
-    latex=r"\mathbb{E}[S] = B K T p_0, \quad P(S=0) = (1-p_0)^{BKT}, \quad \mathbb{E}[t_1] = \frac{1}{1-(1-p_0)^B}",
     source="derived here",
     kind="sampled",
     mutants=(
@@ -144,8 +143,6 @@ def beta_moment(a: float, b: float, power: int) -> float:
     "rate. At a mean of .25 it is .00368, .125 or .18564 as contexts are nearly all-or-nothing, spread out, or alike: "
     "50 times.",
     formula="a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)",
-    latex=r"\frac{\partial J}{\partial \theta} = \mathbb{E}[pq] = \bar{p}\,\bar{q}\,\frac{a+b}{a+b+1}, \quad "
-    r"\frac{dJ}{dt} = \mathbb{E}[p^2 q^2]",
     source="derived here",
     kind="exact",
     mutants=(Mutant("every context at the mean pass rate"),),
@@ -178,8 +175,6 @@ def learnability(mutant: int) -> Claims:
     "never solved falls as a power of the rollouts: the mean rate misleads.",
     formula="n ≥ ln δ/(BK ln(1-p₀)) rounds; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; unsolved in m: B(a, "
     "b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a",
-    latex=r"n \ge \frac{\log \delta}{BK \log(1-p_0)}, \quad \left((1-p_0)^{K+M} + p_0^{K+M}\right)^B, \quad "
-    r"\frac{\Gamma(a+b)}{\Gamma(b)} m^{-a}",
     source="derived here",
     kind="sampled",
     mutants=(

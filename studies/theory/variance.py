@@ -38,8 +38,6 @@ def best_baseline(policy: ExactPolicy) -> float:
     "squared distance times E|s|². For two arms it is 1−p, the opposite of the value p.",
     formula="b* = E[r|s|²]/E[|s|²], V(b) − V(b*) = (b−b*)² E|s|²; one correct arm of A, wrong ones alike: b* = A p "
     "q/(A−2+A p)",
-    latex=r"b^* = \frac{\mathbb{E}[r|s|^2]}{\mathbb{E}[|s|^2]}, \qquad V(b) - V(b^*) = (b-b^*)^2\,\mathbb{E}|s|^2, "
-    r"\qquad b^* = \frac{A p q}{A-2+A p}",
     source="Greensmith, Bartlett & Baxter 2004; the closed form is derived here",
     kind="exact",
     mutants=(Mutant("E[r] in the denominator"),),
@@ -68,8 +66,6 @@ def least_variance_baseline(mutant: int) -> Claims:
     "baseline never lowers it where the reward decides the score: with one logit it changes nothing below p = 1/2 and "
     "costs a factor (p/q)² above.",
     formula="V(b=p) < V(0) iff p < (A+2)/(3A); one logit: V(0) = p q³, V(p) = p q (1−2p)², V(1−p) = 0, V(1) = p³ q",
-    latex=r"V(p) < V(0) \iff p < \frac{A+2}{3A}; \qquad V(0) = p q^3, \quad V(p) = p q (1-2p)^2, \quad V(1-p) = 0, "
-    r"\quad V(1) = p^3 q",
     source="derived here; ReMax: Li et al. 2023 (2310.10505)",
     kind="exact",
     mutants=(
@@ -119,8 +115,6 @@ def crossing(difference: Callable[[float], float], low: float = 0.02, high: floa
     "2/3.",
     formula="tr Var = [(K−2) V_p + 2(pq − |∇p|²)]/(K(K−1)), tabular softmax; one logit: RLOO beats raw iff p < "
     "(2K−4)/(3K−5)",
-    latex=r"\operatorname{tr}\operatorname{Var} = \frac{(K-2) V_p + 2(pq - |\nabla p|^2)}{K(K-1)}, \qquad p < "
-    r"\frac{2K-4}{3K-5}",
     source="derived here",
     kind="exact",
     mutants=(Mutant("the group mean, which includes the response itself"),),

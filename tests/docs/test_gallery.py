@@ -10,8 +10,6 @@ from tests.support.estimators.vectors import ROOT
 
 GALLERY = ROOT / "docs" / "gallery.md"
 SHOWN = {
-    "compare/explanation": "compare-why-1",
-    "compare/histograms": "compare-why-1-rates",
     "compare/learning_curves": "compare-tradeoff-curves",
     "compare/scatter": "compare-agreement",
     "compare/tradeoff": "compare-tradeoff-tradeoff",
@@ -32,11 +30,6 @@ SHOWN = {
     "report/learning_curves": "tradeoff-curves",
     "report/overview": "overview",
     "report/tradeoff": "tradeoff-endpoints",
-    "theory/plateau_figure": "theory-plateau",
-    "theory/regret_figure": "theory-regret",
-    "theory/replay_figure": "theory-replay",
-    "theory/variance_figure": "theory-variance",
-    "theory/weights_figure": "theory-weights",
 }
 """Picture of each function that draws."""
 

@@ -27,6 +27,4 @@ def made(name, good=True, caught=True, tier="fast", corrects=""):
         return [exact("first", 2.0, 3.0 if mutant == 2 else 2.0), exact("second", 0.5, 0.5 if right else 0.75)]
 
     mutants = (Mutant("a wrong b", "second"), Mutant("a wrong a", "first"))
-    return Check(
-        name, f"Statement {name}.", "a = b", "a = b", "somebody 2020", "exact", mutants, experiment, tier, corrects
-    )
+    return Check(name, f"Statement {name}.", "a = b", "somebody 2020", "exact", mutants, experiment, tier, corrects)

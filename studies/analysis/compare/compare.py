@@ -2,7 +2,6 @@
 figures."""
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -29,7 +28,6 @@ from rftlab.studies.analysis.compare.agreement import (
     resample,
 )
 from rftlab.studies.analysis.compare.curves import AXES
-from rftlab.studies.analysis.compare.diagnostics import pass_rates, rates_table
 from rftlab.studies.analysis.compare.levels import MEASURED, CurveSet, SimulationRuns, level_groups, load
 from rftlab.studies.analysis.compare.signs import (
     AGREE,
@@ -49,7 +47,6 @@ from rftlab.studies.console.table import Column, Table, put, say, write_numbers
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.data.results.stats import Estimate
-from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.files import check_writable
 from rftlab.studies.data.runs.progress import step_progress
@@ -80,16 +77,6 @@ class Comparison(NamedTuple):
     def verdicts(self) -> dict[str, str]:
         """Verdict of each claim."""
         return claim_verdicts(self.rows)
-
-    @property
-    def disagreements(self) -> list[tuple[ClaimRow, list[str]]]:
-        """Rows on which levels disagree, with the designs that they are about; rows about the same designs once."""
-        rows: dict[tuple[str, ...], ClaimRow] = {}
-        for row in self.rows:
-            cells = tuple(dict.fromkeys(cell for side in row.sides for cell in side.cells if cell != "base"))
-            if row.verdict == DISAGREE and cells:
-                rows.setdefault(tuple(sorted(cells)), row)
-        return [(row, list(cells)) for cells, row in rows.items()]
 
 
 def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Comparison:
@@ -144,12 +131,8 @@ def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed:
     check_writable(folder)
     with step_progress(console, "resampling", quiet):
         comparison = compared(levels, seed)
-    with step_progress(console, "pass rates of designs on which levels disagree", quiet) as step:
-        rates = _rates(
-            comparison, root, step, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True)
-        )
     with step_progress(console, "drawing figures", quiet) as step:
-        figures = draw_all(folder_below(folder, "figures"), _plans(comparison, axis, rates), step)
+        figures = draw_all(folder_below(folder, "figures"), _plans(comparison, axis), step)
     write_numbers(folder / "agreement.csv", _agreement_table(comparison.agreements))
     write_numbers(folder / "claims.csv", _claims_table(comparison))
     text = template("compare.html.j2").render(_context(comparison, figures, axis, seed))
@@ -166,32 +149,7 @@ def _experiments(levels: list[CurveSet]) -> list[Experiment]:
     ]
 
 
-def _rates(
-    comparison: Comparison, root: Path, step: Callable[[int, int], object], remark: Callable[[str], None]
-) -> dict[str, dict[str, pd.DataFrame]]:
-    """Pass rates behind each disagreement, by the title of the level that has any; every design is looked at once.
-    Damaged rollouts are named and left out."""
-    wanted = [
-        (own, cell)
-        for own in comparison.levels
-        for cell in dict.fromkeys(cell for _, cells in comparison.disagreements for cell in cells)
-    ]
-    tables = {}
-    for done, (own, cell) in enumerate(wanted):
-        step(done, len(wanted))
-        try:
-            tables[own.title, cell] = pass_rates(own, cell, root)
-        except store.DamagedPoint as damage:
-            remark(f"pass rates of {own.name} {cell} are left out, damaged: {damage}")
-            tables[own.title, cell] = rates_table(cell, {})
-    rates = {}
-    for name, (_, cells) in _named(comparison.disagreements).items():
-        whole = {own.title: pd.concat([tables[own.title, cell] for cell in cells]) for own in comparison.levels}
-        rates[name] = {title: table for title, table in whole.items() if len(table)}
-    return rates
-
-
-def _plans(comparison: Comparison, axis: str, rates: dict[str, dict[str, pd.DataFrame]]) -> dict[str, Plan]:
+def _plans(comparison: Comparison, axis: str) -> dict[str, Plan]:
     levels, plans = comparison.levels, {}
     drawn = [own for own in levels if len(own.curves)]
     pairs = [(first, second) for first, second in combinations(levels, 2) if common_cells(first, second)]
@@ -202,16 +160,7 @@ def _plans(comparison: Comparison, axis: str, rates: dict[str, dict[str, pd.Data
             plans[f"{e.name}-curves"] = partial(compare_figures.learning_curves, e, levels, axis)
         if len(e.cells) > 1:
             plans[f"{e.name}-tradeoff"] = partial(compare_figures.tradeoff, e, levels, axis)
-    for name, (_, cells) in _named(comparison.disagreements).items():
-        if drawn:
-            plans[name] = partial(compare_figures.explanation, drawn, cells)
-        if rates[name]:
-            plans[f"{name}-rates"] = partial(compare_figures.histograms, rates[name], cells)
     return plans
-
-
-def _named(disagreements: list[tuple[ClaimRow, list[str]]]) -> dict[str, tuple[ClaimRow, list[str]]]:
-    return {f"why-{i}": one for i, one in enumerate(disagreements, 1)}
 
 
 def _context(comparison: Comparison, figures: dict[str, Markup], axis: str, seed: int) -> dict:
@@ -225,7 +174,6 @@ def _context(comparison: Comparison, figures: dict[str, Markup], axis: str, seed
         "verdicts": verdicts,
         "counts": {verdict: Counter(verdicts.values())[verdict] for verdict in SYMBOLS},
         "marks": SYMBOLS,
-        "why": _named(comparison.disagreements),
         "experiments": _experiments(comparison.levels),
         "figures": figures,
         "axis": AXES[axis],

@@ -9,7 +9,6 @@ import pandas as pd
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.analysis.compare.agreement import common_cells
 from rftlab.studies.analysis.compare.curves import AXES, at_budget, mean_lines
-from rftlab.studies.analysis.compare.diagnostics import BINS, dynamics, signal_to_noise
 from rftlab.studies.analysis.compare.levels import CurveSet
 from rftlab.studies.data.paper.experiments import Experiment, label
 from rftlab.studies.data.results.claims import short
@@ -24,7 +23,6 @@ from rftlab.studies.report.chart import (
     Drawn,
     LegendKey,
     MarkStyle,
-    Outline,
     Panel,
     PlotAxis,
     PlotSeries,
@@ -39,7 +37,6 @@ from rftlab.studies.report.chart import (
 )
 
 COLUMNS = 5
-_SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#b5de2b", "#fde725")
 
 
 def level_colours(levels: list[CurveSet]) -> dict[str, str]:
@@ -138,52 +135,3 @@ def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
             row |= {side: known.value, f"{side}_low": low, f"{side}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def explanation(levels: list[CurveSet], cells: list[str]) -> Drawn:
-    """The designs on which levels disagree: test Pass@1 and zero-signal fraction by round, signal-to-noise by mean
-    reward; a row per level with curves."""
-    colours = dict(zip(cells, PALETTE[3:], strict=False))
-    frames, panels = [], []
-    for own in levels:
-        course = dynamics(own, cells)
-        noise = pd.concat([signal_to_noise(own.curves, cell).assign(cell=cell) for cell in cells])
-        frames += [course.assign(level=own.name), noise.assign(level=own.name)]
-        parts = (
-            (course, "round", "training round", "test_pass_at_1", rates("test Pass@1"), ""),
-            (course, "round", "training round", "zero_signal_fraction", rates("zero-signal fraction"), ""),
-            (noise, "reward", "mean reward of training", "signal_to_noise", _SIGNAL, "o"),
-        )
-        for table, x, title, y, axis, marker in parts:
-            series = tuple(
-                PlotSeries(rows[x], rows[y], MarkStyle(colour, marker=marker, size=3), short(cell))
-                for cell, colour in colours.items()
-                if len(rows := table[table["cell"] == cell])
-            )
-            panels.append(Panel(own.title, PlotAxis(title), axis, series))
-    keys = tuple(LegendKey(short(cell), MarkStyle(colour)) for cell, colour in colours.items())
-    return Chart(tuple(panels), (11, 2.4 * len(levels) + 0.7), 3, keys), pd.concat(frames, ignore_index=True)
-
-
-_SIGNAL = PlotAxis("signal-to-noise of an update", "symlog", low=0.0)
-
-
-def histograms(rates_by_level: dict[str, pd.DataFrame], cells: list[str]) -> Drawn:
-    """Share of training contexts by pass rate, stacked, by round: a row per level that tells of them, a column per
-    design."""
-    panels = []
-    for title, table in rates_by_level.items():
-        for cell in cells:
-            own = table[table["cell"] == cell]
-            edges = np.concatenate([np.zeros((len(own), 1)), own[list(BINS)].to_numpy().cumsum(axis=1)], axis=1)
-            rounds = own["round"].to_numpy()
-            areas = tuple(
-                Outline(np.concatenate([np.c_[rounds, edges[:, i]], np.c_[rounds, edges[:, i + 1]][::-1]]), style, True)
-                for i, style in enumerate(MarkStyle(colour) for colour in _SHADES)
-            )
-            label_ = f"{title}\nshare of contexts"
-            panels.append(Panel(short(cell), PlotAxis("training round"), rates(label_), (), areas))
-    numbers = pd.concat([table.assign(level=title) for title, table in rates_by_level.items()], ignore_index=True)
-    keys = tuple(LegendKey(text, MarkStyle(colour, width=6.0)) for text, colour in zip(BINS, _SHADES, strict=True))
-    size = (max(6.0, 3.6 * len(cells)), 2.3 * len(rates_by_level) + 0.9)
-    return Chart(tuple(panels), size, len(cells), keys, "pass rate of a context", share_y="all"), numbers

@@ -56,8 +56,6 @@ class CurveSet(NamedTuple):
     """Step to which the numbers are rounded; 0 where they are not."""
     source: str
     """Where they come from, for the reader."""
-    points: tuple[RunSpec, ...] = ()
-    """The runs behind them that the results folder holds; none of what comes with rftlab."""
 
     @property
     def name(self) -> str:
@@ -173,7 +171,7 @@ def _llm_points(one: RunSource, root: Path) -> list[RunSpec]:
 
 
 def _measured(one: RunSource, points: list[RunSpec], root: Path) -> CurveSet:
-    return _of_curves(one, collect(root, points).curves, f"results folder {root}")._replace(points=tuple(points))
+    return _of_curves(one, collect(root, points).curves, f"results folder {root}")
 
 
 def _of_curves(one: RunSource, curves: pd.DataFrame, source: str) -> CurveSet:

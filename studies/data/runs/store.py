@@ -213,22 +213,6 @@ def _damaged(folder: Path, error: Exception) -> DamagedPoint:
     return DamagedPoint(f"{folder}: {type(error).__name__}: {error}")
 
 
-def stored_rollouts(root: Path, point: RunSpec) -> list[Path]:
-    """Files with the rollouts of a finished language model. Raises DamagedPoint where one is not what the run wrote."""
-    facts = read_facts(root, point)
-    if facts is None:
-        return []
-    folder, files = point_folder(root, point), []
-    try:
-        for name, checksum in sorted(facts[ROLLOUTS].items()):
-            files.append(folder_below(folder, ROLLOUTS) / name)
-            if Path(name).name != name or file_sha256(files[-1]) != checksum:
-                raise ValueError(f"{ROLLOUTS}/{name} does not match its checksum")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise _damaged(folder, error) from None
-    return files
-
-
 def discard(root: Path, point: RunSpec) -> None:
     """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
 

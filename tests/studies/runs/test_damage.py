@@ -19,7 +19,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.compare import compare, levels
-from rftlab.studies.analysis.source import RunSource, curve_sets
+from rftlab.studies.analysis.source import curve_sets
 from rftlab.studies.cli.execute import status
 from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
@@ -127,23 +127,13 @@ def compare_levels(console, root):
     asked = curve_sets([f"sim:{SIM}", f"llm:{LLM}"])
     page = compare.write(
         console,
-        levels.load(console, asked, store.open_store(root), None, None, 1, True, "local"),
+        levels.load(console, asked, store.open_store(root), None, None, 1, True),
         root,
         "rounds",
         0,
         True,
     )
-    return tables_of(page.parent), pass_rates(console, root)
-
-
-def pass_rates(console, root):
-    """Those that a page draws of designs on which levels disagree; the page names damaged ones in this way."""
-    points = [point for point in STUDIES["llm"].points() if store.is_there(root, point)]
-    try:
-        measured = levels._measured(RunSource("llm", LLM), points, root)
-        return [str(compare.pass_rates(measured, point.cell, root)) for point in points]
-    except store.DamagedPoint as damage:
-        return console.print(f"damaged: {damage}")
+    return tables_of(page.parent)
 
 
 COMMANDS = {
