@@ -214,7 +214,6 @@ def load_all(root, *names, **more):
         more.get("rounds"),
         1,
         True,
-        "local",
     )
 
 
@@ -310,4 +309,4 @@ def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
     (folder.parent / "x-s0-ab").mkdir()
     folder.write_text("")
     with pytest.raises(UserError, match=f"^{folder}: ValueError: it is a file, not a folder"):
-        load(Console(quiet=True), [RunSource("llm", "tiny-mix97")], tmp_path, None, None, 1, True, "local")
+        load(Console(quiet=True), [RunSource("llm", "tiny-mix97")], tmp_path, None, None, 1, True)
