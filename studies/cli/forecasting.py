@@ -95,14 +95,6 @@ class Pilot(Common):
         if measured.base.headroom is not None:
             for line in claim_lines(measured.base.headroom, self.task.name, self.reported, kind):
                 say(console, line)
-        if measured.base.headroom is not None:
-            from rftlab.shared.plumbing.folders import folder_below
-            from rftlab.studies.forecast.pilot.figures import headroom_figure
-            from rftlab.studies.report.draw import save
-
-            figure, numbers = headroom_figure(asked.pair, measured.base.headroom)
-            place = save(figure, folder_below(self.results, "pilot", asked.pair), "headroom", numbers)
-            say(console, f"figure: {place}")
         say(console, f"pilot: {pilot_path(self.results, asked.pair)}")
         return 0
 

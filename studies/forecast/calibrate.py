@@ -243,9 +243,7 @@ def calibrated(
 def identity(evidence: Evidence, seed: int) -> str:
     """Hash of everything that the particles depend on."""
     runs = [
-        (asdict(run.design), run.rounds.tolist(), run.values.tolist(), run.errors.tolist())
-        + (() if run.silent is None else tuple(column.tolist() for column in run.silent))
-        for run in evidence.runs
+        (asdict(run.design), run.rounds.tolist(), run.values.tolist(), run.errors.tolist()) for run in evidence.runs
     ]
     facts: tuple[Any, ...] = (sim.VERSION, seed, asdict(evidence.facts), runs)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -28,29 +28,8 @@ POINTS = 6
 """Points of a curve that are compared, evenly spaced, the last one among them."""
 
 
-SILENT_DISCREPANCY = 0.06
-"""Standard deviation of what the simulator leaves out of the share of zero-variance groups, common to a run: a pass
-rate that is DISCREPANCY off moves that share of groups of 8 by about twice as much."""
 MANY_TOKENS = 32
 """Tokens of a response that is no longer short."""
-
-
-class SilentShares(NamedTuple):
-    """Shares of groups without a signal, each over the rounds from the one before (0 at first) to its own: (windows,)
-    each, with the groups behind a share."""
-
-    rounds: np.ndarray
-    values: np.ndarray
-    groups: np.ndarray
-
-    def log_likelihood(self, curve: Curve, freedom: float) -> float:
-        """Of the shares given a simulated run, up to a constant: errors are those of drawing the groups, in either
-        run, and SILENT_DISCREPANCY. After a divergence all groups have zero variance."""
-        shares = in_windows(curve, self.rounds)
-        inner = np.clip((self.values + shares) / 2, 0.01, 0.99)
-        covariance = np.diag(2 * inner * (1 - inner) / self.groups) + SILENT_DISCREPANCY**2
-        residual = self.values - shares
-        return _of_distance(float(residual @ np.linalg.solve(covariance, residual)), len(residual), freedom)
 
 
 class Observed(NamedTuple):
@@ -61,7 +40,6 @@ class Observed(NamedTuple):
     rounds: np.ndarray
     values: np.ndarray
     errors: np.ndarray
-    silent: SilentShares | None = None
     learning_rate: float | None = None
     """Read by forecasts at another rate alone; None where nobody asks or nobody told."""
     behind: int = 1
@@ -87,28 +65,9 @@ class Observed(NamedTuple):
         residual = self.residual(curve).ravel()[measured]
         covariance = np.diag(self.errors.ravel()[measured] ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
         distance = float(residual @ np.linalg.solve(covariance, residual))
-        log_density = _of_distance(distance, residual.size, freedom)
-        return log_density if self.silent is None else log_density + self.silent.log_likelihood(curve, freedom)
-
-
-def _of_distance(distance: float, size: int, freedom: float) -> float:
-    """Log density, up to a constant, at a squared distance in covariances: a multivariate t, normal where `freedom`
-    is infinite."""
-    return -0.5 * distance if np.isinf(freedom) else -0.5 * (freedom + size) * float(np.log1p(distance / freedom))
-
-
-def in_windows(curve: Curve, ends: np.ndarray) -> np.ndarray:
-    """Shares of zero-variance groups (windows,) of a curve over the rounds up to each of `ends`, which are evaluations
-    of the curve; 1 after its end."""
-    lengths, shares = np.diff(curve.round), curve.zero_signal_fraction[1:]
-    inside = np.searchsorted(ends, curve.round[1:])
-    kept = inside < len(ends)
-    seen, silent = (
-        np.bincount(inside[kept], weights=(weights * lengths)[kept], minlength=len(ends))
-        for weights in (np.ones(len(lengths)), shares)
-    )
-    whole = np.diff(ends, prepend=0)
-    return (silent + whole - seen) / whole
+        if np.isinf(freedom):
+            return -0.5 * distance
+        return -0.5 * (freedom + residual.size) * float(np.log1p(distance / freedom))
 
 
 TYPICAL = MeasuredNoise(0.04, 0.04, 0.45, 0.25)
@@ -202,12 +161,9 @@ class Evidence(NamedTuple):
         return FREEDOM if len(self.runs) > 1 else np.inf
 
 
-def observe(
-    design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1, silent: bool = False
-) -> Observed:
+def observe(design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1) -> Observed:
     """POINTS points of a curve, or all it has after round 0. questions: behind a train and a test Pass@1; responses:
-    to each of them. silent: whether its shares of zero-variance groups count too, where groups have several
-    responses."""
+    to each of them."""
     last = len(curve.round) - 1
     at = (
         np.unique(np.round(np.linspace(last / POINTS, last, POINTS)).astype(int))
@@ -220,21 +176,11 @@ def observe(
     if (np.diff(curve.round[at]) == every).all():
         design = replace(design, eval_every=every)
     errors = np.sqrt(inner * (1 - inner) / (np.array(questions) * responses))
-    shares = silent_shares(design, curve, curve.round[at]) if silent else None
-    return Observed(design, curve.round[at], values, errors, shares)
+    return Observed(design, curve.round[at], values, errors)
 
 
-def silent_shares(design: Design, curve: Curve, ends: np.ndarray) -> SilentShares | None:
-    """Shares of zero-variance groups up to each of `ends`; None where groups have one response, which says no more than
-    the mean reward, or where they were not recorded."""
-    if design.rollouts == 1 or not np.isfinite(curve.zero_signal_fraction[1:]).all() or not len(ends):
-        return None
-    return SilentShares(ends, in_windows(curve, ends), design.batch_size * np.diff(ends, prepend=0))
-
-
-def pilot_evidence(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
-    """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short. silent: whether shares of
-    zero-variance groups are part of it."""
+def pilot_evidence(pilot: PilotMeasurements) -> Evidence:
+    """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short."""
     base = pilot.base
     parts = base.splits.values()
     strict, formed = (
@@ -243,8 +189,7 @@ def pilot_evidence(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
     )
     family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
     runs = tuple(
-        observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses, silent)
-        for run in pilot.runs
+        observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs
     )
     facts = Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed)
     try:

@@ -20,7 +20,6 @@ SHOWN = {
     "imported/training_figure": "runs-training-1",
     "law/collapse": "law",
     "league/league": "league",
-    "pilot/headroom_figure": "pilot-headroom",
     "public/credit_figure": "public-credit",
     "public/learning_rates": "public_learning_rates",
     "public/pods": "public-pods",

@@ -134,17 +134,6 @@ def summarise_groups(folder: Path, wanted: RecordFilter) -> pd.DataFrame:
     return groups
 
 
-def silent_groups(folder: Path, first: int, last: int) -> tuple[int, int, int]:
-    """Groups of rounds first to last whose rewards are all equal, all groups, and responses to a group; trained
-    responses alone. Raises UserError where a run has no records of these rounds."""
-    wanted = RecordFilter(first, last)
-    tables = [_asked(_read(path, _NUMBERS), wanted) for path in record_files(folder, wanted)]
-    records = pd.concat(tables) if tables else pd.DataFrame(columns=list(_NUMBERS))
-    check(len(records) > 0, f"{folder} has no records of rounds {first} to {last}; allowed: others")
-    groups = records.groupby(["round", "prompt"])["reward"].agg(["min", "max", "size"])
-    return int((groups["min"] == groups["max"]).sum()), len(groups), int(groups["size"].median())
-
-
 def groups_of_run(folder: Path, wanted: RecordFilter, order: Order, count: int) -> list[GroupSummary]:
     """The first `count` groups: worst by mean reward, the later round first where equal; or in the order of rounds."""
     groups = summarise_groups(folder, wanted)

@@ -1,5 +1,4 @@
-"""What a base model could already do: at lower temperatures, by a vote, in several tries; and how alike the rewards of
-one question, and of one kind of question, are.
+"""What a base model could already do: at lower temperatures, by a vote, in several tries.
 
 Sharpening makes the likely likelier and teaches nothing new, so its limit is the share of questions whose most likely
 answer is right; a vote of many responses finds that answer, and a vote of few misses it where answers are many. What is
@@ -11,7 +10,6 @@ right once in many tries can be learnt from rewards, but not by sharpening alone
     credit        Pass@1 by another parser, greedily, with examples in the prompt, or by a vote, less the strict Pass@1
                   at the temperature of training, on the same questions: what the harness does not give
     entropy       of a token, nats: the mean of -log pi over sampled tokens, whose expectation it is
-    correlation   of the rewards of two responses, to one question or to two questions of one kind, beside two any
     silent        share of groups of k responses whose rewards are all equal
 
 Questions count as drawn at random; errors are those of a jackknife over them.
@@ -73,18 +71,9 @@ class Credit(NamedTuple):
     """Less the strict Pass@1 at the temperature of training on the same questions; None for that itself."""
 
 
-class RewardCorrelation(NamedTuple):
-    """How alike rewards are: 0 where it does not matter whose question they answer, 1 where nothing else does."""
-
-    value: float
-    error: float
-    groups: int
-    """Questions, or kinds of questions."""
-
-
 class Headroom(NamedTuple):
-    """What a base model could already do; all of it on unseen questions but for the correlations and the silence,
-    which are those of training questions."""
+    """What a base model could already do; all of it on unseen questions but for the silence, which is that of training
+    questions."""
 
     temperatures: tuple[RateAt, ...]
     """Pass@1 at temperatures."""
@@ -92,10 +81,6 @@ class Headroom(NamedTuple):
     """maj@k."""
     tries: tuple[RateAt, ...]
     """pass@k."""
-    within_question: RewardCorrelation | None
-    """None where no reward differs from the others."""
-    within_kind: RewardCorrelation | None
-    """None where questions have no kinds, or all are of one."""
     silent: RateAt | None
     """Of groups of GROUP; None where questions have fewer responses."""
     silences: tuple[RateAt, ...] = ()
@@ -172,47 +157,3 @@ def measure_tries(counts: np.ndarray, m: int, ks: tuple[int, ...] = TRIES) -> tu
 def measure_silence(counts: np.ndarray, m: int, k: int = GROUP) -> RateAt | None:
     """Share of groups of k whose rewards are all 0 or all 1, unbiased from counts (n,) of m; None where k > m."""
     return mean_rate(k, 2 - pass_at_k(m, counts, k) - pass_at_k(m, m - counts, k), m) if k <= m else None
-
-
-def within_question(counts: np.ndarray, m: int) -> RewardCorrelation | None:
-    """Intraclass correlation of 0/1 rewards from counts (n,) of m: of two responses to one question, beside two to
-    different ones. None where all rewards are equal."""
-    if counts.sum() in (0, m * len(counts)):
-        return None
-    rates, n = counts / m, len(counts)
-    own = np.stack([counts * (counts - 1) / (m * (m - 1)), rates, rates**2])
-
-    def correlation(sums: np.ndarray, n: int) -> np.ndarray:
-        same, total, squares = sums
-        apart = (total**2 - squares) / (n * (n - 1))
-        return (same / n - apart) / (total / n - apart)
-
-    sums = own.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):  # one question has all that was right, or wrong: error nan
-        left = correlation(sums[:, None] - own, n - 1)
-    return RewardCorrelation(float(correlation(sums, n)), float(jackknife_error(left)), n)
-
-
-def within_kind(counts: np.ndarray, m: int, kinds: tuple[str, ...]) -> RewardCorrelation | None:
-    """Correlation of the rewards of responses to two different questions of one kind, beside two of any kind. The
-    kinds are all that there are. None where there are fewer than two, one has fewer than three
-    questions, or all rewards are equal."""
-    names, kind = np.unique(np.array(kinds), return_inverse=True)
-    rates, sizes = counts / m, np.bincount(kind)
-    if len(names) < 2 or sizes.min() < 3 or "" in names or counts.sum() in (0, m * len(counts)):
-        return None
-    totals, squares = np.bincount(kind, weights=rates), np.bincount(kind, weights=rates**2)
-
-    def correlation(sizes: np.ndarray, totals: np.ndarray, squares: np.ndarray) -> float:
-        n, total, square = sizes.sum(), totals.sum(), squares.sum()
-        apart = (total**2 - square) / (n * (n - 1))
-        alike = (totals**2 - squares).sum() / (sizes * (sizes - 1)).sum()
-        return float((alike - apart) / (total / n - apart))
-
-    one = np.eye(len(names))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        left = [
-            correlation(sizes - one[g], totals - rate * one[g], squares - rate**2 * one[g])
-            for g, rate in zip(kind, rates, strict=True)
-        ]
-    return RewardCorrelation(correlation(sizes, totals, squares), float(jackknife_error(np.array(left))), len(names))

@@ -5,7 +5,6 @@ n questions, m responses to each, counts of responses (n,). Rates are counts / m
 (studies/forecast/pilot/passrates.py takes it out).
 """
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,13 +16,11 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, check_cells
-from rftlab.studies.forecast.pilot.headroom import Headroom, RateAt
+from rftlab.studies.forecast.pilot.headroom import Headroom
 from rftlab.studies.forecast.pilot.noise import Gradient, GradientRatios
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""
-EARLY = (6, 10)
-"""Rounds, the first and the last, whose groups tell how fast questions polarise: after five to ten rounds."""
 
 
 class Spent(NamedTuple):
@@ -127,9 +124,6 @@ class PilotRun(NamedTuple):
     """Sampled responses to each of these questions."""
     evaluated: int
     """Responses of all evaluations, greedy ones included; they are no rollouts of the curve."""
-    early_silent: RateAt | None = None
-    """Share of groups without a signal in rounds EARLY, `at` the rollouts of a group: from the curve where it is
-    evaluated then, else from kept rollouts; None where neither is there, or groups have one response."""
 
     @property
     def design(self) -> Design:
@@ -213,17 +207,4 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
         test_questions=test_questions,
         responses=evaluation.samples,
         evaluated=looks * (train_questions + test_questions),
-        early_silent=early_silence(curve, CELLS[cell]),
     )
-
-
-def early_silence(curve: Curve, design: Design) -> RateAt | None:
-    """Share of zero-variance groups in rounds EARLY; None where a curve has no evaluations just before and at the end
-    of these, or groups have one response."""
-    first, last = EARLY
-    inside = (curve.round[1:] >= first) & (curve.round[1:] <= last)
-    shares, lengths = curve.zero_signal_fraction[1:][inside], np.diff(curve.round)[inside]
-    if design.rollouts < 2 or not {first - 1, last} <= set(curve.round.tolist()) or not np.isfinite(shares).all():
-        return None
-    share, groups = float(shares @ lengths) / (last - first + 1), design.batch_size * (last - first + 1)
-    return RateAt(float(design.rollouts), share, math.sqrt(share * (1 - share) / groups), groups, design.rollouts)

@@ -3,7 +3,6 @@ store for the grid to use."""
 
 import hashlib
 import json
-import math
 import multiprocessing
 import re
 import signal
@@ -24,7 +23,6 @@ from rftlab.shared.plumbing.folders import folder_below, remove
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import SIZES, start_at
-from rftlab.studies.data.results.rollouts import silent_groups
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
@@ -33,14 +31,11 @@ from rftlab.studies.data.runs.progress import Bar
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.grid import CELLS, check_cells, midway_round
-from rftlab.studies.forecast.pilot.headroom import RateAt
 from rftlab.studies.forecast.pilot.noise import analyse, measure_ratios
 from rftlab.studies.forecast.pilot.pilot import (
-    EARLY,
     Base,
     Midway,
     PilotMeasurements,
-    PilotRun,
     Spent,
     pilot_from,
 )
@@ -148,9 +143,6 @@ def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool)
         measured = PilotMeasurements(base, (), 0, 0)
         if what.own is None:
             measured = pilot_from(_curves(console, what, root, threads, quiet), base, what.cells)
-        measured = measured._replace(
-            runs=tuple(with_early(root, *one) for one in zip(measured.runs, what.points(), strict=True))
-        )
         pilot_store.write(place, measured, config)
     elif not quiet:
         say(console, f"{place} has it already")
@@ -192,22 +184,6 @@ def price_text(what: Wanted) -> str:
         + f"{later:,} half way through the baseline's run, " * what.midway
         + f"{trained:,} in {len(runs)} runs, whose evaluations come on top. What is there already is not sampled again."
     )
-
-
-def with_early(root: Path, run: PilotRun, point: RunSpec) -> PilotRun:
-    """The run with the share of its groups that had no signal in rounds EARLY, where its curve does not say it and its
-    rollouts were kept."""
-    if run.early_silent is not None:
-        return run
-    try:
-        silent, groups, size = silent_groups(store.point_folder(root, point), *EARLY)
-    except UserError:  # none were kept, or a run of fewer rounds
-        return run
-    if size < 2:
-        return run
-    share = silent / groups
-    error = math.sqrt(share * (1 - share) / groups)
-    return run._replace(early_silent=RateAt(float(size), share, error, groups, size))
 
 
 def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:

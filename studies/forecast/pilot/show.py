@@ -9,9 +9,9 @@ from rich.console import Console
 from rftlab.studies.analysis.public.credit import TASKS, ending_lines
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.results.stats import Estimate, Mean
+from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.pilot.headroom import GROUP, Credit, Headroom, RateAt
+from rftlab.studies.forecast.pilot.headroom import Credit, Headroom, RateAt
 from rftlab.studies.forecast.pilot.noise import ENOUGH, Gradient, GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.passrates import (
     EDGES,
@@ -24,13 +24,11 @@ from rftlab.studies.forecast.pilot.passrates import (
     naive_histogram,
     nonparametric,
 )
-from rftlab.studies.forecast.pilot.pilot import EARLY, QUANTILES, Answers, PilotMeasurements, PilotRun
+from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, PilotMeasurements
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 24
 """Characters of the longest bar."""
-VOTE = 16
-"""Responses of the vote that tells what sharpening can gain."""
 SURE = 2.0
 """Errors by which two numbers must differ to be called different."""
 
@@ -134,7 +132,7 @@ def _counts(rate: RateAt) -> str:
 
 def _headroom(pilot: PilotMeasurements) -> Table:
     """A row for each number of what the base model could already do; without rows where nothing was measured."""
-    base, title = pilot.base, "what it could already do, and how alike questions are"
+    base, title = pilot.base, "what it could already do"
     table = Table("measure", "value", "95%", "n", title=title)
     for ratios, where in ((base.ratios, ""), (base.midway and base.midway.ratios, ", midway")):
         if ratios is not None:
@@ -153,21 +151,12 @@ def _headroom(pilot: PilotMeasurements) -> Table:
         for rate in headroom.tries:
             if rate.at > 1:
                 add(f"pass@{rate.at:g}: right once in {rate.at:g}", rate)
-        alike = (("one question", headroom.within_question), ("one kind of question", headroom.within_kind))
-        for name, correlation in alike:
-            if correlation is not None:
-                spread = Mean(correlation.value, correlation.error, correlation.groups - 1).interval()
-                table.add(f"correlation of rewards, {name}", *_interval(spread), str(correlation.groups))
         for silent in headroom.silences or ((headroom.silent,) if headroom.silent else ()):
             add(f"zero-variance groups of {silent.at:g}, base model", silent)
         entropy = headroom.entropy
         if entropy is not None:
             name = f"entropy of a token, nats, temperature {entropy.at:g}"
             table.add(name, *_interval(entropy.spread()), _counts(entropy))
-    for run in pilot.runs:
-        if run.early_silent is not None:
-            at = run.early_silent.at
-            add(f"zero-variance groups of {at:g}, rounds {EARLY[0]} to {EARLY[1]} of {run.cell}", run.early_silent)
     return table
 
 
@@ -202,8 +191,8 @@ def claim_lines(headroom: Headroom, task: str, reported: float | None, kind: str
 
 
 def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
-    """What each of the numbers says, in a sentence."""
-    base, headroom = pilot.base, pilot.base.headroom
+    """What r says, where it was measured, and what was not measured."""
+    base = pilot.base
     measured = base.midway.ratios if base.midway else base.ratios
     if measured is not None:
         yield _ratio_sentence(measured)
@@ -212,34 +201,8 @@ def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
             f"midway: after {base.midway.round} rounds of the baseline. The law takes r and phi from there, because "
             "training soon leaves the base policy."
         )
-    if headroom is None:
+    if base.headroom is None:
         yield "Votes and temperatures were not measured: run `rftlab pilot` again for them."
-        return
-    if len(headroom.temperatures) > 1:
-        yield _temperature_sentence(headroom.temperatures)
-    if headroom.majority:
-        yield _vote_sentence(headroom)
-    if headroom.tries:
-        most = headroom.tries[-1]
-        yield (
-            f"pass@{most.at:g}: {most.value:.0%} of questions are right at least once in {most.at:g}; the others give "
-            "no reward to learn from at that many rollouts."
-        )
-    if headroom.within_question is not None:
-        yield (
-            f"Correlation within a question: {max(0.0, headroom.within_question.value):.0%} of the variance of a "
-            "reward lies between questions; at 100% each is always or never right, and no group teaches."
-        )
-    kind = headroom.within_kind
-    if kind is not None and kind.value < SURE * kind.error:
-        yield "Correlation within a kind: none for sure; how a question goes says little about others of its kind."
-    elif kind is not None:
-        yield (
-            f"Correlation within a kind: {kind.value:.0%}; questions of a kind are right together, so what one teaches "
-            "may help the others."
-        )
-    if headroom.silent is not None:
-        yield _silence_sentence(headroom.silent, pilot.runs)
 
 
 def _ratio_sentence(ratios: GradientRatios) -> str:
@@ -256,44 +219,6 @@ def _ratio_sentence(ratios: GradientRatios) -> str:
     return (
         f"{said} From {ratios.questions} questions x {ratios.responses} responses, fewer than the {ENOUGH[0]} x "
         f"{ENOUGH[1]} that r needs."
-    )
-
-
-def _temperature_sentence(rates: tuple[RateAt, ...]) -> str:
-    hot, cold = max(rates, key=lambda rate: rate.at), min(rates, key=lambda rate: rate.at)
-    gain, error = cold.value - hot.value, math.hypot(cold.error, hot.error)
-    both = f"{cold.value:.3f} at {cold.at:g}, {hot.value:.3f} at {hot.at:g}"
-    if abs(gain) < SURE * error:
-        return f"Temperature: no sure difference ({both}); sharpening as a whole neither helps nor hurts."
-    if gain > 0:
-        return f"Temperature: colder is better ({both}); sharpening as a whole raises Pass@1."
-    return f"Temperature: colder is worse ({both}); what is likeliest is wrong, and sharpening as a whole does harm."
-
-
-def _vote_sentence(headroom: Headroom) -> str:
-    """The larger of the vote and the coldest temperature: where answers are many, a vote of few misses the likeliest
-    one, and temperature 0 takes likely tokens, not likely answers."""
-    most = headroom.majority[-1]
-    vote = next((rate for rate in headroom.majority if rate.at == VOTE), most)
-    cold = min(headroom.temperatures, key=lambda rate: rate.at, default=vote)
-    also = "" if cold is vote else f", temperature {cold.at:g} {cold.value:.2f}"
-    said = (
-        f"maj@{vote.at:g}: sharpening alone, which makes likely answers likelier, can take Pass@1 up to about "
-        f"{max(vote.value, cold.value):.2f} (a vote of {vote.at:g} has {vote.value:.2f}{also}); what is above must be "
-        "learnt from rare right responses."
-    )
-    if most.value - vote.value > SURE * math.hypot(vote.error, most.error):
-        said += f" The vote is not settled: {most.value:.2f} of {most.at:g} votes."
-    return said
-
-
-def _silence_sentence(silent: RateAt, runs: tuple[PilotRun, ...]) -> str:
-    early = [(run.early_silent, run.cell) for run in runs if run.early_silent is not None]
-    after = [f"{rate.value:.0%} in {cell}" for rate, cell in early if rate.at == GROUP]
-    later = f", after five to ten rounds {', '.join(after)}" if after else ""
-    return (
-        f"Silence: {silent.value:.0%} of groups of {GROUP} of the base model teach nothing{later}; a share that rises "
-        "while rewards rise says that questions polarise."
     )
 
 

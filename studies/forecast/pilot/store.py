@@ -25,7 +25,7 @@ from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import below, folder_below, folders_in, path_kind, remove
 from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
 from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.pilot.headroom import RewardCorrelation
+from rftlab.studies.forecast.pilot.headroom import RateAt
 from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
 
 FORMAT = 2
@@ -150,7 +150,7 @@ def checked(content: Stored) -> Stored:
         for name, one in () if ratios is None else (("between", ratios.between), ("gain", ratios.gain)):
             fits = one.error >= 0 and one.low <= one.value <= one.high
             check(fits, f"ratios.{name} = {one.value:g} from {one.low:g} to {one.high:g}, error {one.error:g}")
-    rates = [(f"{run.cell}, early_silent", run.early_silent) for run in runs]
+    rates: list[tuple[str, RateAt | None]] = []
     headroom = base.headroom
     if headroom is not None:
         names = ("temperatures", "majority", "tries", "silences")
@@ -161,9 +161,6 @@ def checked(content: Stored) -> Stored:
         check(all(abs(gain) <= 1 for gain in gains), "headroom.credit: a gain beyond 1; allowed: -1 to 1")
         entropy = headroom.entropy
         check(entropy is None or 0 <= entropy.value < math.inf, "headroom.entropy is none; allowed: 0 or more")
-        for name in ("within_question", "within_kind"):
-            correlation: RewardCorrelation | None = getattr(headroom, name)
-            check(correlation is None or abs(correlation.value) < math.inf, f"headroom.{name} is no number")
     for name, rate in rates:
         if rate is not None:
             fits = 0 <= rate.value <= 1 and rate.at >= 0 and not rate.error < 0 and rate.questions >= 1

@@ -15,8 +15,6 @@ from rftlab.studies.forecast.pilot.headroom import (
     measure_silence,
     measure_tries,
     measure_votes,
-    within_kind,
-    within_question,
 )
 from rftlab.studies.forecast.pilot.noise import analyse, measure_ratios
 from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Base, Lengths, Spent
@@ -49,8 +47,8 @@ def base_from(pair: str, probed: "Probed", temperature: float = 1.0) -> Base:
 
 def summarize_headroom(probed: "Probed", temperature: float = 1.0) -> Headroom:
     """What the base model could already do, from all of its responses: k tries and votes from all test questions
-    where they have k responses, else from the few that have many. Correlations and silence are those of the training
-    questions where these were asked."""
+    where they have k responses, else from the few that have many. Silence is that of the training questions
+    where these were asked."""
     train, test, headroom = probed.train or probed.test, probed.test, probed.headroom
     counts, m = train.strict.sum(axis=1), train.strict.shape[1]
     few, many = test.strict.shape[1], headroom.many.shape[1]
@@ -62,8 +60,6 @@ def summarize_headroom(probed: "Probed", temperature: float = 1.0) -> Headroom:
         tuple(mean_rate(at, right.mean(axis=1), right.shape[1]) for at, right in headroom.right.items()),
         votes,
         tries,
-        within_question(counts, m),
-        within_kind(counts, m, train.kinds),
         measure_silence(counts, m),
         tuple(silent for k in GROUPS if (silent := measure_silence(counts, m, k))),
         measure_credit(test, headroom, temperature),

@@ -10,20 +10,16 @@ import pytest
 from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.pairs import PAIRS
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast import calibrate as module
-from rftlab.studies.forecast.calibrate import _sum, calibrate, calibrated, identity, log_likelihood, simulate_at
+from rftlab.studies.forecast.calibrate import _sum, calibrate, calibrated, identity, log_likelihood
 from rftlab.studies.forecast.evidence import (
     DISCREPANCY,
-    SEED_NOISE,
     Evidence,
     Observed,
-    in_windows,
     observe,
     pilot_evidence,
-    silent_shares,
 )
 from rftlab.studies.forecast.knobs import (
     LONG,
@@ -236,78 +232,3 @@ def calibrations(tmp_path_factory):
         calibrated(folder, "tiny-mix97", evidence, seed, 1, lambda done, total: None, pytest.fail) for seed in (0, 1)
     ]
     return folder, evidence, result[0]
-
-
-def silent_curve(rounds, shares):
-    return other_curve(rounds, np.full(len(rounds), 0.5), np.full(len(rounds), 0.5))._replace(
-        zero_signal_fraction=np.array([np.nan, *shares])
-    )
-
-
-def test_shares_of_silent_groups_are_means_over_the_rounds_between_points():
-    curve = silent_curve([0, 10, 20, 40, 60], [0.1, 0.3, 0.5, 0.9])
-    np.testing.assert_allclose(in_windows(curve, np.array([20, 60])), [0.2, 0.7])
-    np.testing.assert_allclose(in_windows(curve, np.array([10, 20, 40, 60])), [0.1, 0.3, 0.5, 0.9])
-    short = silent_curve([0, 10, 20, 40], [0.1, 0.3, 0.5])  # it diverged
-    np.testing.assert_allclose(in_windows(short, np.array([20, 60, 80])), [0.2, 0.75, 1.0])
-
-
-def test_silence_counts_where_it_is_asked_for_and_groups_have_several_responses():
-    group, alone = (replace(CELLS[PILOT_CELLS[i]], rounds=60, eval_every=10) for i in (1, 0))
-    curve = silent_curve(range(0, 70, 10), [0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
-    assert observe(alone, curve, (500, 500), silent=True).silent is None
-    assert observe(group, curve, (500, 500)).silent is None
-    unknown = curve._replace(zero_signal_fraction=np.full(7, np.nan))
-    assert observe(group, unknown, (500, 500), silent=True).silent is None
-    observed_run = observe(group, curve, (500, 500), silent=True)
-    assert observed_run.silent.groups.tolist() == [320] * 6 and observed_run.silent.values.tolist() == [
-        0.8,
-        0.7,
-        0.6,
-        0.5,
-        0.4,
-        0.3,
-    ]
-    plain = observed_run._replace(silent=None)
-    shifted = {by: curve._replace(zero_signal_fraction=curve.zero_signal_fraction + by) for by in (0.0, 0.06, 0.2)}
-    more = {by: observed_run.log_likelihood(c, np.inf) - plain.log_likelihood(c, np.inf) for by, c in shifted.items()}
-    assert more[0.0] == 0 > more[0.06] > more[0.2] and more[0.06] == pytest.approx(-0.5, abs=0.15)
-    rare = observed_run._replace(silent=observed_run.silent._replace(groups=np.full(6, 4)))
-    assert rare.log_likelihood(shifted[0.2], np.inf) > observed_run.log_likelihood(shifted[0.2], np.inf)
-
-
-def test_without_silence_nothing_changes_by_a_bit():
-    """Neither the likelihood of a world nor the name of a calibration, which is that of results that are there."""
-    pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
-    evidence, more = pilot_evidence(pilot), pilot_evidence(pilot, silent=True)
-    assert all(run.silent is None for run in evidence.runs)
-    assert [run.silent is not None for run in more.runs] == [run.design.rollouts > 1 for run in pilot.runs]
-    assert identity(evidence, 0) != identity(more, 0)
-    assert identity(evidence, 0) == identity(
-        Evidence(more.facts, tuple(run._replace(silent=None) for run in more.runs)), 0
-    )
-    run, curve = evidence.runs[1], pilot.runs[1].curve
-    residual = run.residual(curve).ravel() + 0.1
-    moved = curve._replace(train_pass_at_1=curve.train_pass_at_1 - 0.1, test_pass_at_1=curve.test_pass_at_1 - 0.1)
-    covariance = np.diag(run.errors.ravel() ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
-    distance = float(residual @ np.linalg.solve(covariance, residual))
-    assert run.log_likelihood(moved, 4.0) == pytest.approx(
-        -0.5 * (4 + residual.size) * np.log1p(distance / 4), rel=1e-12
-    )
-
-
-def test_the_truth_is_likelier_than_a_world_with_other_silence():
-    """The likelihood with silence, of the world that it comes from and of one with another spread of pass rates."""
-    evidence = planted()
-    start = simulate_at(Evidence(FACTS, ()), CENTRE, 1003)
-    runs = []
-    for run in evidence.runs:
-        curve = simulate(replace(start, design=run.design), build(start.environment)).curve
-        runs.append(run._replace(silent=silent_shares(run.design, curve, run.rounds)))
-    more = Evidence(FACTS, tuple(runs))
-    assert [run.silent is None for run in runs] == [True, False]
-    sharp = CENTRE.copy()
-    sharp[4] = 3.0  # kappa
-    worlds = ((CENTRE, 0), (sharp, 0))
-    gain = [log_likelihood(more, where, seed) - log_likelihood(evidence, where, seed) for where, seed in worlds]
-    assert gain[0] > gain[1] + 1

@@ -21,8 +21,6 @@ from rftlab.studies.forecast.pilot.headroom import (
     measure_silence,
     measure_tries,
     measure_votes,
-    within_kind,
-    within_question,
 )
 from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts, measure_ratios
 from rftlab.studies.forecast.pilot.pilot import Gradient
@@ -155,46 +153,19 @@ def beta_counts(rng, n, m, a=0.6, b=1.4):
 
 
 @pytest.mark.parametrize("m", [8, 16])
-def test_tries_silence_and_correlation_are_unbiased_and_their_errors_hold(m):
-    """For p ~ Beta(0.6, 1.4): correlation 1 / (a + b + 1), pass@4 and silence by quadrature."""
+def test_tries_and_silence_are_unbiased_and_their_errors_hold(m):
+    """For p ~ Beta(0.6, 1.4): pass@4 and silence by quadrature."""
     rng = np.random.default_rng(m)
     p = np.random.default_rng(0).beta(0.6, 1.4, 2_000_000)
-    truth = np.array([1 - ((1 - p) ** 4).mean(), (p**8 + (1 - p) ** 8).mean(), 1 / 3])
+    truth = np.array([1 - ((1 - p) ** 4).mean(), (p**8 + (1 - p) ** 8).mean()])
     measured = []
     for _ in range(300):
         counts = beta_counts(rng, 80, m)
-        one = (measure_tries(counts, m, (4,))[0], measure_silence(counts, m), within_question(counts, m))
+        one = (measure_tries(counts, m, (4,))[0], measure_silence(counts, m))
         measured.append([(each.value, each.error) for each in one])
     values, errors = np.array(measured).transpose(2, 0, 1)
     assert np.abs((values.mean(axis=0) - truth) / values.std(axis=0)).max() < 0.25
     assert np.abs(errors.mean(axis=0) / values.std(axis=0) - 1).max() < 0.12
-
-
-def test_rewards_that_are_all_equal_have_no_correlation():
-    for value in (0, 4):
-        counts = np.full(6, value)
-        assert within_question(counts, 4) is None and within_kind(counts, 4, tuple("aaabbb")) is None
-    assert within_question(np.array([0, 4, 0, 4]), 4).value == pytest.approx(1)
-    assert abs(within_question(np.random.default_rng(0).binomial(8, 0.3, 4000), 8).value) < 0.01
-    assert math.isnan(within_question(np.array([0, 3, 0, 0]), 4).error)  # without that question nothing differs
-
-
-def test_correlation_within_a_kind_leaves_out_that_of_a_question_with_itself():
-    """Questions of four kinds have means .1, .3, .5, .7, and vary by themselves: between kinds .05 of .24, in truth.
-    Read off the variance of kinds' mean rates it would be too large."""
-    rng, levels = np.random.default_rng(1), np.array([0.1, 0.3, 0.5, 0.7])
-    measured, naive, truth = [], [], levels.var() / 0.24
-    for _ in range(300):
-        kind = rng.integers(0, 4, 60)
-        counts = rng.binomial(8, rng.beta(2 * levels[kind], 2 * (1 - levels[kind])))
-        one = within_kind(counts, 8, tuple("abcd"[k] for k in kind))
-        measured.append((one.value, one.error))
-        naive.append(np.var([(counts / 8)[kind == k].mean() for k in range(4)], ddof=1) / 0.24)
-    values, errors = np.array(measured).T
-    assert abs(values.mean() - truth) < 0.25 * values.std() and errors.mean() == pytest.approx(values.std(), rel=0.12)
-    assert np.mean(naive) > truth + 0.05
-    assert within_kind(counts, 8, ("a",) * 60) is None and within_kind(counts, 8, ("",) * 60) is None
-    assert within_kind(counts, 8, ("a", "b", *"c" * 58)) is None
 
 
 def test_the_error_of_a_mean_rate():
