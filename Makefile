@@ -37,7 +37,7 @@ test-verl: .venv-verl/installed
 	.venv-verl/bin/python -m pytest -W default -k verl tests/docs/test_own_project.py
 
 test-trl: $(VENV)/installed-trl
-	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]'
+	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]'
 
 trainer: $(VENV)/installed-trainer
 
@@ -129,7 +129,7 @@ $(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/machine/install_vllm
 	touch $@
 
 $(VENV)/installed-trl: $(VENV)/installed-llm
-	$(PIP_INSTALL) trl accelerate
+	$(PIP_INSTALL) trl accelerate tinker
 	touch $@
 
 $(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt

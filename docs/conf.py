@@ -45,6 +45,8 @@ autodoc_mock_imports = [
     "datasets",
     "math_verify",
     "peft",
+    "prime_rl",
+    "slime",
     "tensorboard",
     "wandb",
     "trl",

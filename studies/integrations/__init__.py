@@ -1,1 +1,1 @@
-"""rftlab's estimators inside TRL and verl, and cells of a study as configurations for verl."""
+"""rftlab's estimators inside TRL, verl, prime-rl, slime and tinker, and cells of a study as configurations for verl."""

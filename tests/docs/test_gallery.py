@@ -29,6 +29,11 @@ SHOWN = {
     "report/learning_curves": "tradeoff-curves",
     "report/overview": "overview",
     "report/tradeoff": "tradeoff-endpoints",
+    "theory/plateau_figure": "theory-plateau",
+    "theory/regret_figure": "theory-regret",
+    "theory/replay_figure": "theory-replay",
+    "theory/variance_figure": "theory-variance",
+    "theory/weights_figure": "theory-weights",
 }
 """Picture of each function that draws."""
 

@@ -1,13 +1,15 @@
-"""The theory section of the report."""
+"""The theory section of the report, and its figures."""
 
 from html.parser import HTMLParser
 
 import pytest
 
 import rftlab.studies.theory.command as command
+from rftlab.studies.report.draw import save
+from rftlab.studies.theory import figures, page
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue
 from rftlab.studies.theory.command import Result
-from rftlab.studies.theory.page import scripts, theory_section
+from rftlab.studies.theory.page import FIGURES, scripts, theory_section
 from tests.support.theory import made
 
 VOID = {"img", "br", "meta", "link", "mspace"}
@@ -36,9 +38,10 @@ class Balance(HTMLParser):
 
 @pytest.fixture
 def section(monkeypatch):
-    """Renders results."""
+    """Renders results without figures."""
 
     def render(*results):
+        monkeypatch.setattr(page, "FIGURES", ())
         monkeypatch.setattr(command, "GROUPS", {"Algebra & co": tuple(result.check for result in results)})
         return theory_section(list(results))
 
@@ -70,7 +73,7 @@ def test_section_counts_and_shows_verdicts(section):
     assert "Where the literature is corrected" not in html
 
 
-def test_no_corrections_no_results(section):
+def test_no_corrections_no_figures_no_results(section):
     assert "0 statements" in section()
 
 
@@ -88,3 +91,29 @@ def test_scripts_raise_and_lower():
         == "T<sup>1/(2 − 2<sup>1−M</sup>)</sup>, q<sup>k</sup>−1 &lt; R<sub>b</sub>"
     )
     assert scripts("leave_one_out, n^(-1/2), σ_d²") == "leave_one_out, n<sup>-1/2</sup>, σ<sub>d</sub>²"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_figures_are_drawn_the_same_each_time(figure, tmp_path):
+    saved = []
+    for folder in ("a", "b"):
+        drawn, table = figure.draw()
+        path = save(drawn, tmp_path / folder, figure.name, table)
+        saved.append([path.with_suffix(suffix).read_bytes() for suffix in (".svg", ".csv")])
+    assert saved[0] == saved[1] and not table.isna().any().any()
+    assert len(saved[0][1].splitlines()) == len(table) + 1
+
+
+def test_figures_are_inside_the_page_and_in_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "FIGURES", FIGURES[:1])
+    html = theory_section([], tmp_path)
+    Balance(html)
+    assert '<svg class="plot"' in html and "data:image" not in html and f"figures/{FIGURES[0].name}.csv" in html
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".png", ".svg"]
+    assert "Numbers:" not in theory_section([])
+
+
+def test_regret_curves_are_flat_where_batches_grow_and_steep_where_they_do_not():
+    table = figures.regret_figure()[1].set_index(["grid", "batches", "horizon"])["ratio"]
+    assert table["growing", 5, 1e12] / table["growing", 5, 1e4] < 1.5
+    assert table["equal", 4, 1e12] / table["equal", 4, 1e4] > 1000

@@ -140,7 +140,7 @@ def _theory(folder: Path, root: Path) -> tuple[str, str]:
     from rftlab.studies.theory.page import theory_section
 
     checks = run_all(check for check in ALL_CHECKS if check.tier == "fast")
-    section = theory_section(checks, stored_facts(root))
+    section = theory_section(checks, folder_below(folder, "figures"), stored_facts(root))
     return section, f"theory: {count_line(checks)} (rftlab theory)\n"
 
 

@@ -1,0 +1,82 @@
+"""rftlab's estimators inside slime, by two function paths and the file of one's own settings.
+
+    --custom-reward-post-process-path rftlab.studies.integrations.slime.rewards
+    --loss-type custom_loss --custom-loss-function-path rftlab.studies.integrations.slime.loss
+    --advantage-estimator grpo --custom-config-path rftlab.yaml        # with the line   rftlab_estimator: gspo
+
+Advantages are found where slime has the rewards of all responses of a rollout, and its estimator `grpo` spreads them
+over tokens. (`--custom-advantage-function-path` sees those of one data-parallel rank.) slime adds up a loss of each
+response and divides by the responses of the batch; with `--calculate-per-token-loss` by its tokens. An estimator that
+averages otherwise says so.
+
+Written after slime 624b824; it needs Megatron and is in no package registry, and has not been run.
+"""
+
+from typing import Any
+
+from rftlab.llm.losses.inputs import joined
+from rftlab.shared.cards import preset
+from rftlab.shared.config.mask import ClipCov, KLCov
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.integrations import losses
+
+
+def named_estimator(args: Any) -> Estimator:
+    """The estimator that the settings name. Raises UserError where they name none, or one that slime cannot hold."""
+    name = getattr(args, "rftlab_estimator", None)
+    check(
+        isinstance(name, str), f"rftlab_estimator = {name!r}; allowed: a name of rftlab estimators, in your YAML file"
+    )
+    estimator = preset(str(name))
+    kind, per_token = estimator.aggregation.kind, bool(args.calculate_per_token_loss)
+    check(
+        kind == "token_mean" if per_token else kind.startswith("seq_mean"),
+        f"aggregation {kind}; allowed: {'token_mean' if per_token else 'seq_mean_...'} with --calculate-per-token-loss "
+        f"{'on' if per_token else 'off'}",
+    )
+    check(not isinstance(estimator.mask, ClipCov | KLCov), f"{name}: its mask compares the tokens of a whole batch")
+    check(not estimator.advantage.by_token, f"{name}: advantages that differ from token to token; slime takes one each")
+    check(
+        estimator.kl.kind == "none" or estimator.kl.place == "loss", f"{name}: KL in the reward; allowed: in the loss"
+    )
+    return estimator
+
+
+def rewards(args: Any, samples: list) -> tuple[list[float], list[float]]:
+    """Rewards as they are, and advantages in their place. samples: slime's, each with its group_index."""
+    raw = [float(sample.get_reward_value(args)) for sample in samples]
+    masks = [sample.loss_mask or [1] * sample.response_length for sample in samples]
+    longest = max(map(len, masks))
+    mask: Any = [row + [0] * (longest - len(row)) for row in masks]
+    group = [sample.group_index for sample in samples]
+    return raw, losses.advantages(raw, group, mask, estimator=named_estimator(args)).tolist()
+
+
+def loss(args: Any, batch: dict, logits: Any, sum_of_sample_mean: Any) -> tuple[Any, dict[str, Any]]:
+    """slime's loss of a micro-batch, and its log. Raises UserError where pieces are missing."""
+    from slime.backends.megatron_utils.loss import get_log_probs_and_entropy
+
+    check(args.context_parallel_size == 1, "context parallelism splits responses; allowed: --context-parallel-size 1")
+    estimator = named_estimator(args)
+    given = {name: batch[name] for name in ("unconcat_tokens", "total_lengths", "response_lengths")}
+    _, computed = get_log_probs_and_entropy(logits, args=args, with_entropy=True, **given)
+    starts = [0]
+    for length in batch["response_lengths"]:
+        starts.append(starts[-1] + length)
+    names = ("log_probs", "ref_log_probs", "rollout_log_probs")
+    old, ref, sampler = (joined(batch[name]) if batch.get(name) else None for name in names)
+    objective = losses.objective(
+        joined(computed["log_probs"]),
+        old,
+        mask=joined(batch["loss_masks"]),
+        starts=starts,
+        estimator=estimator,
+        advantages=joined(batch["advantages"]),
+        entropy=joined(computed["entropy"]) if estimator.entropy else None,
+        ref_logp=ref,
+        sampler_logp=sampler,
+        n_tokens=1,
+        n_rows=1,
+    )
+    return -objective, {"loss": -objective.detach()}

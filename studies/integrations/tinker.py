@@ -1,0 +1,67 @@
+"""rftlab's estimators in tinker: a loss for `forward_backward_custom`, and advantages of groups.
+
+    advantages_P = advantages([group.get_total_rewards() for group in groups], "gspo")
+    ...     # a datum has target_tokens, logprobs, advantages and mask, as in the cookbook
+    training_client.forward_backward_custom(data, loss("gspo"))
+
+The call sees the whole optimiser batch, so means are over it. The old policy is the one that sampled: `logprobs` of the
+datum. `ref_logprobs` there are those of a base policy; tinker keeps such fields on your side. Read in tinker 0.38 and
+tinker-cookbook 0.6.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rftlab.llm.losses.inputs import joined
+from rftlab.shared.cards import preset
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import check
+from rftlab.studies.integrations import losses
+
+NEEDED = ("logprobs", "advantages", "mask")
+
+
+def advantages(rewards: Sequence[Sequence[float]], estimator: str | Estimator) -> list[Any]:
+    """Advantages of groups, a tensor (G,) each, from the rewards of their trajectories; as the cookbook's
+    `compute_advantages`. Raises UserError where the estimator looks at more than rewards."""
+    sizes = [len(group) for group in rewards]
+    labels = [place for place, size in enumerate(sizes) for _ in range(size)]
+    flat = [float(reward) for group in rewards for reward in group]
+    return list(losses.advantages(flat, labels, estimator=estimator).split(sizes))
+
+
+def loss(estimator: str | Estimator) -> Callable[[list[Any], list[Any]], tuple[Any, dict[str, float]]]:
+    """What `forward_backward_custom` takes: a function of data and log-probabilities, to a loss and metrics.
+
+    Raises UserError, at once for an estimator with an entropy bonus or a correction (tinker hands over neither), and
+    when called for a datum without its fields.
+    """
+    plain = preset(estimator) if isinstance(estimator, str) else estimator
+    check(plain.entropy == 0, "entropy bonus: tinker hands over no entropies; allowed: entropy 0")
+    kind = plain.correction.kind
+    check(kind in ("none", "ratio"), f"correction {kind}: tinker has no third policy; allowed: none, ratio")
+
+    def of_batch(data: list[Any], logprobs: list[Any]) -> tuple[Any, dict[str, float]]:
+        """Loss of a batch, with its graph, and metrics."""
+        fields = [datum.loss_fn_inputs for datum in data]
+        missing = sorted({name for field in fields for name in NEEDED if name not in field})
+        check(not missing, f"a datum has no {', '.join(missing)} in its loss_fn_inputs; allowed: with these")
+        columns = {name: joined([field[name].to_torch() for field in fields]) for name in NEEDED}
+        known = all("ref_logprobs" in field for field in fields)
+        ref_logp = joined([field["ref_logprobs"].to_torch() for field in fields]) if known else None
+        starts = [0]
+        for logp in logprobs:
+            starts.append(starts[-1] + len(logp))
+        result = losses.objective_and_metrics(
+            joined(logprobs),
+            columns["logprobs"],
+            mask=columns["mask"],
+            starts=starts,
+            estimator=plain,
+            advantages=columns["advantages"],
+            ref_logp=ref_logp,
+            sampler_logp=columns["logprobs"] if kind == "ratio" else None,
+        )
+        return -result.objective, {"clip_fraction": float(result.clip_fraction), "kl": float(result.kl)}
+
+    return of_batch
