@@ -13,7 +13,7 @@ from rftlab.studies.cli.forecasting import Pilot, Predict, Score, parse_pilot
 from rftlab.studies.cli.planning import Advise, Power, Signal
 from rftlab.studies.cli.simulate import Explore, Reproduce, Run, parse_reproduce, parse_run
 from rftlab.studies.cli.trained import Export, ShowRollouts, Status, Train, parse_train
-from rftlab.studies.cli.your_runs import Compare, Diagnose, Import, Report
+from rftlab.studies.cli.your_runs import CheckRun, Compare, Diagnose, Import, Report
 from rftlab.studies.console.table import Screen
 from rftlab.studies.console.terminal import check_room, one_line
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS
@@ -24,7 +24,7 @@ PLUGINS = "--plugins"
 FACTS = "facts"
 """The word after `theory` that asks for facts of published studies."""
 GROUPS: dict[str, dict[str, type]] = {
-    "Your runs": {"import": Import, "diagnose": Diagnose, "compare": Compare, "report": Report},
+    "Your runs": {"check": CheckRun, "import": Import, "diagnose": Diagnose, "compare": Compare, "report": Report},
     "Plan": {"signal": Signal, "power": Power, "advise": Advise, "pilot": Pilot, "predict": Predict},
     "Simulate": {
         "reproduce": Reproduce,

@@ -1,4 +1,4 @@
-"""The commands about runs that exist: import, diagnose, compare, report."""
+"""The commands about runs that exist: check, import, diagnose, compare, report."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,60 @@ if TYPE_CHECKING:
     from rftlab.studies.readers.run import KnownDesign
 
 AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
+
+
+@dataclass(frozen=True)
+class CheckRun:
+    """Say what your batch is, whether the run is healthy, and what to try.
+
+    From a configuration, a log, or both: verl, TRL, prime-rl, W&B, and whatever else rftlab import reads.
+
+        rftlab check grpo.json --model Qwen/Qwen3-1.7B --processes 1
+        rftlab check grpo.json trainer_output --rounds 500
+        rftlab check imported:mine --evidence
+
+    Nothing in a file is run, and nothing is downloaded.
+    """
+
+    paths: tyro.conf.Positional[tuple[str, ...]] = ()
+    """A configuration, logs of its run, imported:NAME or public:SOURCE."""
+    model: str = ""
+    """A name, a folder with a config.json, or a number of parameters (1.7B); that of the files if left out."""
+    gpus: str = "1xH100"
+    """COUNTxNAME, of A100-40, A100-80, H100, H200."""
+    rounds: int | None = None
+    """Steps that the run will have; those of the configuration, else twice those of the log, if left out."""
+    processes: int | None = None
+    """World size, which TRL's batch depends on and its arguments do not hold."""
+    prompt_tokens: int | None = None
+    """Mean tokens of a prompt."""
+    response_tokens: int | None = None
+    """Mean tokens of a response; those of the log if left out."""
+    questions: int | None = None
+    """Questions of an evaluation, where the log does not say."""
+    evidence: bool = False
+    """Print what each sentence rests on."""
+    page: bool = False
+    """Write RESULTS/check-NAME/check.html, check.csv and check.json."""
+    results: Path = Path("results")
+    """Results folder."""
+
+    def __post_init__(self):
+        check(bool(self.paths), "no file is named; allowed: a configuration, a log, or both")
+        check_given(self, ("rounds", "processes", "prompt_tokens", "response_tokens", "questions"), check_count)
+
+    def execute(self, console: Console) -> int:
+        """Read, judge, print, and write the page."""
+        from rftlab.studies.forecast.checkup.page import make_sections, show_sections, write_page
+        from rftlab.studies.forecast.checkup.subject import Asked, read_subject
+
+        asked = Asked(**{name: getattr(self, name) for name in Asked._fields})
+        subject = read_subject(self.paths, self.results, asked)
+        sections = make_sections(subject)
+        show_sections(console, sections, self.evidence)
+        if self.page:
+            say(console, f"page: {write_page(subject, sections, self.results)}")
+        return 0
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ entropy bonus (`actor.entropy_coeff`), importance weights of the sampler (`algor
     +algorithm.rftlab.support=4     of the responses to each prompt the last four are in its baseline alone
     +algorithm.rftlab.measure=mine  rewards and lengths of the first 256 prompts go to results/pilot/mine/run.json
                                     (+algorithm.rftlab.results=FOLDER for another results folder)
+    +algorithm.rftlab.alarms=True   the alarms of `rftlab diagnose` are printed while the run goes on, and their number
+                                    is logged as rftlab/alarms to every tracker of trainer.logger
 
 What verl's interface does not let through, because a plug-in sees neither the prompt nor other rounds: replay windows,
 moving averages, critics and greedy baselines (verl samples those for its own `remax` alone). Such a card raises an
@@ -26,6 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+from verl.utils.tracking import Tracking
 
 from rftlab.shared.cards import CARDS
 from rftlab.shared.config.correction import Correction
@@ -35,6 +38,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.integrations import losses
 from rftlab.studies.integrations.noise import keep_rewards
+from rftlab.studies.integrations.verl_alarms import watch_tracking
 
 PREFIX = "rftlab_"
 
@@ -167,3 +171,4 @@ def register() -> list[str]:
 
 
 NAMES = register()
+watch_tracking(Tracking)

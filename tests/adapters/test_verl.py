@@ -353,3 +353,15 @@ def test_rewards_and_lengths_of_the_first_prompts_are_kept(tmp_path):
     first = uid == uid[0]
     assert run.rewards[0].tolist() == rewards.sum(-1)[first].tolist()
     assert run.lengths[0].tolist() == mask.sum(-1)[first].tolist()
+
+
+def test_alarms_go_to_the_trackers_of_a_run_that_asks_for_them(capsys):
+    from verl.utils.tracking import Tracking
+
+    tracking = Tracking("project", "run", "console", {"algorithm": {"rftlab": {"alarms": True}}})
+    kept = []
+    tracking.logger = {"kept": SimpleNamespace(log=lambda data, step: kept.append(data))}
+    for step in range(1, 20):
+        tracking.log({"response_length/mean": 300.0 if step < 12 else 30.0}, step)
+    assert capsys.readouterr().out.count("alarm: short responses") == 1
+    assert (kept[0]["rftlab/alarms"], kept[-1]["rftlab/alarms"]) == (0, 1)

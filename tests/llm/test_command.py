@@ -12,12 +12,14 @@ from rich.console import Console
 from rftlab.llm.tracking import ROUNDS, make_tracker, read_rounds
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.diagnose.alarms import AlarmWatch
 from rftlab.studies.cli.common import LLMFlags, llm_flags
 from rftlab.studies.cli.execute import status
 from rftlab.studies.cli.execute.status import follow_rounds
-from rftlab.studies.cli.execute.train_model import AlarmWatch, sample_lines, train_model
+from rftlab.studies.cli.execute.train_model import sample_lines, train_model
 from rftlab.studies.cli.trained import Train, parse_train
 from rftlab.studies.data.runs.progress import live_line
+from rftlab.studies.readers.run import KnownDesign
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
@@ -153,13 +155,13 @@ def test_a_followed_run_is_told_round_by_round(tmp_path, monkeypatch):
 
 def test_an_alarm_is_told_once_and_stops_the_run_where_that_is_asked(tmp_path, monkeypatch):
     lengths = [10.0] * 20 + [2.0] * 10
-    watch = AlarmWatch(run_of(), tmp_path)
+    watch = AlarmWatch(KnownDesign())
     news = [watch.news({"round": i, "response_length": length}) for i, length in enumerate(lengths, start=1)]
     (at,) = (i for i, lines in enumerate(news) if lines)
     assert at >= 20 and len(news[at]) == 1 and news[at][0].startswith("alarm: short responses, round ")
     rows = [json.dumps({"round": i, "response_length": length}) for i, length in enumerate(lengths, start=1)]
     (tmp_path / ROUNDS).write_text("\n".join(rows) + "\n")
-    later = AlarmWatch(run_of(), tmp_path)  # the run goes on, and what was told is not told again
+    later = AlarmWatch(KnownDesign(), read_rounds(tmp_path))  # the run goes on, and what was told is not told again
     assert later.told == watch.told and later.news({"round": 31, "response_length": 2.0}) == []
     assert len(later.rounds) == 31 and later.news({"round": 5, "response_length": 9.0}) == [] and len(later.rounds) == 5
 

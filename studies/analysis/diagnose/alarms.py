@@ -14,6 +14,7 @@ import pandas as pd
 
 from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
 from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, start_length, start_level
+from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import KnownDesign
 
 RATES = files("rftlab.studies") / "assets" / "alarms.csv"
@@ -147,6 +148,40 @@ def alarms_so_far(
         lines["train", metric] = Line(metric, at.astype(int), values, np.full(len(at), np.nan))
     said = (first_fired(rule, ObservedRun("", design or KnownDesign(), lines)) for rule in ALARMS)
     return tuple(each for each in said if each is not None)
+
+
+class AlarmWatch:
+    """The alarms of a run that goes on: each is told once, at the round where it fires."""
+
+    def __init__(self, design: KnownDesign, rounds: Sequence[Mapping[str, float]] = ()):
+        """rounds: what the run has logged already, each with its `round`; alarms of those count as told."""
+        self.design, self.rounds = design, list(rounds)
+        self.told = {alarm.rule.kind for alarm in self._fired()}
+
+    def _fired(self) -> list[FiredAlarm]:
+        return [alarm for alarm in alarms_so_far(self.rounds, self.design) if isinstance(alarm, FiredAlarm)]
+
+    def news(self, measured: Mapping[str, float]) -> list[str]:
+        """Add a round's measurements, `round` among them, and return new alarms in words. Rounds from that one on,
+        which a killed run left, are dropped."""
+        self.rounds = [row for row in self.rounds if row["round"] < measured["round"]] + [measured]
+        new = [alarm for alarm in self._fired() if alarm.rule.kind not in self.told]
+        self.told |= {alarm.rule.kind for alarm in new}
+        return [
+            f"{alarm.rule.kind}, round {alarm.round}: {alarm.value:.2f} {alarm.rule.says}; "
+            f"{describe_rates(alarm.rule.kind)}"
+            for alarm in new
+        ]
+
+
+def watched_metrics(logged: Mapping[str, object]) -> dict[str, float]:
+    """What a trainer logged of training that alarms look at, by our names."""
+    wanted, metrics = {rule.metric for rule in ALARMS}, dict[str, float]()
+    for source, value in logged.items():
+        name = translate_metric(source)
+        if name and name.split == "train" and name.metric in wanted and isinstance(value, int | float):
+            metrics.setdefault(name.metric, float(value))
+    return metrics
 
 
 def _check(rule: AlarmRule, seen: ObservedRun) -> Finding | Unjudged | None:

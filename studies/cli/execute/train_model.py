@@ -12,7 +12,7 @@ from rftlab.llm.train import StopTraining, TrainingCallbacks, train
 from rftlab.llm.training.trainer import Round
 from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.plumbing.errors import plain
-from rftlab.studies.analysis.diagnose.alarms import FiredAlarm, alarms_so_far, describe_rates
+from rftlab.studies.analysis.diagnose.alarms import AlarmWatch
 from rftlab.studies.cli.execute.show_rollouts import cut_text
 from rftlab.studies.console.table import Column, Table
 from rftlab.studies.data.paper.questions import evaluated_on
@@ -23,30 +23,6 @@ from rftlab.studies.readers.designs import read_design
 
 SHOWN = 300
 """Letters of a response that are shown."""
-
-
-class AlarmWatch:
-    """The alarms of a run that goes on: each is told once, at the round where it fires."""
-
-    def __init__(self, run: LLMRun, folder: Path):
-        """Rounds that the run has already count, and their alarms as told."""
-        self.design, _ = read_design(model_config(run), "rftlab", None)
-        self.rounds = read_rounds(folder)
-        self.told = {alarm.rule.kind for alarm in self._fired()}
-
-    def _fired(self) -> list[FiredAlarm]:
-        return [alarm for alarm in alarms_so_far(self.rounds, self.design) if isinstance(alarm, FiredAlarm)]
-
-    def news(self, measured: dict[str, float]) -> list[str]:
-        """What a round's measurements add, in words. Rounds from that one on, which a killed run left, are dropped."""
-        self.rounds = [row for row in self.rounds if row["round"] < measured["round"]] + [measured]
-        new = [alarm for alarm in self._fired() if alarm.rule.kind not in self.told]
-        self.told |= {alarm.rule.kind for alarm in new}
-        return [
-            f"{alarm.rule.kind}, round {alarm.round}: {alarm.value:.2f} {alarm.rule.says}; "
-            f"{describe_rates(alarm.rule.kind)}"
-            for alarm in new
-        ]
 
 
 def train_model(
@@ -62,7 +38,8 @@ def train_model(
     """Train in a folder, and print the curve. rewards: keywords of `train` about a user's functions. show_every: rounds
     between two of which the best and the worst response are printed; 0: none. stop_on_alarm: end with a checkpoint
     where an alarm fires, and raise StopTraining."""
-    track, watch = make_tracker(tracker, folder), AlarmWatch(run, folder)
+    track = make_tracker(tracker, folder)
+    watch = AlarmWatch(read_design(model_config(run), "rftlab", None)[0], read_rounds(folder))
     with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
         scores = [""]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from rftlab.shared.plumbing.errors import plain
 from rftlab.studies.readers.designs.ours import is_own_config, own_design
+from rftlab.studies.readers.designs.prime_rl import is_prime_config, prime_design
 from rftlab.studies.readers.designs.trl import is_trl_config, trl_design
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.designs.verl import is_verl_config, verl_design
@@ -13,6 +14,7 @@ from rftlab.studies.readers.run import KnownDesign
 _TRAINERS = {
     "verl": (is_verl_config, verl_design),
     "trl": (is_trl_config, trl_design),
+    "prime-rl": (is_prime_config, prime_design),
     "rftlab": (is_own_config, own_design),
 }
 """Whether a configuration is a trainer's, and the design of it."""
@@ -28,7 +30,7 @@ def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDe
     configuration holds."""
     trainer = detect_trainer(config) or tool
     if trainer not in _TRAINERS:
-        return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, rftlab"]
+        return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, prime-rl, rftlab"]
     reader = Reader(config)
     design = _TRAINERS[trainer][1](reader, processes)
     return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

@@ -16,7 +16,9 @@ from rftlab.studies.readers.text import check_file, detect_encoding
 
 LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
 """Bytes of a file, and of those that take long."""
-ALLOWED = "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script)"
+ALLOWED = (
+    "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script), prime-rl's TOML"
+)
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -1,0 +1,157 @@
+"""Which settings public runs had and what became of them: learning rates with their width, K, updates and KL.
+
+`public_settings.csv` has a row for every setting of a source: runs, how many of them failed, and the mean end over that
+of the source's best setting. `python -m dev.public_settings FOLDER..` makes it from collections of public runs; its
+docstring says what failed means. Runs without a baseline or with another prompt are left out.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.studies.analysis.public.store import DATA
+
+SETTINGS = "public_settings.csv"
+GOOD = 0.9
+"""Part of a source's best end from which a learning rate counts as good."""
+LIKE = 4.0
+"""Models whose sizes differ by at most this factor are compared."""
+RESPONSES = 256
+"""Responses a step of the runs that vary the learning rate; Adam's rule is that rates go with the root of these at
+most (Malladi et al. 2205.10287), which no public run tests."""
+
+
+class RateAxis(NamedTuple):
+    """Runs of one source and model that differ in the learning rate."""
+
+    source: str
+    model: str
+    rates: np.ndarray
+    """(n,), rising."""
+    ends: np.ndarray
+    """Mean ends over the best one (n,)."""
+    failed: np.ndarray
+    """Runs of each rate that failed (n,)."""
+    runs: np.ndarray
+
+    @property
+    def good(self) -> np.ndarray:
+        """Rates at which most runs held and the mean end is within GOOD of the best."""
+        return self.rates[(self.ends >= GOOD) & (2 * self.failed < self.runs)]
+
+    @property
+    def edge(self) -> float:
+        """The lowest rate above the good ones at which most runs failed; inf where none did."""
+        beyond = self.rates[(2 * self.failed > self.runs) & (self.rates > self.good.max())]
+        return float(beyond.min(initial=np.inf))
+
+    def end_at(self, rate: float) -> float:
+        """Mean end over the best one, on a line in the logarithm of the rate; nan outside of the rates."""
+        return float(np.interp(np.log(rate), np.log(self.rates), self.ends, np.nan, np.nan))
+
+
+class RateAdvice(NamedTuple):
+    """A learning rate with its width."""
+
+    value: float
+    """The highest rate that is good in every source."""
+    low: float
+    high: float
+    """From the lowest good rate of a source to the highest, and further where a step has more or fewer responses."""
+    edge: float
+    """The lowest rate at which most runs of a source failed; inf where none did."""
+    axes: tuple[RateAxis, ...]
+
+
+@cache
+def public_settings() -> pd.DataFrame:
+    """The shipped table: source, model, billions, lora, precision, prompts, rollouts, updates, rate, kl, runs, failed,
+    end and reference; nan where the source does not say."""
+    with (DATA / SETTINGS).open("rb") as file:
+        return pd.read_csv(file).fillna({"precision": ""})
+
+
+def alike_settings(billions: float | None, lora: bool, precision: str | None) -> pd.DataFrame:
+    """Rows of models of like size, trained alike, whose weights have that precision as far as is known."""
+    table = public_settings()
+    known = table["lora"] == lora
+    if billions:
+        known &= np.abs(np.log(table["billions"] / billions)) <= np.log(LIKE) + 1e-9
+    if precision:
+        known &= table["precision"].isin([precision, ""])
+    return table[known]
+
+
+def rate_axes(table: pd.DataFrame) -> tuple[RateAxis, ...]:
+    """Sources and models of which one update a round was run at several rates."""
+    one = table[table["updates"].fillna(1) == 1]
+    axes = []
+    for (source, model), rows in one.groupby(["source", "model"]):
+        if rows["rate"].nunique() > 1:
+            weighed = rows.assign(end=rows["end"] * rows["runs"]).groupby("rate")[["end", "failed", "runs"]].sum()
+            ends = (weighed["end"] / weighed["runs"]).to_numpy()
+            counts = weighed["failed"].to_numpy(), weighed["runs"].to_numpy()
+            axes.append(RateAxis(str(source), str(model), weighed.index.to_numpy(float), ends / ends.max(), *counts))
+    return tuple(axes)
+
+
+def advise_rate(
+    billions: float | None, lora: bool = False, precision: str | None = None, responses: int | None = None
+) -> RateAdvice | None:
+    """The learning rate that public runs support; None where none of like size varied it. responses: of a step."""
+    axes = rate_axes(alike_settings(billions, lora, precision))
+    return _advised(axes, responses) if axes else None
+
+
+def _advised(axes: tuple[RateAxis, ...], responses: int | None) -> RateAdvice:
+    ratio = ((responses or RESPONSES) / RESPONSES) ** 0.5
+    low, high = min(one.good.min() for one in axes), max(one.good.max() for one in axes)
+    value = min(one.good.max() for one in axes)
+    edge = min(one.edge for one in axes)
+    return RateAdvice(float(value), float(low * min(1, ratio)), float(high * max(1, ratio)), edge, axes)
+
+
+def left_out_ends() -> np.ndarray:
+    """What the rule is worth: each axis left out in turn, the part of its best end at the rate that the other sources
+    advise, rising."""
+    axes = rate_axes(public_settings())
+    rules = [_advised(tuple(one for one in axes if one.source != axis.source), None).value for axis in axes]
+    return np.sort([axis.end_at(rate) for axis, rate in zip(axes, rules, strict=True)])
+
+
+def describe_advice(advice: RateAdvice) -> str:
+    """The advice with its width, in a sentence."""
+    fails = "" if np.isinf(advice.edge) else f". In one source most runs failed from {advice.edge:g} on"
+    return (
+        f"{advice.value:g} is the highest rate that held in all {len(advice.axes)} public sources that varied it. The "
+        f"best rates of each lie between {advice.low:.2g} and {advice.high:.2g}{fails}"
+    )
+
+
+def rate_evidence(advice: RateAdvice) -> list[str]:
+    """The numbers behind it, a source a line, and how far to trust it."""
+    lines = []
+    for axis in advice.axes:
+        zipped = zip(axis.rates, axis.ends, axis.failed, axis.runs, strict=True)
+        ends = ", ".join(f"{rate:g}: {end:.2f}" + (f" ({bad} of {n} failed)" if bad else "")
+                         for rate, end, bad, n in zipped)  # fmt: skip
+        lines.append(f"{axis.source}, {axis.model}, end over the best end by rate: {ends}")
+    worth = left_out_ends()
+    lines.append(
+        f"trust: with each source left out in turn, the rate that the others support reached {worth[0]:.2f} to "
+        f"{worth[-1]:.2f} of that source's best end (median {np.median(worth):.2f})"
+    )
+    lines.append("these runs had 32 prompts x 8 rollouts, 50 to 200 steps; the width beyond that is Adam's root rule")
+    return lines
+
+
+def setting_lines(rows: pd.DataFrame) -> list[str]:
+    """Rows of the table as lines of evidence."""
+    lines = []
+    for (source, reference), own in rows.groupby(["source", "reference"]):
+        counts = f"{own['runs'].sum()} runs, {own['failed'].sum()} failed"
+        rates = ", ".join(f"{rate:g}" for rate in sorted(own["rate"].unique()))
+        lines.append(f"{source} ({reference}): {counts}; {own['billions'].iloc[0]:g}B, rate {rates}")
+    return lines
