@@ -113,6 +113,13 @@ def _advised(axes: tuple[RateAxis, ...], responses: int | None) -> RateAdvice:
     return RateAdvice(float(value), float(low * min(1, ratio)), float(high * max(1, ratio)), edge, axes)
 
 
+def judge_rate(rate: float, advice: RateAdvice) -> str:
+    """usual, low, high or dangerous: where a learning rate lies in the width of an advice."""
+    if rate >= advice.edge and rate > advice.value:
+        return "dangerous"
+    return "low" if rate < advice.low else "high" if rate > advice.high else "usual"
+
+
 def left_out_ends() -> np.ndarray:
     """What the rule is worth: each axis left out in turn, the part of its best end at the rate that the other sources
     advise, rising."""

@@ -1,0 +1,1 @@
+"""`rftlab check`."""

@@ -1,0 +1,223 @@
+"""`rftlab check` on configurations and logs; docs/check.md prints what it prints."""
+
+import json
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from rftlab.studies.analysis.diagnose.alarms import describe_rates
+from rftlab.studies.forecast.checkup.changes import MOST, split_gains, teaching_share
+from rftlab.studies.forecast.checkup.page import make_sections
+from rftlab.studies.forecast.checkup.subject import Asked, read_subject
+from rftlab.studies.readers.run import KnownDesign
+from rftlab.studies.readers.store import write_collection
+from tests.support.docs.pages import run_page
+from tests.support.estimators.vectors import ROOT
+from tests.support.logs.planted import after, changed, healthy, log_of
+from tests.support.machine.here import rftlab
+from tests.support.web.browser import HOSTILE
+
+TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_generations": 8, "max_steps": 500,
+       "learning_rate": 1e-6, "max_completion_length": 512, "model_name_or_path": "Qwen/Qwen3-1.7B"}  # fmt: skip
+PRIME = """max_steps = 400
+model = { name = "Qwen/Qwen3-4B" }
+[orchestrator]
+batch_size = 128
+rollouts_per_example = 16
+[trainer.optim]
+lr = 3e-6
+[trainer.model.lora]
+rank = 16
+"""
+VERL = "data.train_batch_size: 32\nactor_rollout_ref.rollout.n: 64\nactor_rollout_ref.actor.ppo_mini_batch_size: 8\n"
+SCRIPT = "python -m verl.trainer.main_ppo data.train_batch_size=32 actor_rollout_ref.rollout.n=64\n"
+ARGUMENTS = "from trl import GRPOConfig\nargs = GRPOConfig(num_generations=16, per_device_train_batch_size=16)\n"
+
+
+def written(folder, name, text):
+    """A file in a folder."""
+    (folder / name).write_text(text if isinstance(text, str) else json.dumps(text))
+    return folder / name
+
+
+def flowing(*arguments):
+    """Status and output as one line."""
+    status, text = rftlab("check", *arguments)
+    return status, " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "batch"),
+    [
+        ("grpo.json", TRL, ("--processes", 8), "32 prompts with 8 rollouts for each prompt: 32 x 8 = 256 responses"),
+        ("train.py", ARGUMENTS, ("--processes", 2), "2 prompts with 16 rollouts for each prompt: 2 x 16 = 32 "),
+        ("verl.yaml", VERL, (), "32 prompts with 64 rollouts for each prompt: 32 x 64 = 2,048 responses in all"),
+        ("run.sh", SCRIPT, (), "32 prompts with 64 rollouts for each prompt: 32 x 64 = 2,048 responses in all"),
+        ("rl.toml", PRIME, (), "8 prompts with 16 rollouts for each prompt: 8 x 16 = 128 responses in all"),
+        ("grpo.json", TRL, (), "an unknown number of prompts with 8 rollouts for each prompt."),
+    ],
+)
+def test_the_batch_is_in_plain_words(name, content, more, batch, tmp_path):
+    status, text = flowing(written(tmp_path, name, content), *more)
+    assert status == 0 and f"Your batch Each step samples {batch}" in text
+
+
+def test_a_configuration_alone_says_memory_hours_rate_and_what_to_measure(tmp_path):
+    status, text = flowing(written(tmp_path, "grpo.json", TRL), "--processes", 8, "--gpus", "8xH100")
+    assert status == 0 and "On 8xH100 it fits: it needs" in text and "500 steps take" in text
+    assert "The optimizer takes 1 update a step, on all of them." in text
+    assert "The learning rate 1e-06 is low for full weights of 1.7B: 1e-05 is the highest rate that held" in text
+    assert "Learning rate 1e-06 -> 1e-05." in text and "MeasureNoise(trainer, 'mine')" in text
+    assert "in the first 8 steps of a run, about" in text and "Health" not in text and "Where it ends" not in text
+
+
+def test_adapters_have_no_rate_to_advise(tmp_path):
+    status, text = flowing(written(tmp_path, "rl.toml", PRIME))
+    assert status == 0 and "The learning rate 3e-06 cannot be judged for adapters of 4B: runs like it held at" in text
+    assert "Nothing that was measured speaks for a change." in text
+
+
+def test_what_public_runs_failed_with_is_named(tmp_path):
+    hot = TRL | {"learning_rate": 1e-4, "num_iterations": 8, "steps_per_generation": 16, "max_steps": -1}
+    status, text = flowing(written(tmp_path, "grpo.json", hot), "--processes", 4)
+    assert status == 0 and "16 updates a step are many: 2 of 6 public runs with more than 4 failed" in text
+    assert "The learning rate 0.0001 is dangerous for full weights" in text
+    assert "Updates a step 16 -> 4." in text and "Learning rate 0.0001 -> 1e-05." in text
+
+
+def collection(tmp_path, *runs):
+    """Runs as `imported:mine`."""
+    design = KnownDesign(32, 8, 1, 1e-5, "group_zscore", "grpo, clip 0.2", 0.0, 1.0, 1024, model="Qwen/Qwen2.5-1.5B")
+    write_collection(tmp_path / "results", "mine", [replace(run, design=design, name=name) for name, run in runs])
+    return "imported:mine", "--results", tmp_path / "results"
+
+
+def test_a_healthy_log_ends_somewhere_and_needs_no_more_rollouts(tmp_path):
+    status, text = flowing(*collection(tmp_path, ("a", log_of(healthy()))), "--rounds", 400)
+    assert status == 0 and "Healthy as far as the log shows. 17 of 17 checks could be made." in text
+    assert re.search(r"a ends at test Pass@1 0\.\d\d \[0\.\d\d, 0\.\d\d\] \(80% interval\) after 400 steps\.", text)
+    assert "40% of the groups have zero variance and teach nothing: of 256 responses a step about 15" in text
+    assert re.search(r"Doubling K at the same cost \(16 prompts x 16 rollouts\) brings nothing .* groups teach", text)
+    assert "learning rate 1e-05 is usual" in text
+
+
+def test_a_broken_log_is_not_healthy(tmp_path):
+    broken = log_of(changed("train", "pass_at_1", after(0.6, 0.1))(healthy()))
+    status, text = flowing(*collection(tmp_path, ("a", broken)))
+    assert status == 0 and "Health Not healthy: collapse" in text and "Expected effect: against 'collapse'" in text
+
+
+def test_alarms_come_with_their_rates(tmp_path):
+    loud = log_of(changed("train", "response_length", after(0.5, 40.0))(healthy()))
+    _, text = flowing(*collection(tmp_path, ("a", loud)))
+    rates = describe_rates("alarm: short responses").removeprefix("public runs: ")
+    assert f"alarm: short responses: some runs that failed showed this sign. Of public runs it {rates}." in text
+
+
+def test_two_runs_are_compared(tmp_path):
+    better = log_of(changed("test", "pass_at_1", lambda values: values + 0.1)(healthy()))
+    _, text = flowing(*collection(tmp_path, ("a", better), ("b", log_of(healthy(1)))), "--rounds", 400)
+    assert re.search(r"a is ahead of b by 0\.\d\d and ends higher with probability 0\.[6-9]\d\.", text)
+    assert "a: Healthy" in text and "b: Healthy" in text
+
+
+def sections_of(tmp_path, *runs, **asked):
+    """What is said of runs."""
+    name, _, root = collection(tmp_path, *runs)
+    return make_sections(read_subject((name,), root, Asked(**asked)))
+
+
+def test_every_sentence_has_evidence_and_three_changes_are_the_most(tmp_path):
+    columns = changed("train", "pass_at_1", after(0.6, 0.1))(healthy())
+    columns = changed("train", "zero_signal_fraction", lambda values: values * 0 + 0.9)(columns)
+    columns = changed("train", "rollout_probs_diff", lambda values: values + 0.1)(columns)
+    sections = sections_of(tmp_path, ("a", log_of(columns)), gpus="8xH100")
+    assert list(sections) == ["Your batch", "Unusual", "Health", "Where it ends", "Worth trying", "Unknown"]
+    assert [one.text for own in sections.values() for one in own if not one.evidence] == []
+    tried = [one.text for one in sections["Worth trying"] if not one.text.startswith("Doubling K")]
+    assert len(tried) == MOST and all("Expected effect" in text for text in tried)
+
+
+def test_evidence_is_one_flag_away(tmp_path):
+    file = written(tmp_path, "grpo.json", TRL)
+    brief, whole = rftlab("check", file)[1], rftlab("check", file, "--evidence")[1]
+    assert "--evidence prints" in brief and "--evidence prints" not in whole
+    assert "ShibukiZero/assignment5-alignment" in whole and "ShibukiZero" not in brief
+    assert "num_iterations is not stated; the default of TRL" in whole
+
+
+class _Words(HTMLParser):
+    """The text of a page, and its tags."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.tags = "", []
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+
+def test_the_page_has_every_sentence_and_obeys_no_name(tmp_path):
+    name, *more = collection(tmp_path, *((text[:60], log_of(healthy())) for text in HOSTILE[:5]))
+    status, text = rftlab("check", name, *more, "--page")
+    page = tmp_path / "results" / text.splitlines()[-1].split("results/", 1)[1]
+    kept = json.loads((page.parent / "check.json").read_text())
+    words = _Words()
+    words.feed(page.read_text())
+    sentences = [one for own in kept.values() for one in own]
+    assert status == 0 and len(sentences) > 20 and words.tags.count("script") == 1
+    assert words.tags.count("details") == len(sentences)
+    assert [one["text"] for one in sentences if one["text"] not in words.text] == []
+    assert len((page.parent / "check.csv").read_text().splitlines()) >= len(sentences)
+
+
+def test_groups_of_another_size_follow_from_the_measured_share(tmp_path):
+    name, _, root = collection(tmp_path, ("a", log_of(healthy())))
+    subject = read_subject((name,), root, Asked())
+    same, more = teaching_share(subject, 8, 8), teaching_share(subject, 8, 16)
+    assert same == pytest.approx(1 - subject.silence, abs=0.01) and same < more < 1
+    assert {*split_gains(subject)} == {(16, 16), (64, 4)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no file is named; allowed: a configuration, a log, or both"),
+        (("nothing.json",), "nothing.json does not exist; allowed: a console log of verl or TRL"),
+        (("a.json", "b.json"), "a.json and b.json are configurations; allowed: one, and logs of its run"),
+        (("empty.json",), "or a configuration: verl's config.yaml or command line, TRL's arguments"),
+        (("a.json", "--model", "nobody/knows"), "model = 'nobody/knows'; allowed: a folder with a config.json"),
+        (("a.json", "--gpus", "8xTPU"), "gpus = '8xTPU'; allowed: COUNTxNAME"),
+        (("a.json", "--rounds", "0"), "rounds = 0; allowed: 1"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("a.json", TRL), ("b.json", TRL), ("empty.json", {"nothing": [1]})):
+        written(tmp_path, name, content)
+    more = ("--processes", 8) if "--gpus" in arguments else ()
+    status, text = rftlab("check", *arguments, *more)
+    assert status == 2 and said in text and len(text.splitlines()) == 1
+
+
+def test_the_first_answer_takes_seconds(tmp_path):
+    """In a process of its own: CPU-seconds, which a crowded machine does not change much."""
+    file = written(tmp_path, "grpo.json", TRL)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "rftlab.studies.cli.main", "check", str(file), "--processes", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0 and "Your batch" in done.stdout
+    assert spent.ru_utime + spent.ru_stime - before.ru_utime - before.ru_stime < 20
+
+
+def test_the_page_of_the_documentation_prints_what_is_printed(tmp_path):
+    assert run_page((ROOT / "docs/check.md").read_text(), tmp_path) == 2
