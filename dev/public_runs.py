@@ -1,19 +1,24 @@
 """Take a folder of the collection of public runs into the package: `python -m dev.public_runs FOLDER`.
 
-Numbers of sources with a licence are shipped as tables. Of the others come figures, as pictures, and the statistics of
-rftlab.studies.analysis.public.facts, each with its reference.
+Numbers of sources with a licence are shipped as tables. Of the others come figures, as pictures, and the statistics
+that rftlab.studies.analysis.public.facts reads, each with its reference.
 """
 
+import json
 import sys
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rftlab.shared.plumbing.files import write_file
-from rftlab.studies.analysis.public import figures
-from rftlab.studies.analysis.public.facts import FACTS, measure_facts, to_json
-from rftlab.studies.analysis.public.pictures import PICTURES
+from rftlab.studies.analysis.public.axes import fit_sigmoid, sigmoid_at
+from rftlab.studies.analysis.public.claims import COLLAPSED, judge_source, rate_points
+from rftlab.studies.analysis.public.facts import FACTS, AxisFit, PublicFacts
+from rftlab.studies.analysis.public.repeats import PairNoise, Spread
 from rftlab.studies.analysis.public.sources import SOURCES
 from rftlab.studies.analysis.public.store import (
     COLUMNS,
@@ -24,10 +29,16 @@ from rftlab.studies.analysis.public.store import (
     Collection,
     of_source,
     read_folder,
+    score_rows,
 )
+from rftlab.studies.report.chart import PALETTE, Chart, Drawn, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries, shades
 from rftlab.studies.report.draw import picture
 
-DOTS_PER_INCH = 130
+DOTS_PER_INCH, DIGITS = 130, 6
+UNINTENDED = tuple(
+    (f"shibuki/offpolicy-broad-{x}", f"shibuki/offpolicy-{x}") for x in ("e2-tb256", "e2-tb128", "e4-tb256")
+)
+"""Runs of one configuration and seed under two names, over the rounds that both have."""
 LICENSED = [source.name for source in SOURCES if source.shipped]
 
 
@@ -45,12 +56,177 @@ def _parquet(table: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
+def pair_differences(curves: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Differences of each unintended pair at the evaluations that both have, round 0 aside."""
+    table = score_rows(curves).pivot(index="round", columns="run_id", values="value")
+    table = table[table.index > 0]
+    return {own: (table[other] - table[own]).dropna().to_numpy() for other, own in UNINTENDED}
+
+
+def pair_spreads(curves: pd.DataFrame) -> list[Spread]:
+    """Mean absolute difference of each unintended pair."""
+    return [
+        Spread(
+            "shibukizero",
+            name.removeprefix("shibuki/"),
+            2,
+            "mean absolute difference",
+            float(np.abs(differences).mean()),
+        )
+        for name, differences in pair_differences(curves).items()
+    ]
+
+
+def pair_noise(curves: pd.DataFrame) -> PairNoise:
+    """Noise of a difference of two single runs: mean square over evaluations, then over pairs."""
+    differences = pair_differences(curves)
+    return PairNoise(float(np.sqrt(np.mean([np.mean(d**2) for d in differences.values()]))), len(differences))
+
+
+def rmse(x: np.ndarray, y: np.ndarray) -> float:
+    """Root mean square error of the sigmoid fitted to the very points."""
+    return float(np.sqrt(np.mean((sigmoid_at(fit_sigmoid(x, y), x) - y) ** 2)))
+
+
+def measure_facts(collection: Collection) -> PublicFacts:
+    """Statistics of a collection that holds every source."""
+    own = of_source(collection, "shibukizero")
+    noise = pair_noise(own)
+    findings = judge_source("shibukizero", own, noise)
+    parts = {(finding.claim.name, finding.claim.source): finding.parts for finding in findings}
+    return PublicFacts(noise, pair_spreads(own), [_fit(own, collapsed) for collapsed in (True, False)], parts)
+
+
+def _fit(own, collapsed: bool) -> AxisFit:
+    rows = rate_points(own, collapsed)
+    y, steps, rate = (rows[name].to_numpy(float) for name in ("value", "round", "rate"))
+    return AxisFit(np.unique(rate).size, y.size, rmse(steps, y), rmse(rate * steps, y))
+
+
+def to_json(facts: PublicFacts) -> str:
+    """Facts as JSON, six digits; an open end of a range is null."""
+    whole = {
+        "noise": facts.noise._asdict(),
+        "spreads": [spread._asdict() for spread in facts.spreads],
+        "fits": [fit._asdict() for fit in facts.fits],
+        "parts": [
+            {
+                "claim": claim,
+                "source": source,
+                "name": part.name,
+                "measured": part.measured._asdict(),
+                "low": part.low,
+                "high": part.high,
+                "repeats": part.note,
+            }
+            for (claim, source), parts in facts.parts.items()
+            for part in parts
+        ],
+    }
+    return json.dumps(_rounded(whole), indent=1, ensure_ascii=False) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return round(value, DIGITS) if np.isfinite(value) else None
+    return value
+
+
+def _lines(rows: pd.DataFrame, runs: Mapping[str, str], colours: list[str], dash: str = "-", marker: str = ""):
+    """A line for each of some runs, by what it is called."""
+    shown = []
+    for (run, name), colour in zip(runs.items(), colours, strict=False):
+        own = rows[rows["run_id"] == run].sort_values("round")
+        shown.append(PlotSeries(own["round"], own["value"], MarkStyle(colour, dash, marker=marker), name))
+    return shown
+
+
+def _keys(series: list[PlotSeries]) -> tuple[LegendKey, ...]:
+    return tuple(LegendKey(one.name, one.style) for one in series)
+
+
+def learning_rates(curves: pd.DataFrame) -> Drawn:
+    """Test Pass@1 of runs whose learning rate alone differs, against steps and against rate x steps, with the sigmoid
+    that is closest to all that do not collapse."""
+    rows, kept = rate_points(curves, collapsed=True), rate_points(curves, collapsed=False)
+    panels = []
+    for label, by_rate in (("steps", False), ("learning rate × steps", True)):
+        series = []
+        groups = list(rows.sort_values(["rate", "round"]).groupby("rate"))
+        for (rate, own), colour in zip(groups, shades(len(groups)), strict=True):
+            lost = own["run_id"].iloc[0] in COLLAPSED
+            name = f"{rate:.0e}".replace("e-0", "e-") + (" collapses" if lost else "")
+            x = own["round"] * (rate if by_rate else 1)
+            series.append(PlotSeries(x, own["value"], MarkStyle(colour, ":" if lost else "-", 1.3), name))
+        x = (kept["round"] * (kept["rate"] if by_rate else 1)).to_numpy(float)
+        line = np.geomspace(x.min(), x.max(), 100)
+        fitted = sigmoid_at(fit_sigmoid(x, kept["value"].to_numpy()), line)
+        series.append(PlotSeries(line, fitted, MarkStyle(dash="--", width=2.2), "one sigmoid"))
+        keys = _keys(series) if by_rate else ()
+        panels.append(Panel("", PlotAxis(label, "log"), PlotAxis("test Pass@1"), tuple(series), keys=keys,
+                            keys_title="learning rate"))  # fmt: skip
+    return Chart(tuple(panels), (10, 3.9), 2, share_y="all"), rows
+
+
+def single_runs(curves: pd.DataFrame) -> Drawn:
+    """Test Pass@1 of single runs that differ in one choice: the advantage, and updates a round; dotted: unintended
+    repeats of the configuration of the same colour."""
+    rows = score_rows(curves)
+    advantages = {"lr4e-5": "centred, divided by deviation", "no-std": "centred", "no-baseline": "raw reward"}
+    passes = {
+        "e2-tb256": "2, 2",
+        "e2-tb128": "2, 4",
+        "e2-tb64": "2, 8",
+        "e2-tb32": "2, 16",
+        "e4-tb256": "4, 4",
+        "e4-tb128": "4, 8",
+        "e8-tb256": "8, 8",
+        "e16-tb256": "16, 16",
+    }
+    left = _lines(rows, {f"shibuki/{run}": name for run, name in advantages.items()}, PALETTE)
+    right = _lines(rows, {"shibuki/lr4e-5": "1, 1"}, ["#000000"])
+    right += _lines(rows, {f"shibuki/offpolicy-broad-{run}": name for run, name in passes.items()}, PALETTE)
+    repeats = _lines(
+        rows, {f"shibuki/offpolicy-{run}": f"{name}, repeat" for run, name in passes.items()}, PALETTE, ":"
+    )
+    y, title = PlotAxis("test Pass@1"), "passes, updates\na round"
+    panels = (
+        Panel("", PlotAxis("steps"), y, tuple(left), keys=_keys(left)),
+        Panel("", PlotAxis("rounds", low=0.0, high=41.0), y, (*right, *repeats), keys=_keys(right), keys_title=title),
+    )
+    return Chart(panels, (11, 3.9), 2, share_y="all"), rows
+
+
+def starts(verl: pd.DataFrame, josancamon: pd.DataFrame) -> Drawn:
+    """Test Pass@1 of two sources with two single runs each."""
+    panels = []
+    for rows in map(score_rows, (verl, josancamon)):
+        series = _lines(
+            rows, {run: run.partition("/")[2] for run in dict.fromkeys(rows["run_id"])}, PALETTE, marker="o"
+        )
+        y = PlotAxis("test Pass@1", low=0.0, high=0.9)
+        panels.append(Panel("", PlotAxis("rounds"), y, tuple(series), keys=_keys(series)))
+    return Chart(tuple(panels), (11, 3.2), 2, share_y="all"), pd.concat([verl, josancamon])
+
+
+PICTURES: dict[str, tuple[Callable[..., Drawn], tuple[str, ...]]] = {
+    "public_learning_rates.png": (learning_rates, ("shibukizero",)),
+    "public_single_runs.png": (single_runs, ("shibukizero",)),
+    "public_starts.png": (starts, ("verl_logs", "josancamon")),
+}
+"""What draws each file of rftlab.studies.analysis.public.pictures, and whose curves it gets."""
+
+
 def pictures_of(collection: Collection) -> dict[str, bytes]:
     """Files with figures of the numbers that are not."""
     found = {}
-    for one in PICTURES:
-        chart, _ = getattr(figures, one.draw)(*(of_source(collection, source) for source in one.sources))
-        found[one.file] = picture(chart, "png", DOTS_PER_INCH)
+    for file, (draw, sources) in PICTURES.items():
+        chart, _ = draw(*(of_source(collection, source) for source in sources))
+        found[file] = picture(chart, "png", DOTS_PER_INCH)
     return found
 
 

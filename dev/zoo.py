@@ -2,7 +2,7 @@
 
 Some hours of one core. FOLDER keeps what is finished, and the same command goes on: base models and their pilots come
 first, then the forecasts, which are written once with their date, then the runs of (32, 8), and those of (32, 1) last.
-What is finished then becomes the files that come with rftlab; `rftlab dev zoo` scores them.
+What is finished then becomes the files that come with rftlab; `python -m dev.zoo_scores` scores them.
 """
 
 import json
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dev.zoo_scores import DESIGNS, PREDICTIONS, ROUNDS, RUNS, predict_ends
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.evaluate import UNSEEN
@@ -37,7 +38,6 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import cache_folder
 from rftlab.studies.forecast.pilot.headroom import majority
-from rftlab.studies.forecast.score.zoo import DESIGNS, PREDICTIONS, ROUNDS, RUNS, predict_ends
 
 SHAPES = {"32x1": (32, 1), "64x2": (64, 2)}
 """Width and layers."""

@@ -7,7 +7,7 @@ import tyro
 
 from rftlab.shared.custom.plugins import name_plugins
 from rftlab.shared.plumbing.errors import check, check_choice
-from rftlab.studies.cli.dev import Doctor, Law, Public, Zoo
+from rftlab.studies.cli.dev import Doctor, Law, Public
 from rftlab.studies.cli.estimators import CompareEstimators, Estimators, Theory, TheoryFacts
 from rftlab.studies.cli.forecasting import Pilot, Predict, Score, parse_pilot
 from rftlab.studies.cli.planning import Advise, Power, Signal
@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, type]] = {
     "Train": {"train": Train, "rollouts": ShowRollouts, "export": Export, "status": Status},
 }
 """The commands in the order of `rftlab --help`, which shows the first line of each docstring."""
-DEV: dict[str, type] = {"score": Score, "law": Law, "doctor": Doctor, "public": Public, "zoo": Zoo}
+DEV: dict[str, type] = {"score": Score, "law": Law, "doctor": Doctor, "public": Public}
 """The commands of `rftlab dev`."""
 MOVED = {name: f"dev {name}" for name in DEV} | {"calibrate": "predict"}
 """Names of the version before, and what they are called now."""

@@ -1,4 +1,4 @@
-"""The commands of `rftlab dev` that look after rftlab itself and its law: doctor, law, public, zoo."""
+"""The commands of `rftlab dev` that look after rftlab itself and its law: doctor, law, public."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,13 +41,12 @@ class Law:
         rftlab dev law --pair tiny-mix97           # r and phi, all designs with forecasts, the best split of a round
         rftlab dev law --pair llama-math --budget 512
         rftlab dev law --r 0.08 --cost.prompt 4         # the best split for an r that you measured
-        rftlab dev law --pair 'imported:mine#b-axis*'   # how fast designs of real runs learn, and which r / phi fits
 
     Simulated pairs are scored where the results folder has their study (`rftlab reproduce`).
     """
 
     pair: str | None = None
-    """A pair with a pilot, in the results folder or in the package, or one of the simulator; or imported:NAME#RUN."""
+    """A pair with a pilot, in the results folder or in the package, or one of the simulator."""
     r: float | None = None
     """Variance of gradients between prompts over that of a response within its prompt, instead of a pair's."""
     phi: float = 1.0
@@ -73,17 +72,11 @@ class Law:
 
     def execute(self, console: Console) -> int:
         """Print, and for all pairs draw."""
-        from rftlab.studies.analysis.source import is_free
-
         if self.r is not None:
             from rftlab.shared.effective_batch import NoiseRatios
             from rftlab.studies.forecast.law.show import show_split
 
             show_split(console, NoiseRatios(self.r, self.phi), self.cost.costs(), self.budget)
-        elif self.pair is not None and is_free(self.pair):
-            from rftlab.studies.forecast.collapse import show_imported
-
-            show_imported(console, self.pair, self.results)
         elif self.pair is not None:
             from rftlab.studies.forecast.law.run import show_pair
 
@@ -114,21 +107,6 @@ class Public:
         from rftlab.studies.analysis.public.show import show
 
         show(console, self.source)
-        return 0
-
-
-@dataclass(frozen=True)
-class Zoo:
-    """Score forecasts from pilots alone on a zoo of tiny models.
-
-    The forecasts were written before the runs, which come with rftlab.
-    """
-
-    def execute(self, console: Console) -> int:
-        """Print the tables."""
-        from rftlab.studies.forecast.score.zoo import show_zoo
-
-        show_zoo(console)
         return 0
 
 

@@ -9,14 +9,15 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from dev.public_runs import tables_of, take
+from dev.public_runs import PICTURES as MADE
+from dev.public_runs import UNINTENDED, pair_noise, rmse, tables_of, take, to_json
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.public import facts as known
 from rftlab.studies.analysis.public import store
-from rftlab.studies.analysis.public.axes import at, fit_sigmoid, left_out, rmse, sigmoid_at
+from rftlab.studies.analysis.public.axes import at, fit_sigmoid, left_out, sigmoid_at
 from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source
 from rftlab.studies.analysis.public.pictures import PICTURES
-from rftlab.studies.analysis.public.repeats import UNINTENDED, PairNoise, cell_spreads, pair_noise, single_interval
+from rftlab.studies.analysis.public.repeats import PairNoise, cell_spreads, single_interval
 from rftlab.studies.analysis.public.section import public_section
 from rftlab.studies.analysis.public.show import show
 from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES
@@ -97,7 +98,7 @@ def test_the_tool_makes_what_is_shipped(tmp_path):
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / name), store._parquet(name))
     for name in (store.ENDPOINTS, known.FACTS):
         assert (tmp_path / name).read_bytes() == (store.DATA / name).read_bytes()
-    assert all((tmp_path / picture.file).is_file() for picture in PICTURES)
+    assert all((tmp_path / picture.file).is_file() for picture in PICTURES) and len(MADE) == len(PICTURES)
     assert set(tables_of(collection)) == {store.RUNS, store.CURVES, store.ENDPOINTS}
 
 
@@ -223,7 +224,7 @@ def test_every_claim_has_a_finding_and_facts_come_from_sources_that_are_not_ship
 
 
 def test_facts_survive_being_written():
-    assert known.to_json(known.facts()).encode() == (store.DATA / known.FACTS).read_bytes()
+    assert to_json(known.facts()).encode() == (store.DATA / known.FACTS).read_bytes()
 
 
 def printed(name=None):

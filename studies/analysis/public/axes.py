@@ -44,11 +44,6 @@ def _sigmoid(q: np.ndarray, logs: np.ndarray) -> np.ndarray:
     return floor + (ceiling - floor) * expit(q[2] * (logs - q[3]))
 
 
-def rmse(x: np.ndarray, y: np.ndarray) -> float:
-    """Root mean square error of the sigmoid fitted to the very points."""
-    return float(np.sqrt(np.mean((sigmoid_at(fit_sigmoid(x, y), x) - y) ** 2)))
-
-
 def left_out(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Root mean square error on each group (G,), sorted by its name, of the sigmoid fitted to the others."""
     errors = []

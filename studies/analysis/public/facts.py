@@ -3,20 +3,18 @@ from the collection."""
 
 import json
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.studies.analysis.public.axes import rmse
-from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source, rate_points
-from rftlab.studies.analysis.public.repeats import PairNoise, Spread, cell_spreads, pair_noise, pair_spreads
+from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source
+from rftlab.studies.analysis.public.repeats import PairNoise, Spread, cell_spreads
 from rftlab.studies.analysis.public.sources import BY_NAME
 from rftlab.studies.analysis.public.store import DATA, Collection, curves, of_source, runs
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.data.results.verdicts import ClaimFinding, Part
 
 FACTS = "public_facts.json"
-_DIGITS = 6
 
 
 class AxisFit(NamedTuple):
@@ -39,54 +37,6 @@ class PublicFacts(NamedTuple):
     """With the rates that collapse, then without."""
     parts: dict[tuple[str, str], list[Part]]
     """By claim and source."""
-
-
-def measure_facts(collection: Collection) -> PublicFacts:
-    """Statistics of a collection that holds every source."""
-    own = of_source(collection, "shibukizero")
-    noise = pair_noise(own)
-    findings = judge_source("shibukizero", own, noise)
-    parts = {(finding.claim.name, finding.claim.source): finding.parts for finding in findings}
-    return PublicFacts(noise, pair_spreads(own), [_fit(own, collapsed) for collapsed in (True, False)], parts)
-
-
-def _fit(own, collapsed: bool) -> AxisFit:
-    rows = rate_points(own, collapsed)
-    y, steps, rate = (rows[name].to_numpy(float) for name in ("value", "round", "rate"))
-    return AxisFit(np.unique(rate).size, y.size, rmse(steps, y), rmse(rate * steps, y))
-
-
-def to_json(facts: PublicFacts) -> str:
-    """Facts as JSON, six digits; an open end of a range is null."""
-    whole = {
-        "noise": facts.noise._asdict(),
-        "spreads": [spread._asdict() for spread in facts.spreads],
-        "fits": [fit._asdict() for fit in facts.fits],
-        "parts": [
-            {
-                "claim": claim,
-                "source": source,
-                "name": part.name,
-                "measured": part.measured._asdict(),
-                "low": part.low,
-                "high": part.high,
-                "repeats": part.note,
-            }
-            for (claim, source), parts in facts.parts.items()
-            for part in parts
-        ],
-    }
-    return json.dumps(_rounded(whole), indent=1, ensure_ascii=False) + "\n"
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    if isinstance(value, float):
-        return round(value, _DIGITS) if np.isfinite(value) else None
-    return value
 
 
 @cache

@@ -2,16 +2,11 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from rftlab.studies.analysis.public.store import score_rows
 from rftlab.studies.data.results.stats import Estimate, Mean
 
-UNINTENDED = tuple(
-    (f"shibuki/offpolicy-broad-{x}", f"shibuki/offpolicy-{x}") for x in ("e2-tb256", "e2-tb128", "e4-tb256")
-)
-"""Runs of one configuration and seed under two names, over the rounds that both have."""
 SIX_HOURS = 21600.0
 """Seconds after which runs of PODS end."""
 
@@ -54,33 +49,6 @@ def cell_spreads(curves: pd.DataFrame) -> list[Spread]:
         )
         for cell, rows in last.groupby(without_repeat(last["run_id"]))
     ]
-
-
-def pair_differences(curves: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Differences of each unintended pair at the evaluations that both have, round 0 aside."""
-    table = score_rows(curves).pivot(index="round", columns="run_id", values="value")
-    table = table[table.index > 0]
-    return {own: (table[other] - table[own]).dropna().to_numpy() for other, own in UNINTENDED}
-
-
-def pair_spreads(curves: pd.DataFrame) -> list[Spread]:
-    """Mean absolute difference of each unintended pair."""
-    return [
-        Spread(
-            "shibukizero",
-            name.removeprefix("shibuki/"),
-            2,
-            "mean absolute difference",
-            float(np.abs(differences).mean()),
-        )
-        for name, differences in pair_differences(curves).items()
-    ]
-
-
-def pair_noise(curves: pd.DataFrame) -> PairNoise:
-    """Noise of a difference of two single runs: mean square over evaluations, then over pairs."""
-    differences = pair_differences(curves)
-    return PairNoise(float(np.sqrt(np.mean([np.mean(d**2) for d in differences.values()]))), len(differences))
 
 
 def single_interval(difference: float, noise: PairNoise) -> Estimate:

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dev import zoo_scores as zoo
 from rftlab.studies.analysis.public.credit import grouped_mean
 from rftlab.studies.analysis.public.store import DATA
-from rftlab.studies.forecast.score import zoo
 from tests.support.estimators.vectors import ROOT
 
 PAGE = (ROOT / "docs" / "pilot.md").read_text().partition("## A zoo of tiny models")[2]

@@ -1,10 +1,10 @@
 """The zoo: what a pilot without training foretells of runs of `tiny` models, which differ in the length of their
 pre-training, in task, size, and in whether they know the format that is rewarded.
 
-`zoo_predictions.csv` has the pilots and the forecasts as they were written before the runs, `zoo_runs.csv` the runs
-(`dev/zoo.py`). All scores are Pass@1, strict, of one set of unseen questions. Models that differ in the length of their
-pre-training alone are checkpoints of one pre-training: they are left out together, and intervals resample
-pre-trainings.
+`python -m dev.zoo_scores` scores it. `zoo_predictions.csv` has the pilots and the forecasts as they were written before
+the runs, `zoo_runs.csv` the runs (`dev/zoo.py`). All scores are Pass@1, strict, of one set of unseen questions.
+Models that differ in the length of their pre-training alone are checkpoints of one pre-training: they are left out
+together, and intervals resample pre-trainings.
 """
 
 from dataclasses import replace
@@ -154,3 +154,7 @@ def show_zoo(console: Console) -> None:
         "models in which the error is as small.",
     ):
         say(console, line)
+
+
+if __name__ == "__main__":
+    show_zoo(Console())

@@ -1,4 +1,5 @@
-"""What curves of imported runs say of the law: how fast designs learn, and which r / phi fits that.
+"""What curves of imported runs say of the law, how fast designs learn and which r / phi fits that:
+`python -m dev.paces imported:NAME [RESULTS]`.
 
 All curves of one model and task are fitted by one P = A expit(logit(p0 / A) + (pace t)^q) with a pace for each design.
 Paces are compared with the law's, sqrt(B / (r + f / K)) x updates^(1/4) with f = K / (K - 1) and r in units of phi, and
@@ -8,6 +9,7 @@ with powers of B and K. The step size is that of the runs, so that runs of one l
 docs/forecast.md fits, and finds that noise within prompts dominates and N = B K counts: r / phi near 0.
 """
 
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -187,3 +189,7 @@ def show_imported(console: Console, name: str, results: Path) -> None:
         ratio = believed_ratio(profiles)
         text = f"r / phi = {ratio.value:.3g}, 95% {ratio.low:.3g} to {ratio.high:.3g}, from designs that differ in K"
         say(console, text)
+
+
+if __name__ == "__main__":
+    show_imported(Console(), sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else "results"))
