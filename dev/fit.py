@@ -6,7 +6,7 @@ noisy and few, so each step fits a line with a curvature to every error as a fun
 near a run is to the best one, and tries the minimum of the surfaces (response surface methodology, Box and Wilson
 1951). With `--runs FILE` every run is kept there, and a search that was cut off goes on. Damage follows the rate, so
 that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are. What it
-prints goes into `studies/data/paper/pairs.py`.
+prints goes into `studies/assets/pairs.csv`.
 """
 
 import argparse

@@ -6,27 +6,22 @@ the interval of a difference is that of unintended repeats (rftlab.studies.analy
 about it. Intervals are not corrected for the number of claims. No part: the source cannot test it as it is.
 """
 
+import csv
 from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
 from rftlab.studies.analysis.public.axes import at, left_out
-from rftlab.studies.analysis.public.repeats import SIX_HOURS, PairNoise, single_interval, without_repeat
-from rftlab.studies.analysis.public.store import score_rows
-from rftlab.studies.data.results.claims import SAME
+from rftlab.studies.analysis.public.repeats import PairNoise, single_interval, without_repeat
+from rftlab.studies.analysis.public.store import DATA, score_rows
 from rftlab.studies.data.results.stats import interval, mean
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Judgement, Part, joint_verdict
 
-ROLLOUTS = 40_000
-"""Rollouts that every run of PODS has spent before it ends."""
-ROUNDS = 840
-"""Rounds that every run of the compared cells of PODS has finished."""
 LAST = 5
 """Evaluations over which two single runs are compared: the last that both have."""
 COLLAPSED = ("shibuki/lr7e-5", "shibuki/lr2e-4")
 """Learning rates that collapse or stall, as their curves show."""
-_REFERENCE = "shibuki/lr4e-5"
 
 
 def _cells(after: str, before: str, axis: str, x: float, low: float, high: float) -> Callable:
@@ -81,136 +76,29 @@ def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
     return []
 
 
-def _shibuki(after: str, before: str) -> tuple[str, str]:
-    return f"shibuki/{after}", f"shibuki/{before}"
+def _parts(axis: str, at: str, differences: str, low: str, high: str) -> Callable:
+    """The quantities of a row of public_claims.csv: `last` compares single runs, rounds, rollouts and seconds cells."""
+    pairs = [(after, before) for after, _, before in (one.partition(" - ") for one in differences.split("; "))]
+    bounds = float(low or "-inf"), float(high or "inf")
+    if axis == "last":
+        return _singles(*pairs, low=bounds[0], high=bounds[1])
+    if axis == "rate x steps":
+        return _one_axis
+    after, before = pairs[0]
+    return _cells(after, before, axis, float(at), *bounds) if axis else _nothing
 
 
-_BORROWED = "The noise is that of shibukizero's repeats, of the same base model on other problems."
-CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "a baseline",
-        "A group baseline beats the raw reward.",
-        _singles((_REFERENCE, "shibuki/no-baseline"), low=0.0, high=np.inf),
-        "shibukizero",
-        "The baseline comes with division by the deviation; see b.",
-    ),
-    Claim(
-        "a baseline",
-        "A group baseline beats the raw reward.",
-        _singles(("kaip598/baseline", "kaip598/no-baseline"), low=0.0, high=np.inf),
-        "kaip598",
-        _BORROWED,
-    ),
-    Claim(
-        "b deviation",
-        "Dividing by the group's deviation changes the end by at most 0.02.",
-        _singles((_REFERENCE, "shibuki/no-std"), low=-SAME, high=SAME),
-        "shibukizero",
-    ),
-    Claim(
-        "b deviation",
-        "Dividing by the group's deviation changes the end by at most 0.02.",
-        _nothing,
-        "kaip598",
-        "The run without the deviation has 100 steps, the reference 200: not at equal budget.",
-    ),
-    Claim(
-        "c collapse",
-        "Too large a learning rate ruins a run: 7e-5 (stalls at 0.2) and 2e-4 (falls to 0) end below 4e-5.",
-        _singles(*((name, _REFERENCE) for name in COLLAPSED), low=-np.inf, high=0.0),
-        "shibukizero",
-        "5e-5 does not collapse; where between it and 7e-5 the edge lies, one seed does not tell.",
-    ),
-    Claim(
-        "c rate × steps",
-        "Learning curves of different rates meet on the axis rate × steps.",
-        _one_axis,
-        "shibukizero",
-        "Of rates that do not collapse, picked by their curves. Errors of left-out rates are not quite independent.",
-    ),
-    Claim(
-        "c small rate",
-        "After equal steps a rate of 2e-5 is ahead of 5e-6.",
-        _singles(("kaip598/lr-2e-5", "kaip598/lr-5e-6"), low=0.0, high=np.inf),
-        "kaip598",
-        _BORROWED,
-    ),
-    Claim(
-        "d equal steps",
-        f"After {ROUNDS} steps, 64 responses a prompt beat 16 (16 trained on).",
-        _cells("n64-m16", "n16-m16", "round", ROUNDS, 0.0, np.inf),
-        "pods",
-    ),
-    Claim(
-        "d equal steps, more",
-        f"After {ROUNDS} steps, 256 responses match 64 within 0.02.",
-        _cells("n256-m16", "n64-m16", "round", ROUNDS, -SAME, SAME),
-        "pods",
-    ),
-    Claim(
-        "d equal rollouts",
-        f"After {ROLLOUTS:,} rollouts, 16 responses a prompt are ahead of 256: more updates.",
-        _cells("n16-m16", "n256-m16", "rollouts", ROLLOUTS, 0.0, np.inf),
-        "pods",
-    ),
-    Claim(
-        "d equal rollouts, 64",
-        f"After {ROLLOUTS:,} rollouts, 64 responses match 16 within 0.02.",
-        _cells("n64-m16", "n16-m16", "rollouts", ROLLOUTS, -SAME, SAME),
-        "pods",
-    ),
-    Claim(
-        "d equal seconds",
-        "After six hours, 64 responses a prompt beat 16 (16 trained on).",
-        _cells("n64-m16", "n16-m16", "seconds", SIX_HOURS, 0.0, np.inf),
-        "pods",
-        "n = 16 loses the format late; Pass@1 does not ask for it.",
-    ),
-    Claim(
-        "d equal seconds, more",
-        "After six hours, 256 responses match 64 within 0.02.",
-        _cells("n256-m16", "n64-m16", "seconds", SIX_HOURS, -SAME, SAME),
-        "pods",
-    ),
-    Claim(
-        "d selection",
-        "Of 64 responses the 16 of largest variance beat 16 at random, after six hours.",
-        _cells("n64-m16", "n64-m16-random", "seconds", SIX_HOURS, 0.0, np.inf),
-        "pods",
-    ),
-    Claim(
-        "d best alone",
-        "Training on the best 16 of 64 responses alone ends below 16 at random.",
-        _cells("n64-m16-maxreward", "n64-m16-random", "seconds", SIX_HOURS, -np.inf, 0.0),
-        "pods",
-    ),
-    Claim(
-        "e updates",
-        "At equal rounds, four updates a round on mini-batches beat one.",
-        _singles(("shibuki/offpolicy-broad-e2-tb128", _REFERENCE), low=0.0, high=np.inf),
-        "shibukizero",
-        "Compared over rounds 20 to 40.",
-    ),
-    Claim(
-        "e re-use",
-        "Eight or sixteen passes over the whole batch collapse; as many updates on mini-batches do not.",
-        _singles(
-            _shibuki("offpolicy-broad-e8-tb256", "offpolicy-broad-e2-tb64"),
-            _shibuki("offpolicy-broad-e16-tb256", "offpolicy-broad-e2-tb32"),
-            low=-np.inf,
-            high=0.0,
-        ),
-        "shibukizero",
-        "At the reference's learning rate, 4e-5.",
-    ),
-    Claim(
-        "e clip",
-        "With four passes, clipping at 0.2 beats no clipping.",
-        _singles(("kaip598/offpolicy-k4-clip", "kaip598/offpolicy-k4-noclip"), low=0.0, high=np.inf),
-        "kaip598",
-        _BORROWED,
-    ),
-)
+def _read() -> tuple[Claim, ...]:
+    rows = csv.DictReader((DATA / "public_claims.csv").read_text(encoding="utf-8").splitlines())
+    quantity = ("axis", "at", "differences", "low", "high")
+    return tuple(
+        Claim(row["name"], row["statement"], _parts(*(row[name] for name in quantity)), row["source"], row["remark"])
+        for row in rows
+    )
+
+
+CLAIMS = _read()
+"""In the order in which they are shown."""
 
 
 def find(claim: Claim, parts: list[Part]) -> ClaimFinding:

@@ -9,7 +9,9 @@ evaluated on fixed parts of
      (docs/llm.md).
 """
 
+import csv
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any, Literal, get_args, overload
 
 from rftlab.llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
@@ -36,12 +38,14 @@ class Pair:
     llm: LLMRun | None = None
 
 
-def _paper(owner: str, model: str, dataset: str, rate: float, environment: Linear) -> Pair:
+def _paper(name: str) -> Pair:
     """A pair of the paper: a fitted simulation, and the model from the hub on one GPU."""
+    model, _, dataset = name.partition("-")
+    owner, model = _MODELS[model]
     n_train, n_test = SIZES[dataset]
-    simulation = Simulation(
-        replace(environment, n_train=n_train, n_test=n_test), optimizer=Optimizer(learning_rate=rate)
-    )
+    rate, fitted = FITTED[name]
+    environment = Linear(n_train=n_train, n_test=n_test, sharpening=0.3, **fitted)
+    simulation = Simulation(environment, optimizer=Optimizer(learning_rate=rate))
     run = LLMRun(
         TaskConfig(dataset),
         Model(f"{owner}/{model}"),
@@ -81,103 +85,26 @@ _SMOLLM2_LARGEST = replace(
     task=replace(_SMOLLM2.task, name="largest"),
     model=Model(SMOLLM2, max_prompt_length=128, max_response_length=16),
 )
-_QWEN, _LLAMA, _OLMO = (
-    ("Qwen", "Qwen2.5-0.5B-Instruct"),
-    ("meta-llama", "Llama-3.2-1B-Instruct"),
-    ("allenai", "OLMo-2-0425-1B-Instruct"),
-)
+_MODELS = {
+    "qwen": ("Qwen", "Qwen2.5-0.5B-Instruct"),
+    "llama": ("meta-llama", "Llama-3.2-1B-Instruct"),
+    "olmo": ("allenai", "OLMo-2-0425-1B-Instruct"),
+}
+"""Owners and names on the hub."""
 
-PAIRS: dict[str, Pair] = {
-    "qwen-gsm8k": _paper(
-        *_QWEN,
-        "gsm8k",
-        3.053e-3,
-        Linear(
-            nuisance=0.7028,
-            kappa=7.537,
-            align=0.7472,
-            rho=0.989,
-            base_format=-4.614,
-            unsolvable=0.0788,
-            familiarity=2.094,
-            sharpening=0.3,
-        ),
-    ),
-    "llama-gsm8k": _paper(
-        *_LLAMA,
-        "gsm8k",
-        8.437e-3,
-        Linear(
-            nuisance=0.4437,
-            kappa=6.149,
-            align=0.7843,
-            rho=0.5804,
-            base_format=-3.883,
-            unsolvable=0.02133,
-            familiarity=1.227,
-            sharpening=0.3,
-        ),
-    ),
-    "olmo-gsm8k": _paper(
-        *_OLMO,
-        "gsm8k",
-        1.512e-3,
-        Linear(
-            nuisance=0.6207,
-            kappa=3.719,
-            align=0.92,
-            rho=0.9857,
-            base_format=-4.897,
-            unsolvable=0.03417,
-            familiarity=0.7679,
-            sharpening=0.3,
-        ),
-    ),
-    "qwen-math": _paper(
-        *_QWEN,
-        "math",
-        1.281e-3,
-        Linear(
-            nuisance=0.591,
-            kappa=4.291,
-            align=0.6354,
-            rho=0.6085,
-            base_format=2.241,
-            unsolvable=0.3282,
-            familiarity=0.3397,
-            sharpening=0.3,
-        ),
-    ),
-    "llama-math": _paper(
-        *_LLAMA,
-        "math",
-        3.255e-3,
-        Linear(
-            nuisance=0.2413,
-            kappa=1.076,
-            align=0.04208,
-            rho=0.5597,
-            base_format=3.53,
-            unsolvable=0.01639,
-            familiarity=0.1531,
-            sharpening=0.3,
-        ),
-    ),
-    "olmo-math": _paper(
-        *_OLMO,
-        "math",
-        0.8696e-3,
-        Linear(
-            nuisance=1.425,
-            kappa=6.139,
-            align=0.4526,
-            rho=0.6598,
-            base_format=4.071,
-            unsolvable=0.3782,
-            familiarity=2.083,
-            sharpening=0.3,
-        ),
-    ),
+
+def _fitted() -> dict[str, tuple[float, dict[str, Any]]]:
+    """Learning rate and fields of the environment of each simulated pair, from assets/pairs.csv (dev/fit.py)."""
+    text = (files("rftlab.studies") / "assets" / "pairs.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    return {
+        row.pop("pair"): (float(row.pop("learning_rate")), {name: float(value) for name, value in row.items()})
+        for row in rows
+    }
+
+
+FITTED = _fitted()
+PAIRS: dict[str, Pair] = {name: _paper(name) for name in FITTED if "fragile" not in name} | {
     "tiny-mix97": _tiny("mix97", 1e-4),
     "tiny-mod97": _tiny("mod97", 3e-4),
     "tiny-sign97": _tiny("sign97", 3e-4),
@@ -189,12 +116,13 @@ EDGE = 0.004
 """Damage times the squared rate of a fragile pair: its runs begin to fail at 4 to 16 times its rate."""
 
 
-def _fragile(name: str, rate: float, **fitted: Any) -> Pair:
+def _fragile(name: str) -> Pair:
     """A pair of the paper, fitted again in a world whose runs can fail."""
-    simulation = PAIRS[name].sim
-    assert simulation is not None
+    rate, fitted = FITTED[name]
+    usual = PAIRS[name.removesuffix("-fragile")]
+    assert usual.sim is not None
     environment = replace(
-        linear_environment(simulation),
+        linear_environment(usual.sim),
         damage=EDGE / rate**2,
         sharpening=3.0,
         verbosity=10.0,
@@ -202,9 +130,7 @@ def _fragile(name: str, rate: float, **fitted: Any) -> Pair:
         length_by_style=0.9,
         **fitted,
     )
-    return replace(
-        PAIRS[name], sim=replace(simulation, environment=environment, optimizer=Optimizer(learning_rate=rate))
-    )
+    return replace(usual, sim=replace(usual.sim, environment=environment, optimizer=Optimizer(learning_rate=rate)))
 
 
 def pair(name: str) -> Pair:
@@ -249,72 +175,5 @@ def start_at(name: str, level: Level) -> Simulation | LLMRun:
     return run
 
 
-FRAGILE: dict[str, Pair] = {
-    "qwen-gsm8k-fragile": _fragile(
-        "qwen-gsm8k",
-        2.537e-3,
-        nuisance=0.6685,
-        kappa=7.128,
-        align=0.756,
-        rho=0.9896,
-        base_format=-3.821,
-        unsolvable=0.1015,
-        familiarity=2.49,
-    ),
-    "llama-gsm8k-fragile": _fragile(
-        "llama-gsm8k",
-        13.44e-3,
-        nuisance=0.2461,
-        kappa=1.862,
-        align=0.7831,
-        rho=0.5984,
-        base_format=-3.087,
-        unsolvable=0.009815,
-        familiarity=0.5176,
-    ),
-    "olmo-gsm8k-fragile": _fragile(
-        "olmo-gsm8k",
-        1.818e-3,
-        nuisance=0.4128,
-        kappa=2.054,
-        align=0.9134,
-        rho=0.977,
-        base_format=-5.499,
-        unsolvable=0.01994,
-        familiarity=0.3848,
-    ),
-    "qwen-math-fragile": _fragile(
-        "qwen-math",
-        2.471e-3,
-        nuisance=0.9134,
-        kappa=4.002,
-        align=0.6749,
-        rho=0.4583,
-        base_format=3.527,
-        unsolvable=0.3504,
-        familiarity=0.5443,
-    ),
-    "llama-math-fragile": _fragile(
-        "llama-math",
-        3.667e-3,
-        nuisance=0.358,
-        kappa=0.6485,
-        align=0.1802,
-        rho=0.5478,
-        base_format=4.625,
-        unsolvable=0.03334,
-        familiarity=0.4343,
-    ),
-    "olmo-math-fragile": _fragile(
-        "olmo-math",
-        0.8286e-3,
-        nuisance=1.203,
-        kappa=8.776,
-        align=0.5323,
-        rho=0.1701,
-        base_format=5.734,
-        unsolvable=0.4034,
-        familiarity=2.599,
-    ),
-}
+FRAGILE: dict[str, Pair] = {name: _fragile(name) for name in FITTED if "fragile" in name}
 """The paper's pairs in worlds whose runs can fail (docs/simulator.md)."""
