@@ -70,9 +70,10 @@ def test_a_sweep_is_its_runs_one_after_another():
         for seed in range(2)
     ]
     found = rl.sweep(run, designs(), seeds=2, threads=2, progress=lambda done, total: told.append((done, total)))
-    own = list(alone[0].columns.drop("seconds"))
-    pd.testing.assert_frame_equal(found[own], pd.concat(alone, ignore_index=True)[own])
-    assert found["rollouts_per_context"].tolist() == [2] * 6 + [4] * 6 and found["diverged_at"].isna().all()
+    totals = {"rollouts": "rollouts_total", "tokens": "tokens_total"}
+    expected = pd.concat(alone, ignore_index=True).drop(columns="seconds").rename(columns=totals)
+    pd.testing.assert_frame_equal(found[list(expected)], expected)
+    assert found["rollouts"].tolist() == [2] * 6 + [4] * 6 and found["diverged_at"].isna().all()
     assert told == [(n, 4) for n in range(1, 5)]
 
 

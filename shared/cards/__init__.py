@@ -20,11 +20,18 @@ CARDS = dict(SHIPPED)
 PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.values() if card.estimator is not None}
 
 
-def preset(name: str) -> Estimator:
-    """The estimator of that name. Raises UserError for an unknown name, with the known ones, and for a method that
-    cannot exist here, with the reason."""
+def find_name(name: str) -> str:
+    """The name of a card that is this one in any case, with - for _; the name itself where none is."""
     if name not in CARDS:
         load_known()  # installed packages may have it
+    alike = {one.lower(): one for one in CARDS}
+    return name if name in CARDS or not isinstance(name, str) else alike.get(name.lower().replace("-", "_"), name)
+
+
+def preset(name: str) -> Estimator:
+    """The estimator of that name, in any case. Raises UserError for an unknown name, with the known ones, and for a
+    method that cannot exist here, with the reason."""
+    name = find_name(name)
     check_choice("estimator", name, tuple(CARDS))
     check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
     if name not in SHIPPED:  # with what its functions are now

@@ -173,25 +173,28 @@ def read_public(source: str) -> "list[ImportedRun]":
     return list(_public_runs(source))
 
 
-def read_run(named: str, results: Path) -> "ImportedRun":
-    """The one run that a command line names: a log file, a folder of a run, imported:NAME or public:SOURCE; `#RUN`
-    after it where there are several runs.
-
-    Raises UserError where there is none, or several and none is named.
-    """
+def named_runs(named: str, results: Path) -> "list[ImportedRun]":
+    """The runs that a command line names: those of a log file, a folder of a run, imported:NAME or public:SOURCE; one
+    with `#RUN` after it. Raises UserError where there is none."""
     from rftlab.studies.readers.read import read_logs
 
     if is_free(named):
-        source, (place, _, _) = free_source(named), named.partition("#")
-        runs = [_on_task(run, source.task) for run in source.runs(results)]
-    else:
-        place, hashed, run = (named, "", "") if "#" not in named or _is_there(named) else named.rpartition("#")
-        runs = read_logs([Path(place)])
-        if hashed:
-            there = few([ascii(each.name) for each in runs])
-            runs = [each for each in runs if each.name == run]
-            check(bool(runs), f"{named} names no run; allowed after the #: {there}")
+        source = free_source(named)
+        return [_on_task(run, source.task) for run in source.runs(results)]
+    place, hashed, run = (named, "", "") if "#" not in named or _is_there(named) else named.rpartition("#")
+    runs = read_logs([Path(place)])
+    if hashed:
+        there = few([ascii(each.name) for each in runs])
+        runs = [each for each in runs if each.name == run]
+        check(bool(runs), f"{named} names no run; allowed after the #: {there}")
+    return runs
+
+
+def read_run(named: str, results: Path) -> "ImportedRun":
+    """The one run of `named_runs`. Raises UserError where there are several and none is named."""
+    runs = named_runs(named, results)
     there = few([ascii(run.name) for run in runs])
+    place = named.partition("#")[0]
     check(len(runs) == 1, f"{named} holds {len(runs)} runs; allowed: {place}#RUN with one of {there}")
     return runs[0]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from rftlab.shared.cards import preset
+from rftlab.shared.cards import find_name, preset
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.cli.common import Common
 from rftlab.studies.estimators.league.rules import Rules
@@ -71,13 +71,14 @@ class CompareEstimators(Common):
 
     def execute(self, console: Console) -> int:
         """Run what is missing, and print the tables."""
-        several = len(self.names) >= 2 and len(set(self.names)) == len(self.names)
+        names = tuple(map(find_name, self.names))
+        several = len(names) >= 2 and len(set(names)) == len(names)
         check(several, f"names = {' '.join(self.names) or 'none'}; allowed: two or more estimators, each once")
-        for name in self.names:
+        for name in names:
             preset(name)
         from rftlab.studies.estimators.compare import compare_estimators
 
-        compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet)
+        compare_estimators(console, self.rules, names, self.results, self.threads, self.quiet)
         return 0
 
 

@@ -127,10 +127,10 @@ class Power:
 
     Or whether a difference that was measured is one.
 
-    rftlab power --sigma 0.015 --difference 0.02           # seeds an arm, paired and unpaired
-    rftlab power --difference 0.02 --p 0.4 --spread 0.3    # test questions
-    rftlab power --a 0.41 0.43 0.40 --b 0.44 0.46 0.45     # is it one?
-    rftlab power --imported sweep --a run1 run2 --b run3 run4
+        rftlab power --sigma 0.015 --difference 0.02           # seeds an arm, paired and unpaired
+        rftlab power --difference 0.02 --p 0.4 --spread 0.3    # test questions
+        rftlab power --a 0.41 0.43 0.40 --b 0.44 0.46 0.45     # is it one?
+        rftlab power --imported sweep --a run1 run2 --b run3 run4
     """
 
     difference: float | None = None
@@ -306,7 +306,7 @@ class Advise:
         show.show_options(console, options, self._gpu_hours())
         fitting = [option for option in options if option.plan.fits]
         if fitting:
-            self._propose(console, fitting, model.path, start)
+            self._propose(console, fitting, model, start)
         else:
             smallest = min(options, key=lambda option: option.plan.memory.peak)
             show.show_memory(console, smallest)
@@ -314,7 +314,7 @@ class Advise:
         show.show_trust(console, evidence)
         return 0 if fitting else 1
 
-    def _propose(self, console: Console, fitting: list, path: str, start) -> None:
+    def _propose(self, console: Console, fitting: list, model, start) -> None:
         """Print the first runs, the memory of the first, and how an engine is told it."""
         from rftlab.studies.forecast.advise import show
         from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
@@ -323,11 +323,12 @@ class Advise:
         first = first_runs(fitting, self._gpu_hours())
         show.show_first(console, first, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
         chosen, _ = first[0] if first else (fitting[0], "")
+        show.show_rate(console, chosen.plan, model, start.known.precision if start else None)
         show.show_memory(console, chosen)
         run, known = chosen.plan.run, start.known if start else None
         settings = EngineSettings(
             replace(chosen.design, rounds=self.rounds),
-            (known.model if known and not self.model else None) or path,
+            (known.model if known and not self.model else None) or model.path,
             chosen.plan.fleet.count,
             run.model.max_prompt_length,
             (known.response_limit if known else None) or run.model.max_response_length,

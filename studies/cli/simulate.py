@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
-from rftlab.shared.cards import CARDS, preset
+from rftlab.shared.cards import CARDS, find_name, preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
@@ -257,7 +257,7 @@ class League(Common):
 
 def preset_design(name: str) -> Design:
     """The design that a preset's card runs on."""
-    estimator, card = preset(name), CARDS[name]
+    estimator, card = preset(name), CARDS[find_name(name)]
     return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
 
 

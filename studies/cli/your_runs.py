@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 from rich.console import Console
 
-from rftlab.shared.plumbing.errors import MAX_SEED, check, check_count, check_finite
+from rftlab.shared.plumbing.errors import MAX_SEED, check, check_count, check_finite, plain
 from rftlab.studies.cli.common import Common, check_given
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import Level
@@ -176,19 +176,20 @@ class Import:
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Say what is going on in one run, and what to try.
+    """Say what is going on in a run, and what to try.
 
     Each finding comes with its evidence and its threshold, alarms with how often they were right on public runs.
 
         rftlab diagnose run.log                  # any log that rftlab import reads
         rftlab diagnose runs/first               # a folder of rftlab train, or of a simulated run
         rftlab diagnose imported:sweep#lr1e-5    # one run of a collection
+        rftlab diagnose imported:sweep           # a line for each of its runs
 
     What the log does not hold is not judged, and said.
     """
 
-    run: tyro.conf.Positional[str]
-    """A log, a folder of a run, imported:NAME or public:SOURCE; #RUN after it where there are several runs."""
+    runs: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Logs, folders of runs, imported:NAME or public:SOURCE; #RUN after it is one of several runs."""
     results: Path = Path("results")
     """Results folder of imported:NAME."""
     questions: int | None = None
@@ -197,16 +198,25 @@ class Diagnose:
     """Difference of Pass@1 that the evaluation should show; from its first to its last value if left out."""
 
     def __post_init__(self):
+        check(bool(self.runs), "no run is named; allowed: a log, a folder, imported:NAME or public:SOURCE")
         check_given(self, ("questions",), check_count)
         check_given(self, ("claim",), check_finite, above=0.0)
         check(self.claim is None or self.claim <= 1, f"claim = {self.claim}; allowed: above 0, at most 1")
 
     def execute(self, console: Console) -> int:
-        """Read, judge, print."""
+        """Read, judge, print: of one run everything, of several a line each."""
         from rftlab.studies.analysis.diagnose.checks import diagnose, show_diagnosis
-        from rftlab.studies.analysis.source import read_run
+        from rftlab.studies.analysis.source import named_runs
 
-        show_diagnosis(console, diagnose(read_run(self.run, self.results), self.questions, self.claim))
+        runs = [run for named in self.runs for run in named_runs(named, self.results)]
+        for run in runs:
+            said = diagnose(run, self.questions, self.claim)
+            if len(runs) == 1:
+                show_diagnosis(console, said)
+            else:
+                say(console, plain(said.verdict))
+        if len(runs) > 1:
+            say(console, "rftlab diagnose NAME#RUN says more of one run", "dim")
         return 0
 
 

@@ -41,8 +41,9 @@ class Screen(Console):
 
 
 Align = Literal["left", "right", "center"]
-Wrap = Literal["words", "letters", "never"]
-"""Where a cell may be broken that is wider than its column."""
+Wrap = Literal["words", "never"]
+"""Where a cell may be broken that is wider than its column: between words, and inside a word that is wider; or not at
+all, so that it is cut."""
 
 
 class Column(NamedTuple):
@@ -116,7 +117,7 @@ class Table:
                 Text(one.name),
                 justify=one.align or (self.align if i else "left"),
                 no_wrap=wrap == "never",
-                overflow="fold" if wrap == "letters" else "ellipsis",
+                overflow="ellipsis" if wrap == "never" else "fold",
                 style=one.style,
                 width=one.width,
                 min_width=one.least,

@@ -8,7 +8,7 @@ from dataclasses import fields
 from rich.console import Console
 from rich.text import Text
 
-from rftlab.shared.cards import CARDS
+from rftlab.shared.cards import CARDS, find_name
 from rftlab.shared.cards.card import Card, EstimatorKnob, all_knobs
 from rftlab.shared.cards.libraries import AGG_MODES
 from rftlab.shared.config.advantage import Advantage, CustomAdvantage
@@ -104,8 +104,8 @@ def surrogate_text(card: Card) -> str:
     return "; ".join(parts)
 
 
-def _first_line(part) -> str:
-    return (inspect.getdoc(type(part)) or "").splitlines()[0]
+def _first_paragraph(part) -> str:
+    return " ".join((inspect.getdoc(type(part)) or "").partition("\n\n")[0].split())
 
 
 def _kl_text(kl: KL) -> str:
@@ -128,14 +128,14 @@ def estimator_rows(estimator: Estimator) -> list[tuple[str, str]]:
         rows.append(("deviation", "sample, over tokens; eps 1e-08 inside the root"))
     if a.of_group:
         rows.append(("group of one", _SINGLETON[a.singleton]))
-    rows.append(("surrogate", _first_line(s) + (f" Here {_values(s)}." if fields(s) else "")))
+    rows.append(("surrogate", _first_paragraph(s) + (f" Here {_values(s)}." if fields(s) else "")))
     dual = getattr(s, "dual", math.inf)
     if math.isfinite(dual):
         rows.append(("dual clip", f"at least {dual:g} A where A < 0"))
     if estimator.ratio != Ratio():
         rows.append(("ratio", _values(estimator.ratio)))
     if type(estimator.mask).__name__ != "Unmasked":
-        rows.append(("mask", f"{_first_line(estimator.mask)} Here {_values(estimator.mask)}."))
+        rows.append(("mask", f"{_first_paragraph(estimator.mask)} Here {_values(estimator.mask)}."))
     rows.append(("KL penalty", _kl_text(kl)))
     rows.append(("aggregation", f"{_AGGREGATION.get(g.kind, g.kind)}: {aggregation_text(g)}"))
     if estimator.correction.kind != "none":
@@ -222,7 +222,8 @@ def _cells(card: Card) -> dict[str, str]:
 def show_cards(console: Console, name: str | None) -> None:
     """Print one card, or a table of all. Raises UserError for an unknown name."""
     if name is not None:
-        check_choice("estimator", name, tuple(CARDS))
-        _show_one(console, CARDS[name])
+        known = find_name(name)
+        check_choice("estimator", known, tuple(CARDS))
+        _show_one(console, CARDS[known])
     else:
         _show_all(console)

@@ -25,7 +25,7 @@ MAX_SHOWN = 12
 def show_runs(console: Console, runs: list[ImportedRun]) -> None:
     """Print what was found, then for each run its design and repairs."""
     rounds, others = (Column(name, align="right") for name in ("rounds", "others"))
-    table = Table("run", "format", rounds, "test", "train", others, title="runs", align="left", wrap="letters")
+    table = Table("run", "format", rounds, "test", "train", others, title="runs", align="left")
     for run in runs:
         form = run.format if not run.tool or run.tool in run.format else f"{run.format} ({run.tool})"
         kept = str(len({piece.source for piece in run.pieces if piece.split == ""}))
@@ -51,7 +51,7 @@ def _metrics(run: ImportedRun, split: str) -> str:
 
 def show_design(console: Console, design: KnownDesign, title: str) -> None:
     """Print what is known of a design, and what could not be told."""
-    table = Table("", Column("", align="left", wrap="letters"), show_header=False)
+    table = Table("", Column("", align="left"), show_header=False)
     say(console, f"design of {title}")
     for name in FACTS:
         value = getattr(design, name)

@@ -9,6 +9,7 @@ findings    those of rftlab.studies.data.results.claims.judge
 """
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from rich.console import Console
 from rich.text import Text
 
@@ -288,6 +289,7 @@ def template(name: str) -> Template:
         "signed": signed,
         "capitalise": lambda text: text[:1].upper() + text[1:],
         "finite": isfinite,
+        "code": lambda text: Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))),
     }
     environment.globals |= {
         "splits": SPLITS,

@@ -218,7 +218,7 @@ def _table(view: CollectionView, title: str) -> Table:
         Column(name, wrap="never") if name in ("end", "gain") else Column(name, least=5 if i else 11)
         for i, name in enumerate(("design", "runs", "rounds", "base", "end", "gain", at, "noise"))
     ]
-    return Table(*columns, title=title, wrap="letters", padding=(0, 1, 0, 0))
+    return Table(*columns, title=title, padding=(0, 1, 0, 0))
 
 
 def _cells(one: Ends, view: CollectionView) -> list[str]:
@@ -235,7 +235,7 @@ def _show_common(console: Console, view: CollectionView, first: str, second: str
         say(console, left_to_compare(view), "dim")
         return
     names = ("first", "second", "end: second less first", "gain: second less first", "taken as equal")
-    table = Table(*names, title=f"designs of {first} and of {second}", align="left", wrap="letters")
+    table = Table(*names, title=f"designs of {first} and of {second}", align="left")
     for one in designs[:MAX_ROWS]:
         labels = (_place(one.first), _place(one.second))
         unknown = ", ".join(TERMS[name] for name in one.unknown)

@@ -111,9 +111,7 @@ def _show_trained(console: Console, root: Path) -> bool:
     if not folders:
         return False
     rounds = (Column(name, align="right") for name in ("round", "of"))
-    table = Table(
-        "run", "state", *rounds, "model", "task", "rewards", title="runs of rftlab train", align="left", wrap="letters"
-    )
+    table = Table("run", "state", *rounds, "model", "task", "rewards", title="runs of rftlab train", align="left")
     for folder in folders:
         table.add(*(plain(cell) for cell in _trained_row(folder, root)))
     console.print(table)

@@ -187,7 +187,7 @@ def run_study(
 def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves, changed: list[str]) -> None:
     names = ("cell", "split", "Pass@1", "95% interval", *(() if changed else ("published",)))
     title = f"{chosen.title}: {pair_name}"
-    table = Table(*names, title=title, align="left", wrap="letters", box=HEAVY_HEAD)
+    table = Table(*names, title=title, align="left", box=HEAVY_HEAD)
     rows = endpoint_table(curves, [chosen], [pair_name])
     for row in rows[rows["experiment"] == chosen.name].itertuples():
         interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"

@@ -111,7 +111,7 @@ TRAINED = {"round": "round", "reward": "reward", "kl": "KL", "zero_signal_fracti
 def show_curve(console: Console, curve: Curve) -> None:
     """Print what evaluations measured, and what training did between them: two tables, each of 80 columns at most."""
     for titles in (MEASURED, TRAINED):
-        table = Table(*(Column(title, align="right") for title in titles.values()), wrap="letters")
+        table = Table(*(Column(title, align="right") for title in titles.values()))
         for row in zip(*(getattr(curve, name) for name in titles), strict=True):
             table.add(*(f"{value}" if isinstance(value.item(), int) else f"{value:.3f}" for value in row))
         console.print(table)

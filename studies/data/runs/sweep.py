@@ -161,9 +161,9 @@ def sweep(
     several, of fields of the design (estimators by name too) and of the environment; every combination runs:
     `sweep(design={"rollouts": [2, 8], "estimator": ["rloo", "grpo"]}, environment={"style_tokens": [0, 15]})`.
 
-    Columns for designs: cell (the design's label), batch_size, rollouts_per_context, those of `Curve`, and diverged_at,
-    nan where the run came to its end. For values: batch_size, rollouts (of each context), estimator, the fields that
-    are given, those of `Curve` with rollouts_total and tokens_total for what was sampled so far, and diverged_at.
+    Columns: for designs cell, the design's label; batch_size, rollouts (of each context) and estimator; the fields that
+    are given; those of `Curve`, with rollouts_total and tokens_total for what was sampled so far; and diverged_at, nan
+    where the run came to its end.
     Designs share their random numbers seed by seed, so compare them seed by seed. threads: 0 means all cores, results
     do not depend on it. progress: is told the runs done and the number of runs; True prints lines.
     """
@@ -202,13 +202,7 @@ def _rows(run: Simulation, said: dict[str, Any] | None, result: SimulationResult
     frame, ended = result.curve.to_frame(), result.diverged_at
     frame = frame if result.metrics is None else frame.merge(result.metrics, on=["seed", "round"])
     frame = frame.assign(diverged_at=float("nan") if ended is None else float(ended))
-    if said is not None:
-        return tidy(frame, said, run.design)
-    about = {
-        "cell": label(run.design),
-        "batch_size": run.design.batch_size,
-        "rollouts_per_context": run.design.rollouts,
-    }
-    for place, (name, value) in enumerate(about.items()):
-        frame.insert(place, name, value)
+    frame = tidy(frame, said or {}, run.design)
+    if said is None:
+        frame.insert(0, "cell", label(run.design))
     return frame

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
 from rftlab.llm.budget.plan import SLACK
+from rftlab.studies.analysis.public.settings import advise_rate, describe_advice
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.results.language import PLANNED, memory_table
 from rftlab.studies.forecast.advise.engines import EngineFlags
@@ -155,6 +156,13 @@ def _flag(engine: str, flag: str, value: str | int | float) -> str:
     if engine == "prime-rl":
         return f"{flag} = {json.dumps(value) if isinstance(value, str) else text}"
     return f"{flag} {text}" if engine == "slime" else f"{flag}={text}"
+
+
+def show_rate(console: Console, plan: FleetPlan, model: NamedShape, precision: str | None) -> None:
+    """The learning rate that public runs of like size support, with its width."""
+    advice = advise_rate(model.shape.parameters / 1e9, False, precision, plan.run.design.round_rollouts)
+    text = describe_advice(advice) if advice else "unknown, no public run of like size varied it"
+    _indented(console, f"{text}.", "learning rate: ")
 
 
 def show_trust(console: Console, evidence: AdviceEvidence) -> None:
