@@ -32,7 +32,7 @@ test-explore: $(VENV)/installed-explore
 test-vllm: $(VENV)/installed-vllm
 	$(BIN)/python -m pytest tests/llm/test_vllm.py
 
-test-verl: .venv-verl/installed
+test-verl: .venv-verl/tests
 	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py tests/adapters/test_verl_study.py
 	.venv-verl/bin/python -m pytest -W default -k verl tests/docs/test_own_project.py
 
@@ -140,6 +140,13 @@ $(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt
 .venv-verl/installed: pyproject.toml constraints-verl.txt
 	$(PYTHON) -m venv .venv-verl
 	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check $(if $(filter yes,$(NEWEST)),,--constraint constraints-verl.txt) $(TORCH_CPU) --editable . $(VERL_PACKAGES)
+	touch $@
+
+# verl's own tests come with its source, not with its wheel
+.venv-verl/tests: .venv-verl/installed
+	.venv-verl/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary verl --dest .venv-verl/source "$$(.venv-verl/bin/python -m pip freeze | grep ^verl==)"
+	mkdir -p $@
+	tar -xzf .venv-verl/source/verl-*.tar.gz -C $@ --strip-components 1 --wildcards 'verl-*/tests/trainer/ppo'
 	touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed-test

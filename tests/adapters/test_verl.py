@@ -1,5 +1,6 @@
 """The plug-in inside verl's own functions, found through verl's entry-point group: `make test-verl`."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from verl.workers.utils.losses import ppo_loss
 from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.law.own_run import read_run
+from tests.support.estimators.vectors import ROOT
 
 RUNNABLE = [name for name, card in CARDS.items() if card.estimator is not None]
 GIVEN = [name for name in RUNNABLE if preset(name).advantage.given]
@@ -44,6 +46,24 @@ def test_verl_finds_the_plug_in_by_itself():
             check=True,
         )
         assert done.stdout.split()[-2:] == [str(count), str(count)]
+
+
+OWN_TESTS = ROOT / ".venv-verl" / "tests" / "tests" / "trainer" / "ppo"
+
+
+@pytest.mark.skipif(not OWN_TESTS.is_dir(), reason="needs verl's own tests: make .venv-verl/tests")
+def test_verl_s_own_tests_pass_beside_the_plug_in_and_with_its_advantages():
+    """And they see an advantage that is not what its name says."""
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(OWN_TESTS)]
+    command += ["--import-mode=importlib", "-p", "no:cacheprovider"]
+    ours, algorithms = ["-p", "tests.support.adapters.in_verl"], str(OWN_TESTS / "test_core_algos_on_cpu.py")
+    planted = {**os.environ, "RFTLAB_PLANTED": "1"}
+    beside = subprocess.run([*command, str(OWN_TESTS)], cwd=ROOT, capture_output=True, text=True)
+    assert beside.returncode == 0, beside.stdout[-2000:]
+    inside = subprocess.run([*command, *ours, algorithms], cwd=ROOT, capture_output=True, text=True)
+    assert inside.returncode == 0, inside.stdout[-2000:]
+    wrong = subprocess.run([*command, *ours, algorithms], cwd=ROOT, capture_output=True, text=True, env=planted)
+    assert wrong.returncode == 1 and "test_rloo_and_vectorized_equivalence" in wrong.stdout
 
 
 def rollouts(seed: int, n_groups: int = 4, k: int = 4, longest: int = 9):
