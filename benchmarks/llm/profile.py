@@ -15,8 +15,8 @@ import torch
 
 from benchmarks.llm.case import Case
 from benchmarks.llm.ours import NEVER, SMALL, run_of
-from rftlab.llm.budget.devices import Device
-from rftlab.llm.budget.duration import STREAMING, UTILISATION, Assumed, estimate_duration
+from rftlab.llm.budget.devices import UTILISATION, Device
+from rftlab.llm.budget.duration import STREAMING, Assumed, estimate_duration
 from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute
 from rftlab.llm.engines.rollouts import HFEngine

@@ -1,11 +1,28 @@
-"""Accelerators as numbers, and the one at hand."""
+"""Accelerators as numbers: those of data sheets, the one at hand, and one that `make gpu-check` measured."""
 
+import math
 import os
-from typing import Literal, NamedTuple, get_args
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
-from rftlab.shared.plumbing.errors import check_choice
+from rftlab.shared.plumbing.errors import UserError, check_choice
+from rftlab.shared.plumbing.folders import read_json
 
 GpuName = Literal["A100-40", "A100-80", "H100", "H200"]
+MEASURED, REPORT = "measured", Path("results/gpu-check.json")
+"""Name of the GPU that a report describes, and where `make gpu-check` writes it."""
+FORMAT = "rftlab gpu-check 1"
+"""First field of a report."""
+UTILISATION = 0.3
+"""Part of the peak of dense products that passes reach: an assumption below the 0.46 that 2204.02311 reports for a
+tuned run of a large model."""
+VLLM_STEP, VLLM_ROW = 2e-3, 2.1e-5
+"""Least seconds of a decoding step of vLLM, whatever the GPU: that of recorded graphs, assumed, and more for each row
+that is sampled, because one thread of the CPU schedules all of them (vLLM 0.32 took 5 CPU-ms for 256 rows and 23 for
+1,024, without a GPU)."""
+SLEEP = 2.0
+"""Seconds a round in which vLLM gives its memory back, takes it again and loads the weights: what vLLM's users report
+of level 2."""
 
 
 class Device(NamedTuple):
@@ -22,35 +39,77 @@ class Device(NamedTuple):
     """Bytes a second."""
     note: str = ""
     """What a reader should know of these numbers."""
+    link: float = 0.0
+    """Bytes a second from a GPU to the others of its machine."""
+    utilisation: float = UTILISATION
+    """Part of the peak of dense products that passes reach."""
+    step: float = VLLM_STEP
+    """Least seconds of a decoding step of vLLM."""
+    row: float = VLLM_ROW
+    """More seconds of it for each row."""
+    sleep: float = SLEEP
+    """Seconds of a round in which vLLM sleeps and returns."""
 
 
-def _gpu(name: str, gigabytes: float, bf16: float, fp32: float, bandwidth: float) -> Device:
-    return Device(name, gigabytes * 1e9, bf16 * 1e12, fp32 * 1e12, bandwidth * 1e12)
+MEASURED_RANGES = {"utilisation": (1e-3, 1.0), "step": (0.0, 1.0), "row": (0.0, 0.1), "sleep": (0.0, 600.0)}
+"""Constants that a report measures, and what each may be."""
+
+
+def _gpu(name: str, gigabytes: float, bf16: float, fp32: float, bandwidth: float, link: float) -> Device:
+    return Device(name, gigabytes * 1e9, bf16 * 1e12, fp32 * 1e12, bandwidth * 1e12, link=link * 1e9)
 
 
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        _gpu("A100-40", 40, 312, 19.5, 1.555),
-        _gpu("A100-80", 80, 312, 19.5, 2.039),
-        _gpu("H100", 80, 989, 67, 3.35),
-        _gpu("H200", 141, 989, 67, 4.8),
+        _gpu("A100-40", 40, 312, 19.5, 1.555, 300),
+        _gpu("A100-80", 80, 312, 19.5, 2.039, 300),
+        _gpu("H100", 80, 989, 67, 3.35, 450),
+        _gpu("H200", 141, 989, 67, 4.8, 450),
     )
 }
-"""From NVIDIA's data sheets (SXM): memory in units of 10^9 bytes, no sparsity."""
+"""From NVIDIA's data sheets (SXM): memory in units of 10^9 bytes, no sparsity; of NVLink's rate, which counts both
+directions, the half."""
 CORE, MEMORY_BUS = 96e9, 10e9
 """Of one core: two products of eight float32 a cycle at 3 GHz (docs/performance.md measured 112e9 to 121e9 on one
 machine); and its memory, assumed."""
 
 
-def named_device(device: str, gpu: GpuName | None, threads: int = 0) -> Device:
+def known_gpu(name: str) -> Device:
+    """The GPU of a name, or that of a report: `measured`, or `measured:FILE`. Raises UserError for what is neither."""
+    kind, _, file = name.partition(":")
+    if kind == MEASURED:
+        return measured_gpu(Path(file) if file else REPORT)
+    check_choice("gpu", name, (*get_args(GpuName), f"{MEASURED}[:FILE]"))
+    return GPUS[name]
+
+
+def measured_gpu(path: Path) -> Device:
+    """The GPU of a report of `make gpu-check`, with the constants that check 10 measured. Raises UserError, one line,
+    for a file that is no whole report of a GPU."""
+    allowed = "allowed: the report that `make gpu-check` writes on a GPU, with check 10 passed"
+    try:
+        said: Any = read_json(path)
+        if said["format"] != FORMAT or said["complete"] is not True:
+            raise ValueError("it is no complete report")
+        device, measured = said["device"], said["constants"]
+        values = {name: float(measured[name]) for name in MEASURED_RANGES}
+        name, memory, like = str(device["name"])[:80], float(device["memory"]), GPUS[device["like"]]
+    except (OSError, OverflowError, ValueError, TypeError, LookupError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:150]}; {allowed}") from None
+    within = all(low <= values[key] <= high for key, (low, high) in MEASURED_RANGES.items())
+    if not (within and math.isfinite(memory) and 1e9 <= memory <= 1e12):
+        raise UserError(f"{path}: a number is outside of what a GPU can have; {allowed}")
+    return like._replace(name=name, memory=memory, note=f"constants measured, {path}", **values)
+
+
+def named_device(device: str, gpu: str | None, threads: int = 0) -> Device:
     """The machine of a run: the CPU, the GPU of that name, the one at hand, or the smallest one known where none is
     at hand."""
     if device == "cpu":
         return _cpu(threads)
     if gpu is not None:
-        check_choice("gpu", gpu, get_args(GpuName))
-        return GPUS[gpu]
+        return known_gpu(gpu)
     names = ", ".join(GPUS)
     return device_at_hand(device) or GPUS["A100-40"]._replace(note=f"no GPU is at hand; --gpu names another: {names}")
 
@@ -75,9 +134,14 @@ def device_at_hand(device: str) -> Device | None:
         properties, free = torch.cuda.get_device_properties(device), torch.cuda.mem_get_info(device)[0]
     except (ImportError, RuntimeError, AssertionError):
         return None
-    alike = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in properties.name]
-    like = min(alike, key=lambda gpu: abs(gpu.memory - properties.total_memory), default=None)
+    like = similar_gpu(properties.name, properties.total_memory)
     note = f"{free / 1e9:.1f} of {properties.total_memory / 1e9:.1f} GB are free" + (
         "" if like else "; its speed is not known: times are those of an A100-40"
     )
     return (like or GPUS["A100-40"])._replace(name=properties.name, memory=float(free), note=note)
+
+
+def similar_gpu(name: str, memory: int) -> Device | None:
+    """Of the known GPUs the one that a device's own name and memory mean, None where it is another kind."""
+    alike = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in name]
+    return min(alike, key=lambda gpu: abs(gpu.memory - memory), default=None)

@@ -1,8 +1,8 @@
 """Tokens and seconds of a run's rounds and evaluations. Estimates: products at a part of a device's peak, decoding at a
 part of its bandwidth.
 
-No GPU was at hand when this was written: nothing here is fitted to a measurement. Scoring responses and writing files
-are not counted.
+No GPU was at hand when this was written: nothing here is fitted to a measurement but what a device of
+`--gpu measured` brings. Scoring responses and writing files are not counted.
 """
 
 from typing import NamedTuple
@@ -12,20 +12,10 @@ from rftlab.llm.budget.footprint import responses_in_sequence, sleeps
 from rftlab.llm.budget.shapes import Shape, adapted
 from rftlab.llm.config import LLMRun
 
-UTILISATION = 0.3
-"""Part of the peak of dense products that passes reach: an assumption below the 0.46 that 2204.02311 reports for a
-tuned run of a large model."""
 STREAMING = 0.6
 """Part of a device's bandwidth at which weights and caches are read while decoding; assumed."""
-VLLM_STEP, VLLM_ROW = 2e-3, 2.1e-5
-"""Least seconds of a decoding step of vLLM, whatever the GPU: that of recorded graphs, assumed, and more for each row
-that is sampled, because one thread of the CPU schedules all of them (vLLM 0.32 took 5 CPU-ms for 256 rows and 23 for
-1,024, without a GPU)."""
 HF_BLOCK = 1e-3
 """Least seconds of a block in a decoding step of the model itself, assumed."""
-SLEEP = 2.0
-"""Seconds a round in which vLLM gives its memory back, takes it again and loads the weights: what vLLM's users report
-of level 2."""
 LAUNCHES = 1e-3
 """Least seconds of a block in a forward pass, assumed: so long it takes to start its kernels."""
 TAIL = 3
@@ -106,7 +96,7 @@ def estimate_duration(run: LLMRun, shape: Shape, device: Device, assumed: Assume
     steps = design.epochs * design.minibatches * ADAMW_BYTES * shape.trained / (STREAMING * device.bandwidth)
     phases["update"] = Cost(design.epochs * tokens, (design.epochs * passes + looks) * forward + steps)
     if sleeps(run):
-        phases["sleep"] = Cost(0, SLEEP)
+        phases["sleep"] = Cost(0, device.sleep)
     questions = (run.evaluation.train_subset or assumed.train, run.evaluation.test_subset or assumed.test)
     evaluated = min(questions[0], assumed.train) + min(questions[1], assumed.test)
     answers = evaluated * (run.evaluation.samples + run.evaluation.greedy)
@@ -116,7 +106,7 @@ def estimate_duration(run: LLMRun, shape: Shape, device: Device, assumed: Assume
 
 def _flops(run: LLMRun, device: Device) -> float:
     """Multiplications and additions a second that passes are assumed to reach."""
-    return UTILISATION * (device.bf16 if run.compute.precision == "bf16" else device.fp32)
+    return device.utilisation * (device.bf16 if run.compute.precision == "bf16" else device.fp32)
 
 
 def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, prompts: int, responses: int) -> Cost:
@@ -138,7 +128,7 @@ def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, promp
     cache = alive * (assumed.prompt + assumed.response / 2) * token
     weights = (narrow if vllm else 4) * (shape.body_products + shape.head)
     products = 2 * alive * (shape.body_products + shape.head)
-    least = VLLM_STEP + VLLM_ROW * alive if vllm else HF_BLOCK * shape.layers
+    least = device.step + device.row * alive if vllm else HF_BLOCK * shape.layers
     step = max((weights + cache) / (STREAMING * device.bandwidth), products / _flops(run, device), least)
     reading = 2 * prompts * assumed.prompt * shape.body_products / _flops(run, device)
     return Cost(prompts * assumed.prompt + responses * assumed.response, reading + steps * step)

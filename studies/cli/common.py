@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
-from rftlab.llm.budget.devices import GpuName
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
 from rftlab.llm.rewards.config import SECONDS
 from rftlab.llm.tasks.config import TaskConfig
@@ -64,8 +63,9 @@ class PlanFlags:
     dry_run: bool = False
     """Print memory, tokens and hours of what would run, and run nothing; needs neither GPU nor download. Status 1
     where it does not fit."""
-    gpu: GpuName | None = None
-    """GPU of a dry run; the one at hand if left out."""
+    gpu: Annotated[str | None, tyro.conf.arg(metavar="A100-40|A100-80|H100|H200|measured[:FILE]")] = None
+    """GPU of a dry run; the one at hand if left out. measured: with the constants of a report of `make gpu-check`,
+    results/gpu-check.json unless a file is named."""
     prompt_tokens: int | None = None
     """Mean tokens of a prompt that a dry run assumes; the task's usual ones if left out."""
     response_tokens: int | None = None

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import tyro
 from rich.console import Console
@@ -235,8 +235,8 @@ class Advise:
     and what the first one changes is printed."""
     task: str = "gsm8k"
     """gsm8k, math or words; another name needs --prompt-tokens and --response-tokens."""
-    gpus: str = "8xH100"
-    """COUNTxNAME, of A100-40, A100-80, H100, H200."""
+    gpus: Annotated[str, tyro.conf.arg(aliases=("--gpu",))] = "8xH100"
+    """COUNTxNAME, of A100-40, A100-80, H100, H200, and measured[:FILE], a report of `make gpu-check`."""
     budget: tuple[str, ...] = ("200",)
     """GPU-hours for the first runs together: 200, or 200 GPU-hours."""
     designs: tuple[str, ...] = ()
@@ -311,7 +311,7 @@ class Advise:
             smallest = min(options, key=lambda option: option.plan.memory.peak)
             show.show_memory(console, smallest)
             show.show_unfit(console, least_gpus(smallest.plan.run, model.shape, fleet, assumed), fleet.device.name)
-        show.show_trust(console, evidence)
+        show.show_trust(console, evidence, options[0].plan)
         return 0 if fitting else 1
 
     def _propose(self, console: Console, fitting: list, model, start) -> None:

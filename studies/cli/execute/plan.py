@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from rftlab.llm.budget.devices import named_device
-from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, UTILISATION, Assumed
+from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, Assumed
 from rftlab.llm.budget.plan import CostPlan, cost_plan, fastest_settings, smallest_change, where_it_fits
 from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
@@ -169,7 +169,7 @@ def _notes(console: Console, plan: CostPlan) -> None:
         f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, "
         f"--response-tokens), the longest {TAIL} times the mean"
     )
-    speed = f"{UTILISATION:.0%} of the device's peak in passes"
+    speed = f"{plan.device.utilisation:.0%} of the device's peak in passes"
     say(console, f"{evaluated_on(plan.run)}.")
     if plan.run.idle_penalty:
         say(console, plan.run.idle_penalty, "yellow")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.llm.budget.devices import GPUS
+from rftlab.llm.budget.devices import known_gpu
 from rftlab.llm.config import Compute, LLMRun
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
@@ -50,7 +50,7 @@ def write_study_for(console: Console, study: Study, root: Path, cluster: Cluster
 def show_fleet(console: Console, study: Study, cluster: Cluster, flags: PlanFlags) -> bool:
     """Print memory and GPU-hours of every cell on the cluster's GPUs; whether all of them fit. Raises UserError where
     a model's shape cannot be told."""
-    fleet, fitting = Fleet(cluster.gpus, GPUS[flags.gpu or USUAL_GPU]), True
+    fleet, fitting = Fleet(cluster.gpus, known_gpu(flags.gpu or USUAL_GPU)), True
     for pair in study.pairs:
         points = [point for point in points_on(study, pair, cluster) if point.run.seed == 0]
         plans, left_out = _plans(points, fleet, cluster, flags)

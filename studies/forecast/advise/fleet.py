@@ -9,9 +9,9 @@ Nothing here was measured on several GPUs. It is the dry run of one GPU (llm/bud
 
 import re
 from dataclasses import dataclass, replace
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-from rftlab.llm.budget.devices import GPUS, Device, GpuName
+from rftlab.llm.budget.devices import GPUS, MEASURED, Device, known_gpu
 from rftlab.llm.budget.duration import STREAMING, Assumed, Cost, Duration, estimate_duration
 from rftlab.llm.budget.footprint import MemoryUse, memory_use
 from rftlab.llm.budget.plan import SLACK
@@ -19,11 +19,8 @@ from rftlab.llm.budget.shapes import Shape
 from rftlab.llm.config import LLMRun
 from rftlab.shared.plumbing.errors import UserError, check
 
-LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100": 450e9, "H200": 450e9}
-"""Bytes a second from a GPU to the others of its machine: half of what NVIDIA's data sheets give for NVLink both
-ways."""
 NETWORK = 50e9
-"""The same between machines: 400 Gbit/s for each GPU, assumed."""
+"""Bytes a second between machines: 400 Gbit/s for each GPU, assumed."""
 SHARDED = ("weights", "reference", "optimiser", "gradients")
 FETCHED = 2
 """Blocks of which all weights are on a GPU at a time: the one that computes and the next."""
@@ -32,7 +29,7 @@ EXCHANGED = 8
 fp32."""
 MAX, NODE = 4096, 8
 """GPUs that may be named, and those of a machine."""
-_FLEET = re.compile(r"(?:([0-9]{1,6})x)?([A-Za-z0-9-]+)")
+_FLEET = re.compile(r"(?:([0-9]{1,6})x)?([A-Za-z0-9-]+(?::.+)?)")
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,13 @@ class Fleet:
 
 
 def parse_fleet(text: str) -> Fleet:
-    """8xH100. Raises UserError for GPUs that are not known."""
+    """8xH100, or 8xmeasured:FILE. Raises UserError for GPUs that are not known."""
     named = _FLEET.fullmatch(text)
-    known = ", ".join(get_args(GpuName))
-    if named is None or named[2] not in GPUS:
-        raise UserError(f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {known}")
+    if named is None or named[2].partition(":")[0] not in (*GPUS, MEASURED):
+        raise UserError(f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {', '.join(GPUS)}, {MEASURED}[:FILE]")
     count = int(named[1] or 1)
     check(1 <= count <= MAX, f"gpus = {text!r}; allowed: 1 to {MAX} of them")
-    return Fleet(count, GPUS[named[2]])
+    return Fleet(count, known_gpu(named[2]))
 
 
 class FleetPlan(NamedTuple):
@@ -157,7 +153,7 @@ def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: 
 
 def link_speed(fleet: Fleet) -> float:
     """Bytes a second from a GPU to the others: NVLink inside a machine, the network where there are several."""
-    return LINK[fleet.device.name] if fleet.count <= NODE else NETWORK
+    return fleet.device.link if fleet.count <= NODE else NETWORK
 
 
 def _part(run: LLMRun, count: int, assumed: Assumed) -> LLMRun:

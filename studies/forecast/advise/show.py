@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from rich.console import Console
 
-from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
+from rftlab.llm.budget.duration import TAIL, Assumed
 from rftlab.llm.budget.plan import SLACK
 from rftlab.studies.analysis.public.settings import advise_rate, describe_advice
 from rftlab.studies.console.table import Column, Table, put, say
@@ -22,8 +22,7 @@ WIDTH = 100
 """Columns of a line that is not a table's."""
 COSTS = (
     "Costs are estimates, not measured on several GPUs:",
-    f" {UTILISATION:.0%} of the peak in passes; the longest response {TAIL} times the mean; {SLACK:.0%} of memory left "
-    "free;",
+    " {:.0%} of the peak in passes; the longest response {} times the mean; {:.0%} of memory left free;",
     " weights, gradients and optimiser states in fp32 divided by the GPUs (fully sharded data parallel),",
     f" {FETCHED} blocks and the head whole in bf16; activations checkpointed, a GPU's own;",
     " a copy of vLLM's weights on each GPU or each tensor-parallel group;",
@@ -36,6 +35,7 @@ def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Ass
     """Model, machine, lengths."""
     say(console, f"{model.name}: {model.shape.parameters / 1e9:.2f} billion parameters, on {plan.fleet.name}")
     _indented(console, model.note, "")
+    _indented(console, plan.fleet.device.note)
     design = plan.run.design
     say(
         console,
@@ -165,7 +165,7 @@ def show_rate(console: Console, plan: FleetPlan, model: NamedShape, precision: s
     _indented(console, f"{text}.", "learning rate: ")
 
 
-def show_trust(console: Console, evidence: AdviceEvidence) -> None:
+def show_trust(console: Console, evidence: AdviceEvidence, plan: FleetPlan) -> None:
     """How far to trust it, in plain words."""
     text: tuple[str, ...]
     if not evidence.scores and evidence.rates is None:
@@ -184,4 +184,4 @@ def show_trust(console: Console, evidence: AdviceEvidence) -> None:
     for line in text:
         say(console, line, "bold")
     for line in COSTS:
-        say(console, line, "dim")
+        say(console, line.format(plan.fleet.device.utilisation, TAIL, SLACK), "dim")
