@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
 
-.PHONY: study explore test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm house clean
+.PHONY: study explore gpu-check test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm house clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
@@ -40,6 +40,11 @@ test-trl: $(VENV)/installed-trl
 	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]'
 
 trainer: $(VENV)/installed-trainer
+
+# before the first hour on a GPU; CPU=yes: what can be checked without one
+gpu-check: $(VENV)/installed-vllm
+	-$(BIN)/python -c 'from rftlab.llm.models.smollm2 import smollm2_folder; smollm2_folder()'
+	$(BIN)/python -m dev.gpu_check $(if $(filter yes,$(CPU)),--device cpu)
 
 newest:
 	rm -rf .venv-newest

@@ -147,23 +147,22 @@ def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
     between = narrow * shape.rank * len(shape.targets)
     feeding = narrow * shape.ffn * (4 if not shape.rank or "down_proj" in shape.targets else 3)
     attention = narrow * (shape.queries + 2 * (shape.queries if read.shared else shape.keys)) + 4 * shape.heads
-    mask = 2 * read.length if read.shared and narrow == 2 else 0
-    return read.tokens * (norms + inputs + attention + mask + between + feeding)
+    return read.tokens * (norms + inputs + attention + between + feeding)
 
 
-def outer_bytes(shape: Shape, read: Pass) -> float:
+def outer_bytes(shape: Shape, read: Pass, narrow: int) -> float:
     """What is kept outside of blocks: ids, the last norm (where weights are frozen, what it reads alone), sines and
     cosines, the mask."""
     known = 4 * shape.hidden if shape.rank else 8 + 8 * shape.hidden
     positions = 8 * shape.head_dim * (read.tokens if read.shared else read.length)
-    return read.tokens * (known + 4 + (4 * read.length if read.shared else 0)) + positions
+    return read.tokens * (known + 4 + (narrow * read.length if read.shared else 0)) + positions
 
 
 def saved_bytes(shape: Shape, read: Pass, narrow: int, checkpointing: bool) -> float:
     """What a forward pass of the body keeps for the backward pass; with checkpointing the arguments of the blocks
     alone."""
     block = 4 * read.tokens * shape.hidden if checkpointing else block_bytes(shape, read, narrow)
-    return outer_bytes(shape, read) + shape.layers * block
+    return outer_bytes(shape, read, narrow) + shape.layers * block
 
 
 def _logits(run: LLMRun, shape: Shape, tokens: int) -> float:
@@ -217,7 +216,7 @@ def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
 def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     """Log-probabilities without a gradient: the larger of a block and the head. On policy the reference alone reads,
     whose weights are frozen."""
-    mask = 4.0 * read.tokens * read.length if read.shared else 0.0
+    mask = float(run.compute.number_bytes) * read.tokens * read.length if read.shared else 0.0
     block = {"activations": _forward(run, shape, read.tokens) + mask, "logits": 0.0}
     head = {
         "activations": 8.0 * read.tokens * shape.hidden + mask,

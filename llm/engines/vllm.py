@@ -58,7 +58,7 @@ class VLLMEngine:
     def __init__(self, run: LLMRun, policy: Policy, codec: Codec):
         """Build the engine for a run's limits, with the policy's weights. Raises UserError where vLLM is missing,
         too old, or cannot hold the model."""
-        vllm, self.run, self.stops = _vllm(), run, sorted(codec.stops)
+        vllm, self.run, self.stops = installed_vllm(), run, sorted(codec.stops)
         self.cuda = torch.device(run.compute.device).type == "cuda"
         if not self.cuda:
             _keep_weights_plain()
@@ -74,11 +74,12 @@ class VLLMEngine:
         with _named("vLLM did not take the weights"):
             if self.asleep:
                 self.engine.wake_up(tags=["weights"])
-            self.engine.apply_model(lambda model: _load(model, policy))
+            self.engine.apply_model(lambda model: load_weights(model, policy))
             if self.asleep:
                 self.engine.wake_up(tags=["kv_cache"])
                 self.asleep = False
-            self.engine.reset_prefix_cache()
+            emptied = self.engine.reset_prefix_cache()  # False where a request still holds blocks
+            check(emptied, "vLLM keeps keys and values of the old weights: requests of an earlier call still run")
 
     def rest(self) -> None:
         """Give the GPU's memory back until the next sync; on a CPU, what sampling freed."""
@@ -145,7 +146,8 @@ def engine_seeds(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> li
     return [int(high >> np.uint64(1)) << 32 | int(low) for high, low in zip(words[0], words[1], strict=True)]
 
 
-def _vllm():
+def installed_vllm() -> Any:
+    """vLLM, told to run in this process. Raises UserError where it is missing or of another version."""
     os.environ.update({name: os.environ.get(name, value) for name, value in IN_PROCESS.items()})
     try:
         import vllm
@@ -203,7 +205,8 @@ def config_folder(model: PreTrainedModel) -> Path:
     return folder
 
 
-def _load(model: Any, policy: Policy) -> None:
+def load_weights(model: Any, policy: Policy) -> None:
+    """Write the weights of a policy into the parameters of a model of vLLM."""
     with torch.no_grad():
         model.load_weights((name, weight.detach()) for name, weight in policy.weights())
 

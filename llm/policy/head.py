@@ -90,7 +90,13 @@ def _cast(
 def _logits(
     states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, wide: torch.dtype
 ) -> torch.Tensor:
-    return functional.linear(states, weight, bias).to(wide).div_(temperature)
+    """Logits in the wide type, from the product itself on CUDA with torch 2.8 or newer, else widened after it."""
+    if states.device.type == "cuda" and states.dtype != wide and hasattr(torch.ops.aten.mm, "dtype"):
+        z = torch.mm(states, weight.T, out_dtype=wide)
+        z = z if bias is None else z.add_(bias)
+    else:
+        z = functional.linear(states, weight, bias).to(wide)
+    return z.div_(temperature)
 
 
 def _add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:

@@ -26,6 +26,9 @@ from rftlab.shared.plumbing.files import reported
 
 ALIGNMENT = 64
 """Bytes; where torch's own tensors begin."""
+ALIGNED = 8
+"""Numbers; torch's memory-efficient kernels read a mask as it is where its rows begin at multiples of so many
+(`preprocess_mask` in ATen/native/transformers/attention.cpp)."""
 
 
 class Mapped:
@@ -80,6 +83,11 @@ class Policy:
         frozen copy."""
         return Unadapted(self) if adapted_layers(self.model) else Frozen(self)
 
+    @property
+    def narrow(self) -> torch.dtype:
+        """The type in which passes multiply."""
+        return torch.bfloat16 if self.compute.precision == "bf16" else self.model.dtype
+
     def settle(self) -> None:
         """Put the model in the mode for what follows: blocks are computed again in train mode only, and a cache is
         kept in the other only."""
@@ -123,7 +131,7 @@ class Policy:
         needed = [reading.ids, reading.places, reading.targets, reading.spread]
         needed += [reading.positions, reading.segment] if reading.shared else []
         ids, places, targets, spread, *apart = send(needed, self.compute.device)
-        arguments = {"position_ids": apart[0], "attention_mask": blinders(apart[1], self.model.dtype)} if apart else {}
+        arguments = {"position_ids": apart[0], "attention_mask": blinders(apart[1], self.narrow)} if apart else {}
         with autocast(self.compute):
             hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
@@ -221,7 +229,14 @@ def takes_masks(model: PreTrainedModel) -> bool:
 
 def blinders(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The attention mask (S, 1, L, L) to be added: 0 where a token sees another, in its prompt or earlier in its own
-    segment (S, L), and -inf elsewhere."""
+    segment (S, L), and -inf elsewhere.
+
+    dtype: that of the passes, because another one is cast in every layer. On a GPU rows begin at multiples of ALIGNED
+    numbers: its kernels copy other masks, in every layer too.
+    """
     asks, seen = segment[:, :, None], segment[:, None, :]
     sees = ((seen == 0) | (seen == asks)).tril()
-    return torch.zeros(sees.shape, dtype=dtype, device=segment.device).masked_fill_(~sees, -torch.inf)[:, None]
+    length = sees.shape[-1]
+    wide = -(-length // ALIGNED) * ALIGNED if segment.device.type == "cuda" else length
+    mask = torch.zeros((*sees.shape[:-1], wide), dtype=dtype, device=segment.device)[..., :length]
+    return mask.masked_fill_(~sees, -torch.inf)[:, None]

@@ -119,7 +119,7 @@ def test_a_sync_restores_all_that_sleep_loses(name, tied, monkeypatch):
     engine.sync(policy)
     assert gap(policy, sample(engine)) < 1e-4
     engine.engine.apply_model(lose_weights)
-    monkeypatch.setattr("rftlab.llm.engines.vllm._load", lambda model, policy: None)
+    monkeypatch.setattr("rftlab.llm.engines.vllm.load_weights", lambda model, policy: None)
     engine.sync(policy)
     (left,) = engine.engine.apply_model(lambda model: [p.isnan().all().item() for p in model.parameters()])
     assert all(left)

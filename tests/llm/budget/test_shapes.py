@@ -106,11 +106,12 @@ def kept_by_autograd(model, compute, sequences, length, shared):
         for tensor in (*arguments, *more["position_embeddings"]):
             note(tensor)
 
+    narrow = torch.bfloat16 if compute.precision == "bf16" else torch.float32
     ids, positions = torch.full((sequences, length), 3), torch.arange(length).repeat(sequences, 1)
     arguments = (
         {
             "position_ids": positions,
-            "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), torch.float32)),
+            "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), narrow)),
         }
         if shared
         else {}

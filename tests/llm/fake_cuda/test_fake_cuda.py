@@ -54,6 +54,7 @@ def test_the_trainer_waits_once_for_a_micro_batch_and_stays_within_its_plan(said
     assert phases["log_probs"]["waits"] == phases["log_probs"]["copies"] == 1
     assert phases["update"]["waits"] == phases["update"]["copies"] == parts
     assert phases["log_probs"]["copies back"] == parts and phases["update"]["copies back"] == 2 * parts
+    assert phases["log_probs"]["wide products"] >= parts and phases["update"]["wide products"] >= 2 * parts
     assert phases["step"]["waits"] == 2 and phases["step"]["copies"] == phases["step"]["copies back"] == 0
     for phase in ("log_probs", "update"):
         assert phases[phase]["of plan"] == pytest.approx(1, abs=0.06)

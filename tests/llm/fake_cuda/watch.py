@@ -20,7 +20,8 @@ def tensors(values):
 
 
 class Watch(TorchDispatchMode):
-    """`seen`: copies to the CPU and back, and waits; `now` and `peak`: bytes of storages on the device."""
+    """`seen`: copies to the CPU and back, waits, products of narrow numbers in float32;
+    `now` and `peak`: bytes of storages on the device."""
 
     def __init__(self):
         super().__init__()
@@ -28,6 +29,7 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
+        self.seen["wide products"] += func is torch.ops.aten.mm.dtype
         away = any(tensor.device.type == "cpu" for tensor in tensors((args, kwargs)))
         for tensor in tensors(out):
             if tensor.device.type == "cuda":
@@ -57,16 +59,18 @@ class Watch(TorchDispatchMode):
         """What is seen inside, into a dictionary: counts, and the peak in bytes."""
         before, self.peak = Counter(self.seen), self.now
         yield
-        into.update({name: self.seen[name] - before[name] for name in ("copies", "copies back", "waits")})
+        into.update({name: self.seen[name] - before[name] for name in SEEN})
         into["peak"] = self.peak
 
 
+SEEN = ("copies", "copies back", "waits", "wide products")
 COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 
 
 def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """The kernels that a GPU takes, with the number type that autocast gives them: flash where there is no mask, which
-    reads grouped heads as they are; otherwise the memory-efficient one, whose mask is aligned."""
+    reads grouped heads as they are; otherwise the memory-efficient one, which copies a mask with
+    rows that are not aligned."""
     narrow = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
     query, key, value = (part.to(narrow) for part in (query, key, value))
     with torch.autocast("cuda", enabled=False):
@@ -75,7 +79,9 @@ def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
             kernel = torch.ops.aten._scaled_dot_product_flash_attention
             return kernel(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
         width = attn_mask.shape[-1]
-        mask = functional.pad(attn_mask.to(narrow), (0, -width % 16))[..., :width]
+        mask = attn_mask.to(narrow)
+        if any(stride % 8 for stride in mask.stride()[:-1]):
+            mask = functional.pad(mask, (0, 8 - width % 8))[..., :width]
         mask = mask.expand(*query.shape[:3], width)
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention
         grad = torch.is_grad_enabled()

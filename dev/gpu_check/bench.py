@@ -1,0 +1,132 @@
+"""What a check measures against its limits, and models and responses for it."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+from rftlab.llm.budget.devices import Device, named_device, similar_gpu
+from rftlab.llm.budget.shapes import KNOWN, Shape
+from rftlab.llm.config import Compute
+from rftlab.llm.policy.responses import Responses, packed
+from rftlab.shared.plumbing.errors import plain
+from tests.support.trainer.families import KINDS, config_of
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+SMOLLM2_SHAPE = next(iter(KNOWN))
+QWEN, *OTHERS = (name for name in KNOWN if "/" in name)
+SMALL: dict[str, Any] = {
+    "vocabulary": 512,
+    "hidden": 128,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 32,
+    "ffn": 192,
+}  # fmt: skip
+"""What is left of a model's shape where there is no GPU."""
+NO_GPU = "needs a GPU"
+
+
+class Part(NamedTuple):
+    """One measured value and what it may be."""
+
+    name: str
+    status: str
+    value: float | bool | str | None
+    limit: str
+    note: str = ""
+
+
+class Bench:
+    """The device under check, and the parts that one check found."""
+
+    def __init__(self, device: str):
+        """device: cpu or cuda."""
+        self.device, self.gpu = device, device == "cuda"
+        self.parts: list[Part] = []
+        self.constants: dict[str, float] = {}
+
+    def within(self, name: str, value: float, least: float = -math.inf, most: float = math.inf, note: str = "") -> None:
+        """Note a number; it passes between two limits, and nan does not."""
+        limit = " and ".join(
+            text for text, there in ((f">= {least:g}", least > -math.inf), (f"<= {most:g}", most < math.inf)) if there
+        )
+        status = PASSED if least <= value <= most else FAILED
+        self.parts.append(Part(name, status, float(value) if math.isfinite(value) else str(value), limit, note))
+
+    def holds(self, name: str, value: bool, note: str = "") -> None:
+        """Note a fact; it passes where it is so."""
+        self.parts.append(Part(name, PASSED if value else FAILED, bool(value), "true", note))
+
+    def skip(self, name: str, why: str = NO_GPU, value: float | None = None) -> None:
+        """Note what could not run here, and why; value: what was measured on another device all the same."""
+        self.parts.append(Part(name, NOT_RUN, value, "", why))
+
+    def error(self, error: BaseException) -> None:
+        """Note that the check ended with an error."""
+        self.parts.append(Part("error", FAILED, f"{type(error).__name__}: {plain(str(error))[:300]}", "none"))
+
+    @property
+    def status(self) -> str:
+        """Of the whole check: passed only where every part ran and passed."""
+        seen = {part.status for part in self.parts}
+        return FAILED if FAILED in seen or not seen else NOT_RUN if NOT_RUN in seen else PASSED
+
+    def shape(self, name: str) -> Shape:
+        """The shape of a known model; on a CPU that of a small one of its kind."""
+        return KNOWN[name] if self.gpu else KNOWN[name]._replace(**SMALL)
+
+    def model(self, name: str, spread: float = 0.02) -> Any:
+        """A model of that shape with random weights, the same on every device. spread: their standard deviation."""
+        torch.manual_seed(0)
+        config = config_of(KINDS[name], self.shape(name))
+        config.initializer_range, config.max_position_embeddings = spread, 4096
+        with torch.device("cpu"):
+            return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+
+    def compute(self, **more: Any) -> Compute:
+        """Settings of a run on the device."""
+        return Compute(**{"device": self.device, "precision": "bf16" if self.gpu else "fp32"} | more)
+
+    def responses(self, prompts: int, rollouts: int, prompt: int, response: int, spread: int = 0) -> Responses:
+        """Random responses to random prompts; spread: tokens by which lengths differ."""
+        rng, words = np.random.default_rng(0), SMALL["vocabulary"]
+        lengths = response - rng.integers(0, spread + 1, prompts * rollouts)
+        tokens, starts = packed([rng.integers(3, words, n).tolist() for n in lengths])
+        asked = tuple(tuple(rng.integers(3, words, prompt).tolist()) for _ in range(prompts))
+        return Responses(asked, np.repeat(np.arange(prompts), rollouts), tokens, starts)
+
+    def used(self) -> float:
+        """Bytes of the GPU that are in use, by whomever."""
+        free, total = torch.cuda.mem_get_info()
+        return float(total - free)
+
+
+def describe(device: str) -> dict[str, Any]:
+    """What a report says of the device."""
+    if device != "cuda":
+        return {"name": named_device("cpu", None).name, "memory": named_device("cpu", None).memory, "like": None}
+    properties, free = torch.cuda.get_device_properties(0), torch.cuda.mem_get_info()[0]
+    like = similar_gpu(properties.name, properties.total_memory)
+    return {"name": properties.name, "memory": float(free), "like": like.name if like else None}
+
+
+def plan_device(bench: Bench) -> Device:
+    """The device of plans that measurements are held to."""
+    return named_device(bench.device, None, torch.get_num_threads())
+
+
+@contextmanager
+def planted(place: Any, name: str, fault: Callable) -> Iterator[None]:
+    """Inside, a function is another: a control must see it."""
+    plain_one = getattr(place, name)
+    setattr(place, name, fault)
+    try:
+        yield
+    finally:
+        setattr(place, name, plain_one)
