@@ -9,56 +9,130 @@ import re
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from rftlab.studies.readers.designs.lexer import ASSIGNED, Command, Lexer, Variable, Word, plain_word
 from rftlab.studies.readers.designs.script import COMPUTED, TWICE, UNSET, VERL, Launch, Settings, agreed_settings
 from rftlab.studies.readers.designs.values import Fallback, Unknown
 
-LONGEST = 1 << 22
-"""Characters of everything that is expanded."""
+LONGEST, DEEPEST = 1 << 16, 20
+"""Characters of a word with its variables, and expansions inside each other."""
 CONDITION = "which the script sets under a condition, in a loop or in a function"
 LATER, SOURCED = "which the script sets only afterwards", "which a file that the script reads may set"
-_FILLED = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?:\[[^\]]{0,80}\])?(?:[-+*/%&|^]?=.*)?", re.DOTALL)
 _DECLARES = {"export", "local", "declare", "typeset", "readonly"}
 _FILLS = {"read", "unset", "mapfile", "readarray", "getopts", "for", "select", "printf", "let"}
 _SOURCES, _HARMLESS = {"source", ".", "eval"}, ("activate", "conda.sh")
 """Files that set up an environment of packages change no settings."""
+_OPENS, _CLOSES = {"if", "for", "while", "until", "case", "select", "{"}, {"fi", "done", "esac", "}"}
+_BETWEEN = {"then", "do", "else", "elif", "!", "time"}
+_INSIDE = r"\([^()]*(?:\([^()]*\)[^()]*)*\)"
+"""Parentheses, with others in them."""
+_TOKEN = re.compile(
+    r"(?P<blank>[ \t\r\f\v]+|\\[ \t\r]*\n|#[^\n]*)"
+    rf"|(?P<arithmetic>\({_INSIDE}\))"
+    r"|<<(?!<)-?[ \t]*['\"\\]?(?P<document>[^\s'\"\\;&|()<>]{1,100})['\"]?"
+    rf"|(?P<redirect>&?[<>]+[&|]?[ \t]*(?:{_INSIDE}|[^\s;&|()<>]*))"
+    r"|(?P<end>&&|\|\||;;|\|&|[\n;|()&])"
+    rf"|(?P<word>(?:'[^']*'?|\"(?:\\.|[^\"\\])*\"?|\\.|\${_INSIDE}|\${{[^{{}}\n]*}}|`[^`]*`?|[^\s;&|()<>'\"\\])+|.)",
+    re.DOTALL,
+)
+_QUOTED = re.compile(r"'([^']*)'?|\\(.?)|\"", re.DOTALL)
+_VARIABLE = re.compile(
+    rf"\$(?:{_INSIDE}|([A-Za-z_]\w*|[0-9@*#?$!-])|"
+    r"\{([A-Za-z_]\w*|[0-9]{1,9}|[@*])(?:\[[@*]\])?(?:(:?[-=?+])([^{}$`]*))?\}|\{[^{}$`]*\})|`[^`]*`?"
+)
+_KEPT = re.compile(r"\$\{([A-Za-z_]\w*):?=")
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]]{0,80}\])?(\+?)=")
+_CHANGED = re.compile(r"\b([A-Za-z_]\w{0,60}) ?(?:\+\+|--|[-+*/%&|^]?=(?!=))|(?:\+\+|--)([A-Za-z_]\w{0,60})\b")
+_FILLED = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]{0,80}\])?(?:[-+*/%&|^]?=.*)?", re.DOTALL)
 _FLAG = re.compile(r"--([A-Za-z][\w.-]{0,100})(?:=(.{0,1000}))?", re.DOTALL)
 _FILES = {"config", "config_path", "config_name", "config_dir"}
 """Flags that name files in which further settings stand."""
-_MARK = re.compile("\ue000([0-9]{1,9})\ue001")
+_MARK, _DOLLAR = re.compile("\ue000([0-9]{1,9})\ue001"), "\ue002"
+"""What stands for a value that is not plain, and for a dollar that is no variable's."""
 
 
-def _assignment(word: Word) -> re.Match | None:
-    """NAME= at the start of a word that assigns, where it stands before any command."""
-    return ASSIGNED.match(word[0]) if word and type(word[0]) is str else None
+class _Command(NamedTuple):
+    """A simple command."""
+
+    words: list[str]
+    """As they are written, with their quotes; an array is one word, NAME= with its parts."""
+    certain: bool
+    """Whether it runs in any case, once, in the script's own shell."""
+    changed: list[str]
+    """Variables that arithmetic in it assigns."""
+
+    @property
+    def declares(self) -> bool:
+        """Whether it is export or one of its kind."""
+        return bool(self.words) and self.words[0] in _DECLARES
+
+    @property
+    def assigned(self) -> list[str]:
+        """The words that assign variables of the script."""
+        words = [word for word in self.words if _ASSIGNED.match(word)]
+        return words if self.declares or len(words) == len(self.words) else []
 
 
-def _declares(command: Command) -> bool:
-    return bool(command.words) and plain_word(command.words[0]) in _DECLARES
+def _commands(text: str) -> Iterator[_Command]:
+    """The commands of a script in the order in which they stand; here-documents are passed over."""
+    words: list[str] = []
+    changed: list[str] = []
+    documents: list[str] = []
+    at, last, blocks, parentheses, chained, array = 0, -1, 0, 0, False, False
+    text += "\n"
+    while at < len(text) and (match := _TOKEN.match(text, at)):
+        kind, token, start, at = match.lastgroup, match[0], at, match.end()
+        if kind == "document":
+            documents.append(match["document"])
+        elif kind == "arithmetic" and not words:
+            changed += _names(token)
+        elif array and kind in ("word", "end"):
+            array = token != ")"
+            words[-1] += f" {token}" if kind == "word" else ""
+        elif kind == "word":
+            words.append(token)
+            changed += _names(token) if "$((" in token else []
+            last = at
+        elif token == "(" and start == last and _ASSIGNED.fullmatch(words[-1]):
+            array = True
+        elif kind in ("end", "arithmetic"):
+            while words and (first := words[0]) in _OPENS | _CLOSES | _BETWEEN:
+                blocks = max(0, blocks + (first in _OPENS) - (first in _CLOSES))
+                if first in ("for", "select", "case"):
+                    break
+                del words[0]
+            blocks += bool(words) and words[0] == "function" and words[-1] == "{"
+            if words or changed:
+                alone = chained or blocks or parentheses or token in ("|", "|&", "&")
+                yield _Command(words, not alone, changed)
+            words, changed, chained = [], [], token in ("&&", "||", "|", "|&")
+            parentheses = max(0, parentheses + (token == "(") - (token == ")"))
+            if token == "\n":
+                for name in documents:
+                    end = re.compile(rf"^\t*{re.escape(name)}\r?$", re.MULTILINE).search(text, at)
+                    at = end.end() if end else len(text)
+                documents = []
 
 
-def _assigned(command: Command) -> list[Word]:
-    """The words of a command that assign variables of the script."""
-    words = [word for word in command.words if _assignment(word)]
-    return words if _declares(command) or len(words) == len(command.words) else []
+def _names(text: str) -> list[str]:
+    return [name for pair in _CHANGED.findall(text) for name in pair if name]
 
 
-def _variables(word: Word) -> Iterator[Variable]:
-    """All expansions in a word, those inside others among them."""
-    for part in word:
-        if isinstance(part, Variable):
-            yield part
-            yield from _variables(part.word)
+def _unquoted(word: str) -> str:
+    """A word without its quotes; a dollar that is quoted is no variable's."""
+
+    def plain(match: re.Match) -> str:
+        text = match[1] if match[1] is not None else match[2] or ""
+        return text.replace("\n", "" if match[2] else "\n").replace("$", _DOLLAR)
+
+    return _QUOTED.sub(plain, word)
 
 
 class _Shell:
-    """A script with its variables. A value is text, in which marks stand for what is unknown or may be otherwise.
-    Raises ValueError for a script that expands without end."""
+    """A script with its variables. A value is text, in which marks stand for what is unknown or may be otherwise."""
 
     def __init__(self, text: str):
-        self.commands = Lexer(text.replace("\ue000", "").replace("\ue001", "")).run()
+        self.commands = list(_commands(re.sub("[\ue000-\ue002]", "", text)))
         self.marks: list[Fallback | Unknown] = []
         self.times: Counter[str] = Counter()
         self.doubt: dict[str, str] = {}
@@ -66,7 +140,7 @@ class _Shell:
         self.sources: list[int] = []
         self.values: dict[str, tuple[int, str]] = {}
         """Place of the assignment and text."""
-        self.place, self._spent = 0, 0
+        self.place = 0
         texts: defaultdict[str, list[str]] = defaultdict(list)
         for place, command in enumerate(self.commands):
             self._note(place, command, texts)
@@ -80,63 +154,60 @@ class _Shell:
         the one before. Last what the script assigns, for a list of settings looks like that."""
         texts: list[list[str]] = []
         for place, command in enumerate(self.commands):
-            self.place, assigned = place, _assigned(command)
-            if len(assigned) < len(command.words) and not _declares(command):
-                text = " ".join(self._rendered(word) for word in command.words)
+            self.place, assigned = place, command.assigned
+            if len(assigned) < len(command.words) and not command.declares:
+                text = " ".join(map(self._rendered, command.words))
                 if texts and (text.startswith("--") or VERL.match(text.lstrip("+"))):
                     texts[-1].append(text)
                 else:
                     texts.append([text])
                 continue
             for word in assigned:
-                match = _assignment(word)
-                assert match is not None
-                name = match[1]
-                text = self._rendered([match.string[match.end() :], *word[1:]], name)
-                if match[3]:
-                    before = self.values.get(name)
-                    text = (before[1] if before else self._marked(Unknown(f"${name}", UNSET))) + text
-                self.values[name] = self.place, text
+                if match := _ASSIGNED.match(word):
+                    name = match[1]
+                    text = self._rendered(word[match.end() :], name)
+                    if match[3]:
+                        before = self.values.get(name)
+                        text = (before[1] if before else self._marked(Unknown(f"${name}", UNSET))) + text
+                    self.values[name] = self.place, text
         self.place = len(self.commands)
-        settings = {
-            name: self._setting(self._marked(self._value(Variable(name, "", [], f"${name}"), "")))
-            for name in self.times
-        }
+        settings = {name: self._setting(self._rendered(f"${name}")) for name in self.times}
         return [*(self._launch(" ".join(parts)) for parts in texts), Launch(settings, [])]
 
-    def _note(self, place: int, command: Command, texts: dict[str, list[str]]) -> None:
+    def _note(self, place: int, command: _Command, texts: dict[str, list[str]]) -> None:
         """Count what a command assigns, and why that may not hold."""
         words, names = command.words, []
-        for word in _assigned(command):
-            match = _assignment(word)
-            assert match is not None
-            names.append(match[1])
-            self.times[match[1]] += not match[3]
-            texts[match[1]].append("".join(part.text if isinstance(part, Variable) else part for part in word))
-            if match[2]:
-                self.doubt[match[1]] = COMPUTED
-        defaults = {one.name for word in words for one in _variables(word) if one.operator.endswith("=")} - {*names}
+        for word in command.assigned:
+            if match := _ASSIGNED.match(word):
+                names.append(match[1])
+                self.times[match[1]] += not match[3]
+                texts[match[1]].append(word[match.end() :])
+                if match[2]:
+                    self.doubt[match[1]] = COMPUTED
+        defaults = {name for word in words for name in _KEPT.findall(word)} - {*names}
         self.times.update(defaults)
         for name in () if command.certain else (*names, *defaults):
             self.doubt.setdefault(name, CONDITION)
         filled = [*command.changed]
-        first, second = (plain_word(words[i]) if len(words) > i else "" for i in (0, 1))
+        first, second = (words[i] if len(words) > i else "" for i in (0, 1))
         if first in _FILLS and (first != "printf" or second == "-v"):
             targets = words[1:2] if first in ("for", "select") else words[1:]
-            filled += [match[1] for word in targets if (match := _FILLED.fullmatch(plain_word(word)))]
+            filled += [match[1] for word in targets if (match := _FILLED.fullmatch(word))]
         self.doubt |= dict.fromkeys(filled, COMPUTED)
-        exported = _declares(command) and not all(_assignment(word) or plain_word(word) for word in words[1:])
-        if exported or (first in _SOURCES and not second.endswith(_HARMLESS)):
+        exported = command.declares and any("$" in word and not _ASSIGNED.match(word) for word in words)
+        if exported or (first in _SOURCES and not _unquoted(second).endswith(_HARMLESS)):
             self.sources.append(place)
 
-    def _rendered(self, word: Word, own: str = "") -> str:
-        """The text of a word. own: the variable whose value it is."""
-        parts = [self._value(part, own) if isinstance(part, Variable) else part for part in word]
-        text = "".join(map(self._marked, parts))
-        self._spent += len(text)
-        if self._spent > LONGEST:
-            raise ValueError(f"its variables expand to more than {LONGEST} characters")
-        return text
+    def _rendered(self, word: str, own: str = "") -> str:
+        """The text of a word, its variables from the innermost on. own: the variable whose value it is."""
+        text = _unquoted(word)
+        for _ in range(DEEPEST):
+            text, count = _VARIABLE.subn(lambda match: self._marked(self._value(match, own)), text)
+            if len(text) > LONGEST:
+                return self._marked(Unknown(word, COMPUTED))
+            if not count:
+                return text.replace(_DOLLAR, "$")
+        return self._marked(Unknown(word, COMPUTED))
 
     def _marked(self, value: str) -> str:
         if not isinstance(value, Fallback | Unknown):
@@ -153,14 +224,16 @@ class _Shell:
             return Unknown(text, unknown.why)
         return Fallback(text, "; ".join(dict.fromkeys(mark.why for mark in marks))) if marks else text
 
-    def _value(self, variable: Variable, own: str) -> str:
-        operator, written = variable.operator.lstrip(":"), variable.text
-        known = Unknown(written, COMPUTED) if operator == "+" else self._known(variable, own)
+    def _value(self, match: re.Match, own: str) -> str:
+        name, written, operator = match[1] or match[2], match[0], (match[3] or "").lstrip(":")
+        if not name or operator == "+":
+            return Unknown(written, COMPUTED)
+        known = self._known(name, written, own, operator)
         if known is not None:
             return known
         if operator not in ("-", "="):
             return Unknown(written, UNSET)
-        name, value = variable.name, self._setting(self._rendered(variable.word, own))
+        value = self._setting(match[4])
         if isinstance(value, Unknown):
             value = Unknown(written, value.why)
         else:
@@ -170,9 +243,8 @@ class _Shell:
             self.values[name] = self.place, self._marked(value)
         return value
 
-    def _known(self, variable: Variable, own: str) -> str | None:
+    def _known(self, name: str, written: str, own: str, operator: str) -> str | None:
         """The value of a variable; None where the script leaves it to the environment."""
-        name, written = variable.name, variable.text
         place, text = self.values.get(name, (-1, ""))
         if name in "#?$!-" or name in self.doubt:
             return Unknown(written, self.doubt.get(name, COMPUTED))
@@ -186,7 +258,7 @@ class _Shell:
         if place >= 0:
             whole = self._setting(text) if _MARK.fullmatch(text) else text
             return Unknown(written, whole.why) if isinstance(whole, Unknown) else whole
-        later = self.times[name] and own != name and not variable.operator.endswith("=")
+        later = self.times[name] and own != name and operator != "="
         return Unknown(written, LATER) if later else None
 
     def _launch(self, text: str) -> Launch:
@@ -221,7 +293,6 @@ class _Shell:
 
 
 def shell_settings(text: str) -> Settings:
-    """Settings of a shell script; none where it starts no known trainer. Raises ValueError for one that expands
-    without end."""
+    """Settings of a shell script; none where it starts no known trainer."""
     *launches, assigned = _Shell(text).launches()
     return agreed_settings(launches) or agreed_settings([assigned])
