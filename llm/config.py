@@ -254,6 +254,8 @@ class LLMRun:
     fp32, 0.06 in bf16."""
     checkpoint_every: int = 0
     """Rounds between two checkpoints; divides design.eval_every; 0 means design.eval_every."""
+    checkpoints_kept: int = 2
+    """Checkpoints that stay, each with weights and two moments; no part of a run's identity."""
     seed: int = 0
     """Seed of the order of prompts, of every sampled token and of adapters."""
     rewards: tuple[NamedReward, ...] = ()
@@ -272,6 +274,7 @@ class LLMRun:
         check_count("seed", self.seed, 0, MAX_SEED)
         every, interval = self.checkpoint_every, self.design.eval_every
         check_count("checkpoint_every", every, 0)
+        check_count("checkpoints_kept", self.checkpoints_kept)
         check(
             interval % (every or interval) == 0,
             f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}",
@@ -366,7 +369,7 @@ def model_config(run: LLMRun) -> dict:
     estimator = run.design.estimator
     kinds = {name: type(getattr(estimator, name)).__name__ for name in ("surrogate", "mask")}
     facts = {**asdict(run), "task": task_facts(run.task)}
-    for name in ("rewards", "reward_timeout"):
+    for name in ("rewards", "reward_timeout", "checkpoints_kept"):
         del facts[name]
     if estimator.aggregation.micro_batch is None:  # runs without it keep the identity that they had before
         del facts["design"]["estimator"]["aggregation"]["micro_batch"]

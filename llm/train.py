@@ -125,6 +125,10 @@ def _train(
     engine_of: Callable[[Policy, Codec], Engine] | None,
     rewards: tuple[LoadedReward, ...],
 ) -> TrainingResult:
+    if run.compute.engine == "vllm" and engine_of is None:  # what is missing is said before a model is fetched
+        from rftlab.llm.engines.vllm import installed_vllm
+
+        installed_vllm()
     model, codec = load_model(run, report.pretraining, report.remark)
     policy = Policy(model, run.compute, run.temperature)
     data = load_data(run, codec)

@@ -42,9 +42,9 @@ class CostPlan(NamedTuple):
 
     @property
     def disk(self) -> float:
-        """Bytes of checkpoints while the run trains: weights and two moments, of the last two and of the one that is
+        """Bytes of checkpoints while the run trains: weights and two moments, of those that stay and of the one that is
         being written."""
-        return 3 * 12.0 * self.shape.trained
+        return (self.run.checkpoints_kept + 1) * 12.0 * self.shape.trained
 
     def memory_with(self, **change) -> MemoryUse:
         """Memory with other values of fields of `compute`."""

@@ -118,6 +118,8 @@ KNOWN = {
     "allenai/OLMo-2-0425-1B-Instruct": Shape(100352, 2048, 16, 16, 16, 128, 8192, tied=False, after=True),
 }
 """Models whose shape needs no download, from their config.json."""
+GATED = ("meta-llama/",)
+"""How names on the hub begin whose owner must grant access."""
 
 
 def adapted(shape: Shape, lora: LoRA) -> Shape:

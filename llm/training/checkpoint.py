@@ -26,8 +26,6 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_folder
 from rftlab.shared.plumbing.folders import entries, folder_below, numbered, read_file, read_json, remove
 
-KEPT = 2
-"""Checkpoints that stay."""
 STATE, ARRAYS = "state.json", "arrays.safetensors"
 TENSORS = (moments.WEIGHTS, moments.MOMENTS, ARRAYS)
 COUNTS = ("round", "position", "updates", "rollouts", "tokens", "lowest", "highest", "totals")
@@ -68,7 +66,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
         target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError
     ):
         write_folder(target, files)
-        for old in numbered(place)[:-KEPT]:
+        for old in numbered(place)[: -trainer.run.checkpoints_kept]:
             remove(old)
 
 

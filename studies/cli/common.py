@@ -125,6 +125,8 @@ class LLMFlags:
     mask_truncated_completions does; their rewards stay in the baselines."""
     checkpoint_every: int = 0
     """Rounds between two checkpoints; divides eval_every; 0 means eval_every."""
+    checkpoints_kept: int = 2
+    """Checkpoints that stay; the plan of --dry-run says what disk they take."""
 
     def changed(self, start: LLMRun) -> LLMRun:
         """A run with the values of these flags."""
@@ -168,9 +170,19 @@ def llm_flags(run: LLMRun | LLMFlags) -> dict:
     return {flag.name: getattr(run, flag.name) for flag in fields(LLMFlags)}
 
 
+TRUNCATED = ("--top-p", "--top-k", "--min-p")
+
+
 def parse_abridged(kind: type[Command], prog: str, arguments: list[str], default: Command) -> Command:
     """The command of a class that its arguments describe. Raises SystemExit after printing the help: `--help` shows the
     flags of SHOWN, `--help-all` every flag."""
+    for argument in arguments:
+        name = argument.partition("=")[0].replace("_", "-")
+        check(
+            name not in TRUNCATED,
+            f"{name}: responses drawn from a part of the tokens are of another distribution than the one that is "
+            "trained, and the ratios of an update would be wrong by what was cut; allowed: --temperature",
+        )
     abridged = HELP_ALL not in arguments and any(word in arguments for word in HELP)
     arguments = [HELP[1] if word == HELP_ALL else word for word in arguments]
     with _abridged() if abridged else nullcontext():

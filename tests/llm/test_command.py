@@ -20,6 +20,7 @@ from rftlab.studies.cli.execute.train_model import sample_lines, train_model
 from rftlab.studies.cli.trained import Train, parse_train
 from rftlab.studies.data.runs.progress import live_line
 from rftlab.studies.readers.run import KnownDesign
+from tests.support.machine.here import rftlab
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
@@ -172,3 +173,20 @@ def test_an_alarm_is_told_once_and_stops_the_run_where_that_is_asked(tmp_path, m
     assert (tmp_path / "run" / "checkpoints" / "000003").is_dir() and "round 3: why" in console.file.getvalue()
     train_model(console, run_of(), tmp_path / "run", "none", True, {})
     assert [row["round"] for row in read_rounds(tmp_path / "run")] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("flag", ["--top-p", "--top_k=5", "--min-p"])
+def test_sampling_from_a_part_of_the_tokens_is_refused_with_its_reason(flag):
+    status, said = rftlab("train", "--dry-run", flag, "0.9")
+    assert (
+        status == 2 and "of another distribution than the one that is trained" in said and len(said.splitlines()) == 1
+    )
+
+
+def test_a_plan_says_what_a_download_would_meet():
+    said = rftlab("train", "--pair", "llama-gsm8k", "--dry-run", "--gpu", "H100", "--checkpoints-kept", "1")[1]
+    assert "accept the terms at https://huggingface.co/meta-llama" in said and "driver 580 or newer" in said
+    assert "up to 29.7 GB of disk" in said
+    here = ("--compute.engine", "hf", "--compute.device", "cpu")
+    said = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", *here)[1]
+    assert "gated" not in said and "driver" not in said

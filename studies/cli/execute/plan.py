@@ -10,6 +10,7 @@ from rich.console import Console
 from rftlab.llm.budget.devices import named_device
 from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, Assumed
 from rftlab.llm.budget.plan import CostPlan, cost_plan, fastest_settings, smallest_change, where_it_fits
+from rftlab.llm.budget.shapes import GATED
 from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
 from rftlab.shared.plumbing.errors import check
@@ -178,6 +179,14 @@ def _notes(console: Console, plan: CostPlan) -> None:
         "weights of a finished one."
     )
     say(console, disk)
+    compute, source = plan.run.compute, plan.run.model.source
+    if source.startswith(GATED):
+        say(console, f"{source} is gated: accept the terms at https://huggingface.co/{source}, then hf auth login.")
+    if compute.engine == "vllm" and compute.device != "cpu":
+        say(
+            console,
+            "vLLM 0.32 from PyPI is built for CUDA 13: driver 580 or newer (nvidia-smi).",
+        )
     text = (
         f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the "
         "longest prompts and responses allowed."

@@ -119,6 +119,16 @@ def test_after_damage_new_checkpoints_are_kept(tmp_path):
     assert remarks == [] and rounds == [5, 6, 7, 8]
 
 
+def test_as_many_checkpoints_stay_as_are_asked_for_whatever_a_run_had_before(tmp_path):
+    run = run_of(rounds=8, checkpoint_every=2)
+    train(replace(run, checkpoints_kept=1), tmp_path / "one")
+    names = [path.name for path in sorted((tmp_path / "one" / "checkpoints").iterdir())]
+    killed_at(replace(run, checkpoints_kept=3), tmp_path / "more", 7)
+    assert names == ["000008"] and len(list((tmp_path / "more" / "checkpoints").iterdir())) == 3
+    train(run, tmp_path / "more")
+    assert len(list((tmp_path / "more" / "checkpoints").iterdir())) == 2
+
+
 def test_another_configuration_is_refused(tmp_path):
     run = run_of(rounds=4)
     train(run, tmp_path)
