@@ -108,8 +108,18 @@ def shallow(app, pagename, templatename, context, doctree) -> None:
         context["toctree"] = lambda **options: whole(**options | {"maxdepth": 2})
 
 
+def list_for_assistants(app, failure) -> None:
+    """Write llms.txt (llmstxt.org): a line for each page, from the README's first sentences and the pages' titles."""
+    if failure is None and app.builder.format == "html":
+        about = Path(__file__).parent.parent.joinpath("README.md").read_text().split("\n\n")[1].replace("\n", " ")
+        names = [name for name in app.env.titles if not name.startswith("reference/modules/")]
+        pages = [f"- [{app.env.titles[name].astext()}]({name}.html)" for name in sorted(names)]
+        Path(app.outdir, "llms.txt").write_text("\n".join(["# rftlab", "", f"> {about}", "", *pages, ""]))
+
+
 def setup(app) -> None:
     """Hooks of this site."""
+    app.connect("build-finished", list_for_assistants)
     app.connect("html-page-context", shallow, priority=400)  # before the theme's
     app.connect("autodoc-process-docstring", plain)
     app.connect("autodoc-process-signature", signature)

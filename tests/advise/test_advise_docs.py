@@ -1,4 +1,4 @@
-"""docs/signal.md, docs/advise.md and docs/law.md print what they say."""
+"""docs/plan.md and docs/lab/law.md print what they say."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from tests.support.docs.pages import run_page
 from tests.support.estimators.vectors import ROOT
 
 
-@pytest.mark.parametrize(("page", "blocks"), [("signal.md", 3), ("advise.md", 1), ("law.md", 1)])
+@pytest.mark.parametrize(("page", "blocks"), [("plan.md", 4), ("lab/law.md", 1)])
 def test_a_page_prints_what_it_says(page, blocks, tmp_path):
     assert run_page((ROOT / "docs" / page).read_text(), tmp_path) == blocks

@@ -1,4 +1,4 @@
-"""The tables of docs/diagnose.md: a part of them is made again, and runs that broke are found."""
+"""The tables of docs/lab/diagnose.md: a part of them is made again, and runs that broke are found."""
 
 import pytest
 

@@ -8,7 +8,8 @@ import pytest
 from tests.support.docs.command_lines import lines_of
 from tests.support.estimators.vectors import ROOT
 
-GALLERY = ROOT / "docs" / "gallery.md"
+GALLERY = ROOT / "docs" / "lab" / "gallery.md"
+PICTURES = ROOT / "docs" / "gallery"
 SHOWN = {
     "compare/learning_curves": "compare-tradeoff-curves",
     "compare/scatter": "compare-agreement",
@@ -51,9 +52,9 @@ def test_every_function_that_draws_has_a_picture():
 def test_pictures_have_words_and_stay_small():
     found = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", GALLERY.read_text())
     assert len(found) > len(SHOWN) and all(len(words) > 20 for words, _ in found)
-    files = {path.name for path in (GALLERY.parent / "gallery").iterdir()}
-    assert files == {name.removeprefix("gallery/") for _, name in found if name.startswith("gallery/")}
-    assert all((GALLERY.parent / "gallery" / name).stat().st_size < 150_000 for name in files)
+    files = {path.name for path in PICTURES.iterdir()}
+    assert files == {name.removeprefix("../gallery/") for _, name in found if name.startswith("../gallery/")}
+    assert all((PICTURES / name).stat().st_size < 150_000 for name in files)
 
 
 def test_every_part_names_a_command():

@@ -8,6 +8,8 @@ import pytest
 from rftlab.studies.analysis.source import FREE, PairLevel
 from rftlab.studies.forecast.run import TRUST
 from tests.support.docs.pages import ROOT
+from tests.support.docs.prose import PAGES as PROSE
+from tests.support.docs.prose import RECORDS, faults
 
 WIDTH = 100
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -49,8 +51,34 @@ def test_nothing_is_installed_by_a_name_that_no_registry_has():
     assert [str(path) for path in files if path.name != "log.md" and wrong.search(path.read_text())] == []
 
 
-@pytest.mark.parametrize(("page", "row"), [("glossary.md", "| level |"), ("compare.md", "| `{}` |")])
+@pytest.mark.parametrize(("page", "row"), [("reference/glossary.md", "| level |"), ("compare.md", "| `{}` |")])
 def test_pages_name_the_levels_that_there_are(page, row):
     lines = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("|")]
     for level in (*get_args(PairLevel), *FREE):
         assert [line for line in lines if line.startswith(row.format(level)) and f"`{level}`" in line], level
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_prose_keeps_the_rules(path):
+    assert faults(path.read_text(), path.name in RECORDS) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("# A\n\nThe silence grows in this run.", "zero-variance group: The silence grows in this run."),
+        ("# A\n\n" + "word " * 41 + ".", "41 words"),
+        ("# A\n\n" + ("word " * 19 + "end. ") * 3, "median of 20 words"),
+        ("# A\n\n* One point.\n* What it does is hidden.", "begins with a clause"),
+        ("# A\n\nSo is the other.", "inverted"),
+        ("# A\n\n### B\n\nText here.", "level skipped: B"),
+        ("# A\n\n## One heading that has far too many words for anybody to read it\n", "heading"),
+        ("No title here.", "not one title"),
+    ],
+)
+def test_what_breaks_a_rule_is_found(text, fault):
+    assert any(found.startswith(fault) for found in faults(text))
+
+
+def test_code_tables_and_questions_break_no_rule():
+    assert faults("# A\n\n```text\nsilence\n```\n\n| silence |\n\n    silence\n\nWhat is `silence`?\n") == []

@@ -23,8 +23,7 @@ def test_the_trainer_page_makes_a_run_that_train_takes():
 def test_every_page_with_code_is_run():
     """Pages whose blocks nothing runs would go out of date in silence."""
     runs = {"python", "console"}
-    with_code = {
-        page.name for page in DOCS.glob("*.md") for block in blocks_of(page.read_text()) if block.language in runs
-    }
+    pages = [*DOCS.glob("*.md"), *(DOCS / "lab").glob("*.md")]
+    with_code = {page.name for page in pages for block in blocks_of(page.read_text()) if block.language in runs}
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name in sorted(with_code) if name not in tests] == []

@@ -356,7 +356,7 @@ def test_one_copy_brings_columns_of_any_type():
         assert values.dtype in (np.float64, np.int64) and part.numpy().tolist() == values.tolist()
 
 
-PAGE = (ROOT / "docs" / "losses.md").read_text()
+PAGE = (ROOT / "docs" / "engines.md").read_text()
 
 
 def test_the_page_runs(tmp_path):

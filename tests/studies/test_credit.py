@@ -15,6 +15,8 @@ from rftlab.studies.data.paper.published import endpoints
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
 
+PAGE = ROOT / "docs" / "lab" / "public.md"
+
 
 def small_table():
     """Three families; a is 0.1 off its reported scores, b and c are 0.05 off."""
@@ -123,20 +125,20 @@ def test_the_page_prints_what_the_command_does():
     text = StringIO()
     credit.show_credit(Console(file=text, width=100))
     shown = "\n".join(f"    {line}".rstrip() for line in text.getvalue().splitlines())
-    assert shown.rstrip() in (ROOT / "docs" / "public.md").read_text()
+    assert shown.rstrip() in PAGE.read_text()
 
 
 def test_without_qwen_the_reported_score_is_further_off_as_the_page_says():
     rows = credit.reported_scores().query("not credited")
     errors = credit.end_errors(rows)[rows["family"] != "qwen2.5"]
     said = f"{errors['reported'].mean():.3f} off ({len(errors)} runs, no change {errors['no change'].mean():.3f} in the"
-    assert f"{said} {errors['no change'].count()}" in " ".join((ROOT / "docs" / "public.md").read_text().split())
+    assert f"{said} {errors['no change'].count()}" in " ".join(PAGE.read_text().split())
 
 
 def test_the_scores_of_the_blind_test_are_those_that_were_written_down():
     written = (credit.DATA / "blind_scores.csv").read_bytes()
     assert sha256(written).hexdigest() == credit.BLIND
-    rows, public = credit.blind_scores(), (ROOT / "docs" / "public.md").read_text()
+    rows, public = credit.blind_scores(), PAGE.read_text()
     assert credit.BLIND in public and len(rows) == len((credit.DATA / "blind_ends.csv").read_text().splitlines()) - 1
     assert not rows.duplicated(["model", "task", "end_source"]).any() and rows["end_source"].str.len().gt(10).all()
     assert rows["end"].between(0, 1).all() and rows["base_in_harness"].dropna().between(0, 1).all()
@@ -165,7 +167,7 @@ def test_the_blind_lines_and_the_page_say_the_errors_of_the_rows():
     assert f"base models: reported score {off[base].mean():.3f} off, no change {stay[base].mean():.3f}" in lines
     own = base & ~rows["family"].eq("gemma")
     said = f"{off[own].mean():.3f} off and no change {stay[own].mean():.3f} ({own.sum()} runs of base"
-    assert said in " ".join((ROOT / "docs" / "public.md").read_text().split())
+    assert said in " ".join(PAGE.read_text().split())
 
 
 def test_the_figure_has_a_line_for_each_run_with_a_known_base():

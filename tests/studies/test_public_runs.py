@@ -245,7 +245,7 @@ def test_the_command_shows_sources_noise_and_claims():
 
 
 def test_the_page_prints_what_the_command_does():
-    page = (ROOT / "docs" / "public.md").read_text()
+    page = (ROOT / "docs" / "lab" / "public.md").read_text()
     text = "\n".join(f"    {line}".rstrip() for line in printed("kaip598").splitlines())
     assert text.rstrip() in page
     lengths = re.search(r"# (\d+) (\d+) (\d+)\n", page).groups()

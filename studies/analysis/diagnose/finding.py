@@ -1,4 +1,4 @@
-"""What a check says of a run, and the one table of thresholds; docs/diagnose.md says which were chosen on simulated
+"""What a check says of a run, and the one table of thresholds; docs/lab/diagnose.md says which were chosen on simulated
 runs."""
 
 from typing import Literal, NamedTuple
@@ -94,7 +94,7 @@ THRESHOLDS = {
     "alarm_entropy_least": Threshold(0.8, "entropy that such a multiple must reach, in nats", "public runs"),
     "length_growth": Threshold(0.2, "relative growth of responses, last half", "a fifth more tokens a round"),
     "reward_still": Threshold(0.02, "gain of reward that counts as none", "the size of most claimed improvements"),
-    "drawdown": Threshold(0.2, "share of the best level that is lost", "simulated: see docs/diagnose.md"),
+    "drawdown": Threshold(0.2, "share of the best level that is lost", "simulated: see docs/lab/diagnose.md"),
     "clip_fraction": Threshold(0.2, "share of tokens that are clipped, any tenth", "the step leaves its trust region"),
     "clip_range": Threshold(0.05, "half-width of a range that a large step leaves", "PPO's 0.1 to 0.3; not GSPO's"),
     "kl": Threshold(0.1, "KL to the policy that sampled, nats a token, any tenth", "ratios of e^0.1 and more"),

@@ -1,6 +1,6 @@
 """A design in verl's words, and back. Settings and what verl cannot do are those of
 `studies/integrations/verl_study/settings.py`; GRPO and what is like it need no plug-in, and other cards take rftlab's
-own (docs/verl.md).
+own (docs/engines.md).
 
 Read in verl 0.9.1: trainer/config/*.yaml, trainer/ppo/core_algos.py (`compute_grpo_outcome_advantage`,
 `compute_policy_loss_vanilla`). verl reads clip_ratio only where clip_ratio_low and clip_ratio_high are null, and holds

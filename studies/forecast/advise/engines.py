@@ -82,7 +82,7 @@ def _verl(wanted: EngineSettings) -> EngineFlags:
         return EngineFlags({}, (), str(error))
     notes = ["python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files"]
     if str(flags["algorithm.adv_estimator"]).startswith(PREFIX):
-        notes.append("rftlab must be installed where verl runs: see docs/verl.md")
+        notes.append("rftlab must be installed where verl runs: see docs/engines.md")
     if design.rollouts == 1:
         notes.append("a group of one keeps its raw reward in verl's grpo")
     model_flags = {"path": wanted.model, "enable_gradient_checkpointing": "True"}

@@ -86,7 +86,7 @@ def show_designs(console: Console, pair: RankedPair) -> None:
     for reason in dict.fromkeys(filter(None, far)):
         say(console, f"* outside what was measured, may fail: {reason}", "yellow")
     if predicted:
-        say(console, f"forecast after {rounds} rounds from {seen}; read docs/law.md before you believe a level", "dim")
+        say(console, f"forecast after {rounds} rounds from {seen}; how far to trust a level: docs/lab/law.md", "dim")
 
 
 def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float) -> None:

@@ -13,7 +13,7 @@ from rftlab.studies.analysis.public.credit import grouped_mean
 from rftlab.studies.analysis.public.store import DATA
 from tests.support.estimators.vectors import ROOT
 
-PAGE = (ROOT / "docs" / "pilot.md").read_text().partition("## A zoo of tiny models")[2]
+PAGE = (ROOT / "docs" / "lab" / "pilots.md").read_text().partition("## A zoo of tiny models")[2]
 
 
 @pytest.fixture(scope="module")

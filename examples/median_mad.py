@@ -1,0 +1,12 @@
+"""An estimator of your own: `rftlab compare-estimators median_mad grpo --plugins examples/median_mad.py`."""
+
+import numpy as np
+
+import rftlab as rl
+
+
+@rl.advantage("median_mad")
+def median_mad(rewards, pool):
+    """Advantages (K,) of a group's rewards (K,): distance to the median of the baseline set, over its median deviation."""
+    middle = np.median(pool)
+    return (rewards - middle) / (np.median(np.abs(pool - middle)) + 0.5)
