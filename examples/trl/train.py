@@ -1,6 +1,6 @@
 """A run of TRL's own GRPOTrainer, without rftlab, whose files the README reads: grpo.json and train.log in this folder.
 
-    pip install 'trl==1.16.*' && python examples/trl/train.py       # a minute or more on a CPU, nothing is downloaded
+    pip install 'trl==1.16.*' && python examples/trl/train.py       # minutes on a CPU, nothing is downloaded
 
 The model has random weights and 20 words, so nothing here says anything about a language model. A prompt is two
 numbers; a completion that begins with an even number is right. The learning rate is far too large on purpose.

@@ -67,7 +67,7 @@ def test_prose_keeps_the_rules(path):
     ("text", "fault"),
     [
         ("# A\n\nThe silence grows in this run.", "zero-variance group: The silence grows in this run."),
-        ("# A\n\n" + "word " * 41 + ".", "41 words"),
+        ("# A\n\n" + "word " * 40 + "word.", "41 words"),
         ("# A\n\n" + ("word " * 19 + "end. ") * 3, "median of 20 words"),
         ("# A\n\n* One point.\n* What it does is hidden.", "begins with a clause"),
         ("# A\n\nSo is the other.", "inverted"),
