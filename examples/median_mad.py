@@ -7,6 +7,6 @@ import rftlab as rl
 
 @rl.advantage("median_mad")
 def median_mad(rewards, pool):
-    """Advantages (K,) of a group's rewards (K,): distance to the median of the baseline set, over its median deviation."""
+    """Return advantages (K,) of a group's rewards (K,): distance to the median, over the median deviation."""
     middle = np.median(pool)
     return (rewards - middle) / (np.median(np.abs(pool - middle)) + 0.5)

@@ -34,6 +34,7 @@ class WriteLog(TrainerCallback):
     """Write what TRL logs as it prints it, a line each."""
 
     def on_log(self, arguments, state, control, logs=None, **more):
+        """Append a line."""
         with (FOLDER / "train.log").open("a") as file:
             print({name: f"{value:.4g}" for name, value in logs.items()}, file=file)
 
@@ -51,9 +52,11 @@ def main():
     words = ["<pad>", "<unk>", "<eos>", *map(str, range(17))]
     symbols = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
     symbols.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=symbols, pad_token="<pad>", unk_token="<unk>", eos_token="<eos>")
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "<eos>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=symbols, **special)
     shape = {"vocab_size": 20, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    model = LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=2, pad_token_id=0, eos_token_id=2, bos_token_id=None))
+    shape |= {"num_attention_heads": 2, "pad_token_id": 0, "eos_token_id": 2, "bos_token_id": None}
+    model = LlamaForCausalLM(LlamaConfig(**shape))
     (FOLDER / "grpo.json").write_text(json.dumps(SETTINGS, indent=2) + "\n")
     (FOLDER / "train.log").unlink(missing_ok=True)
     here = {"output_dir": "/tmp/trl-run", "save_strategy": "no", "report_to": [], "use_cpu": True, "bf16": False}

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [path for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]) if "{include}" not in path.read_text()]
+FILES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = [path for path in FILES if "{include}" not in path.read_text()]
 RECORDS = ("CHANGELOG.md", "log.md")
 """Pages that are a record by date: their words stay as they were written."""
 MEDIAN, LONGEST, HEADING = 18, 40, 12
@@ -43,7 +44,7 @@ ORDER = {
 
 def paragraphs(text: str) -> list[str]:
     """Paragraphs and points of a page, with `x` in the place of code and of targets of links."""
-    text = re.sub(r"^```.*?^```", "", re.sub(r"^\[.*?\]: .*$", "", text, flags=re.MULTILINE), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^( *)([*-]|\d+\.) +", r"\n\1", text, flags=re.MULTILINE)
     parts = re.split(r"\n(?:\s*\n|(?=#))|\n(?=[|!])", re.sub(r"^(#.*)$", r"\1\n", text, flags=re.MULTILINE))
     prose = [part for part in parts if part.strip() and not part.lstrip("\n").startswith(("#", "|", "!", "    ", ">"))]

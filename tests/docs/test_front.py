@@ -1,0 +1,36 @@
+"""The first pages that a stranger reads print what they say, beside the files of examples/, and stay short."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.docs.pages import ROOT, run_page
+
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder that has the examples of a checkout."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+def test_the_readme_prints_what_it_says(folder):
+    assert run_page(README, folder) == 4
+
+
+def test_the_answers_to_frequent_questions_print_what_they_say(folder):
+    assert run_page((ROOT / "docs" / "faq.md").read_text(), folder) >= 12
+
+
+def test_every_frequent_question_has_threads():
+    questions = (ROOT / "docs" / "faq.md").read_text().split("\n## ")[1:]
+    assert len(questions) == 15
+    assert [text for text in questions if not re.search(r"github\.com/[\w-]+/[\w.-]+/issues", text)] == []
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 120 and README.count("](") < 15
+    assert README.split("\n\n")[1].startswith("**For people who fine-tune language models")
