@@ -14,9 +14,9 @@ from rftlab.llm.config import LLMRun
 from rftlab.shared.cards import CARDS, find_name, preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import check, check_finite
 from rftlab.sim.config import Evaluation, Linear, Optimizer, Sampler, Simulation
-from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, llm_flags, peek
+from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, check_given, llm_flags, peek
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS, Experiment, experiment, label
 from rftlab.studies.data.paper.pairs import Level, check_level, linear_environment, pairs_at, start_at, usual_pairs
@@ -24,7 +24,7 @@ from rftlab.studies.data.runs.limits import CHANGED_PARTS, check_size, check_thr
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.integrations.cluster import Cluster
 
-SINGLE, LEAGUE = "cell", "league"
+SINGLE, LEAGUE, ALL = "cell", "league", "all"
 SWITCHES = ("--quiet", "--no-quiet", "--help")
 """Flags of the league that take no value."""
 MAX_PORT = 65535
@@ -52,7 +52,8 @@ class Reproduce(Common):
     level: Level = "sim"
     """What runs: the simulator, or real language models (they need the extra `llm`)."""
     pairs: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=("--pair",), metavar="STR [STR ...]")] = None
-    """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones."""
+    """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones. all: the paper's six, with --level
+    llm."""
     seeds: int = 5
     """Seeds 0 .. N-1 of every run."""
     rounds: int | None = None
@@ -60,6 +61,9 @@ class Reproduce(Common):
     whole_sets: bool = False
     """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed
     parts of them."""
+    hours: float | None = None
+    """Hours of the device that language models may take: the runs that decide most verdicts within them, by the
+    pairs' simulations, in order. All runs if left out."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
     backend: Literal["rftlab", "verl"] = "rftlab"
@@ -77,6 +81,9 @@ class Reproduce(Common):
             "backend = 'verl'; allowed: with --level llm",
         )
         check(self.backend == "verl" or self.verl == Cluster(), "verl.*; allowed: with --backend verl")
+        ours = self.level == "llm" and self.backend == "rftlab"
+        check(self.hours is None or ours, "hours; allowed: with --level llm, without --backend")
+        check_given(self, ("hours",), check_finite, above=0)
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
@@ -88,10 +95,15 @@ class Reproduce(Common):
             f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for "
             "the usual ones",
         )
-        study = checked_study(
-            self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets, self.changes
-        )
+        every = [name for name in pairs_at("llm") if name in pairs_at("sim")]
+        pairs = every if self.pairs == (ALL,) and self.level == "llm" else list(self.pairs or ())
+        study = checked_study(self.level, pairs, self.seeds, self.rounds, self.whole_sets, self.changes)
         results = study.folder(self.results)
+        if self.hours is not None:
+            from rftlab.studies.cli.execute.pick import reproduce_within
+
+            done = reproduce_within(console, study, results, self.hours, self.plan, self.threads, self.quiet)
+            return 0 if done else 1
         if self.backend == "verl":
             from rftlab.studies.cli.execute.write_verl import show_fleet, write_study_for
 

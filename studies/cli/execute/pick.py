@@ -1,0 +1,180 @@
+"""`rftlab reproduce --level llm --hours N`: the runs that decide most verdicts on the paper's claims within the hours.
+
+What a pair's runs will show is taken from its fitted simulation (studies/data/paper/pairs.py), or from the reference
+runs of a language model where it has none. A claim is decided by the fewest seeds n at which the interval of each of
+its differences,
+
+    d +- t(n-1) sqrt(v / n),    v = variance over seeds + sum over its designs of p (1 - p) / questions,
+
+lies inside its range, or one of them outside. Claims are taken in the order of the hours that they add: runs that
+several share are paid once.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.cli.common import PlanFlags
+from rftlab.studies.cli.execute.plan import planned
+from rftlab.studies.console.table import Column, Table, put, say
+from rftlab.studies.data.paper.pairs import pairs_at
+from rftlab.studies.data.paper.questions import count_questions
+from rftlab.studies.data.results.claims import CLAIMS, short
+from rftlab.studies.data.results.measured import Measured, measure_pair
+from rftlab.studies.data.results.reference import reference
+from rftlab.studies.data.results.stats import mean, t_errors
+from rftlab.studies.data.results.verdicts import FAILS, HOLDS, Claim, Part, joint_verdict
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.finish import count_threads, finish_points
+from rftlab.studies.data.runs.points import RunSpec
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.data.runs.study import Study, checked_study
+
+SIMULATED = 5
+"""Seeds of the simulations that foretell a pair's runs: those of `make study`, which are there then."""
+
+
+class Wish(NamedTuple):
+    """A claim about a pair, and what deciding it takes."""
+
+    pair: str
+    claim: Claim
+    cells: tuple[str, ...]
+    seeds: int
+    verdict: str
+    """The one that is foretold."""
+
+    @property
+    def runs(self) -> list[tuple[str, str, int]]:
+        """Pair, cell and seed of each run, seed by seed."""
+        return [(self.pair, cell, seed) for seed in range(self.seeds) for cell in self.cells]
+
+
+class Pick(NamedTuple):
+    """A claim that the hours pay for."""
+
+    wish: Wish
+    new: list[tuple[str, str, int]]
+    """Runs that no earlier pick has."""
+    hours: float
+    """Of these."""
+
+
+def forecast_curves(console: Console, root: Path, pair: str, threads: int, quiet: bool) -> pd.DataFrame:
+    """Runs that foretell those of a pair: simulated ones, from the store or run now, or the reference runs."""
+    if pair in pairs_at("sim"):
+        points = checked_study("sim", [pair], SIMULATED, None).points()
+        finish_points(console, store.open_store(root), points, threads, quiet)
+        return collect(root, points).curves
+    curves = reference().curves
+    known = [*pairs_at("sim"), *curves["pair"].unique()]
+    check(pair in known, f"hours: nothing foretells {pair}; allowed: {', '.join(name for name in known)}")
+    return curves
+
+
+def seeds_to_decide(parts: list[Part], measured: Measured, questions: int, most: int) -> tuple[int, str] | None:
+    """The fewest seeds that decide a claim and its verdict; None where `most` do not, and where it does not apply."""
+    if not parts or not all(np.all(part.applies) and np.isfinite(part.measured.value) for part in parts):
+        return None
+    values, spreads = [], []
+    for part in parts:
+        chances = np.array([np.nanmean(measured.of(cell)) for cell in part.cells])
+        own = mean(part.values)
+        counted = np.isfinite(part.values).sum()
+        spread = own.error**2 * counted if np.isfinite(own.error) else 0.0
+        values.append(own.value)
+        spreads.append(spread + float((chances * (1 - chances)).sum()) / questions)
+    for seeds in range(2, most + 1):
+        half = t_errors(seeds - 1) * np.sqrt(np.array(spreads) / seeds)
+        low, high = np.array(values) - half, np.array(values) + half
+        within = (low >= [part.low for part in parts]) & (high <= [part.high for part in parts])
+        beyond = (high < [part.low for part in parts]) | (low > [part.high for part in parts])
+        if beyond.any() or within.all():
+            return seeds, FAILS if beyond.any() else HOLDS
+    return None
+
+
+def wanted_claims(pair: str, curves: pd.DataFrame, questions: int, most: int) -> list[Wish]:
+    """Claims that forecasts say can be decided on a pair, with what each takes."""
+    measured, wishes = measure_pair(curves, pair), []
+    for claim in CLAIMS:
+        parts = claim.parts(measured)
+        needed = seeds_to_decide(parts, measured, questions, most)
+        if needed is not None:
+            named = dict.fromkeys(cell for part in parts for cell in (*part.cells, *part.among) if cell != "base")
+            whole = any(not part.cells for part in parts)
+            wishes.append(Wish(pair, claim, measured.designs if whole or not named else tuple(named), *needed))
+    return wishes
+
+
+def choose(wishes: list[Wish], costs: dict[tuple[str, str], float], hours: float) -> list[Pick]:
+    """Claims in the order of the hours that each adds, as long as they fit. costs: hours of a run by pair and cell.
+    Finished runs count like others, so that the same hours choose the same runs again."""
+    left, taken, picks = list(wishes), set[tuple[str, str, int]](), list[Pick]()
+    while left:
+        new = [[run for run in wish.runs if run not in taken] for wish in left]
+        added = [sum(costs[run[:2]] for run in runs) for runs in new]
+        first = int(np.argmin(added))
+        if added[first] > hours:
+            break
+        picks.append(Pick(left.pop(first), new[first], added[first]))
+        hours -= added[first]
+        taken |= set(new[first])
+    return picks
+
+
+def reproduce_within(
+    console: Console, study: Study, root: Path, hours: float, flags: PlanFlags, threads: int, quiet: bool
+) -> bool:
+    """Choose the runs, show them in order, and run them unless it is a dry run; whether the hours pay for any."""
+    threads, folder = count_threads(threads), store.open_store(root)
+    points = {(point.pair, point.cell, point.run.seed): point for point in study.points()}
+    wishes: list[Wish] = []
+    costs: dict[tuple[str, str], float] = {}
+    for pair in study.pairs:
+        mine = {cell: point for (name, cell, seed), point in points.items() if name == pair and seed == 0}
+        costs |= {(pair, cell): planned(point.llm_run, flags).duration.seconds / 3600 for cell, point in mine.items()}
+        curves = forecast_curves(console, root, pair, threads, quiet)
+        questions = count_questions(next(iter(mine.values())).llm_run)["test"].evaluated
+        wishes += wanted_claims(pair, curves, questions, study.seeds)
+    picks = choose(wishes, costs, hours)
+    claims = len(CLAIMS) * len(study.pairs)
+    _show(console, picks, points, folder)
+    total = sum(pick.hours for pick in picks)
+    say(console, f"{len(picks)} of {claims} verdicts decided, {total:.1f} of {hours:g} hours, by forecasts", "bold")
+    if not picks:
+        least = min((sum(costs[run[:2]] for run in wish.runs) for wish in wishes), default=float("nan"))
+        say(console, f"no verdict can be had for {hours:g} hours; the cheapest takes {least:.1f}", "red")
+        return False
+    if flags.dry_run:
+        return True
+    for pick in picks:
+        asked = [points[run] for run in pick.wish.runs]
+        finish_points(console, folder, asked, threads, quiet)
+        say(console, f"{pick.wish.pair}, {pick.wish.claim.name}: {_verdict(folder, pick.wish, asked)}")
+    return True
+
+
+def _verdict(folder: Path, wish: Wish, points: list[RunSpec]) -> str:
+    """What the runs of a claim say, held to the paper's range."""
+    try:
+        return joint_verdict(wish.claim.parts(measure_pair(collect(folder, points).curves, wish.pair)))
+    except (ValueError, KeyError) as error:  # too little of a diverged run is left
+        raise UserError(f"{wish.pair}, {wish.claim.name}: its runs say nothing: {error}") from None
+
+
+def _show(console: Console, picks: list[Pick], points: dict[tuple[str, str, int], RunSpec], folder: Path) -> None:
+    """The claims in their order, with their runs."""
+    numbers = Column("hours", ".1f"), Column("in all", ".1f")
+    table, total = Table("", "pair", "claim", "foretold", "seeds", "new runs", "done", *numbers, wrap="words"), 0.0
+    for number, pick in enumerate(picks, start=1):
+        wish, total = pick.wish, total + pick.hours
+        done = f"{sum(store.read(folder, points[run]) is not None for run in wish.runs)} of {len(wish.runs)}"
+        cells = list(dict.fromkeys(short(cell) for _, cell, _ in pick.new))
+        named = ", ".join(cells) if len(cells) <= 4 else f"{len(pick.new)}, of {len(cells)} designs"
+        table.add(number, wish.pair, wish.claim.name, wish.verdict, wish.seeds, named, done, pick.hours, total)
+    put(console, "runs in their order", table)
