@@ -288,7 +288,7 @@ def test_a_lambda_in_a_signature_is_found(source):
         (
             "sim.run studies.cli.commands studies.estimators.league.run studies.report.report "
             "studies.forecast.pilot.run studies.forecast.pilot.show studies.forecast.signal.show "
-            "studies.forecast.law.run studies.forecast.advise.show",
+            "studies.forecast.law.show studies.forecast.advise.show",
             "torch transformers safetensors datasets math_verify vllm peft nicegui",
         ),
     ],

@@ -35,14 +35,11 @@ class CostFlags:
 class Law:
     """Rank designs by their effective batch size.
 
-    Prints what a round of a design is worth, and how well that ranks designs wherever ranks are known.
+    Prints what a round of a design is worth.
 
-        rftlab dev law                                  # rank correlations and forecast errors; writes RESULTS/law/
         rftlab dev law --pair tiny-mix97           # r and phi, all designs with forecasts, the best split of a round
         rftlab dev law --pair llama-math --budget 512
         rftlab dev law --r 0.08 --cost.prompt 4         # the best split for an r that you measured
-
-    Simulated pairs are scored where the results folder has their study (`rftlab reproduce`).
     """
 
     pair: str | None = None
@@ -56,12 +53,10 @@ class Law:
     cost: CostFlags = field(default_factory=CostFlags)
     """What its parts cost."""
     results: Path = Path("results")
-    """Results folder, for pilots, the study of the simulator, and the figure."""
-    quiet: bool = False
-    """No progress bars (for logs)."""
+    """Results folder, for pilots."""
 
     def __post_init__(self):
-        check(self.pair is None or self.r is None, "pair and r; allowed: one of the two, or neither")
+        check((self.pair is None) != (self.r is None), "pair and r; allowed: one of the two")
         check_given(self, ("r",), check_finite, 0)
         check(self.phi == 1 or self.r is not None, f"phi = {self.phi:g}; allowed: with --r")
         check_finite("phi", self.phi, above=0)
@@ -71,20 +66,16 @@ class Law:
         self.cost.costs()
 
     def execute(self, console: Console) -> int:
-        """Print, and for all pairs draw."""
+        """Print."""
         if self.r is not None:
             from rftlab.shared.effective_batch import NoiseRatios
             from rftlab.studies.forecast.law.show import show_split
 
             show_split(console, NoiseRatios(self.r, self.phi), self.cost.costs(), self.budget)
-        elif self.pair is not None:
-            from rftlab.studies.forecast.law.run import show_pair
+        if self.pair is not None:
+            from rftlab.studies.forecast.law.show import show_pair
 
             show_pair(console, self.pair, self.results, self.cost.costs(), self.budget)
-        else:
-            from rftlab.studies.forecast.law.run import score_all
-
-            score_all(console, self.results, self.quiet)
         return 0
 
 

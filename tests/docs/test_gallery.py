@@ -19,7 +19,6 @@ SHOWN = {
     "imported/curves_figure": "runs-curves",
     "imported/ends_figure": "runs-ends",
     "imported/training_figure": "runs-training-1",
-    "law/collapse": "law",
     "league/league": "league",
     "public/credit_figure": "public-credit",
     "public/pods": "public-pods",

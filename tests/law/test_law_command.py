@@ -3,16 +3,17 @@
 import pytest
 from rich.console import Console
 
+from dev import law_scores as run
 from rftlab.studies.data.results.reference import shipped
-from rftlab.studies.forecast.law import run
 from rftlab.studies.forecast.pilot.pilot import pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, shipped_base, write
 from tests.support.machine.here import rftlab
 
 BAD = [
+    ([], "pair and r; allowed: one of the two"),
     (["--r", "-1"], "r = -1.0; allowed: 0 or more, finite"),
-    (["--pair", "tiny-mix97", "--r", "0.1"], "pair and r; allowed: one of the two, or neither"),
-    (["--phi", "0.5"], "phi = 0.5; allowed: with --r"),
+    (["--pair", "tiny-mix97", "--r", "0.1"], "pair and r; allowed: one of the two"),
+    (["--pair", "tiny-mix97", "--phi", "0.5"], "phi = 0.5; allowed: with --r"),
     (["--r", "0.1", "--phi", "0"], "phi = 0.0; allowed: more than 0, finite"),
     (["--r", "0.1", "--budget", "1"], "budget = 1; allowed: 2 or more"),
     (["--r", "0.1", "--cost.rollout", "0"], "cost of a rollout = 0; allowed: more than 0"),

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-import rftlab.studies.forecast.law.score as scoring
+from dev import law_scores as scoring
+from dev.law_scores import forecast_errors
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.law.curve import (
@@ -20,7 +21,7 @@ from rftlab.studies.forecast.law.curve import (
     learn_prior,
 )
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.score import RankedPair, forecast_errors
+from rftlab.studies.forecast.law.ranked import RankedPair
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 

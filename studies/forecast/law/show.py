@@ -1,7 +1,7 @@
 """The law as tables for the terminal."""
 
-from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,41 +15,21 @@ from rftlab.shared.effective_batch import (
     design_batch,
     time_per_round,
 )
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.law.curve import NOISE, forecast
 from rftlab.studies.forecast.law.limits import TriedRun, beyond
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.score import LawScore, RankedPair
+from rftlab.studies.forecast.law.ranked import RankedPair, language_pairs, piloted_pair, simulated_noise
 from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.store import pilot_path, shipped_pairs
 
 NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}
 """Layout of tables with many columns."""
-
-
-def show_law_scores(console: Console, scores: Iterable[tuple[RankedPair, LawScore]]) -> None:
-    """A row per pair and split, by level."""
-    correlations = (Column(name, ".2f") for name in ("phi", "law", "base", "f = 1", "B K", "B"))
-    title, regret = "Spearman rank correlation with Pass@1 at the end", Column("regret", ".3f")
-    ranks = Table("pair", "n", "r", *correlations, regret, title=title, **NARROW)
-    shares = (Column("error", ".3f"), Column("80% covers", ".0%"))
-    errors = Table("pair", "held out", *shares, title="forecasts from a few runs", **NARROW)
-    level = ""
-    for pair, one in scores:
-        if pair.level != level:
-            level = pair.level
-            ranks.add(level, style="italic")
-        r = f"{one.noise.between:.4f}" + ("*" if len(pair.noise) > 1 else "")
-        name = f"{pair.pair}, {pair.split}"
-        ranks.add(name, len(pair.designs), r, one.noise.gain, *one[1:7])
-        if one.held_out:
-            errors.add(f"{name} ({level})", *one[7:])
-    console.print(ranks)
-    say(console, "law: tau with B_eff = B / (r + f/K); base: r and phi of the base policy; f = 1: no baselines", "dim")
-    text = "B K, B: rollouts, prompts of the run; regret: of the law's choice at equal rollouts"
-    say(console, f"{text}; *: nobody measured r, best of six", "dim")
-    console.print(errors)
 
 
 def show_ratios(console: Console, noise: MeasuredNoise, name: str) -> None:
@@ -100,3 +80,26 @@ def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float
         shown = f"{ideal:.2f}" if np.isfinite(ideal) else "all"
         table.add(name, shown, str(one.batch_size), str(one.rollouts), f"{one.effective:,.1f}", f"{spent:g}")
     put(console, title, table)
+
+
+def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: float) -> None:
+    """r, phi, designs, forecasts and the best split of a pair: of a pilot in the results folder, else of one that comes
+    with rftlab, else of the simulator. Raises UserError for a pair that nobody measured."""
+    own = path_kind(pilot_path(results, pair)) is not None if pair in PAIRS else False
+    check(
+        own or pair in (*shipped_pairs(), *pairs_at("sim")),
+        f"pair = {pair!r} has no pilot in {results}; allowed: {', '.join((*shipped_pairs(), *pairs_at('sim')))}, "
+        "or one of `rftlab pilot`",
+    )
+    if own or pair in shipped_pairs():
+        known = piloted_pair(results, pair) if own else next(one for one in language_pairs() if one.pair == pair)
+        assert known.error is not None
+        where = "half way through the baseline's run" if known.base_noise else "base model"
+        show_ratios(console, known.error, f"{where}, from the pilot's gradients")
+        show_designs(console, known)
+        show_split(console, known.noise[0], costs, budget)
+        return
+    base, midway = simulated_noise(pair)
+    show_ratios(console, base, "base policy of the simulator")
+    show_ratios(console, midway, "half way through the baseline's run")
+    show_split(console, midway.ratios, costs, budget)

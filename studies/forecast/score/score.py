@@ -12,7 +12,7 @@ from rftlab.studies.forecast.calibrate import Progress, calibrated
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.forecasters import QUICK, forecast_columns, quick_forecasts
 from rftlab.studies.forecast.law.curve import bare
-from rftlab.studies.forecast.law.score import rank_agreement
+from rftlab.studies.forecast.law.ranked import rank_agreement
 from rftlab.studies.forecast.predict import Forecast, forecast_from, simulated_ends
 from rftlab.studies.forecast.score.cases import Case, check_split
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rftlab.studies.console.table import Table, number, say
 from rftlab.studies.forecast.law.curve import LEVEL
-from rftlab.studies.forecast.law.score import rank_agreement
+from rftlab.studies.forecast.law.ranked import rank_agreement
 from rftlab.studies.forecast.score.score import SOURCES
 from rftlab.studies.report.chart import (
     GREY,

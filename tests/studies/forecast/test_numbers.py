@@ -15,7 +15,7 @@ from rftlab.shared.design import Design
 from rftlab.sim.config import Linear
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
-from rftlab.studies.forecast.law.score import rank_agreement
+from rftlab.studies.forecast.law.ranked import rank_agreement
 from rftlab.studies.forecast.score.cases import Case, group_cases
 from rftlab.studies.forecast.score.score import SOURCES, score, summary
 from rftlab.studies.forecast.score.show import show_scores

@@ -1,0 +1,305 @@
+"""How well the law ranks designs, and how far off its forecasts are, wherever both are known: language models whose
+runs come with rftlab, simulated pairs of a results folder, published numbers, and public runs that repeat their
+designs: `python -m dev.law_scores [RESULTS]` prints both tables and draws the runs.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from rftlab.shared.curve import SPLITS
+from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import NoiseRatios, time_per_round
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.analysis.public import store
+from rftlab.studies.analysis.public.repeats import SIX_HOURS, without_repeat
+from rftlab.studies.console.table import Column, Table, say
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
+from rftlab.studies.data.paper.published import published
+from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.runs.progress import step_progress
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.data.runs.store import open_store
+from rftlab.studies.data.runs.study import has_study, read_study
+from rftlab.studies.forecast.law.curve import KnownRun, forecast
+from rftlab.studies.forecast.law.ranked import (
+    FEWEST,
+    RAW,
+    RankedPair,
+    language_pairs,
+    rank_agreement,
+    ranked_pair,
+    simulated_noise,
+)
+from rftlab.studies.forecast.law.show import NARROW
+from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.report.chart import (
+    Chart,
+    Drawn,
+    LegendKey,
+    MarkStyle,
+    Panel,
+    PlotAxis,
+    PlotSeries,
+    Remark,
+    dots,
+    shades,
+)
+from rftlab.studies.report.draw import save
+from rftlab.studies.report.figures import pretty
+
+SCANNED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Values of r that are tried where nobody measured it."""
+AXES = {"rollouts": "rollouts", "tau": "τ = t √(B_eff / B_eff(32, 1))"}
+SHOWN = {"simulator": "llama-math", "published": "llama-math"}
+"""Of levels with many pairs, the one that is drawn (train, where no ceiling of generalisation hides the order)."""
+_SHADES = shades(9)
+"""Colours of K = 1, 2, 4, ..., 256."""
+
+
+def curve_points(pair: RankedPair) -> pd.DataFrame:
+    """Rows design, batch_size, rollouts_each, round, rollouts, tau, value, last: the curves, or where there are none
+    the ends."""
+    rows = pair.curves
+    if rows.empty:
+        rounds = [design.rounds for design in pair.designs]
+        rows = pd.DataFrame({"design": range(len(rounds)), "round": rounds, "value": pair.ends})
+    designs = [pair.designs[i] for i in rows["design"]]
+    spent = [one.round_rollouts for one in designs]
+    each = [time_per_round(one, pair.noise[0]) for one in designs]
+    return pd.DataFrame(
+        {
+            "level": pair.level,
+            "pair": pair.pair,
+            "split": pair.split,
+            "design": [short(label(one)) for one in designs],
+            "batch_size": [one.batch_size for one in designs],
+            "rollouts_each": [one.rollouts for one in designs],
+            "round": rows["round"].to_numpy(),
+            "rollouts": rows["round"].to_numpy() * spent,
+            "tau": rows["round"].to_numpy() * each,
+            "value": rows["value"].to_numpy(),
+            "last": [row.round == designs[i].rounds for i, row in enumerate(rows.itertuples())],
+        }
+    )
+
+
+def collapse(pairs: list[RankedPair]) -> Drawn:
+    """A column per pair: Pass@1 along the runs of all designs against rollouts, above, and against tau, below; dots
+    are ends, their colour K; Spearman correlations of the ends."""
+    tables = [curve_points(pair) for pair in pairs]
+    panels = []
+    for axis in AXES:
+        for pair, table in zip(pairs, tables, strict=True):
+            name = pair.level if pair.level != "language model" else "measured"
+            panels.append(_panel(f"{pretty(pair.pair)}\n{name}, {pair.split}", table, axis))
+    keys = tuple(LegendKey(f"K = {k}", dots(_colour(k))) for k in (1, 8, 64, 256))
+    size = (2.35 * len(pairs) + 0.6, 5.0)
+    return Chart(tuple(panels), size, len(pairs), keys, share_y="column"), pd.concat(tables, ignore_index=True)
+
+
+def _colour(rollouts: int) -> str:
+    return _SHADES[int(np.clip(round(np.log2(rollouts)), 0, len(_SHADES) - 1))]
+
+
+def _panel(title: str, table: pd.DataFrame, axis: str) -> Panel:
+    series = []
+    for design, own in table.groupby("design", sort=False):
+        colour, ends = _colour(int(own["rollouts_each"].iloc[0])), own[own["last"]]
+        series.append(PlotSeries(own[axis], own["value"], MarkStyle(colour, width=0.8, alpha=0.5), design))
+        series.append(PlotSeries(ends[axis], ends["value"], dots(colour), design))
+    ends = table[table["last"]]
+    order = rank_agreement(ends[axis].to_numpy(), ends["value"].to_numpy())
+    remarks = (Remark(-np.inf, np.inf, f"Spearman {order:.2f}"),) if np.isfinite(order) else ()
+    return Panel(title, PlotAxis(AXES[axis], "log"), PlotAxis("Pass@1"), tuple(series), (), remarks)
+
+
+def simulated_pairs(root: Path) -> Iterator[RankedPair]:
+    """Train and test Pass@1 of the study in a results folder, if it has one."""
+    if not has_study(root, "sim"):
+        return
+    study = read_study(root, "sim")
+    curves = collect(root, study.points()).curves
+    for pair in study.pairs:
+        base, noise = simulated_noise(pair)
+        for split in SPLITS:
+            ranked = ranked_pair("simulator", pair, split, curves[curves["pair"] == pair], noise, PILOT_CELLS)
+            yield ranked._replace(base_noise=base.ratios)
+
+
+def published_pairs() -> Iterator[RankedPair]:
+    """What arXiv 2601.22532 reports, with r and phi of the simulated pair, whose parameters were fitted to these very
+    numbers on GSM8K, to those of the base model and of (32, 1) on MATH. These two are known to forecasts."""
+    for name in pairs_at("sim"):
+        model, dataset = PAIRS[name].model, PAIRS[name].dataset
+        base_noise, noise = simulated_noise(name)
+        for split in SPLITS:
+            reported = {cell: published(model, dataset, split, design) for cell, design in CELLS.items()}
+            ends = {cell: value for cell, value in reported.items() if value is not None}
+            base = published(model, dataset, split, None)
+            if base is not None and RAW in ends:
+                yield RankedPair(
+                    "published",
+                    name,
+                    split,
+                    (noise.ratios,),
+                    tuple(CELLS[cell] for cell in ends),
+                    np.array(list(ends.values())),
+                    base,
+                    noise,
+                    base_noise.ratios,
+                    (KnownRun(BASELINE, np.array([float(BASELINE.rounds)]), np.array([ends[RAW]])),),
+                )
+
+
+def public_pairs() -> Iterator[RankedPair]:
+    """PODS after six hours, GSM8K, mean of ten runs a cell: one prompt a round, K the responses trained on. Nobody
+    measured r. What a rule that selects responses does is not in the law."""
+    collection = store.shipped()
+    rows = store.score_rows(store.of_source(collection, "pods"), "gsm8k")
+    rows = rows[rows["seconds"] == SIX_HOURS].merge(collection.runs, on="run_id")
+    trained = rows["trained_rollouts_per_prompt"].fillna(rows["rollouts_per_prompt"])
+    table = rows.assign(trained=trained).groupby(without_repeat(rows["run_id"]))[["round", "value", "trained"]].mean()
+    group = EXPERIMENTS["batch"].cells[0].estimator
+    designs = tuple(
+        Design(1, int(row.trained), estimator=group, rounds=round(row.round), eval_every=round(row.round))
+        for row in table.itertuples()
+    )
+    noise = tuple(NoiseRatios(ratio) for ratio in SCANNED)
+    yield RankedPair("public", "pods", "test", noise, designs, table["value"].to_numpy())
+
+
+class LawScore(NamedTuple):
+    """Of a pair; nan where a number cannot be had. Spearman rank correlations with the Pass@1 at the end."""
+
+    noise: NoiseRatios
+    """r and phi; of several, those that rank best."""
+    law: float
+    at_base: float
+    """The law with r and phi of the base policy."""
+    plain: float
+    """B / (r + 1/K): no word of baselines."""
+    rollouts: float
+    """Rollouts of the run, support included."""
+    prompts: float
+    """Prompts of the run."""
+    regret: float
+    """At equal rollouts a round: Pass@1 of the best design less that of the one that the law puts first."""
+    held_out: int
+    """Designs that were forecast."""
+    error: float
+    """Mean absolute error of the forecasts of designs whose runs were not known."""
+    covered: float
+    """Share of them within the 80% interval."""
+
+
+def law_times(designs: tuple[Design, ...], noise: NoiseRatios, plain: bool = False) -> np.ndarray:
+    """tau (n,) at the end of each design."""
+    return np.array([design.rounds * time_per_round(design, noise, plain) for design in designs])
+
+
+def score_law(pair: RankedPair) -> LawScore:
+    """All of it for a pair."""
+    designs, ends, base = pair.designs, pair.ends, pair.base_noise
+    ranks = [rank_agreement(law_times(designs, noise), ends) for noise in pair.noise]
+    law = max(ranks, key=lambda value: np.nan_to_num(value, nan=-2))
+    best = pair.noise[ranks.index(law)]
+    return LawScore(
+        best,
+        law,
+        rank_agreement(law_times(designs, base), ends) if base else float("nan"),
+        rank_agreement(law_times(designs, best, plain=True), ends),
+        rank_agreement(np.array([design.rounds * design.round_rollouts for design in designs]), ends),
+        rank_agreement(np.array([design.rounds * design.batch_size for design in designs]), ends),
+        regret(pair, best),
+        *forecast_errors(pair),
+    )
+
+
+def regret(pair: RankedPair, noise: NoiseRatios) -> float:
+    """Of the law's choice among designs without window or support that spend the most common number of rollouts."""
+    plain = [i for i, one in enumerate(pair.designs) if one.replay_window == one.support_rollouts == 0]
+    spent = np.array([pair.designs[i].round_rollouts for i in plain])
+    values, counts = np.unique(spent, return_counts=True)
+    if not counts.size or counts.max() < FEWEST:
+        return float("nan")
+    alike = [i for i, size in zip(plain, spent, strict=True) if size == values[counts.argmax()]]
+    chosen = max(alike, key=lambda i: time_per_round(pair.designs[i], noise))
+    return float(pair.ends[alike].max() - pair.ends[chosen])
+
+
+def forecast_errors(pair: RankedPair) -> tuple[int, float, float]:
+    """Designs forecast, mean absolute error, and share within the 80% interval, of those with no known run."""
+    seen = {label(run.design) for run in pair.known}
+    held = [i for i, one in enumerate(pair.designs) if label(one) not in seen]
+    if not held or not pair.known or pair.error is None:
+        return 0, float("nan"), float("nan")
+    predicted = forecast(pair.base, list(pair.known), pair.error, tuple(pair.designs[i] for i in held))
+    truth = pair.ends[held]
+    inside = (predicted.low <= truth) & (truth <= predicted.high)
+    return len(held), float(np.abs(predicted.values - truth).mean()), float(inside.mean())
+
+
+def show_law_scores(console: Console, scores: Iterable[tuple[RankedPair, LawScore]]) -> None:
+    """A row per pair and split, by level."""
+    correlations = (Column(name, ".2f") for name in ("phi", "law", "base", "f = 1", "B K", "B"))
+    title, regret = "Spearman rank correlation with Pass@1 at the end", Column("regret", ".3f")
+    ranks = Table("pair", "n", "r", *correlations, regret, title=title, **NARROW)
+    shares = (Column("error", ".3f"), Column("80% covers", ".0%"))
+    errors = Table("pair", "held out", *shares, title="forecasts from a few runs", **NARROW)
+    level = ""
+    for pair, one in scores:
+        if pair.level != level:
+            level = pair.level
+            ranks.add(level, style="italic")
+        r = f"{one.noise.between:.4f}" + ("*" if len(pair.noise) > 1 else "")
+        name = f"{pair.pair}, {pair.split}"
+        ranks.add(name, len(pair.designs), r, one.noise.gain, *one[1:7])
+        if one.held_out:
+            errors.add(f"{name} ({level})", *one[7:])
+    console.print(ranks)
+    say(console, "law: tau with B_eff = B / (r + f/K); base: r and phi of the base policy; f = 1: no baselines", "dim")
+    text = "B K, B: rollouts, prompts of the run; regret: of the law's choice at equal rollouts"
+    say(console, f"{text}; *: nobody measured r, best of six", "dim")
+    console.print(errors)
+
+
+def score_all(console: Console, results: Path, quiet: bool) -> None:
+    """Score the law wherever ranks are known, print it, and draw it."""
+    root = open_store(results)
+    scores = []
+    with step_progress(console, "pairs", quiet) as step:
+        for pair in _all_pairs(root):
+            scores.append((pair, score_law(pair)))
+            step(len(scores), len(scores) + 1)
+    show_law_scores(console, scores)
+    if not has_study(root, "sim"):
+        say(console, f"no simulated pairs: {root} has no study (rftlab reproduce --results {root})", "yellow")
+    folder, drawn = folder_below(root, "law"), _drawn([pair for pair, _ in scores])
+    first = list({one.level: one for one in reversed(drawn)}.values())[::-1]
+    for name, pairs in (("collapse", drawn), ("overview", first)):
+        figure, numbers = collapse(pairs)
+        say(console, f"figure: {save(figure, folder, name, numbers)}")
+
+
+def _all_pairs(root: Path) -> Iterator[RankedPair]:
+    yield from language_pairs()
+    yield from simulated_pairs(root)
+    yield from published_pairs()
+    yield from public_pairs()
+
+
+def _drawn(pairs: list[RankedPair]) -> list[RankedPair]:
+    """Pairs of the figure: those with the most designs first."""
+    measured = sorted((one for one in pairs if one.level == "language model"), key=lambda one: -len(one.designs))
+    return measured + [one for one in pairs if SHOWN.get(one.level) == one.pair and one.split == "train"]
+
+
+if __name__ == "__main__":
+    score_all(Console(), Path(sys.argv[1] if len(sys.argv) > 1 else "results"), False)
