@@ -373,6 +373,8 @@ def model_config(run: LLMRun) -> dict:
         del facts[name]
     if estimator.aggregation.micro_batch is None:  # runs without it keep the identity that they had before
         del facts["design"]["estimator"]["aggregation"]["micro_batch"]
+    if estimator.advantage.constant == 0:
+        del facts["design"]["estimator"]["advantage"]["constant"]
     if run.compute.sleep:
         del facts["compute"]["sleep"]
     if not run.mask_truncated:

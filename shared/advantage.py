@@ -5,15 +5,19 @@ import numpy as np
 from rftlab.shared.config.advantage import (
     BATCH_MEAN,
     BATCH_STD,
+    BY_MEAN,
     BY_RESPONSES,
     BY_TOKENS,
+    CONSTANT,
     ERROR,
     GROUP_MEAN,
     GROUP_STD,
+    JAMES_STEIN,
     LEAVE_ONE_OUT,
     LENGTH_WEIGHTED,
     NONE,
     NONZERO,
+    OTHERS_STD,
     PASS_AT_K,
     PLAIN,
     RAW,
@@ -70,7 +74,7 @@ def other_centres(kind, rewards, starts, group, pool, pool_starts):
     """What takes the place of the mean of each group's baseline set, (G,); empty where nothing does."""
     if kind == LENGTH_WEIGHTED:
         return length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
-    if kind != GROUP_MEAN and kind != LEAVE_ONE_OUT and kind != BATCH_MEAN and kind != NONE:
+    if kind not in (GROUP_MEAN, LEAVE_ONE_OUT, JAMES_STEIN, BATCH_MEAN, CONSTANT, NONE):
         raise UserError("advantage.baseline has a name that no kernel computes")
     return rewards[:0]
 
@@ -114,7 +118,7 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
     elif rule.given:
         for i in range(n):
             out[i] = rewards[i] - given[i]
-    elif rule.baseline == NONE and rule.credit == REWARD and rule.scale != GROUP_STD:
+    elif rule.baseline == NONE and rule.credit == REWARD and not rule.of_group:
         for i in range(n):
             out[i] = rewards[i]
     elif rule.credit == REWARD and rule.baseline != SECOND_BEST:
@@ -131,7 +135,9 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
             nonzero += rewards[i] != 0.0
         for i in range(n):
             out[i] *= n / max(1, nonzero)
-    elif rule.scale != UNSCALED and rule.scale != GROUP_STD:
+    elif rule.scale == OTHERS_STD:
+        scale_by_others(rule, rewards, group, pool, pool_starts, out)
+    elif rule.scale != UNSCALED and rule.scale != GROUP_STD and rule.scale != BY_MEAN:
         raise UserError("advantage.scale has a name that no kernel computes")
     if rule.whiten != PLAIN:
         lengths = np.empty(n)
@@ -144,15 +150,16 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
 def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
     """Fill what `centre_run` needs of each group (G,); centres (G,) or empty: `other_centres`. One loop over groups,
     so that their sums overlap."""
-    by_std = rule.scale == GROUP_STD
-    of_all = mean_between(pool, pool_starts[0], pool_starts[-1]) if rule.baseline == BATCH_MEAN else 0.0
+    by_std, by_mean, of_all = rule.scale == GROUP_STD, rule.scale == BY_MEAN, rule.constant
+    if rule.baseline == BATCH_MEAN:
+        of_all = mean_between(pool, pool_starts[0], pool_starts[-1])
     for g in range(origin.shape[0]):
         start, stop = pool_starts[g], pool_starts[g + 1]
         size, std = stop - start, 1.0
         origin[g], factor[g] = of_all, 1.0
         if size == 1:
-            factor[g] = 0.0 if rule.singleton == ZERO and (rule.by_group or by_std) else 1.0
-        elif rule.by_group or by_std:
+            factor[g] = 0.0 if rule.singleton == ZERO and rule.of_group else 1.0
+        elif rule.of_group:
             mean = mean_between(pool, start, stop)
             if rule.by_group:
                 origin[g] = centres[g] if centres.shape[0] > 0 else mean
@@ -160,7 +167,60 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
                 factor[g] = size / (size - 1.0)
             if by_std:
                 std = deviation(pool, start, stop, mean, rule.ddof)
-        divisor[g] = std + rule.eps if by_std else 1.0
+            elif by_mean:
+                std, factor[g] = (mean, factor[g]) if mean > 0.0 else (1.0, 0.0)
+        divisor[g] = std + rule.eps if by_std or by_mean else 1.0
+
+
+@inner
+def shrink_into(pool, pool_starts, origin, factor):
+    """Turn means (G,) into what `centre_run` needs for the James-Stein baseline of sets of two rewards or more.
+
+    b_ij = (1 - lam_i) (mean of the others)_ij + lam_i (mean of the other groups' means)_i, lam_i = (n-1)/n v_i / (v_i +
+    s_i) with n groups: v_i the mean over other groups of the variance of their means, s_i the variance of their means
+    (2511.03710, eq. 10 to 16). Solved for (r - origin) factor. A group of one has no variance, and its mean counts.
+    """
+    means, spreads, n, measured = np.zeros(origin.shape[0]), np.zeros(origin.shape[0]), 0, 0
+    for g in range(origin.shape[0]):
+        size = pool_starts[g + 1] - pool_starts[g]
+        if size > 0:
+            means[g], n = mean_between(pool, pool_starts[g], pool_starts[g + 1]), n + 1
+        if size > 1:
+            std = deviation(pool, pool_starts[g], pool_starts[g + 1], means[g], 1)
+            spreads[g], measured = std * std / size, measured + 1
+    total, spread, between = means.sum(), spreads.sum(), 0.0
+    for g in range(origin.shape[0]):
+        if pool_starts[g + 1] > pool_starts[g]:
+            between += (means[g] - total / n) ** 2
+    for g in range(origin.shape[0]):
+        size = pool_starts[g + 1] - pool_starts[g]
+        if size < 2:
+            continue
+        other, own = (total - means[g]) / max(1, n - 1), (means[g] - total / n) ** 2 * n / max(1, n - 1)
+        of_means, of_others = (
+            max(0.0, spread - spreads[g]) / max(1, measured - 1),
+            max(0.0, between - own) / max(1, n - 1),
+        )
+        lam = (n - 1.0) / n * of_means / (of_means + of_others) if of_means > 0.0 else 0.0
+        factor[g] = 1.0 + (1.0 - lam) / (size - 1.0)
+        origin[g] = ((1.0 - lam) * size / (size - 1.0) * means[g] + lam * other) / factor[g]
+
+
+@inner
+def scale_by_others(rule, rewards, group, pool, pool_starts, out):
+    """Divide each advantage by the deviation plus eps of its set without its own reward, where that is above 0."""
+    for i in range(rewards.shape[0]):
+        start, stop = pool_starts[group[i]], pool_starts[group[i] + 1]
+        others, n, own = np.empty(stop - start), 0, False
+        for j in range(start, stop):
+            if pool[j] == rewards[i] and not own:
+                own = True
+            else:
+                others[n], n = pool[j], n + 1
+        if n > rule.ddof:
+            _, std = mean_and_std(others, np.int64(0), n, rule.ddof)
+            if std > 0.0:
+                out[i] /= std + rule.eps
 
 
 @kernel(inline="always")
@@ -178,6 +238,8 @@ def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
     n_groups = pool_starts.shape[0] - 1
     centres, runs = other_centres(rule.baseline, rewards, starts, group, pool, pool_starts), np.empty((3, n_groups))
     runs_into(rule, pool, pool_starts, centres, runs[0], runs[1], runs[2])
+    if rule.baseline == JAMES_STEIN:
+        shrink_into(pool, pool_starts, runs[0], runs[1])
     stop = np.int64(0)
     while stop < rewards.shape[0]:
         start, g = stop, group[stop]
@@ -232,9 +294,13 @@ def advantages(
     none             A = r                                                                      Williams 1992
     group_mean       A = r - mean                                                               Dr. GRPO, 2503.20783
     ... group_std    A = (r - mean)/(std + eps)                                                 GRPO, 2402.03300 eq. 3
+    ... others_std   A = (r - mean)/(std of the group's other rewards + eps)                    NeMo-RL
+    ... group_mean   A = (r - mean)/(mean + eps), 0 where mean <= 0                             MaxRL, 2602.02710
     ... batch_std    A = (r - mean)/(std of the batch + eps)                                    LitePPO, 2508.08221
     ... nonzero      A = (r - mean) R / #(r != 0)                                               GPG 2504.02546, as verl
     leave_one_out    A = (r - mean) n/(n-1) = r - mean of the others                            RLOO, 2402.14740
+    james_stein      A = r - the mean of the others, shrunk to the other groups' means          2511.03710, eq. 16
+    constant         A = r - c                                                                  NSR 2506.01347 (c = 1)
     length_weighted  A = r - sum |o_i| r_i / sum |o_i|, over the group's trained responses      OPO, 2505.23585
     second_best      A = best - second best for the best response of a group, 0 for the others  pass@k GRPO
     greedy, moving_average, value, optimal  A = r - baseline    ReMax 2310.10505; SPO 2509.13232; PPO

@@ -18,6 +18,7 @@ from rftlab.shared.config.surrogate import (
     GeometricMean,
     Sapo,
     Surrogate,
+    Topr,
     Vespo,
     surrogate_rule,
 )
@@ -52,7 +53,10 @@ class Estimator:
     def __post_init__(self):
         kind = type(self.surrogate).__name__
         check_finite("entropy", self.entropy, 0)
-        level = {Vespo: ("product",), Clip: None, Cispo: None, Sapo: None}.get(type(self.surrogate), ("token",))
+        levels: dict[type, tuple[str, ...] | None] = dict.fromkeys((Clip, Cispo, Sapo, Topr), None) | {
+            Vespo: ("product",)
+        }
+        level = levels.get(type(self.surrogate), ("token",))
         check(
             level is None or self.ratio.level in level,
             f"ratio.level = {self.ratio.level!r}; allowed with surrogate {kind}: {', '.join(level or ())}",

@@ -2,15 +2,15 @@
 changes.
 
 `apply_mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a
-token or a response alone, so a micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole
-optimiser batch.
+token or a response alone, so a micro-batch can be masked by itself; those of `config.mask.OF_BATCH` compare the tokens
+of the whole optimiser batch.
 """
 
 import math
 
 import numpy as np
 
-from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, OF_KL, TV, UNMASKED
+from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, OF_KL, SECOND_MOMENT, TV, UNMASKED
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.surrogate import surrogate
@@ -70,6 +70,20 @@ def kl_cov_into(rule, batch, logp, kl_share):
     kl_share[np.argsort(-covariance, kind="mergesort")[max(1, int(rule.fraction * n)) :]] = 0.0
 
 
+@inner
+def second_moment_into(rule, batch, logp, share):
+    """Empty the shares of the tokens with the largest log-ratio in the direction of the advantage; sorted squares have
+    means that never fall, so the first one too many ends what is kept."""
+    x, total = logp - batch.old_logp, 0.0
+    moved = np.flatnonzero(((batch.advantage > 0.0) & (x > 0.0)) | ((batch.advantage < 0.0) & (x < 0.0)))
+    moved = moved[np.argsort(x[moved] ** 2, kind="mergesort")]
+    for i in range(moved.shape[0]):
+        total += x[moved[i]] ** 2
+        if total > rule.threshold * (i + 1):
+            share[moved[i:]] = 0.0
+            return
+
+
 @jit
 def mask_into(rules, batch, logp, keys, share, kl_share):
     """Empty the entries of share and kl_share (T,), copies of the batch's, that are masked at logp (T,). keys (T,):
@@ -84,5 +98,7 @@ def mask_into(rules, batch, logp, keys, share, kl_share):
         clip_cov_into(rules, batch, logp, keys, share)
     elif rules.mask.kind == KL_COV:
         kl_cov_into(rules.mask, batch, logp, kl_share)
+    elif rules.mask.kind == SECOND_MOMENT:
+        second_moment_into(rules.mask, batch, logp, share)
     elif rules.mask.kind != UNMASKED:
         raise UserError("mask is of a kind that no kernel computes")

@@ -95,6 +95,7 @@ def batch_from_advantages(
     *,
     sampler_logp=None,
     correction=None,
+    group=None,
     n_tokens=None,
     n_rows=None,
 ) -> Batch:
@@ -102,14 +103,15 @@ def batch_from_advantages(
     response.
 
     sampler_logp (T,): log-probabilities under the policy that sampled, where it is not quite the trainer's
-    (`Correction`). correction (T,): importance weights that are known already, in place of sampler_logp.
+    (`Correction`). correction (T,): importance weights that are known already, in place of sampler_logp. group (R,):
+    where prompts have a mean.
     """
     kl = estimator.kl
     check(ref_logp is not None or kl.kind == "none" or kl.anchor == "old", "a KL penalty needs ref_logp")
     check(
         sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them"
     )
-    share_T = shares(estimator.aggregation, starts, n_tokens, n_rows)
+    share_T = shares(estimator.aggregation, starts, n_tokens, n_rows, group)
     advantage, old_logp = _column(advantage), _column(old_logp)
     ref_logp = old_logp if ref_logp is None or kl.anchor == "old" else _column(ref_logp)
     if sampler_logp is not None and estimator.correction.kind == "ratio":
@@ -180,6 +182,7 @@ def prepare(
         ref_logp,
         sampler_logp=sampler_logp,
         correction=correction,
+        group=group,
         n_tokens=n_tokens,
         n_rows=n_rows,
     )

@@ -7,7 +7,7 @@ logp alone.
 
 import math
 
-from rftlab.shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO, VESPO
+from rftlab.shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO, TOPR, VESPO
 from rftlab.shared.plumbing.arithmetic import exp
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import inner, jit
@@ -66,6 +66,9 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     if rule.kind == CISPO:
         weight = min(max(ratio, 1.0 - rule.low), 1.0 + rule.high) * advantage
         return weight * logp, weight, (ratio < 1.0 - rule.low) | (ratio > 1.0 + rule.high), False
+    if rule.kind == TOPR:
+        weight = advantage if advantage >= 0.0 else min(ratio, 1.0) * advantage
+        return weight * logp, weight, (advantage < 0.0) & (ratio > 1.0), False
     if rule.kind == SAPO:
         tau = rule.tau_positive if advantage > 0.0 else rule.tau_negative
         gate = 1.0 / (1.0 + math.exp(-tau * (ratio - 1.0)))

@@ -326,6 +326,12 @@ class Simulation:
             f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator",
         )
         check_count("seed", self.seed, 0, MAX_SEED)
+        uneven = self.design.sampling.budget == "difficulty" and getattr(self.environment, "length_by_style", 0) > 0
+        check(
+            not uneven or self.design.estimator.aggregation.kind != "prompt_mean",
+            "aggregation.kind = prompt_mean with environment.length_by_style and sampling.budget difficulty; allowed: "
+            "two of them",
+        )
         self._check_rewards()
         contexts = n_train(self.environment)
         check(

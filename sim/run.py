@@ -29,6 +29,7 @@ from rftlab.sim.setup import (
     make_work,
     policy_view,
     run_choices,
+    simulated_estimator,
     start_memory,
     start_state,
 )
@@ -88,7 +89,7 @@ class PlainLearner:
             run,
             world,
             make_plan(run, world),
-            as_rule(run.design.estimator),
+            as_rule(simulated_estimator(run)),
         )
         self.state, self.work = start_state(run, world), make_work(run, world)
         design = run.design

@@ -2,12 +2,14 @@
 throughout."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from rftlab.shared.aggregation import shares
+from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.surrogate import CustomSurrogate
-from rftlab.shared.estimator import as_rule
+from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.memory import empty_averages, empty_windows
 from rftlab.shared.sampling import MAX
 from rftlab.sim.config import DAMAGE_PARTS, check_nuisance, general_options
@@ -27,13 +29,22 @@ def is_general(run, world: World) -> bool:
     return bool(general_options(run, world.style.tokens)) or max(world.partial_credit, world.reward_noise) > 0
 
 
+def simulated_estimator(run) -> Estimator:
+    """The estimator of a run; prompts that have as many responses each are micro-batches of these."""
+    spec, design = run.design.estimator.aggregation, run.design
+    if spec.kind != "prompt_mean" or design.sampling.budget != "equal":
+        return design.estimator
+    by_parts = Aggregation("micro_batch_token_mean", eps=spec.eps, micro_batch=design.rollouts)
+    return replace(design.estimator, aggregation=by_parts)
+
+
 def make_plan(run, world: World) -> RunNumbers:
     """The numbers that kernels take instead of a `Simulation`."""
-    design = run.design
+    design, aggregation = run.design, simulated_estimator(run).aggregation
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
-    uneven = design.batch_size * design.rollouts % (design.estimator.aggregation.micro_batch or 1) > 0
+    uneven = design.batch_size * design.rollouts % (aggregation.micro_batch or 1) > 0
     by_style = 0.0 if world.style.tokens > 0 else world.style.by_style
-    shared = by_style > 0 and design.estimator.aggregation.kind in ("token_mean", "micro_batch_token_mean")
+    shared = by_style > 0 and aggregation.kind in ("token_mean", "micro_batch_token_mean")
     at_once = at_once or uneven or shared or isinstance(design.estimator.surrogate, CustomSurrogate)
     return RunNumbers(
         key=seed_key(run.seed),
@@ -88,8 +99,8 @@ def make_work(run, world: World) -> Work:
         design.batch_size * (design.rollouts + design.support_rollouts),
     )
     pool = design.batch_size * (max(design.rollouts, design.replay_window) + design.support_rollouts)
-    rule = as_rule(design.estimator)
-    share = shares(design.estimator.aggregation, np.arange(trained // design.minibatches + 1))
+    estimator, rows = simulated_estimator(run), np.arange(trained // design.minibatches + 1)
+    rule, share = as_rule(estimator), shares(estimator.aggregation, rows, group=rows[1:])
     return Work(
         rows=np.zeros(n, dtype=np.int64),
         logits=aligned_zeros((n, columns), number),

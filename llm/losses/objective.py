@@ -15,6 +15,7 @@ from rftlab.llm.losses.inputs import (
     check_tokens,
     column,
     finite,
+    group_labels,
     in_reward,
     real_tensor,
 )
@@ -96,6 +97,9 @@ def _weigh(
         names = ("ref_logp", "sampler_logp", "correction")
         ref, sampler, correction = (at_tokens(name, getattr(given, name), layout, real) for name in names)
         advantage = _advantage(estimator, layout, given, old, ref)
+        counts["group"] = None
+        if given.group is not None and estimator.aggregation.kind == "prompt_mean":
+            counts["group"] = group_labels(given, layout.n_rows)[0].to(logp.device)
         batch = freeze(estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts)
         rule = as_rule(estimator)
         batch = masked(rule, layout, batch, now, at_tokens("keys", keys, layout, wide(logp.device)))
@@ -154,7 +158,8 @@ def objective(
     tokens, besides the response's own. entropy: of tokens, with its graph, for a bonus. keys: random numbers of tokens
     for ClipCov; by default drawn here.
     n_tokens, n_rows: tokens and responses of the optimiser batch, where this call sees a part of it; advantages then
-    come from `advantages`, over the whole of it.
+    come from `advantages`, over the whole of it. Under prompt_mean n_rows counts prompts, each of which lies in one
+    part, and group says which response is whose.
 
     Raises UserError where shapes disagree or the estimator needs something that is missing. What only numbers tell (an
     empty baseline set) is an error where they lie on the CPU, and nan on a GPU, which never waits for it.

@@ -9,7 +9,7 @@ import torch
 
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.layout import Layout, packed_on_cpu
-from rftlab.shared.config.aggregation import MICRO_BATCH_TOKEN_MEAN, Aggregation, aggregation_rule
+from rftlab.shared.config.aggregation import MICRO_BATCH_TOKEN_MEAN, PROMPT_MEAN, Aggregation, aggregation_rule
 from rftlab.shared.config.correction import GEOMETRIC, TOKEN, Correction, correction_rule
 from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, UNMASKED, KLCov
 from rftlab.shared.estimator import Estimator, Rule
@@ -44,15 +44,27 @@ def _count(name: str, n: int | float | torch.Tensor) -> int | float | torch.Tens
     return n or 1
 
 
-def token_shares(spec: Aggregation, layout: Layout, like: torch.Tensor, n_tokens: Count, n_rows: Count) -> torch.Tensor:
+def token_shares(
+    spec: Aggregation,
+    layout: Layout,
+    like: torch.Tensor,
+    n_tokens: Count,
+    n_rows: Count,
+    group: torch.Tensor | None = None,
+) -> torch.Tensor:
     """The aggregation's share of each token of a response; `rftlab.shared.aggregation.shares`."""
     rule, lengths = aggregation_rule(spec), layout.lengths.to(like.dtype)
     if n_tokens is None:
         n_tokens = lengths.sum()
+    near, counted = lengths, (lengths >= 0 if rule.count_empty else lengths > 0).to(like.dtype)
+    if rule.kind == PROMPT_MEAN:
+        check(group is not None, "this estimator needs group (aggregation.kind prompt_mean), a label for each response")
+        assert group is not None
+        same = (group[:, None] == group).to(like.dtype)  # a prompt counts once, as one part of each of its responses
+        near, counted = same @ lengths, (counted / (same @ counted).clamp(min=1))
     if n_rows is None:
-        n_rows = layout.n_rows if rule.count_empty else (lengths > 0).to(like.dtype).sum()
+        n_rows = layout.n_rows if rule.count_empty and rule.kind != PROMPT_MEAN else counted.sum().round()
     n_tokens, n_rows = _count("n_tokens", n_tokens), _count("n_rows", n_rows)
-    near = lengths
     if rule.kind == MICRO_BATCH_TOKEN_MEAN:
         part = torch.arange(layout.n_rows, device=lengths.device) // rule.micro_batch
         near = torch.zeros_like(lengths).index_add(0, part, lengths)[part]
@@ -80,6 +92,7 @@ def freeze(
     *,
     sampler_logp: torch.Tensor | None = None,
     correction: torch.Tensor | float | None = None,
+    group: torch.Tensor | None = None,
     n_tokens: Count = None,
     n_rows: Count = None,
 ) -> FrozenBatch:
@@ -88,7 +101,7 @@ def freeze(
     check(
         sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them"
     )
-    plain = token_shares(estimator.aggregation, layout, old_logp, n_tokens, n_rows)
+    plain = token_shares(estimator.aggregation, layout, old_logp, n_tokens, n_rows, group)
     reference = old_logp if ref_logp is None or kl.anchor == "old" else ref_logp
     if sampler_logp is not None and estimator.correction.kind == "ratio":
         old_logp = sampler_logp

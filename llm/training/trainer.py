@@ -22,6 +22,7 @@ from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.text.codec import Codec
 from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
 from rftlab.llm.training.update import accumulate, check_mismatch, make_optimizer, rows_between, step
+from rftlab.shared.aggregation import row_count
 from rftlab.shared.config.mask import ClipCov
 from rftlab.shared.memory import (
     Windows,
@@ -156,7 +157,7 @@ class Trainer:
             baseline=given_r,
             token_rewards=steps_t,
             sampler_logp=corrected_t,
-            n_rows=len(counted_r) if run.mask_truncated else None,
+            n_rows=row_count(estimator.aggregation, responses.group[counted_r]) if run.mask_truncated else None,
         )
         batch = batch._replace(advantage=np.where(kept_r[whole_r][batch.row], batch.advantage, 0.0))
 
@@ -323,10 +324,10 @@ class Trainer:
                 now, base, sampler = (
                     None if column is None else column[tokens_t] for column in (old_T, anchor_T, corrected_T)
                 )
-                n_rows = len(rows_between(counted, low, low + size)) if self.run.mask_truncated else None
-                part = batch_from_advantages(
-                    estimator, batch.advantage[tokens_t], mine.starts, now, base, sampler_logp=sampler, n_rows=n_rows
-                )
+                rows = counted[rows_between(counted, low, low + size)]
+                n_rows = row_count(estimator.aggregation, rows) if self.run.mask_truncated else None
+                columns = (batch.advantage[tokens_t], mine.starts, now, base)
+                part = batch_from_advantages(estimator, *columns, sampler_logp=sampler, group=mine.group, n_rows=n_rows)
             if self.run.compares_tokens:
                 current = old_T[tokens_t] if u == 0 else self.policy.all_log_probs(mine)
                 part = apply_mask(estimator, part, current, self._keys(len(tokens_t)))

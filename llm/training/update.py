@@ -61,7 +61,9 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
     on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not
     read.
     """
-    bonus_T = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
+    bonus_T = None
+    if estimator.entropy:
+        bonus_T = estimator.entropy * shares(estimator.aggregation, responses.starts, group=responses.group)
     total, clipped, kl, found_T = 0.0, 0, 0.0, np.empty(len(responses.tokens))
     for rows_r in policy.micro_batches(responses):
         tokens_t = token_indices(responses.starts, rows_r)

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from rftlab.shared.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
+from rftlab.shared.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios, signs
 from rftlab.shared.cards.card import Card, changed_knobs
 from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.config.surrogate import CustomSurrogate
@@ -13,7 +13,7 @@ from rftlab.shared.custom.registry import current_identity
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check, check_choice
 
-FAMILIES = (paper, baselines, groups, ratios, masks, corrections, libraries, absent)
+FAMILIES = (paper, baselines, signs, groups, ratios, masks, corrections, libraries, absent)
 SHIPPED: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
 """The cards that come with the package; `CARDS` has those of custom functions besides (custom.py)."""
 CARDS = dict(SHIPPED)

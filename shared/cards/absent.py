@@ -20,6 +20,46 @@ CARDS = (
         ),
     ),
     _card(
+        name="on_policy_distillation",
+        title="On-policy distillation",
+        source="arXiv 2306.13649",
+        formula="A_t = log π_teacher - log π of each sampled token, in place of a reward",
+        note=(
+            "Needs a teacher's log-probability of every sampled token, and neither the simulator nor the trainer has a "
+            "second model. In a loop of yours: `rl.losses.objective(..., advantages=teacher_logp - logp)`."
+        ),
+    ),
+    _card(
+        name="tpo",
+        title="TPO, target policy optimization",
+        source="arXiv 2604.06159",
+        formula="J = Σ_i q_i log p_i over a group;  p = softmax of its responses' log π, q ∝ p_old exp(z-score of r)",
+        note=(
+            "Couples the responses of a group through a softmax over their likelihoods at every evaluation. Weights "
+            "here are those of a token and of its response; a frozen batch does not know groups."
+        ),
+    ),
+    _card(
+        name="a_star_po",
+        title="A*-PO",
+        source="arXiv 2505.20686",
+        formula="J = -(β log(π / π_ref) - (r - V*))² of a response;  V* = β log mean exp(r / β) under π_ref",
+        note=(
+            "Needs V* of every training prompt from several samples of the base policy before the first round. Its "
+            "square of the whole response's log-ratio to the base policy is no penalty of a token."
+        ),
+    ),
+    _card(
+        name="optimal_token_baseline",
+        title="OTB, optimal token baseline",
+        source="Greensmith, Bartlett and Baxter 2004; verl 0.9.1",
+        formula="b_t = Σ_i r_i W_it / Σ_i W_it over a group, W_it = Σ_(u <= t) (1 - 2 π(a_u) + Σ_v π(v)²)",
+        note=(
+            "Needs Σ_v π(v)² of every token, which the trainer does not read off the model. "
+            "`rftlab.shared.credit.optimal_token_baseline` computes it for a loop of yours, as verl does."
+        ),
+    ),
+    _card(
         name="vapo",
         title="VAPO, value-augmented PPO",
         source="arXiv 2504.05118",

@@ -79,6 +79,40 @@ CARDS = (
         ),
     ),
     _card(
+        name="max_rl",
+        title="MaxRL, maximum likelihood by policy gradient",
+        source="arXiv 2602.02710",
+        estimator=Estimator(Advantage("group_mean", "group_mean", eps=0.0, singleton="zero"), Clip()),
+        formula="A = (r - mean) / mean, 0 where mean <= 0",
+        bias=(
+            "W = (1 - q^(K-1)) / p: the gradient of log p cut off at order K-1. It weighs contexts by 1/p, where "
+            "GRPO's weight is 1/√(pq) (T3)."
+        ),
+        checks=("T3", "T5", "T20"),
+        mirrors="prime-rl 559b447 (`max_rl`)",
+        note="SkyRL adds 1e-6 to the mean and keeps the raw reward of a group of one. For rewards of 0 or more.",
+    ),
+    _card(
+        name="james_stein",
+        title="James-Stein shrinkage baseline",
+        source="arXiv 2511.03710",
+        estimator=Estimator(Advantage("james_stein"), Reinforce()),
+        rollouts=2,
+        formula=(
+            "A_ij = r_ij - (1-λ_i) mean of the others - λ_i mean of the other groups' means;  "
+            "λ_i = (n-1)/n v_i / (v_i + s_i)"
+        ),
+        bias=(
+            "Unbiased, W = 1: a baseline of other responses and other prompts alone. Where a group's mean is mostly "
+            "noise it borrows the batch's: less variance than RLOO (T12), most at small K."
+        ),
+        checks=("T1", "T10", "T12"),
+        note=(
+            "v_i is the mean variance of the other groups' means, s_i how far these lie apart. A group of one keeps "
+            "its raw reward."
+        ),
+    ),
+    _card(
         name="opo",
         title="OPO, optimal reward baseline",
         source="arXiv 2505.23585",

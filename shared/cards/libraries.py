@@ -9,6 +9,7 @@ from rftlab.shared.cards.paper import GRPO_BIAS
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Divergence
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.estimator import Estimator
@@ -127,6 +128,68 @@ CARDS = (
         checks=("T3", "T4", "D3"),
         mirrors="nano-aha-moment",
         note="Population deviation, no ratio, no clip.",
+    ),
+    _card(
+        name="grpo_nemo_rl",
+        title="GRPO as NeMo-RL runs it",
+        source="arXiv 2402.03300, 2402.14740",
+        estimator=Estimator(
+            Advantage("leave_one_out", "others_std", singleton="zero"), Clip(), KL("k3", 0.01), TOKEN_MEAN
+        ),
+        formula=(
+            "A_i = (r_i - mean of the others) / (std of the others + 1e-6), not divided where that std is 0;  "
+            "J = (1/T) Σ_it [min(ρ A, clip(ρ) A) - 0.01 k3]"
+        ),
+        bias=(
+            "The divisor holds no own reward, so W is its mean inverse: contexts are weighed as by GRPO (T3), but a "
+            "response that is right or wrong alone in its group counts undivided."
+        ),
+        checks=("T1", "T3", "T31"),
+        mirrors="NeMo-RL 7ea279a (grpo_math_1B.yaml)",
+        note="A group of one gives 0. In a group of 8 with one right response that one has advantage 1, in GRPO 2.5.",
+    ),
+    _card(
+        name="grpo_areal",
+        title="GRPO as AReaL's examples run it",
+        source="arXiv 2402.03300, 2505.24298",
+        estimator=Estimator(
+            Advantage("group_mean", "group_std", whiten="tokens"), Clip(0.4, 0.4), aggregation=TOKEN_MEAN
+        ),
+        formula=(
+            "A = whitened over the batch's tokens ((r - mean) / (std + 1e-6));  "
+            "J = (1/T) Σ_it min(ρ A, clip(ρ, 0.6, 1.4) A)"
+        ),
+        bias=(
+            "GRPO's weights of contexts (T3), then one mean and one deviation for the batch (T6). Where right and "
+            "wrong responses differ in length the mean over tokens is not 0, and groups without signal get one."
+        ),
+        checks=("T3", "T6", "T31"),
+        mirrors="AReaL 4aef98d (gsm8k_grpo.yaml)",
+        note=(
+            "Its rewards are 10 (r - 0.5), so its eps of 1e-5 is 1e-6 here; whitening there adds 1e-5 to the "
+            "deviation. Left out: weights against a stale sampler, cut at 5."
+        ),
+    ),
+    _card(
+        name="prime_rl",
+        title="prime-rl's default",
+        source="arXiv 2602.04879, 2602.02276",
+        estimator=Estimator(
+            Advantage("group_mean", singleton="zero"),
+            Clip(1.0, math.inf),
+            KL("k2", 0.002, anchor="old"),
+            TOKEN_MEAN,
+            ratio=Ratio(floor=-math.inf, cap=math.inf),
+            mask=Divergence("tv", 0.2, 0.2),
+        ),
+        formula="j = ρ A - 0.001 (log ρ)²; ρ A is left out where |p - p_old| > 0.2 in the direction of A",
+        bias=(
+            "On-policy W = (K-1)/K. Off-policy an importance weight per token without a cap; the mask drops what moved "
+            "too far, and the square holds the rest."
+        ),
+        checks=("T2", "T18", "T23"),
+        mirrors="prime-rl 559b447 (`default_loss_fn`)",
+        note="There p_old is the inference engine's: `estimator.correction.kind ratio` compares with that.",
     ),
     _card(
         name="dr_grpo_oat",

@@ -8,7 +8,7 @@ from rftlab.shared.cards.paper import ZSCORE
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
 from rftlab.shared.config.surrogate import Cispo, Clip
 from rftlab.shared.estimator import Estimator
 
@@ -85,6 +85,26 @@ CARDS = (
         checks=("T2", "T18"),
         mirrors="verl 0.9.1 (cap 20; threshold and advantage of its example)",
         note="Left out: the paper's variants over the top-k tokens, which need the full distribution.",
+    ),
+    _card(
+        name="m2po",
+        title="M2PO, second-moment trust policy optimization",
+        source="arXiv 2510.01161",
+        estimator=Estimator(ZSCORE, Clip(1.0, math.inf), aggregation=TOKEN_MEAN, mask=SecondMoment(0.04)),
+        formula=(
+            "j = ρ A; of the tokens with A log ρ > 0 the largest |log ρ| are dropped until the mean of (log ρ)² is "
+            "at most 0.04"
+        ),
+        bias=(
+            "On-policy it is GRPO's estimator (T3). Off-policy an importance weight per token; what is dropped is a "
+            "bias, and only where the batch as a whole has moved."
+        ),
+        checks=("T3", "T18"),
+        mirrors="Trinity-RFT (`m2po`)",
+        note=(
+            "Made for rollouts that are many updates old. AReaL looks at every token, between sampler and trainer; the "
+            "authors' first code clips at that log-ratio instead of dropping."
+        ),
     ),
     _card(
         name="deepseek_v32",

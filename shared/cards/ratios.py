@@ -86,6 +86,28 @@ CARDS = (
         ),
     ),
     _card(
+        name="scale_rl",
+        title="ScaleRL",
+        source="arXiv 2510.13786",
+        estimator=Estimator(
+            Advantage("group_mean", "batch_std"), Cispo(1.0, 4.0), aggregation=Aggregation("prompt_mean")
+        ),
+        formula=(
+            "A = (r - mean) / (batch std + eps);  J = mean over prompts of the mean over their tokens of min(ρ, 5) "
+            "held fixed · A log π"
+        ),
+        bias=(
+            "One deviation for the batch: a learning rate (T6). The mean over a prompt's tokens weighs its responses "
+            "by length (T31). Off-policy as cispo."
+        ),
+        checks=("T6", "T18", "T31"),
+        mirrors="SkyRL a956457 (`prompt_mean`; cap 5, no lower bound)",
+        note=(
+            "Left out: zero-variance groups leave the batch there, and prompts that are always right leave the data. "
+            "Its other parts are the sampler's and the head's precision."
+        ),
+    ),
+    _card(
         name="sapo",
         title="SAPO, soft adaptive policy optimization",
         source="arXiv 2511.20347",

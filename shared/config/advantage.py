@@ -7,12 +7,14 @@ from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.errors import check, check_choice, check_finite, code_for
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
-GroupBaseline = Literal["group_mean", "leave_one_out", "length_weighted", "second_best"]
+GroupBaseline = Literal["group_mean", "leave_one_out", "length_weighted", "second_best", "james_stein"]
 """Of the group's own set: where that holds one reward, `singleton` decides."""
 GivenBaseline = Literal["greedy", "moving_average", "value", "optimal"]
 """Found by a level and handed over: they need more than the rewards of the batch."""
-BaselineKind = Literal["none", GroupBaseline, "batch_mean", GivenBaseline]
-ScaleKind = Literal["none", "group_std", "batch_std", "nonzero"]
+BaselineKind = Literal["none", GroupBaseline, "batch_mean", "constant", GivenBaseline]
+ScaleKind = Literal["none", "group_std", "others_std", "group_mean", "batch_std", "nonzero"]
+GROUP_SCALES = ("group_std", "others_std", "group_mean")
+"""Of the group's own set."""
 WhitenKind = Literal["none", "tokens", "responses"]
 SingletonRule = Literal["raw", "zero", "error"]
 REWARD = code_for(CreditKind, "reward")
@@ -23,13 +25,17 @@ GROUP_MEAN = code_for(BaselineKind, "group_mean")
 LEAVE_ONE_OUT = code_for(BaselineKind, "leave_one_out")
 LENGTH_WEIGHTED = code_for(BaselineKind, "length_weighted")
 SECOND_BEST = code_for(BaselineKind, "second_best")
+JAMES_STEIN = code_for(BaselineKind, "james_stein")
 BATCH_MEAN = code_for(BaselineKind, "batch_mean")
+CONSTANT = code_for(BaselineKind, "constant")
 GREEDY = code_for(BaselineKind, "greedy")
 MOVING_AVERAGE = code_for(BaselineKind, "moving_average")
 VALUE = code_for(BaselineKind, "value")
 OPTIMAL = code_for(BaselineKind, "optimal")
 UNSCALED = code_for(ScaleKind, "none")
 GROUP_STD = code_for(ScaleKind, "group_std")
+OTHERS_STD = code_for(ScaleKind, "others_std")
+BY_MEAN = code_for(ScaleKind, "group_mean")
 BATCH_STD = code_for(ScaleKind, "batch_std")
 NONZERO = code_for(ScaleKind, "nonzero")
 PLAIN = code_for(WhitenKind, "none")
@@ -47,12 +53,13 @@ class Advantage:
 
     baseline: BaselineKind = "group_mean"
     """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts),
-    length_weighted.
-    batch_mean: of all sets. From elsewhere: greedy (reward of the greedy response), moving_average (of the context),
-    value (critic), optimal."""
+    length_weighted, james_stein (leave_one_out, shrunk to the other groups' means: 2511.03710, eq. 16). batch_mean: of
+    all sets. constant: the number below. From elsewhere: greedy (reward of the greedy response), moving_average (of the
+    context), value (critic), optimal."""
     scale: ScaleKind = "none"
-    """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. nonzero: times R /
-    number of nonzero rewards."""
+    """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. others_std: by that of
+    the group's other rewards, unless it is 0. group_mean: by the mean plus eps of the group's set; no signal unless the
+    mean is above 0. nonzero: times R / number of nonzero rewards."""
     whiten: WhitenKind = "none"
     """At the end, to mean 0 and deviation 1 over the batch, where each token counts once, or each response."""
     credit: CreditKind = "reward"
@@ -65,6 +72,8 @@ class Advantage:
     """Added to a standard deviation."""
     singleton: SingletonRule = "raw"
     """Baseline set of one reward. raw: mean 0, std 1, so the reward survives. zero: no signal. error: refuse."""
+    constant: float = 0.0
+    """Baseline that is the same for all responses; 1 with 0/1 rewards trains on wrong responses alone."""
     decay: float = 0.9
     """Moving average: what a visit leaves of the weight of earlier rewards."""
     gamma: float = 1.0
@@ -83,6 +92,11 @@ class Advantage:
             check_choice(f"advantage.{name}", getattr(self, name), get_args(kind))
         check(self.ddof in (0, 1), f"advantage.ddof = {self.ddof!r}; allowed: 0, 1")
         check_finite("advantage.eps", self.eps, 0)
+        check_finite("advantage.constant", self.constant)
+        check(
+            self.constant == 0 or self.baseline == "constant",
+            f"advantage.constant = {self.constant!r}; allowed: 0 where baseline is {self.baseline}",
+        )
         check(self.k >= 1, f"advantage.k = {self.k!r}; allowed: 1 or more")
         check(
             self.k == 1 or self.credit == "pass_at_k",
@@ -98,9 +112,11 @@ class Advantage:
             self.lam == 1 or self.baseline == "value",
             f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}",
         )
+        refused = {"second_best": GROUP_SCALES[1:], "james_stein": GROUP_SCALES}
+        refused |= dict.fromkeys(get_args(GivenBaseline), GROUP_SCALES)
         check(
-            not self.given or self.scale != "group_std",
-            f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}",
+            self.scale not in refused.get(self.baseline, ()),
+            f"advantage.scale = {self.scale}; allowed: the others where baseline is {self.baseline}",
         )
         if self.credit != "reward":
             allowed = ("none",) if self.credit == "set_mean" else ("none", "leave_one_out")
@@ -118,7 +134,7 @@ class Advantage:
     @property
     def of_group(self) -> bool:
         """Whether a group of one needs the singleton rule."""
-        return self.baseline in get_args(GroupBaseline) or self.scale == "group_std"
+        return self.baseline in get_args(GroupBaseline) or self.scale in GROUP_SCALES
 
     @property
     def of_lengths(self) -> bool:
@@ -143,7 +159,8 @@ class Advantage:
     @property
     def of_batch(self) -> bool:
         """Whether an advantage depends on other groups of the batch."""
-        return self.baseline == "batch_mean" or self.scale in ("batch_std", "nonzero") or self.whiten != "none"
+        of_all = self.baseline in ("batch_mean", "james_stein")
+        return of_all or self.scale in ("batch_std", "nonzero") or self.whiten != "none"
 
 
 @config
@@ -183,8 +200,10 @@ class AdvantageRule(NamedTuple):
     credit: int
     k: int
     baseline: int
+    constant: float
     given: bool
     by_group: bool
+    of_group: bool
     scale: int
     whiten: int
     ddof: int
@@ -200,8 +219,10 @@ def advantage_rule(spec: Advantage) -> AdvantageRule:
         credit=code_for(CreditKind, spec.credit),
         k=spec.k,
         baseline=code_for(BaselineKind, spec.baseline),
+        constant=float(spec.constant),
         given=spec.given,
         by_group=spec.baseline in get_args(GroupBaseline),
+        of_group=spec.of_group,
         scale=code_for(ScaleKind, spec.scale),
         whiten=code_for(WhitenKind, spec.whiten),
         ddof=spec.ddof,

@@ -10,13 +10,14 @@ from rftlab.shared.config.checked import config
 from rftlab.shared.plumbing.errors import check, check_choice, check_count, check_finite, code_for
 
 AggregationKind = Literal[
-    "token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean", "micro_batch_token_mean"
+    "token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean", "prompt_mean", "micro_batch_token_mean"
 ]
 EmptyRule = Literal["skip", "count"]
 TOKEN_MEAN = code_for(AggregationKind, "token_mean")
 TOKEN_SUM = code_for(AggregationKind, "token_sum")
 SEQ_MEAN_TOKEN_SUM = code_for(AggregationKind, "seq_mean_token_sum")
 SEQ_MEAN_TOKEN_MEAN = code_for(AggregationKind, "seq_mean_token_mean")
+PROMPT_MEAN = code_for(AggregationKind, "prompt_mean")
 MICRO_BATCH_TOKEN_MEAN = code_for(AggregationKind, "micro_batch_token_mean")
 
 
@@ -25,14 +26,15 @@ class Aggregation:
     """How the objectives of tokens become the objective of a batch."""
 
     kind: AggregationKind = "seq_mean_token_sum"
-    """Mean or sum over all tokens; mean over responses of their token sums or token means; or mean over micro-batches
-    of the mean over their tokens, as trainers have it that average inside each backward pass."""
+    """Mean or sum over all tokens; mean over responses of their token sums or token means; mean over prompts of the
+    mean over the tokens of their responses (ScaleRL, 2510.13786); or the same over micro-batches, as trainers have it
+    that average inside each backward pass."""
     length: float | None = None
     """Constant that divides token sums (Dr. GRPO's constant length, 2503.20783). None means 1."""
     eps: float = 0.0
     """Added to every token count that a mean divides by (some libraries add 1e-8)."""
     empty: EmptyRule = "skip"
-    """Whether responses without tokens count in the mean over responses."""
+    """Whether responses, or prompts, without tokens count in the mean over them."""
     micro_batch: int | None = None
     """Responses of a micro-batch of micro_batch_token_mean, in the order of the batch; the last may have fewer."""
 

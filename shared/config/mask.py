@@ -2,7 +2,7 @@
 changes.
 
 `apply_mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a
-token or a response alone, so a micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole
+token or a response alone, so a micro-batch can be masked by itself; those of OF_BATCH compare the tokens of the whole
 optimiser batch.
 """
 
@@ -49,6 +49,18 @@ class Drift:
 
 
 @config
+class SecondMoment:
+    """Of the tokens that moved in the direction of their advantage, drops those with the largest log-ratio until the
+    mean square of what is left is at most the threshold (M2PO, 2510.01161, algorithm 1)."""
+
+    threshold: float = 0.04
+    """Nats squared."""
+
+    def __post_init__(self):
+        check(self.threshold >= 0, f"mask.threshold = {self.threshold!r}; allowed: 0 or more")
+
+
+@config
 class ClipCov:
     """Drops a random few of the tokens whose covariance (A - mean)(logp - mean) lies between the bounds (Clip-Cov,
     2505.22617)."""
@@ -81,12 +93,15 @@ def _check_fraction(fraction: float) -> None:
     check(0 < fraction <= 1, f"mask.fraction = {fraction!r}; allowed: more than 0, at most 1")
 
 
-Mask = Unmasked | Divergence | Drift | ClipCov | KLCov
+Mask = Unmasked | Divergence | Drift | ClipCov | KLCov | SecondMoment
+OF_BATCH = (ClipCov, KLCov, SecondMoment)
+"""Masks that compare the tokens of an optimiser batch."""
 UNMASKED = code_for(Mask, Unmasked)
 DIVERGENCE = code_for(Mask, Divergence)
 DRIFT = code_for(Mask, Drift)
 CLIP_COV = code_for(Mask, ClipCov)
 KL_COV = code_for(Mask, KLCov)
+SECOND_MOMENT = code_for(Mask, SecondMoment)
 TV = code_for(Measure, "tv")
 OF_KL = code_for(Measure, "kl")
 

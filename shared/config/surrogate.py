@@ -111,6 +111,12 @@ class Vespo:
 
 
 @config
+class Topr:
+    """j = A logp where A >= 0, else min(r, 1) A logp with the ratio held fixed (TOPR, 2503.14286, eq. 8): what worked
+    counts in full however old it is, what failed only as far as the policy still does it."""
+
+
+@config
 class CustomSurrogate:
     """j and its derivative as a custom function finds them from a token's advantage, logp and old_logp."""
 
@@ -121,7 +127,7 @@ class CustomSurrogate:
     """Its identity."""
 
 
-Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | CustomSurrogate
+Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | Topr | CustomSurrogate
 REINFORCE = code_for(Surrogate, Reinforce)
 CLIP = code_for(Surrogate, Clip)
 CISPO = code_for(Surrogate, Cispo)
@@ -129,6 +135,7 @@ SAPO = code_for(Surrogate, Sapo)
 DRO = code_for(Surrogate, Dro)
 GEOMETRIC_MEAN = code_for(Surrogate, GeometricMean)
 VESPO = code_for(Surrogate, Vespo)
+TOPR = code_for(Surrogate, Topr)
 CUSTOM = code_for(Surrogate, CustomSurrogate)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from rftlab.shared.advantage import advantages_into
 from rftlab.shared.aggregation import shares_into
 from rftlab.shared.config.advantage import GREEDY, OPTIMAL, VALUE
+from rftlab.shared.config.aggregation import PROMPT_MEAN
 from rftlab.shared.config.correction import NONE as UNCORRECTED
 from rftlab.shared.config.correction import RATIO
 from rftlab.shared.config.mask import CLIP_COV, KL_COV, UNMASKED
@@ -208,7 +209,10 @@ def find_weights(plan, rule, update, low, high, ragged):
     credit, correction = ragged.tokens[TOKEN.advantage], ragged.tokens[TOKEN.correction]
     start, stop = first[low], first[high]
     a, b = starts[start], starts[stop]
-    shares_into(rule.aggregation, starts[start : stop + 1], float(b - a), float(stop - start), plain)
+    n_rows = float(high - low if rule.aggregation.kind == PROMPT_MEAN else stop - start)
+    shares_into(
+        rule.aggregation, starts[start : stop + 1], ragged.ints[INT.group, start:stop], float(b - a), n_rows, plain
+    )
     if plan.length_by_style > 0.0:  # responses are tokens
         shares_by_length(plan, rule.aggregation, ragged.arms, start, stop - start, plain[a:b])
     tokens = slice(a, b)

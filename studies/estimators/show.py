@@ -25,6 +25,7 @@ _BASELINE = {
     "none": "",
     "group_mean": " - mean",
     "leave_one_out": " - mean of the others",
+    "james_stein": " - shrunk mean of the others",
     "batch_mean": " - mean of the batch",
     "length_weighted": " - length-weighted mean",
     "greedy": " - r(greedy)",
@@ -38,6 +39,7 @@ _AGGREGATION = {
     "token_sum": "sum over the batch's tokens",
     "seq_mean_token_sum": "mean over responses of their token sums",
     "seq_mean_token_mean": "mean over responses of their token means",
+    "prompt_mean": "mean over prompts of the mean over their tokens",
     "micro_batch_token_mean": "mean over micro-batches of their token means",
 }
 COLUMNS = {"name": 0, "advantage": 0, "surrogate, penalties": 0, "aggregation": 110, "title": 140, "source": 140}
@@ -65,13 +67,16 @@ def advantage_text(a: Advantage) -> str:
     if isinstance(a, CustomAdvantage):
         text = f"{a.name}(rewards, pool)"
         return text + (f", then scale {a.scale}" if a.scale != "none" else "")
-    text = _CREDIT.get(a.credit, a.credit) + _BASELINE.get(a.baseline, f" - {a.baseline}")
+    baselines = _BASELINE | {"constant": f" - {a.constant:.3g}"}
+    text = _CREDIT.get(a.credit, a.credit) + baselines.get(a.baseline, f" - {a.baseline}")
     if a.baseline == "second_best":
         text = "best - second best"
     elif a.credit == "pass_at_k" and a.baseline == "leave_one_out":
         text = "part in pass@k - pass@(k-1) of the others"
     scaled = {
         "group_std": f"({text}) / (std + {a.eps:g})",
+        "others_std": f"({text}) / (std of the others + {a.eps:g})",
+        "group_mean": f"({text}) / (mean + {a.eps:g})",
         "batch_std": f"({text}) / (batch std + {a.eps:g})",
         "nonzero": f"({text}) R / #(r ≠ 0)",
     }
@@ -122,7 +127,7 @@ def estimator_rows(estimator: Estimator) -> list[tuple[str, str]]:
     """The lines of a card that follow from the estimator's fields."""
     a, s, kl, g = estimator.advantage, estimator.surrogate, estimator.kl, estimator.aggregation
     rows = [("advantage", "A = " + advantage_text(a) + (f", k = {a.k}" if a.credit == "pass_at_k" else ""))]
-    if a.scale in ("group_std", "batch_std") or a.whiten == "responses":
+    if a.scale in ("group_std", "others_std", "batch_std") or a.whiten == "responses":
         rows.append(("deviation", f"ddof {a.ddof} ({'sample' if a.ddof else 'population'}), eps {a.eps:g}"))
     elif a.whiten == "tokens":
         rows.append(("deviation", "sample, over tokens; eps 1e-08 inside the root"))

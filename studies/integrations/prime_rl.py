@@ -20,7 +20,7 @@ from typing import Any
 from rftlab.shared.cards import preset
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.mask import ClipCov, KLCov
+from rftlab.shared.config.mask import OF_BATCH
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.integrations import losses
@@ -62,7 +62,7 @@ def averaged_over_tokens(estimator: Estimator, over_tokens: bool) -> Estimator:
         correction in ("none", "ratio"),
         f"correction {correction}: prime-rl has no policy besides those that sampled and learn; allowed: none, ratio",
     )
-    whole = isinstance(mask, ClipCov | KLCov)
+    whole = isinstance(mask, OF_BATCH)
     check(not whole, f"mask {type(mask).__name__} compares the tokens of a batch, and prime-rl shows one response")
     check(estimator.entropy == 0, "entropy bonus: prime-rl hands over no entropies; allowed: entropy 0")
     return replace(estimator, aggregation=Aggregation("token_mean"), correction=Correction())

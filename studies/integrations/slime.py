@@ -16,7 +16,7 @@ from typing import Any
 
 from rftlab.llm.losses.inputs import joined
 from rftlab.shared.cards import preset
-from rftlab.shared.config.mask import ClipCov, KLCov
+from rftlab.shared.config.mask import OF_BATCH
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.integrations import losses
@@ -35,7 +35,7 @@ def named_estimator(args: Any) -> Estimator:
         f"aggregation {kind}; allowed: {'token_mean' if per_token else 'seq_mean_...'} with --calculate-per-token-loss "
         f"{'on' if per_token else 'off'}",
     )
-    check(not isinstance(estimator.mask, ClipCov | KLCov), f"{name}: its mask compares the tokens of a whole batch")
+    check(not isinstance(estimator.mask, OF_BATCH), f"{name}: its mask compares the tokens of a whole batch")
     check(not estimator.advantage.by_token, f"{name}: advantages that differ from token to token; slime takes one each")
     check(
         estimator.kl.kind == "none" or estimator.kl.place == "loss", f"{name}: KL in the reward; allowed: in the loss"

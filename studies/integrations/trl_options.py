@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from rftlab.shared.config.mask import ClipCov, KLCov
+from rftlab.shared.config.mask import OF_BATCH
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.readers.designs.ours import advantage_name
@@ -55,11 +55,12 @@ def check_estimator(estimator: Estimator, args: Any) -> None:
     )
     split = args.gradient_accumulation_steps * args.world_size
     check(
-        split == 1 or not isinstance(estimator.mask, ClipCov | KLCov),
+        split == 1 or not isinstance(estimator.mask, OF_BATCH),
         f"mask {type(estimator.mask).__name__} compares the tokens of an optimiser batch, and {split} parts are one; "
         "allowed: gradient_accumulation_steps=1 and one process",
     )
     kind = estimator.aggregation.kind
+    check(kind != "prompt_mean", f"aggregation {kind}: TRL tells its loss no prompts; allowed: the others")
     check(
         split == 1 or estimator.aggregation.micro_batch is None,
         f"aggregation {kind} takes responses from the beginning of an optimiser batch, and {split} parts are one; "

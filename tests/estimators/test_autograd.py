@@ -10,7 +10,7 @@ import pytest
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Topr, Vespo
 from rftlab.shared.estimator import Estimator
 from tests.support.estimators.random_batches import (
     SURROGATES,
@@ -70,6 +70,9 @@ def surrogate(estimator: Estimator, advantage, logp, x, row):
         return clip(spec, advantage, ratio)
     if isinstance(spec, Cispo):
         return clamped(ratio, 1.0 - spec.low, 1.0 + spec.high).detach() * advantage * logp
+    if isinstance(spec, Topr):
+        weight = torch.where(advantage >= 0, torch.ones_like(ratio), ratio.clamp(max=1.0))
+        return weight.detach() * advantage * logp
     if isinstance(spec, Sapo):
         tau = either(advantage > 0, spec.tau_positive, spec.tau_negative)
         return torch.sigmoid(tau * (ratio - 1.0)) * 4.0 / tau * advantage

@@ -72,11 +72,11 @@ FIELDS: dict[str, Row] = {
     "kl.anchor of a rule": (lambda: planted(KL(), "anchor"), ("kl.anchor", "base, old")),
     "advantage.baseline": (
         lambda: Advantage("z"),
-        ("advantage.baseline", "'z'", "none, group_mean, leave_one_out, length_weighted, second_best, batch_mean"),
+        ("advantage.baseline", "'z'", "none, group_mean, leave_one_out, length_weighted, second_best, james_stein"),
     ),
     "advantage.scale": (
         lambda: Advantage(scale="z"),
-        ("advantage.scale", "'z'", "none, group_std, batch_std, nonzero"),
+        ("advantage.scale", "'z'", "none, group_std, others_std, group_mean, batch_std, nonzero"),
     ),
     "advantage.whiten": (lambda: Advantage(whiten="z"), ("advantage.whiten", "'z'", "none, tokens, responses")),
     "advantage.credit": (lambda: Advantage(credit="z"), ("advantage.credit", "'z'", "reward, set_mean, pass_at_k")),
@@ -156,7 +156,7 @@ FIELDS: dict[str, Row] = {
         (
             "aggregation.kind",
             "'mean'",
-            "token_mean, token_sum, seq_mean_token_sum, seq_mean_token_mean, micro_batch_token_mean",
+            "token_mean, token_sum, seq_mean_token_sum, seq_mean_token_mean, prompt_mean, micro_batch_",
         ),
     ),
     "aggregation.empty": (lambda: Aggregation(empty="drop"), ("aggregation.empty", "'drop'", "skip, count")),

@@ -252,6 +252,14 @@ OF_ADVANTAGES: dict[str, Row] = {
         wrap(optimal_token_baseline=m.alone_with_itself),
         (*OTB, "check_optimal_shift"),
     ),
+    "James-Stein does not shrink": (swap("advantage", "baseline", "james_stein", "leave_one_out"), ADVANTAGES),
+    "James-Stein shrinks all the way": (swap("advantage", "baseline", "james_stein", "batch_mean"), ADVANTAGES),
+    "constant ignored": (put("advantage", constant=0.0), ADVANTAGES),
+    "deviation with the own reward": (
+        swap("advantage", "scale", "others_std", "group_std"),
+        (*ADVANTAGES, "adv_of_2026"),
+    ),
+    "deviation for the mean": (swap("advantage", "scale", "group_mean", "group_std"), (*ADVANTAGES, "adv_of_2026")),
     "groups mixed": (
         wrap(make_pool=lambda right, n, *parts: right(n, *((rewards, np.sort(group)) for rewards, group in parts))),
         ("adv_grpo", "adv_rloo", *ADVANTAGES, "check_support", "check_order"),

@@ -13,7 +13,7 @@ import rftlab as rl
 from rftlab.llm.losses.layout import on_cpu
 from rftlab.shared.advantage import advantages
 from rftlab.shared.cards import PRESETS
-from rftlab.shared.config.mask import ClipCov, Drift, KLCov, Unmasked
+from rftlab.shared.config.mask import OF_BATCH, Drift, Unmasked
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.plumbing.pool import make_pool
@@ -283,7 +283,7 @@ def test_bad_input_is_one_line(estimator, changed, message):
         rl.losses.objective(**arguments, estimator=estimator)
 
 
-ACROSS = (Drift, ClipCov, KLCov)
+ACROSS = (Drift, *OF_BATCH)
 """Masks that compare tokens."""
 
 

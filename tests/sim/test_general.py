@@ -15,7 +15,7 @@ from rftlab.shared.config.mask import Divergence, KLCov
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
-from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean
+from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Topr
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
@@ -41,6 +41,12 @@ PLAIN = DESIGNS | {
         8,
         4,
         estimator=Estimator(surrogate=GeometricMean(0.02, 0.02), aggregation=Aggregation("token_mean", eps=1e-8)),
+        **UPDATES,
+    ),
+    "prompts": Design(
+        8,
+        4,
+        estimator=Estimator(Advantage("james_stein"), Topr(), aggregation=Aggregation("prompt_mean")),
         **UPDATES,
     ),
     "pass at k": Design(
@@ -116,6 +122,10 @@ TOGETHER = {
         styled_run(sampling=Sampling(tries=5), design=replace(BASE, epochs=1, minibatches=1)),
         styled_run(design=replace(BASE, epochs=1, minibatches=1)),
     ),
+    "mean of uneven prompts": (
+        styled_run(sampling=Sampling(budget="difficulty"), aggregation=Aggregation("prompt_mean")),
+        styled_run(sampling=Sampling(budget="difficulty")),
+    ),
     "tries by difficulty": (
         styled_run(sampling=Sampling(tries=5, budget="difficulty")),
         styled_run(sampling=Sampling(tries=5)),
@@ -163,6 +173,7 @@ OF_ITSELF = {
     "mask tv",
     "mask kl",
     "mask drift",
+    "second moment",
     "sampler",
     "tries",
     "many tries",

@@ -41,7 +41,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
 METHODS = """minimalist paper_text paper_code reinforce ppo remax rloo grpo reinforce_pp reinforce_pp_baseline dr_grpo
 dapo clip_cov kl_cov cispo gspo gmpo gfpo lite_ppo tis spo gpg opo pkpo best_minus_second sapo dppo_tv
-dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo"""
+dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo
+max_rl james_stein scale_rl m2po topr positive_only negative_only weighted_reinforce raft raft_pp
+grpo_nemo_rl grpo_areal prime_rl on_policy_distillation tpo a_star_po optimal_token_baseline"""
 
 
 def printed(name: str | None, width: int = 150) -> str:
@@ -176,7 +178,7 @@ def test_weights_are_finite_and_have_the_sign_of_the_advantage(name):
     estimator = replace(PRESETS[name], kl=replace(PRESETS[name].kl, coef=0.0))
     for tokens in (Tokens(seed, spread=0.8) for seed in range(5)):
         batch = tokens.prepared(estimator)
-        assert np.isfinite(tokens.weights(PRESETS[name])).all() and np.any(batch.advantage > 0)
+        assert np.isfinite(tokens.weights(PRESETS[name])).all() and np.any(batch.advantage)
         np.testing.assert_array_equal(
             np.sign(objective_and_weights(estimator, batch, tokens.old).weight), np.sign(batch.advantage)
         )
@@ -220,7 +222,9 @@ def grpo_slope(p: float, k: int) -> float:
 
 
 SLOPES = {
-    **dict.fromkeys(("minimalist", "reinforce", "rloo"), lambda p, k: 1.0),
+    **dict.fromkeys(
+        ("minimalist", "reinforce", "rloo", "james_stein", "positive_only", "negative_only", "topr"), lambda p, k: 1.0
+    ),
     **dict.fromkeys(
         ["dr_grpo", "opo", "dro", "deepseek_v32", "dppo_tv", "replay", "grpo_open_instruct", "dr_grpo_oat"],
         lambda p, k: (k - 1) / k,
@@ -229,6 +233,7 @@ SLOPES = {
         ["grpo", "paper_text", "dapo", "gspo", "tis", "grpo_verl", "grpo_trl", "grpo_openrlhf"], grpo_slope
     ),
     "grpo_nano_aha": lambda p, k: np.sqrt(k / (k - 1)) * grpo_slope(p, k),
+    "max_rl": lambda p, k: (1 - (1 - p) ** (k - 1)) / p,
     "group_mean_reward": lambda p, k: 1 / k,
     "best_minus_second": lambda p, k: (1 - p) ** (k - 1),
     "grpo_passk_verl": lambda p, k: np.sqrt(k) * (1 - p) ** (k - 1),

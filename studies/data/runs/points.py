@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import TypeVar
 
 from rftlab import sim
@@ -78,6 +79,7 @@ LATER: dict[str, dict[str, float]] = {
         "short_right": 1.0,
     },
     "optimizer": {"bf16_rate": 0.0},
+    "design.estimator.advantage": {"constant": 0.0},
 }
 """Fields that came after runs were kept, with the values at which they change nothing."""
 
@@ -90,8 +92,9 @@ def _simulated_config(pair: str, run: Simulation) -> dict:
     facts = asdict(run)
     for part, later in LATER.items():  # runs without them keep the identity that they had before
         for name, default in later.items():
-            if facts[part].get(name) == default:
-                facts[part].pop(name, None)
+            place = reduce(dict.__getitem__, part.split("."), facts)
+            if place.get(name) == default:
+                place.pop(name, None)
     return {"level": "sim", "version": sim.VERSION, "pair": pair, "kinds": kinds, **facts}
 
 

@@ -56,7 +56,7 @@ def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
             and (correction.kind != "truncate" or correction.level not in ("token", "sequence"))
         ),
         f"aggregation {aggregation.kind}: verl averages over the tokens of a whole mini-batch": (
-            aggregation.micro_batch is not None
+            aggregation.micro_batch is not None or aggregation.kind == "prompt_mean"
         ),
         "aggregation token_sum with a length: verl's KL and entropy have none": (
             terms and aggregation.kind == "token_sum" and aggregation.length is not None

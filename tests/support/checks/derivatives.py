@@ -12,7 +12,7 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr, Vespo
 from rftlab.shared.estimator import Estimator
 from tests.support.estimators.random_batches import Batches, random_batch
 from tests.support.estimators.vectors import Api, seeds
@@ -42,7 +42,7 @@ THROUGH = (
     Sapo(2.0, 3.0),
 )
 """Surrogates whose derivative goes through the ratio, so that it is that of the value."""
-FIXED = (Cispo(), Cispo(0.3, 0.4), Vespo(), Vespo(0.5, 1.0, 1.0, 0.7))
+FIXED = (Cispo(), Cispo(0.3, 0.4), Vespo(), Vespo(0.5, 1.0, 1.0, 0.7), Topr())
 """Surrogates that hold the ratio fixed: the derivative is that of the value in logp alone."""
 
 
@@ -151,7 +151,7 @@ def combinations() -> dict[str, Estimator]:
 
 PLAIN = PRESETS["dr_grpo"]
 ESTIMATORS = {
-    name: estimator for name, estimator in PRESETS.items() if not isinstance(estimator.surrogate, (Cispo, Vespo))
+    name: estimator for name, estimator in PRESETS.items() if not isinstance(estimator.surrogate, (Cispo, Topr, Vespo))
 } | {
     "kl in the reward": replace(PLAIN, kl=KL("k3", 0.3, "reward")),
     "unclipped": Estimator(

@@ -65,7 +65,7 @@ def check_split(api: Api) -> None:
             )
             kinds[kind, estimator.ratio.level] = kinds.get((kind, estimator.ratio.level), 0) + 1
             check_one_split(api, estimator, random_batch(rng), rng)
-    assert len(kinds) == 4 + 3 * 4 and min(kinds.values()) >= 3, f"levels that were seen: {kinds}"
+    assert len(kinds) == 4 + 4 * 4 and min(kinds.values()) >= 3, f"levels that were seen: {kinds}"
 
 
 def check_one_split(api: Api, estimator: Estimator, batch: Batches, rng: np.random.Generator) -> None:

@@ -70,7 +70,7 @@ def check_pass_at_k(api: Api) -> None:
 
 def check_token_advantages(api: Api) -> None:
     """Rewards to go and generalised advantage estimation, whitened or not."""
-    for rng in seeds(500, 200):
+    for rng in seeds(500, 400):
         spec = random_advantage(rng, ("none", *get_args(GivenBaseline)))
         if spec.scale != "none" or spec.whiten == "responses" or spec.credit != "reward":
             continue

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Divergence, Drift, KLCov, Unmasked
 from rftlab.shared.config.ratio import Ratio
@@ -25,7 +26,7 @@ from tests.support.estimators.random_batches import (
     random_rewards,
     random_surrogate,
 )
-from tests.support.estimators.vectors import EXACT, Api, close, same, seeds
+from tests.support.estimators.vectors import EXACT, Api, close, no_kl, same, seeds
 from tests.support.naive import estimators
 from tests.support.naive import objective as naive_objective
 
@@ -40,6 +41,21 @@ def check_shares(api: Api) -> None:
             naive_objective.aggregate(spec, estimators.rows_of(unit, starts), **counts) for unit in np.eye(starts[-1])
         ]
         close(api.shares(spec, starts, **counts), expected, f"{spec}, {counts}", EXACT)
+
+
+def check_prompt_means(api: Api) -> None:
+    """Means over prompts need to be told which response is whose; a prepared batch has these shares."""
+    for rng in seeds(2200, 100):
+        batch, empty = random_batch(rng), ("skip", "count")[int(rng.integers(2))]
+        spec = Aggregation("prompt_mean", eps=float(rng.choice([0.0, 1e-8, 0.5])), empty=empty)
+        counts = {"n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
+        units = [estimators.rows_of(unit, batch.starts) for unit in np.eye(batch.starts[-1])]
+        expected = [naive_objective.aggregate(spec, rows, group=batch.group.tolist(), **counts) for rows in units]
+        found = api.shares(spec, batch.starts, group=batch.group, **counts)
+        close(found, expected, f"{spec}, {counts}", EXACT)
+        columns = batch.rewards, batch.group, batch.starts, batch.old_logp
+        prepared = api.prepare(no_kl(Advantage("none"), aggregation=spec), *columns, **counts)
+        close(prepared.share, expected, f"shares of a batch, {spec}, {counts}", EXACT)
 
 
 def check_corrections(api: Api) -> None:
@@ -240,7 +256,15 @@ def check_pipeline(api: Api) -> None:
 
 CHECKS: dict[str, Callable[[Api], None]] = {
     check.__name__: check
-    for check in (check_shares, check_corrections, check_surrogates, check_kls, check_objectives, check_pipeline)
+    for check in (
+        check_shares,
+        check_prompt_means,
+        check_corrections,
+        check_surrogates,
+        check_kls,
+        check_objectives,
+        check_pipeline,
+    )
 }
 
 

@@ -10,10 +10,10 @@ from rftlab.shared.config.advantage import Advantage, BaselineKind, CreditKind, 
 from rftlab.shared.config.aggregation import Aggregation, AggregationKind
 from rftlab.shared.config.correction import Correction, CorrectionKind, CorrectionLevel
 from rftlab.shared.config.kl import KL, KLKind
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, Unmasked
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, SecondMoment, Unmasked
 from rftlab.shared.config.ratio import Ratio, RatioLevel
 from rftlab.shared.config.shaping import Length
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr, Vespo
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import starts_of
@@ -103,6 +103,7 @@ def random_advantage(rng: np.random.Generator, baselines: tuple = get_args(Basel
         rng,
         Advantage,
         baseline=baselines,
+        constant=(0.0, 0.0, 0.5),
         scale=get_args(ScaleKind),
         whiten=get_args(WhitenKind) if rare else ("none",),
         credit=get_args(CreditKind) if rare else ("reward",),
@@ -121,6 +122,7 @@ SURROGATES: tuple[tuple[Callable, dict], ...] = (
     (Cispo, {"low": (0.0, 0.3, 1.0), "high": (0.0, 0.4, math.inf)}),
     (Sapo, {"tau_positive": (1.0, 2.0), "tau_negative": (1.05, 3.0)}),
     (Dro, {"beta": (0.0, 0.5, 2.0)}),
+    (Topr, {}),
     (GeometricMean, {"low": (0.0, 0.4, math.inf), "high": (0.0, 0.2, math.inf)}),
     (
         Vespo,
@@ -159,6 +161,7 @@ MASKS: tuple[tuple[Callable, dict], ...] = (
     (Drift, {"threshold": (0.0, 0.1, 1.0)}),
     (ClipCov, {"fraction": (1e-4, 0.3, 1.0), "low": (-1.0, 0.1), "high": (1.5, 40.0)}),
     (KLCov, {"fraction": (1e-4, 0.3, 1.0)}),
+    (SecondMoment, {"threshold": (0.0, 0.04, 1.0)}),
 )
 
 
@@ -168,8 +171,9 @@ def random_mask(rng: np.random.Generator) -> Mask:
 
 
 def random_aggregation(rng: np.random.Generator) -> Aggregation:
-    """Micro-batches take the place of token means that count empty responses, which make no difference there."""
-    kinds = tuple(kind for kind in get_args(AggregationKind) if kind != "micro_batch_token_mean")
+    """Micro-batches take the place of token means that count empty responses, which make no difference there; means
+    over prompts have a check of their own."""
+    kinds = tuple(kind for kind in get_args(AggregationKind) if kind not in ("prompt_mean", "micro_batch_token_mean"))
     found = drawn(rng, Aggregation, kind=kinds, length=(None, 7.5), eps=(0.0, 1e-8, 0.5), empty=("skip", "count"))
     if found.kind == "token_mean" and found.empty == "count":
         return Aggregation("micro_batch_token_mean", eps=found.eps, micro_batch=3 if found.eps == 0.5 else 2)

@@ -103,9 +103,10 @@ def token_advantages(padded, spec, rewards, starts, baseline=None):
     return place.numbers(credit_tokens(spec, place.layout, torch.zeros(len(starts) - 1), *at_tokens))
 
 
-def shares(padded, spec, starts, n_tokens=None, n_rows=None):
-    place = Place(starts, padded)
-    return place.numbers(token_shares(spec, place.layout, place.tensor(np.zeros(starts[-1])), n_tokens, n_rows))
+def shares(padded, spec, starts, n_tokens=None, n_rows=None, group=None):
+    place, group = Place(starts, padded), None if group is None else labels(group)
+    like = place.tensor(np.zeros(starts[-1]))
+    return place.numbers(token_shares(spec, place.layout, like, n_tokens, n_rows, group))
 
 
 def corrections(padded, spec, starts, old_logp, sampler_logp):
@@ -152,7 +153,9 @@ def prepare(
     given = Given(rewards, labels(group), pool=sets, baseline=baseline, token_rewards=place.maybe(token_rewards))
     found = tensor_advantages(Estimator(spec), place.layout, given._replace(rewards=shaped_R), None, None)
     found = found if by_token else place.layout.spread(found)
-    return batch_from_advantages(padded, estimator, place.numbers(found), starts, old_logp, ref_logp, **rest)
+    return batch_from_advantages(
+        padded, estimator, place.numbers(found), starts, old_logp, ref_logp, group=labels(group), **rest
+    )
 
 
 def apply_mask(padded, estimator, batch, logp, keys=None):

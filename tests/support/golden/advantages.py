@@ -196,7 +196,20 @@ def by_groups(spec: Advantage, check: Callable = check_groups) -> Callable[[Api,
     return lambda api, case: check(api, spec, case)
 
 
+OF_2026 = {
+    "compute_maxrl_advantage": Advantage("group_mean", "group_mean"),
+    "GRPOAdvantageEstimator": Advantage("leave_one_out", "others_std", singleton="zero"),
+    "Normalization": Advantage("group_mean", "group_std", "tokens"),
+}
+"""Of SkyRL, NeMo-RL and AReaL, whose eps of whitening is 0 here."""
+
+
+def check_of_2026(api: Api, case: Case) -> int:
+    return check_groups(api, OF_2026[case.params["function"]], case, FLOAT32)
+
+
 ADAPTERS: dict[str, Callable[[Api, Case], int]] = {
+    "adv_of_2026": check_of_2026,
     "adv_grpo": by_groups(GRPO),
     "adv_grpo_nostd": by_groups(CENTRED),
     "adv_grpo_vectorized": by_groups(GRPO, check_vectorized),

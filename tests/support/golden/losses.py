@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, KLCov
+from rftlab.shared.config.mask import ClipCov, Divergence, KLCov, SecondMoment
 from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Topr
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import ObjectiveAndWeights
 from rftlab.shared.prepare import Batch
@@ -331,7 +332,27 @@ def check_micro_batches(api: Api, cases: Sequence[Case], size: int) -> int:
     return close(api.objective_and_weights(estimator, batch, loss).objective, expected, "mean of the fork's losses")
 
 
+def check_of_2026(api: Api, case: Case) -> int:
+    """A mask, a surrogate, a default and an aggregation of Trinity-RFT, ROLL, prime-rl and SkyRL; the first sorts in
+    float32."""
+    preset, fields = PRESETS["prime_rl"], {"aggregation": Aggregation("token_mean"), "surrogate": UNCLIPPED}
+    fields |= {
+        "_compute_m2po_mask": {"mask": SecondMoment(case.params.get("m2_threshold", 0.0))},
+        "_compute_topr_loss": {"surrogate": Topr()},
+        "default_loss_fn": {name: getattr(preset, name) for name in ("surrogate", "kl", "ratio", "mask")},
+        "prompt_mean": {"aggregation": Aggregation("prompt_mean")},
+    }[case.params["function"]]
+    estimator, tokens = Estimator(RAW, **fields), tokens_of(case)
+    columns = tokens.advantage, tokens.rows.starts, tokens.old
+    batch = api.batch_from_advantages(estimator, *columns, group=np.array(case.inputs["group"]))
+    found = api.objective_and_weights(estimator, api.apply_mask(estimator, batch, tokens.new), tokens.new)
+    compared = close(-found.objective, case.outputs["loss"], f"{case.name}: loss")
+    gradient = -tokens.rows.unpack(found.weight)
+    return compared + close(gradient, case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
+
+
 ADAPTERS: dict[str, Callable[[Api, Case], int]] = {
+    "loss_of_2026": check_of_2026,
     "loss_vanilla": lambda api, case: check_loss(api, case, vanilla),
     "loss_cispo": lambda api, case: check_loss(api, case, cispo),
     "loss_sapo": lambda api, case: check_loss(api, case, sapo),

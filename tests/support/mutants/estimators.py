@@ -208,6 +208,7 @@ def one_long_response(right, spec, rewards, starts, *args):
 
 def rewards_so_far(right, spec, rewards, starts, *args):
     """Rewards before a token instead of after it."""
+    spec = changed(spec, whiten="none")  # which a response of one token refuses
     return np.concatenate(
         [
             right(spec, rewards[a:b][::-1], np.array([0, b - a]), *(part[a:b][::-1] for part in args))[::-1]

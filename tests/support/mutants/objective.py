@@ -9,10 +9,10 @@ import numpy as np
 
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.shaping import Length
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Topr, Vespo
 from tests.support.estimators.vectors import REAL, Api, part_of
 from tests.support.mutants.estimators import (
     anchored_at_base,
@@ -180,6 +180,15 @@ DPPO = ("loss_dppo_tv", "loss_dppo_kl", "check_objectives")
 CORRECTIONS = ("check_corrections", "check_pipeline")
 
 MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
+    "TOPR without truncation": (
+        every("surrogate", Topr, lambda spec: Cispo(1.0, math.inf)),
+        ("check_surrogates", *OBJECTIVES, "loss_of_2026"),
+    ),
+    "TOPR truncates what worked": (
+        every("surrogate", Topr, lambda spec: Cispo(1.0, 0.0)),
+        ("check_surrogates", *OBJECTIVES),
+    ),
+    "TOPR without ratios": (every("surrogate", Topr, lambda spec: Reinforce()), ("check_surrogates", *OBJECTIVES)),
     # clip
     "clip low and high swapped": (
         every("surrogate", Clip, lambda spec: changed(spec, low=min(spec.high, 1.0), high=spec.low)),
@@ -373,6 +382,14 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
         ("loss_dppo_tv", "check_objectives"),
     ),
     "drift added up": (wrap(apply_mask=drift_by_sum), ("trl_loss", "check_objectives", "check_sides")),
+    "second moment of half the size": (
+        every("mask", SecondMoment, lambda spec: replace(spec, threshold=0.5 * spec.threshold)),
+        ("check_objectives", "loss_of_2026"),
+    ),
+    "second moment of responses": (
+        every("mask", SecondMoment, lambda spec: Drift(spec.threshold)),
+        ("check_objectives",),
+    ),
     "mask drops the penalty too": (wrap(apply_mask=masks_penalty_too), ("check_objectives",)),
     "largest keys drawn": (
         wrap(
@@ -457,6 +474,10 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "token mean for micro-batch means": (
         swap("aggregation", "kind", "micro_batch_token_mean", "token_mean", micro_batch=None),
         ("check_shares", *OBJECTIVES),
+    ),
+    "token mean for prompt means": (
+        swap("aggregation", "kind", "prompt_mean", "token_mean"),
+        ("check_prompt_means", "loss_of_2026"),
     ),
     "micro-batches of one response more": (
         every(

@@ -113,16 +113,36 @@ def pass_at_k(spec: Advantage, reward: float, pool: Sequence[float]) -> float:
     return n * total / math.comb(n, spec.k)
 
 
+def shrunk(reward: float, pool: Sequence[float], sets: Sequence[Sequence[float]]) -> float:
+    """The mean of the other rewards of a group, drawn to the mean of the other groups' means as far as these say
+    that a mean is noise."""
+    rest = [one for one in sets if one and one is not pool]
+    means, n = [statistics.mean(one) for one in rest], len(rest) + 1
+    noise = [statistics.variance(one) / len(one) for one in rest if len(one) > 1]
+    within, between = statistics.mean(noise or [0.0]), statistics.pvariance(means) if means else 0.0
+    part = (n - 1) / n * within / (within + between) if within > 0 else 0.0
+    return (1 - part) * statistics.mean(without(pool, reward)) + part * (statistics.mean(means) if means else 0.0)
+
+
 def baseline(
-    spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float
+    spec: Advantage,
+    reward: float,
+    pool: Sequence[float],
+    every_reward: Sequence[float],
+    weighted: float,
+    sets: Sequence[Sequence[float]],
 ) -> float:
     """What is taken off a reward; `weighted` is the length-weighted mean of its group."""
     if spec.baseline == "none":
         return 0.0
     if spec.baseline == "batch_mean":
         return statistics.mean(every_reward)
+    if spec.baseline == "constant":
+        return spec.constant
     if len(pool) == 1:
         return 0.0
+    if spec.baseline == "james_stein":
+        return shrunk(reward, pool, sets)
     return {
         "group_mean": statistics.mean(pool),
         "leave_one_out": statistics.mean(without(pool, reward)),
@@ -131,7 +151,12 @@ def baseline(
 
 
 def unscaled(
-    spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float
+    spec: Advantage,
+    reward: float,
+    pool: Sequence[float],
+    every_reward: Sequence[float],
+    weighted: float,
+    sets: Sequence[Sequence[float]],
 ) -> float:
     """Advantage of one response before batch_std, nonzero and whitening."""
     if spec.credit == "set_mean":
@@ -140,12 +165,23 @@ def unscaled(
         return pass_at_k(spec, reward, pool)
     if len(pool) == 1 and spec.singleton == "zero" and spec.of_group:
         return 0.0
-    divisor = ((1.0 if len(pool) == 1 else deviation(pool, spec.ddof)) + spec.eps) if spec.scale == "group_std" else 1.0
+    alone, divisor = len(pool) == 1, 1.0
+    if spec.scale == "group_std":
+        divisor = (1.0 if alone else deviation(pool, spec.ddof)) + spec.eps
+    elif spec.scale == "group_mean":
+        divisor = (1.0 if alone else statistics.mean(pool)) + spec.eps
+        if not alone and statistics.mean(pool) <= 0:
+            return 0.0
+    elif spec.scale == "others_std" and len(pool) > 1 + spec.ddof:
+        spread = deviation(without(pool, reward), spec.ddof)
+        divisor = spread + spec.eps if spread > 0 else 1.0
     if spec.baseline == "second_best" and len(pool) > 1:
         first, second = sorted(pool)[-1], sorted(pool)[-2]
         return (first - second) / divisor if reward == first and first > second else 0.0
     centred = (
-        reward if spec.baseline == "second_best" else reward - baseline(spec, reward, pool, every_reward, weighted)
+        reward
+        if spec.baseline == "second_best"
+        else reward - baseline(spec, reward, pool, every_reward, weighted, sets)
     )
     return centred / divisor if centred != 0.0 else 0.0
 
@@ -169,7 +205,8 @@ def advantages(
     else:
         weighted = [length_weighted(rewards, lengths, group, g) for g in range(len(sets))]
         out = [
-            unscaled(spec, reward, sets[g], every_reward, weighted[g]) for reward, g in zip(rewards, group, strict=True)
+            unscaled(spec, reward, sets[g], every_reward, weighted[g], sets)
+            for reward, g in zip(rewards, group, strict=True)
         ]
     if spec.scale == "batch_std":
         enough = len(every_reward) > spec.ddof

@@ -360,12 +360,20 @@ class NaiveGeneral(NaiveRun):
             np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler")
         )
         logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
-        batch = batch_from_advantages(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
+        columns, group = (
+            (np.repeat(advantage, lengths), starts, old, ref),
+            np.repeat(np.arange(len(rows)), [*map(len, rows)]),
+        )
+        batch = batch_from_advantages(e, *columns, sampler_logp=sampler, group=group)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
         stretch = np.repeat(self.stretch(np.array([response.arms for response in part])), lengths)
         batch = batch._replace(share=batch.share * stretch, kl_share=batch.kl_share * stretch)
         found = objective_and_weights(e, apply_mask(e, batch, logp, keys), logp)
-        bonus, grad, at = e.entropy * shares(e.aggregation, starts) * stretch, np.zeros(self.moments[0].size), 0
+        bonus, grad, at = (
+            e.entropy * shares(e.aggregation, starts, group=group) * stretch,
+            np.zeros(self.moments[0].size),
+            0,
+        )
         matrix, between = slice(0, self.w.size), slice(self.w.size, -1)
         for row in rows:
             context, squares, answers = row[0].context, 0.0, np.zeros(self.a)

@@ -9,10 +9,10 @@ from itertools import chain, pairwise
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.shaping import Length
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr
 from rftlab.shared.estimator import Estimator
 from tests.support.naive.estimators import derivative, per_token, rows_of
 
@@ -58,6 +58,9 @@ def surrogate(spec: Surrogate, ratio_spec: Ratio, advantage: float, logp, log_ra
     if isinstance(spec, Cispo):
         weight = held(fixed(r), 1 - spec.low, 1 + spec.high)
         return weight * advantage * logp, weight != fixed(r), False
+    if isinstance(spec, Topr):
+        weight = 1.0 if advantage >= 0 else min(1.0, fixed(r))
+        return weight * advantage * logp, advantage < 0 and fixed(r) > 1, False
     if isinstance(spec, Sapo):
         tau = spec.tau_positive if advantage > 0 else spec.tau_negative
         return advantage * 4 / tau / (1 + cmath.exp(-tau * (r - 1))), False, False
@@ -181,6 +184,12 @@ def masks(estimator: Estimator, advantages, starts, old_logp, logp, keys) -> tup
         return [
             not (advantage < 0 and far) for advantage, far in zip(advantages, per_token(over, starts), strict=True)
         ], everyone
+    if isinstance(spec, SecondMoment):
+        move = [x - o for x, o in zip(logp, old_logp, strict=True)]
+        kept = [t for t in range(n) if advantages[t] * move[t] > 0]
+        while kept and sum(move[t] ** 2 for t in sorted(kept, key=lambda t: abs(move[t]))) > spec.threshold * len(kept):
+            kept.remove(max(kept, key=lambda t: (abs(move[t]), t)))
+        return [advantages[t] * move[t] <= 0 or t in kept for t in range(n)], everyone
     count = max(1, int(getattr(spec, "fraction", 1.0) * n))
     if isinstance(spec, ClipCov):
         clipped = [
@@ -204,9 +213,21 @@ def masks(estimator: Estimator, advantages, starts, old_logp, logp, keys) -> tup
 # --- the batch ---
 
 
-def aggregate(spec: Aggregation, rows: Sequence[Sequence], n_tokens: int | None = None, n_rows: int | None = None):
+def aggregate(
+    spec: Aggregation,
+    rows: Sequence[Sequence],
+    n_tokens: int | None = None,
+    n_rows: int | None = None,
+    group: Sequence[int] | None = None,
+):
     """Objective of a batch from the objectives of its tokens, one list per response."""
     length = 1.0 if spec.length is None else spec.length
+    if spec.kind == "prompt_mean":
+        prompts: dict[int, list] = {}
+        for label, row in zip(group, rows, strict=True):
+            prompts.setdefault(label, []).extend(row)
+        counted = n_rows or sum(1 for part in prompts.values() if part or spec.empty == "count")
+        return sum(sum(part) / (len(part) + spec.eps) for part in prompts.values() if part) / counted
     if n_tokens is None:
         n_tokens = sum(len(row) for row in rows)
     if n_rows is None:

@@ -174,7 +174,8 @@ class NaiveRun:
         rule, length = self.design.estimator.aggregation, self.relative_length(arms)
         if rule.kind == "seq_mean_token_mean":
             return (1 + rule.eps) / (length + rule.eps)
-        parts = {"token_mean": len(length), "micro_batch_token_mean": rule.micro_batch}
+        parts = {"token_mean": len(length), "prompt_mean": self.design.rollouts}
+        parts |= {"micro_batch_token_mean": rule.micro_batch}
         size = parts.get(rule.kind)
         groups = [length[i : i + size] for i in range(0, len(length), size)] if size else [0 * length + 1]
         return np.concatenate([np.full(len(g), (len(g) + rule.eps) / (g.sum() + rule.eps)) for g in groups])

@@ -6,11 +6,11 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
-from rftlab.shared.config.surrogate import Clip, GeometricMean, Vespo
+from rftlab.shared.config.surrogate import Clip, GeometricMean, Topr, Vespo
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, Sampler, Simulation, Tabular
@@ -55,10 +55,12 @@ RUNS = {
         ratio=Ratio("sequence_token"), surrogate=Clip(0.02, 0.02), aggregation=Aggregation("seq_mean_token_mean")
     ),
     "product ratio": styled_run(ratio=Ratio("product"), surrogate=Vespo()),
+    "tapered": styled_run(ratio=Ratio("product"), surrogate=Topr()),
     "geometric mean": styled_run(surrogate=GeometricMean(0.02, 0.02)),
     "mask tv": styled_run(mask=Divergence("tv", 0.01, 0.01)),
     "mask kl": styled_run(mask=Divergence("kl", 1e-4, 1e-4)),
     "mask drift": styled_run(mask=Drift(0.001)),
+    "second moment": styled_run(mask=SecondMoment(1e-4)),
     "clip cov": styled_run(mask=ClipCov(0.2, 0.01, 5.0)),
     "kl cov": styled_run(mask=KLCov(0.2), kl=PULL),
     "sampler": styled_run(OTHER_SAMPLER),
@@ -72,6 +74,9 @@ RUNS = {
     "old anchor": styled_run(kl=replace(PULL, anchor="old", weighted=True)),
     "kl in reward": styled_run(OTHER_SAMPLER, kl=KL("k1", 0.1, place="reward")),
     "support and window": styled_run(design=replace(BASE, rollouts=2, support_rollouts=2, replay_window=3)),
+    "mean of prompts": styled_run(aggregation=Aggregation("prompt_mean")),
+    "shrunk": styled_run(advantage=Advantage("james_stein")),
+    "over the mean": styled_run(advantage=Advantage("group_mean", "group_mean")),
     "length weighted": styled_run(advantage=Advantage("length_weighted", "batch_std")),
     **{name: styled_run(advantage=Advantage(name)) for name in ("greedy", "moving_average", "optimal")},
     "value": styled_run(advantage=Advantage("value", whiten="tokens")),
