@@ -33,6 +33,7 @@ AGGREGATIONS = [
     Aggregation("token_sum", length=7.0),
     Aggregation("seq_mean_token_sum"),
     Aggregation("seq_mean_token_mean", eps=1e-8),
+    Aggregation("prompt_mean", eps=1e-8),
     Aggregation("micro_batch_token_mean", micro_batch=4),
 ]
 
@@ -70,6 +71,7 @@ def autograd_objective(model, responses, rewards, batch, estimator):
             "token_sum": 1 / (kind.length or 1),
             "seq_mean_token_sum": 1 / n_rows,
             "seq_mean_token_mean": 1 / n_rows / (len(logp) + kind.eps),
+            "prompt_mean": 1 / len(set(responses.group)) / (lengths[responses.group == g].sum() + kind.eps),
             "micro_batch_token_mean": 1 / math.ceil(n_rows / 4) / sum(lengths[i // 4 * 4 :][:4]),
         }[kind.kind]
         total = total + share * j.sum()
