@@ -218,7 +218,7 @@ PICTURES: dict[str, tuple[Callable[..., Drawn], tuple[str, ...]]] = {
     "public_single_runs.png": (single_runs, ("shibukizero",)),
     "public_starts.png": (starts, ("verl_logs", "josancamon")),
 }
-"""What draws each file of rftlab.studies.analysis.public.pictures, and whose curves it gets."""
+"""What draws each file of rftlab.studies.analysis.public.section, and whose curves it gets."""
 
 
 def pictures_of(collection: Collection) -> dict[str, bytes]:

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios, time_per_round
+from rftlab.studies.data.results.stats import t_errors
 from rftlab.studies.forecast.evidence import Evidence, Observed, RepeatSpread
 from rftlab.studies.forecast.law.curve import CellForecast, bare, draw_ratios
 from rftlab.studies.forecast.law.limits import held, round_updates
@@ -175,7 +175,7 @@ def curve(
 def _repeat_errors(repeats: RepeatSpread, values: np.ndarray, behind: np.ndarray, n_cells: int) -> np.ndarray:
     """Errors (DRAWS, DRAWS, cells) of the known run and the new one about what both would do on average: for each value
     DRAWS evenly likely ones, in an order of its own for each cell."""
-    likely = t.ppf((np.arange(DRAWS) + 0.5) / DRAWS, repeats.freedom) * repeats.deviation
+    likely = t_errors(repeats.freedom, 2 * (np.arange(DRAWS) + 0.5) / DRAWS - 1) * repeats.deviation
     rng = np.random.default_rng(1)
     shuffled = np.stack([rng.permutation(likely) for _ in range(n_cells)], axis=1)
     return shuffled[None] * (unevenness(values) * np.sqrt(1 + 1 / behind))[:, None]

@@ -21,7 +21,7 @@ SHOWN = {
     "imported/training_figure": "runs-training-1",
     "league/league": "league",
     "public/credit_figure": "public-credit",
-    "public/pods": "public-pods",
+    "public/pods_figure": "public-pods",
     "report/agreement": "agreement",
     "report/learning_curves": "tradeoff-curves",
     "report/overview": "overview",

@@ -16,9 +16,8 @@ from rftlab.studies.analysis.public import facts as known
 from rftlab.studies.analysis.public import store
 from rftlab.studies.analysis.public.axes import at, fit_sigmoid, left_out, sigmoid_at
 from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source
-from rftlab.studies.analysis.public.pictures import PICTURES
 from rftlab.studies.analysis.public.repeats import PairNoise, cell_spreads, single_interval
-from rftlab.studies.analysis.public.section import public_section
+from rftlab.studies.analysis.public.section import PICTURES, public_section
 from rftlab.studies.analysis.public.show import show
 from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES
 from rftlab.studies.data.results.stats import mean

@@ -16,9 +16,16 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.theory.facts import language
-from rftlab.studies.theory.facts.command import JudgedFact
+from rftlab.studies.theory.facts.command import (
+    NO,
+    NOT_RUN,
+    OPPOSITE,
+    UNMEASURED,
+    YES,
+    JudgedFact,
+    judge_fact,
+)
 from rftlab.studies.theory.facts.facts import DECIDED, FACTS, Fact
-from rftlab.studies.theory.facts.judge import NO, NOT_RUN, OPPOSITE, UNMEASURED, YES, judge_fact
 from rftlab.studies.theory.facts.numbers import deviation
 from rftlab.studies.theory.facts.setting import GRPO, change, rounds_to
 from rftlab.studies.theory.page import theory_section

@@ -55,7 +55,7 @@ class Mean(NamedTuple):
         return Mean(self.value - other.value, float(np.sqrt(squares.sum())), float(freedom))
 
 
-def t_errors(freedom: Any, confidence: float = CONFIDENCE) -> Any:
+def t_errors(freedom: Any, confidence: Any = CONFIDENCE) -> Any:
     """Standard errors in half of a two-sided t interval, as Student's t has them with these degrees of freedom: a
     number or an array, inf for the normal distribution."""
     return stdtrit(freedom, (1 + confidence) / 2)
