@@ -78,6 +78,7 @@ def test_arrow_keys_walk_from_mark_to_mark(browser, report):
     from selenium.webdriver.common.keys import Keys
 
     browser.open(report)
+    browser.run("document.querySelectorAll('section#tradeoff details').forEach((one) => { one.open = true; })")
     plot = browser.one("section#tradeoff svg.plot")
     browser.run("arguments[0].focus()", plot)
     for key, mark in (
@@ -212,8 +213,9 @@ def test_what_one_reads_seldom_is_folded_and_opens_when_asked(browser, report, w
     table = "section#tradeoff div[data-level='sim'] table.endpoints"
     assert not browser.run("return document.querySelector(arguments[0]).checkVisibility()", table)
     tall = browser.run("return document.documentElement.scrollHeight")
-    for summary in browser.all("section#tradeoff div[data-level='sim'] > .fold > summary"):
-        summary.send_keys(" ")
+    for inside in ("", " > .fold"):  # the experiment, then the curves and the table in it
+        for summary in browser.all(f"section#tradeoff div[data-level='sim']{inside} > .fold > summary"):
+            summary.send_keys(" ")
     until(lambda: browser.run("return document.querySelector(arguments[0]).checkVisibility()", table), "the table")
     until(lambda: browser.run("return document.documentElement.scrollHeight") > tall + 500, "room for it")
     browser.driver.refresh()
@@ -233,7 +235,14 @@ def test_what_is_looked_for_opens_where_it_is(browser, report):
     browser.driver.get(f"{report.resolve().as_uri()}#:~:text=its%2095%25%20half%2Dwidth")
     opened = "return document.querySelectorAll('.fold[open]').length"
     until(lambda: browser.run(opened), "a fold that holds it")
-    assert browser.run(opened) == 1
+    assert browser.run(opened) == 2  # the table, and the experiment that it is of
+
+
+def test_the_report_leads_with_the_answer_and_is_a_few_screens_tall(browser, report):
+    browser.open(report, 1400)
+    titles = browser.run("return [...document.querySelectorAll('main h2')].map(e => e.textContent)")
+    assert titles[0] == "So what should I choose?"
+    assert browser.run("return document.documentElement.scrollHeight") < 4500
 
 
 def test_the_contents_are_at_the_top_and_in_reach_on_a_phone(browser, report):
