@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
 
-.PHONY: study explore gpu-check test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm house clean
+.PHONY: study explore gpu-check test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs dist bench bench-llm house clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
@@ -79,9 +79,19 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
 
-docs: $(VENV)/installed-docs
+docs: $(VENV)/installed-docs build/try.html
 	rm -rf build/docs docs/reference/modules
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --jobs auto --quiet -d build/doctrees docs build/docs
+	cp build/try.html build/docs/try.html
+
+build/try.html: $(VENV)/installed-docs dev/try_page.py dev/try_page.js $(wildcard shared/*.py shared/*/*.py sim/*.py sim/*/*.py)
+	$(BIN)/python -m dev.try_page $@
+
+dist: $(BIN)/python
+	$(PIP_INSTALL) build
+	rm -rf build/dist
+	$(BIN)/python -m build --outdir build/dist
+	test -z "$$(find build/dist -name '*.whl' -size +5000k)"
 
 house:
 	$(PYTHON) dev/house.py

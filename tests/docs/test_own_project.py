@@ -1,7 +1,9 @@
 """Four pages of the tutorial, from start to end in a project of its own: an empty folder, and an environment that has
 rftlab from its wheel and nothing of the checkout."""
 
+import re
 import subprocess
+import tomllib
 import zipfile
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -14,6 +16,8 @@ from tests.support.machine.wheel import PAGES, ROOT, SOURCES, build_wheel, envir
 
 MAKES = {"08-own-task": "make test-llm", "09-in-trl": "make test-trl"}
 """What brings what a page needs."""
+LARGEST_WHEEL = 5_000_000
+"""Bytes."""
 PACKAGES = [name for name in SOURCES if (ROOT / name).is_dir() and name != "rftlab"]
 
 pytestmark = pytest.mark.skipif(
@@ -66,6 +70,15 @@ def test_the_wheel_holds_the_packages_and_what_they_read(wheel):
     assert any(name.endswith(".j2") for name in names) and any(name.endswith(".parquet") for name in names)
     assert "rftlab = rftlab.studies.cli.main:main" in entry_points
     assert "[verl.plugins]\nrftlab = rftlab.studies.integrations.verl" in entry_points
+
+
+def test_a_release_is_small_and_its_files_agree_on_the_version(wheel):
+    """The newest version of the changelog is that of pyproject.toml, where one was tagged."""
+    released = re.findall(r"^## \[?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert wheel.stat().st_size < LARGEST_WHEEL
+    assert {wheel.name.split("-")[1], cited[1], *released[:1]} == {stated}
 
 
 @pytest.mark.skipif(not find_spec("verl"), reason="needs verl, in an environment of its own: make test-verl")

@@ -35,6 +35,18 @@ def test_a_page_prints_what_it_says(path, tmp_path):
         assert (tmp_path / made).stat().st_size > 0 and (TUTORIALS / kept).is_file()
 
 
+def test_the_parts_run_in_order_in_one_folder(tmp_path):
+    """As somebody types them, beside what the earlier ones left; the last is the first again, all of whose runs are
+    there."""
+    left_out = [TRAINS, "08-own-task"] * (not HAS_TRAINER) + ["09-in-trl"] * (not find_spec("trl"))
+    parts = [path for path in tutorials() if path.stem not in left_out]
+    for path in [*parts, parts[0]]:
+        try:
+            run_page(path.read_text(), tmp_path)
+        except AssertionError as error:
+            pytest.fail(f"{path.stem}: {error}")
+
+
 def test_the_pages_are_numbered_and_lead_to_each_other():
     pages = tutorials()
     assert [path.name[:2] for path in pages] == [f"{n:02}" for n in range(1, len(pages) + 1)]
@@ -46,6 +58,7 @@ def test_pages_say_how_long_they_take_and_show_no_picture_that_they_do_not_make(
     for path in tutorials():
         text = path.read_text()
         assert re.search(r"^\*(Two|Five|Ten) minutes", text, re.MULTILINE), path
+        assert re.search(r"^This part needs the setup|^## Set up$", text, re.MULTILINE), path
         assert text.count("![") == len(figures_of(text)) + text.count("](../gallery/"), path
         assert {block.language for block in blocks_of(text)} <= {"console", "python", "text", "sh"}, path
 

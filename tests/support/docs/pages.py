@@ -31,8 +31,12 @@ FIGURE = re.compile(r"!\[[^\]]+\]\((?P<kept>figures/[\w-]+\.png)\)\s+\*From `(?P
 COMMAND = {"rftlab": [sys.executable, "-m", "rftlab.studies.cli.main"], "python": [sys.executable]}
 OWN_PROCESS = {"rftlab train", "python"}
 """Commands of a page that run in a process of their own; every `rftlab` does where `"rftlab"` is added."""
-WAITING = re.compile(r"^rftlab: (compiling |\d+% after |\d+ s so far).*\n", re.MULTILINE)
-"""What depends on the machine: lines about code that is compiled, and about how far a slow command is."""
+WAITING = re.compile(
+    r"^(rftlab: (compiling |\d+% after |\d+ s so far).*|[\w-]+: all runs finished|\d+ of \d+ runs are there already)\n",
+    re.MULTILINE,
+)
+"""What depends on the machine and on the folder: lines about code that is compiled, how far a slow command is, and
+which runs are there already."""
 TUTORIALS = ROOT / "docs" / "tutorial"
 MAX_SECONDS = 600
 
@@ -92,7 +96,7 @@ def _run_console(block: Block, folder: Path) -> None:
         program, *arguments = shlex.split(command)
         alone = program != "rftlab" or OWN_PROCESS & {program, f"{program} {arguments[0]}"}
         status, printed = (_started if alone else _called)([program, *arguments], folder)
-        _compare(expected, WAITING.sub("", printed), f"line {block.line}: {command}")
+        _compare(WAITING.sub("", expected), WAITING.sub("", printed), f"line {block.line}: {command}")
         fails = expected.startswith("rftlab: ")
         assert (status != 0) == fails, f"line {block.line}: {command} ended with status {status}"
 
