@@ -1,8 +1,11 @@
 """Launch scripts: a value is taken only where the script says it plainly; of another one no default takes the place."""
 
+import re
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.designs import read_design
@@ -14,145 +17,37 @@ VERL = (
 )
 
 
+def whole(script: str) -> str:
+    """A script of the table with its command written out."""
+    return re.sub(r"<verl (.*?)>", lambda match: VERL.format(n=match[1]), script)
+
+
+SCRIPTS = yaml.safe_load((Path(__file__).parent / "samples" / "scripts.yaml").read_text())
+
+
 def told(tmp_path, text: str, name: str = "run.sh"):
     (tmp_path / name).write_text(text)
     return read_design(read_config(tmp_path / name), "", 1)
 
 
-KNOWN = {
-    "plain": "N=16\n" + VERL.format(n="${N}"),
-    "without braces": "N=16\n" + VERL.format(n="$N"),
-    "double quotes": 'N="16"\n' + VERL.format(n='"$N"'),
-    "single quotes": "N='16'\n" + VERL.format(n="${N}"),
-    "quoted as a whole": "N=16\npython -m verl.trainer.main_ppo 'data.train_batch_size=64' "
-    '"actor_rollout_ref.rollout.n=$N"',
-    "exported": "export N=16\n" + VERL.format(n="$N"),
-    "read only": "readonly N=16 M=3\n" + VERL.format(n="$N"),
-    "declared": "declare -i N=16\n" + VERL.format(n="$N"),
-    "several on a line": "B=4 N=16; M=3\n" + VERL.format(n="$N"),
-    "one from another": "M=16\nN=$M\n" + VERL.format(n="$N"),
-    "with a default that is not needed": "N=16\n" + VERL.format(n="${N:-8}"),
-    "required and there": "N=16\n" + VERL.format(n="${N:?say N}"),
-    "a comment behind it": "N=16 # not 32\n# N=64\n" + VERL.format(n="$N"),
-    "a comment with a default": VERL.format(n="16 # actor_rollout_ref.rollout.n=$N"),
-    "continued lines": "N=16\npython -m verl.trainer.main_ppo \\\n  data.train_batch_size=64 "
-    "\\\r\n  actor_rollout_ref.rollout.n=$N",
-    "blanks behind a backslash": "python -m verl.trainer.main_ppo data.train_batch_size=64 "
-    "\\  \n  actor_rollout_ref.rollout.n=16",
-    "an array": 'N=16\nARGS=(\n  data.train_batch_size=64  # prompts\n  actor_rollout_ref.rollout.n="$N"\n)\n'
-    'python -m verl.trainer.main_ppo "${ARGS[@]}"',
-    "an array that grows": "ARGS=(data.train_batch_size=64)\nARGS+=(actor_rollout_ref.rollout.n=16)\n"
-    'python -m verl.trainer.main_ppo "${ARGS[@]}" trainer.nnodes=1',
-    "a text of arguments": 'ARGS="data.train_batch_size=64 actor_rollout_ref.rollout.n=16"\n'
-    "python -m verl.trainer.main_ppo $ARGS",
-    "a shell inside": 'N=16\nbash -c "' + VERL.format(n="$N") + '"',
-    "in an if": "N=16\nif true; then\n  " + VERL.format(n="$N") + "\nfi",
-    "after a file that is read": "source ./env.sh\nN=16\n" + VERL.format(n="$N"),
-    "an environment of packages": "N=16\nsource .venv/bin/activate\n" + VERL.format(n="$N"),
-    "the same in two commands": VERL.format(n="16") + "\n" + VERL.format(n="16") + " trainer.nnodes=2",
-    "a here-document of something else": "cat > x.txt <<EOF\nN=32\n$(date)\nEOF\nN=16\n" + VERL.format(n="$N"),
-    "output elsewhere": "N=16\n" + VERL.format(n="$N") + " > log.txt 2>&1 | tee $LOG",
-    "other commands": "set -euo pipefail\ncd /x && ls\nray stop --force\nN=16\n" + VERL.format(n="$N"),
-    "stated twice": VERL.format(n="8") + " actor_rollout_ref.rollout.n=16",
-    "an addition": VERL.format(n="8").replace("actor_rollout_ref.rollout.n=8", "++actor_rollout_ref.rollout.n=16"),
-    "a list of settings": VERL.format(n="16").removeprefix("python3 -m verl.trainer.main_ppo ").replace(" ", "\n"),
-    "arguments of the script": "N=16\n" + VERL.format(n="$N") + ' "$@"',
-}
-
-
-@pytest.mark.parametrize("case", KNOWN)
+@pytest.mark.parametrize("case", SCRIPTS["known"])
 def test_what_a_script_says_plainly_is_taken(case, tmp_path):
-    design, notes = told(tmp_path, KNOWN[case])
+    design, notes = told(tmp_path, whole(SCRIPTS["known"][case]))
     assert (design.prompts, design.rollouts) == (64, 16), notes
     assert not any("rollout.n" in text for text in (*notes, *design.assumed))
 
 
-UNLESS = {
-    "where it is used": (VERL.format(n="${N:-16}"), "unless N is set in the environment"),
-    "by itself": ("N=${N:-16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
-    "without a colon": (VERL.format(n="${N-16}"), "unless N is set in the environment"),
-    "that is kept": (": ${N:=16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
-    "kept by itself": ("export N=${N:=16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
-    "kept where it is used": (VERL.format(n='"${N:=16}"'), "unless N is set in the environment"),
-    "exported": ("export N=${N:-16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
-    "of a default": (VERL.format(n="${N:-${M:-16}}"), "M is set in the environment"),
-    "of a variable": ("M=16\n" + VERL.format(n="${N:-$M}"), "unless N is set in the environment"),
-    "of an argument": ("N=${1:-16}\n" + VERL.format(n="$N"), "unless the script's argument 1 is given"),
-    "quoted": (VERL.format(n='"${N:-"16"}"'), "unless N is set in the environment"),
-}
-
-
-@pytest.mark.parametrize("case", UNLESS)
+@pytest.mark.parametrize("case", SCRIPTS["unless"])
 def test_a_default_of_the_script_is_taken_and_said(case, tmp_path):
-    text, said = UNLESS[case]
-    design, notes = told(tmp_path, text)
+    text, said = SCRIPTS["unless"][case].values()
+    design, notes = told(tmp_path, whole(text))
     assert design.rollouts == 16 and any("rollout.n: 16 unless" in line and said in line for line in design.assumed)
     assert not notes
 
 
-UNKNOWN = {
-    "set twice": "N=16\nN=32\n" + VERL.format(n="${N}"),
-    "from the environment": VERL.format(n="${N}"),
-    "without braces": VERL.format(n="$N"),
-    "an argument": "N=$1\n" + VERL.format(n="$N"),
-    "an argument at once": VERL.format(n="$1"),
-    "computed": "N=$((8*2))\n" + VERL.format(n="$N"),
-    "computed where it is used": VERL.format(n="$((8*2))"),
-    "an output": "N=$(nproc)\n" + VERL.format(n="$N"),
-    "an output in backticks": "N=`nproc`\n" + VERL.format(n="$N"),
-    "if and else": "if [ $BIG ]; then\n  N=16\nelse\n  N=8\nfi\n" + VERL.format(n="$N"),
-    "an if alone": "if [ $BIG ]; then N=16; fi\n" + VERL.format(n="$N"),
-    "a default and an if": "N=8\nif [ $BIG ]; then N=16; fi\n" + VERL.format(n="${N:-4}"),
-    "a test": '[ "$BIG" ] && N=16\n' + VERL.format(n="$N"),
-    "an alternative": "test -f x || N=16\n" + VERL.format(n="$N"),
-    "a case": "case $1 in\n  big) N=16 ;;\n  *) N=8 ;;\nesac\n" + VERL.format(n="$N"),
-    "a loop": "for N in 8 16; do\n" + VERL.format(n="$N") + "\ndone",
-    "a while": "while read N; do\n" + VERL.format(n="$N") + "\ndone < sizes",
-    "in a function": "f() {\n  local N=16\n}\nf\n" + VERL.format(n="$N"),
-    "an argument of a function": "run() {\n" + VERL.format(n="${1:-16}") + "\n}\nrun 8",
-    "a subshell": "(N=16)\n" + VERL.format(n="$N"),
-    "a pipe": "echo 16 | read N\n" + VERL.format(n="$N"),
-    "read": "read -p 'N? ' N\n" + VERL.format(n="${N:-8}"),
-    "before a command": "N=16 " + VERL.format(n="$N"),
-    "env": "env N=16 " + VERL.format(n="$N"),
-    "afterwards": VERL.format(n="$N") + "\nN=16",
-    "a file that is read": "N=16\nsource ./env.sh\n" + VERL.format(n="$N"),
-    "a file that may set it": ". ./env.sh\n" + VERL.format(n="${N:-16}"),
-    "exported from a file": "export $(cat .env | xargs)\n" + VERL.format(n="${N:-16}"),
-    "evaluated": "N=16\neval $SETUP\n" + VERL.format(n="$N"),
-    "arithmetic": "N=16\n(( N *= 2 ))\n" + VERL.format(n="$N"),
-    "let": "N=8\nlet N=N*2\n" + VERL.format(n="$N"),
-    "unset": "N=16\nunset N\n" + VERL.format(n="$N"),
-    "appended": "N=1\nif x; then N+=6; fi\n" + VERL.format(n="$N"),
-    "printf": "printf -v N %d 16\n" + VERL.format(n="$N"),
-    "required": VERL.format(n="${N:?say N}"),
-    "in its place": "N=8\n" + VERL.format(n="${N:+$M}"),
-    "a part of it": "N=168\n" + VERL.format(n="${N:0:2}"),
-    "replaced": "N=1-6\n" + VERL.format(n="${N//-/}"),
-    "indirect": "M=16\nN=M\n" + VERL.format(n="${!N}"),
-    "an element": "A=(8 16)\n" + VERL.format(n="${A[1]}"),
-    "two together": "N=1\n" + VERL.format(n="$N$M"),
-    "in single quotes": "N=16\n" + VERL.format(n="'${N}'"),
-    "braces": VERL.format(n="{8,16}"),
-    "differing commands": VERL.format(n="8") + "\n" + VERL.format(n="16"),
-    "stated by one of two": VERL.format(n="8") + "\npython -m verl.trainer.main_ppo actor_rollout_ref.actor.optim.lr=1",
-    "a text that differs": 'if x; then A="actor_rollout_ref.rollout.n=8"; else A=""; fi\n'
-    "python -m verl.trainer.main_ppo data.train_batch_size=64 $A",
-    "an array that may grow": "A=(data.train_batch_size=64)\n[ $X ] && A+=(actor_rollout_ref.rollout.n=8)\n"
-    'python -m verl.trainer.main_ppo data.train_batch_size=64 "${A[@]}"',
-    "an argument that may state it again": 'if x; then A="actor_rollout_ref.rollout.n=8"; fi\n'
-    + VERL.format(n="16 $A"),
-    "arguments from elsewhere": "python -m verl.trainer.main_ppo data.train_batch_size=64 $EXTRA",
-    "arguments of a file": "python -m verl.trainer.main_ppo data.train_batch_size=64 $(cat args)",
-    "another configuration": "python -m verl.trainer.main_ppo --config-name mine data.train_batch_size=64",
-    "windows": "set N=16\r\n" + VERL.format(n="%N%"),
-    "make": "N ?= 16\nrun:\n\t" + VERL.format(n="$(N)"),
-}
-
-
-@pytest.mark.parametrize("case", UNKNOWN)
+@pytest.mark.parametrize("case", SCRIPTS["unknown"])
 def test_of_what_a_script_does_not_say_no_default_takes_the_place(case, tmp_path):
-    design, notes = told(tmp_path, UNKNOWN[case])
+    design, notes = told(tmp_path, whole(SCRIPTS["unknown"][case]))
     assert design.rollouts is None
     assert any("actor_rollout_ref.rollout.n is " in note for note in notes), notes
     assert not any("rollout.n" in line for line in design.assumed)
