@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import planned
 from rftlab.studies.console.table import Column, Table, put, say
@@ -29,13 +30,20 @@ from rftlab.studies.data.results.reference import reference
 from rftlab.studies.data.results.stats import mean, t_errors
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, Claim, Part, joint_verdict
 from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.about import commit, machine
 from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, checked_study
 
+PAPERS = tuple(claim for claim in CLAIMS if claim.source)
+"""Claims of the paper: our own hypothesis is counted by no tally."""
 SIMULATED = 5
-"""Seeds of the simulations that foretell a pair's runs: those of `make study`, which are there then."""
+"""Seeds of the simulations that predict a pair's runs: those of `make study`, which are there then."""
+
+
+VERDICTS = "verdicts-llm.md"
+"""In the results folder: what the runs say, claim by claim."""
 
 
 class Wish(NamedTuple):
@@ -46,7 +54,7 @@ class Wish(NamedTuple):
     cells: tuple[str, ...]
     seeds: int
     verdict: str
-    """The one that is foretold."""
+    """The one that is predicted."""
 
     @property
     def runs(self) -> list[tuple[str, str, int]]:
@@ -65,14 +73,14 @@ class Pick(NamedTuple):
 
 
 def forecast_curves(console: Console, root: Path, pair: str, threads: int, quiet: bool) -> pd.DataFrame:
-    """Runs that foretell those of a pair: simulated ones, from the store or run now, or the reference runs."""
+    """Runs that predict those of a pair: simulated ones, from the store or run now, or the reference runs."""
     if pair in pairs_at("sim"):
         points = checked_study("sim", [pair], SIMULATED, None).points()
         finish_points(console, store.open_store(root), points, threads, quiet)
         return collect(root, points).curves
     curves = reference().curves
     known = [*pairs_at("sim"), *curves["pair"].unique()]
-    check(pair in known, f"hours: nothing foretells {pair}; allowed: {', '.join(name for name in known)}")
+    check(pair in known, f"hours: nothing predicts {pair}; allowed: {', '.join(name for name in known)}")
     return curves
 
 
@@ -101,7 +109,7 @@ def seeds_to_decide(parts: list[Part], measured: Measured, questions: int, most:
 def wanted_claims(pair: str, curves: pd.DataFrame, questions: int, most: int) -> list[Wish]:
     """Claims that forecasts say can be decided on a pair, with what each takes."""
     measured, wishes = measure_pair(curves, pair), []
-    for claim in CLAIMS:
+    for claim in PAPERS:
         parts = claim.parts(measured)
         needed = seeds_to_decide(parts, measured, questions, most)
         if needed is not None:
@@ -142,7 +150,7 @@ def reproduce_within(
         questions = count_questions(next(iter(mine.values())).llm_run)["test"].evaluated
         wishes += wanted_claims(pair, curves, questions, study.seeds)
     picks = choose(wishes, costs, hours)
-    claims = len(CLAIMS) * len(study.pairs)
+    claims = len(PAPERS) * len(study.pairs)
     _show(console, picks, points, folder)
     total = sum(pick.hours for pick in picks)
     say(console, f"{len(picks)} of {claims} verdicts decided, {total:.1f} of {hours:g} hours, by forecasts", "bold")
@@ -152,25 +160,25 @@ def reproduce_within(
         return False
     if flags.dry_run:
         return True
+    said = [f"# Verdicts that {hours:g} hours decide", f"rftlab {commit()} on {machine()}; 95% intervals over seeds."]
     for pick in picks:
-        asked = [points[run] for run in pick.wish.runs]
+        wish, asked = pick.wish, [points[run] for run in pick.wish.runs]
         finish_points(console, folder, asked, threads, quiet)
-        say(console, f"{pick.wish.pair}, {pick.wish.claim.name}: {_verdict(folder, pick.wish, asked)}")
+        parts = wish.claim.parts(measure_pair(collect(folder, asked).curves, wish.pair))
+        verdict = f"{wish.pair}, {wish.claim.name}: {joint_verdict(parts)}"
+        say(console, verdict)
+        shown = [f"- {part.name}: {part.measured.value:.3f} ({part.measured.low:.3f} to {part.measured.high:.3f}), "
+                 f"claimed {part.low:g} to {part.high:g}" for part in parts]  # fmt: skip
+        said += [f"## {verdict}", f"{wish.claim.statement} {wish.seeds} seeds; {wish.verdict} was predicted.", *shown]
+        write_file(root / VERDICTS, ("\n\n".join(said) + "\n").encode())
+    say(console, f"verdicts: {root / VERDICTS}")
     return True
-
-
-def _verdict(folder: Path, wish: Wish, points: list[RunSpec]) -> str:
-    """What the runs of a claim say, held to the paper's range."""
-    try:
-        return joint_verdict(wish.claim.parts(measure_pair(collect(folder, points).curves, wish.pair)))
-    except (ValueError, KeyError) as error:  # too little of a diverged run is left
-        raise UserError(f"{wish.pair}, {wish.claim.name}: its runs say nothing: {error}") from None
 
 
 def _show(console: Console, picks: list[Pick], points: dict[tuple[str, str, int], RunSpec], folder: Path) -> None:
     """The claims in their order, with their runs."""
     numbers = Column("hours", ".1f"), Column("in all", ".1f")
-    table, total = Table("", "pair", "claim", "foretold", "seeds", "new runs", "done", *numbers, wrap="words"), 0.0
+    table, total = Table("", "pair", "claim", "predicted", "seeds", "new runs", "done", *numbers, wrap="words"), 0.0
     for number, pick in enumerate(picks, start=1):
         wish, total = pick.wish, total + pick.hours
         done = f"{sum(store.read(folder, points[run]) is not None for run in wish.runs)} of {len(wish.runs)}"

@@ -69,13 +69,13 @@ def test_claims_come_by_the_hours_that_they_add_and_shared_runs_are_paid_once():
 def test_the_command_shows_the_order_and_says_where_the_hours_pay_for_nothing(tmp_path):
     asked = ("reproduce", "--level", "llm", "--pair", "tiny-mix97", "--dry-run", "--results", tmp_path, "--hours")
     status, said = rftlab(*asked, "1")
-    assert status == 0 and "4 of 11 verdicts decided, 0.6 of 1 hours, by forecasts" in said
+    assert status == 0 and "4 of 10 verdicts decided, 0.9 of 1 hours, by forecasts" in said
     status, said = rftlab(*asked, "0.001")
     assert status == 1 and "no verdict can be had for 0.001 hours" in said
     assert rftlab(*asked, "nan")[0] == 2 and rftlab(*asked[:2], "sim", "--hours", "1")[0] == 2
     status, said = rftlab("reproduce", "--level", "llm", "--pair", "smollm2-words", "--dry-run", "--hours", "9",
                           "--results", tmp_path)  # fmt: skip
-    assert status == 2 and "nothing foretells smollm2-words; allowed: " in said
+    assert status == 2 and "nothing predicts smollm2-words; allowed: " in said
 
 
 def test_runs_are_finished_claim_by_claim_and_judged(tmp_path, monkeypatch):
@@ -87,4 +87,7 @@ def test_runs_are_finished_claim_by_claim_and_judged(tmp_path, monkeypatch):
     )
     raw = label(EXPERIMENTS["baseline"].cells[0])
     assert status == 0 and [(point.cell, point.run.seed) for point in ran[0]] == [(raw, seed) for seed in range(4)]
+    kept = (tmp_path / pick.VERDICTS).read_text()
+    assert "## tiny-mix97, 1 baseline: undecided" in kept and "4 seeds; reproduced was predicted." in kept
+    assert "claimed -0.01 to 0.61" in kept
     assert "tiny-mix97, 1 baseline: undecided" in said  # by the three seeds that come with rftlab; four were asked for
