@@ -7,8 +7,9 @@ from io import StringIO
 
 import pytest
 
+from dev import commands_page
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.commands import GROUPS, parse
+from rftlab.studies.cli.commands import DEV, GROUPS, parse
 from tests.support.docs.command_lines import Line, lines_of, words_of
 from tests.support.docs.notebooks import notebooks, page_of
 from tests.support.estimators.vectors import ROOT
@@ -16,7 +17,7 @@ from tests.support.estimators.vectors import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OF_THE_PAGES = ("tanh", "--preset median_mad")
 """Estimators that pages add as examples; tests/studies/test_cards.py and test_tutorials.py run them."""
-NAMES = {name for group in GROUPS.values() for name in group}
+NAMES = {name for group in GROUPS.values() for name in group} | {f"dev {name}" for name in DEV}
 """Commands that a sentence may name without what they need."""
 MAKE = re.compile(r"(?:^    |^|`)make ([a-z][\w-]*)", re.MULTILINE)
 MODULE = re.compile(r"python -m ((?:rftlab|tests|dev|benchmarks)\b[\w.]*)")
@@ -103,3 +104,10 @@ def test_every_target_of_make_exists():
 def test_every_module_that_is_run_exists():
     named = {name.rstrip(".") for path in PAGES if path.name != "log.md" for name in MODULE.findall(path.read_text())}
     assert named and [name for name in named if find_spec(name) is None] == []
+
+
+def test_the_page_of_commands_is_that_of_the_code():
+    """Where this fails: python -m dev.commands_page."""
+    page = commands_page.PAGE.read_text()
+    assert commands_page.filled(page) == page and all(f"| `rftlab {name}` |" in page for name in NAMES)
+    assert commands_page.filled(page.replace("| `rftlab run` |", "| `rftlab walk` |")) == page
