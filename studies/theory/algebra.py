@@ -9,7 +9,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.studies.theory.check import Claims, Mutant, exact, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -35,21 +35,7 @@ FOUR_ARMS = softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
 """A softmax over four arms, two of them correct; its greedy arm is wrong."""
 
 
-@theory_check(
-    "T1",
-    statement="The raw reward, RLOO and ReMax are unbiased: their mean gradient is that of the pass rate. For any "
-    "advantage that depends on a response's reward and its group's number of successes alone, the mean gradient is "
-    "W(p) times it.",
-    formula="E[(1/K) Σ A_j s_j] = W ∇p with W = 1; in general W_K(p) = E[a(1, 1+S') − a(0, S')], S' ~ Bin(K−1, p)",
-    source="Williams 1992; Kool et al. 2019; Ahmadian et al. 2024 (2402.14740); Li et al. 2023 (2310.10505); the "
-    "master formula is derived here",
-    kind="exact",
-    mutants=(
-        Mutant("RLOO's baseline includes the response itself", r"^W of RLOO"),
-        Mutant("scores without the softmax's normaliser", r"^W of (raw|ReMax|baseline)|^largest"),
-        Mutant("S' counts the response itself", r"^master"),
-    ),
-)
+@theory_check("T1")
 def unbiased(mutant: int) -> Claims:
     """T1. ReMax's baseline, the greedy response's reward, enters as a baseline set of that mean.
 
@@ -79,15 +65,7 @@ def unbiased(mutant: int) -> Claims:
     yield exact("largest part off the direction of grad p", 0.0, rest)
 
 
-@theory_check(
-    "T2",
-    statement="The group mean without std (Dr. GRPO) shrinks the gradient by (K−1)/K and does nothing else: each "
-    "advantage is (K−1)/K of RLOO's. The mean over a batch of N responses shrinks it by 1−1/N.",
-    formula="W = (K−1)/K; batch mean: W = 1 − 1/N",
-    source="Liu et al. 2025 (2503.20783); the factor is derived here",
-    kind="exact",
-    mutants=(Mutant("leaves the response out of its group's mean; the group's mean in place of the batch's"),),
-)
+@theory_check("T2")
 def group_mean(mutant: int) -> Claims:
     """T2."""
     own, batch = (RLOO, MEAN) if mutant else (MEAN, reinforce_with(Advantage("batch_mean")))
@@ -118,19 +96,7 @@ def batch_factors(estimator: Estimator, rates: tuple[float, ...], size: int) -> 
     return list(total.reshape(len(rates), size).sum(axis=1) / (np.array(rates) * (1 - np.array(rates))))
 
 
-@theory_check(
-    "T3",
-    statement="GRPO's division by the group's std reweighs contexts by their pass rate. As K grows the weight becomes "
-    "1/√(pq): GRPO then climbs 2 arcsin √p.",
-    formula="W_K(p) = E[√(S(K−S))]/(K p q), S ~ Bin(K, p), times √((K−1)/K) with ddof 1; K=2: 1, K=3: √2, K=4: √3 − "
-    "(2√3−3) p q; K→∞: 1/√(p q)",
-    source="derived here; K→∞: Davis & Recht 2025 (2510.13651)",
-    kind="exact",
-    mutants=(
-        Mutant("population std where the sample std is meant, and the reverse", r"^W, K=|ddof 1$"),
-        Mutant("K = 128 taken for K → ∞", r"inf|integral"),
-    ),
-)
+@theory_check("T3")
 def group_std(mutant: int) -> Claims:
     """T3. K <= 5 by enumeration of all groups of a four-arm softmax, more by counts; K -> inf by extrapolation."""
     p, u = FOUR_ARMS.pass_rate, FOUR_ARMS.pass_rate * (1 - FOUR_ARMS.pass_rate)
@@ -159,15 +125,7 @@ def group_std(mutant: int) -> Claims:
     )
 
 
-@theory_check(
-    "T4",
-    statement="With binary rewards and groups of 2 or 3 the std changes no direction: W does not depend on the pass "
-    "rate. The bias towards hard and easy contexts begins at K = 4.",
-    formula="W(.05)/W(.5) = 1 for K ∈ {2, 3}, 1.058 for K = 4, 1.333 for K = 8; K = 1 returns r/(1+10⁻⁶)",
-    source="derived here",
-    kind="exact",
-    mutants=(Mutant("no division by the std", r"K=[48]|^advantage"), Mutant("the std of endless groups", r"^W\(")),
-)
+@theory_check("T4")
 def std_direction(mutant: int) -> Claims:
     """T4."""
     ratio = {2: 1.0, 3: 1.0, **{size: float(zscore_factor(size, 0.05) / zscore_factor(size, 0.5)) for size in (4, 8)}}
@@ -186,15 +144,7 @@ def silent_chance(estimator: Estimator, size: int, p) -> np.ndarray:
     return binomial(size, p) @ (by_count(estimator, size).squares == 0.0)
 
 
-@theory_check(
-    "T5",
-    statement="A group teaches nothing where its rewards are all equal. With pass rates spread as they are in "
-    "practice that is common, and more rollouts hardly help.",
-    formula="P(no signal) = p^K + q^K; p ~ Beta(a, b): [B(a+K, b) + B(a, b+K)]/B(a, b)",
-    source="elementary; the Beta average is derived here",
-    kind="exact",
-    mutants=(Mutant("the raw reward, which has a signal where all responses are right"),),
-)
+@theory_check("T5")
 def zero_signal(mutant: int) -> Claims:
     """T5. Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
     advantage = RAW if mutant else reinforce_with(Advantage("group_mean", "group_std"))
@@ -208,16 +158,7 @@ def zero_signal(mutant: int) -> Claims:
         )
 
 
-@theory_check(
-    "T6",
-    statement="Normalising by the batch's std, not the group's, multiplies every context by one constant: a learning "
-    "rate, no change of objective.",
-    formula="group mean over the batch std of rewards: W → ((K−1)/K)/√(p̄ q̄); over that of the centred rewards: std "
-    "→ √((K−1)/K · E[pq])",
-    source="derived here, for the rules of Liu et al. 2025 (2508.08221) and Hu et al. 2025 (2501.03262)",
-    kind="sampled",
-    mutants=(Mutant("divides by the group's std first"),),
-)
+@theory_check("T6")
 def batch_std(mutant: int) -> Claims:
     """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of
     advantages (whitened).

@@ -8,9 +8,12 @@ nothing.
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -151,9 +154,19 @@ class Check:
     """What the literature says otherwise, with the numbers; empty where it does not."""
 
 
-def theory_check(check_id: str, **declaration) -> Callable[[Callable[[int], Claims]], Check]:
-    """Declare the decorated experiment, which yields its claims; the keywords are the other fields of `Check`."""
-    return lambda experiment: Check(check_id, experiment=lambda mutant: list(experiment(mutant)), **declaration)
+@cache
+def _statements() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((files("rftlab.studies") / "assets" / "theory.toml").read_text(encoding="utf-8"))
+
+
+def theory_check(check_id: str) -> Callable[[Callable[[int], Claims]], Check]:
+    """Make the decorated experiment, which yields its claims, the check of that name in assets/theory.toml, where the
+    other fields of `Check` stand."""
+    stated = dict(_statements()[check_id])
+    mutants = tuple(Mutant(**mutant) for mutant in stated.pop("mutants"))
+    return lambda experiment: Check(
+        check_id, experiment=lambda mutant: list(experiment(mutant)), mutants=mutants, **stated
+    )
 
 
 def worst_verdict(comparisons: list[MeasuredValue]) -> str:

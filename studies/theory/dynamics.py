@@ -14,7 +14,7 @@ from rftlab.shared.config.kl import KL, KLKind, KLPlace
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
-from rftlab.studies.theory.check import Claims, Mutant, exact, rate, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, rate, sampled, theory_check
 from rftlab.studies.theory.learners import (
     Learners,
     arms_speed,
@@ -43,20 +43,7 @@ def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
     return float(quad(lambda p: 1 / (zscore_factor(k, p) * (p * (1 - p)) ** 2), p0, p1, epsabs=0, epsrel=1e-12)[0])
 
 
-@theory_check(
-    "T19",
-    statement="Time to learn from pass rate p₀ to p₁ at rate η: the lower p₀, the more the estimator matters. A "
-    "softmax over A arms (one correct) needs (A-1)/A of it, except under the natural gradient, which does not see the "
-    "parametrisation.",
-    formula="ηT = ∫ dp/(W(p) (pq)²): raw F(p₁) - F(p₀), F = 2 ln(p/q) - 1/p + 1/q; GRPO, K = ∞: Δ[2(p-q)/√(pq)]; "
-    "natural gradient: Δ logit p",
-    source="derived here",
-    kind="exact",
-    mutants=(
-        Mutant("GRPO without the standard deviation", r"GRPO"),
-        Mutant("REINFORCE and the natural gradient exchanged", r"REINFORCE|natural|^raw|^group"),
-    ),
-)
+@theory_check("T19")
 def time_of_learning(mutant: int) -> Claims:
     """T19. Exact expected flows from .01, in the one-logit model and with four arms; simulated learners from .05."""
     limit, finite = (MEAN, MEAN) if mutant == 1 else (GRPO_POPULATION, GRPO)
@@ -108,20 +95,7 @@ def plateau_times(p0: np.ndarray, mutant: int = 0) -> dict[str, np.ndarray]:
     return times
 
 
-@theory_check(
-    "T20",
-    statement="On the plateau time grows as 1/p₀ for raw rewards, as p₀^(-1/2) for GRPO with endless groups, as "
-    "ln(1/p₀) for the natural gradient. GRPO with K rollouts returns to 1/p₀ once p₀ is far below 1/K: it gains the "
-    "factor (K-1)/√K, not the exponent.",
-    formula="ηT ~ 1/p₀ (raw), 2/√p₀ (GRPO, K = ∞), ln(1/p₀) (natural gradient), √K/((K-1) p₀) (GRPO, finite K, sample "
-    "std)",
-    source="derived here",
-    kind="rate",
-    mutants=(
-        Mutant("GRPO without the standard deviation", r"K = ∞"),
-        Mutant("REINFORCE and the natural gradient exchanged, endless groups for K = 8", r"raw|natural|K = 8"),
-    ),
-)
+@theory_check("T20")
 def plateau_exponents(mutant: int) -> Claims:
     """T20. Exponents and prefactors between base pass rates of 1e-6 and 1e-5, from exact expected flows."""
     p0 = np.array([1e-6, 1e-5])
@@ -136,18 +110,7 @@ def plateau_exponents(mutant: int) -> Claims:
         yield exact(f"{name}: prefactor", expected, times[name][0] * power, 1e-4)
 
 
-@theory_check(
-    "T21",
-    statement="Near perfection the error of raw rewards falls as 1/t and that of GRPO with endless groups as 1/t²; "
-    "with K rollouts it falls as 1/t again.",
-    formula="q ηt → 1 (raw); q (ηt)² → 4 (GRPO, K = ∞); q ηt → √K/(K-1) (GRPO, finite K, sample std)",
-    source="Mei et al. 2020 (2005.06392) for the raw rate; GRPO derived here",
-    kind="exact",
-    mutants=(
-        Mutant("GRPO with K = 8 taken for K = ∞", r"K = ∞"),
-        Mutant("the raw reward for GRPO with K = 8, another estimator for it", r"raw|K = 8"),
-    ),
-)
+@theory_check("T21")
 def end_phase(mutant: int) -> Claims:
     """T21. Exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
     q, k = 1e-6, 8 if mutant == 1 else np.inf
@@ -186,16 +149,7 @@ def sparse_drift(kind: OptimizerKind, chance: float, n: int = 200, rounds: int =
     return (theta - start) / (rounds - 500)
 
 
-@theory_check(
-    "T22",
-    statement="Adam does not see constant factors of the gradient ((K-1)/K, a constant length). A gradient out of the "
-    "blue moves a parameter by 31.77 rates late in a run and by 6.01 as the very first; gradients that come with "
-    "chance P drift at √P, not P.",
-    formula="Δθ = lr (1-β₁)/(√(1-β₂) (1 - β₁/√β₂)); E[Δθ] ≈ lr √P",
-    source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
-    kind="sampled",
-    mutants=(Mutant("SGD in place of Adam"),),
-)
+@theory_check("T22")
 def adam(mutant: int) -> Claims:
     """T22. Learners whose gradients differ by a constant factor; single spikes; sparse gradients."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
@@ -242,22 +196,7 @@ def forward_kl_point(beta: float, p0: float) -> float:
 KINDS: tuple[KLKind, KLKind, KLKind] = ("k1", "k2", "k3")
 
 
-@theory_check(
-    "T23",
-    statement="Where learning stops under a KL penalty of coefficient β. Differentiating the sampled k1 gives no "
-    "penalty, k2 the reverse KL, k3 the forward KL. Code that holds k3 at 10 has no ceiling below 1 once q* < .0735 "
-    "q₀ (β = .001, say): the penalty on wrong answers is then cut off.",
-    formula="π* ~ π_ref exp(r/β); logit p* = logit p₀ + W_K(p*)/β; k3: p* = [(1-β) + √((1-β)² + 4β p₀)]/2",
-    source="Tang & Munos 2025 (2506.09477), Liu et al. 2025 (2510.01555); fixed points derived here",
-    kind="exact",
-    mutants=(
-        Mutant("k3 taken for the reverse KL", r"β = .3$|β = 1|arms|simulated"),
-        Mutant("k1, k2 and k3 exchanged", r"reward|^k3, |^gradient"),
-        Mutant("k3 without its bound", r"^k3 held"),
-    ),
-    corrects="GRPO (2402.03300) adds k3 to the loss as an unbiased estimator of the reverse KL; its gradient is that "
-    "of the forward KL. At β = .3 and p₀ = .2 raw rewards stop at .777, not .875.",
-)
+@theory_check("T23")
 def kl_fixed_points(mutant: int) -> Claims:
     """T23. Roots of exact expected updates, gradients of the KL estimators, and simulated learners at rest."""
     k1, k2, k3 = KINDS[1:] + KINDS[:1] if mutant == 2 else KINDS

@@ -17,7 +17,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.run import simulate
 from rftlab.sim.world import World
-from rftlab.studies.theory.check import Claims, Mutant, estimated, exact, positive, sampled, theory_check
+from rftlab.studies.theory.check import Claims, estimated, exact, positive, sampled, theory_check
 from rftlab.studies.theory.models import MEAN, RAW, RLOO, PassRates, all_groups, beta_rates, binomial, by_count, weights
 from rftlab.studies.theory.replay import replayed
 
@@ -43,15 +43,7 @@ def enumerated_noise(batch_size: int, size: int) -> float:
     return float(second - mean**2)
 
 
-@theory_check(
-    "D31",
-    statement="The noise of a round's gradient is that of B_eff responses to as many prompts that are all alike. "
-    "Responses average away the noise within a prompt, and never that between prompts.",
-    formula="tr Cov = within/B_eff, B_eff = B/(r + 1/K), r = between/within (raw reward)",
-    source="random effects; the gradient noise scale of McCandlish et al. 2018 (1812.06162)",
-    kind="exact",
-    mutants=(Mutant("r left out: responses are counted"),),
-)
+@theory_check("D31")
 def noise_of_a_round(mutant: int) -> Claims:
     """D31. r and the noise within come from K = 1 and 2, all else from enumeration. The mutant counts responses."""
     one, two = enumerated_noise(1, 1), enumerated_noise(1, 2)
@@ -76,16 +68,7 @@ def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False)
     return trained * noise / (signal / rates.mean(lambda p, q: p * q)) ** 2
 
 
-@theory_check(
-    "D32",
-    statement="In score directions that no reward depends on, a baseline multiplies the noise within prompts by what "
-    "a perfect one gains and by the price of estimating it from n rewards. Support rollouts and replayed rewards "
-    "lower the price and count as no response.",
-    formula="B_eff = B/(r + f/K), f = φ n/(n−1), φ = E[pq]/E[p]; n = K + support rollouts, or the window",
-    source="derived here",
-    kind="exact",
-    mutants=(Mutant("no price: f = φ"),),
-)
+@theory_check("D32")
 def price_of_a_baseline(mutant: int) -> Claims:
     """D32. The mutant forgets the price."""
     gain = RATES.mean(lambda p, q: p * q) / RATES.mean(lambda p, q: p)
@@ -118,18 +101,7 @@ def searched(rates: PassRates, style: float, costs: Costs, baseline: bool, most:
     return int(few[noise.argmin()]), float(noise.min())
 
 
-@theory_check(
-    "D33",
-    statement="The best number of responses to a prompt follows from r and from what a prompt costs in responses, "
-    "whatever the budget. With a baseline from the group it is 2 or more even where prompts are free.",
-    formula="raw: K* = √(c_p/(c_r r)); with a baseline: K* = 1 + √((c_p/c_r + 1) φ/r)",
-    source="two-stage sampling (Cochran 1977); with a baseline derived here",
-    kind="exact",
-    mutants=(
-        Mutant("1/r in place of r", r"leave-one-out|prompt = (4|12)"),
-        Mutant("the best K without a baseline and with one exchanged", r"raw, prompt = 0"),
-    ),
-)
+@theory_check("D33")
 def spending(mutant: int) -> Claims:
     """D33. Mutant 1 takes the noise between prompts for what responses average away."""
     rates = beta_rates(1, 3)
@@ -172,15 +144,7 @@ def drift_per_round(ratio: float, batch: float, parts: int = 1, epochs: int = 1)
     return epochs * parts * ratio / sqrt(ratio**2 + parts / batch)
 
 
-@theory_check(
-    "D34",
-    statement="In noise Adam moves along the signal in proportion to the root of B_eff. Where the signal is above the "
-    "noise it moves by the rate, and more responses buy nothing; SGD moves alike with any batch.",
-    formula="drift/lr = s/√(s² + 1/B_eff), s = |G|/noise of a response, each of a coordinate",
-    source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
-    kind="sampled",
-    mutants=(Mutant("SGD in place of Adam"),),
-)
+@theory_check("D34")
 def drift_in_noise(mutant: int) -> Claims:
     """D34. Signal over noise of a response is .01; the mutant is SGD."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
@@ -191,15 +155,7 @@ def drift_in_noise(mutant: int) -> Claims:
     yield exact("twice as far with four times B_eff", 2.0, high / low, 0.05)
 
 
-@theory_check(
-    "D35",
-    statement="Several updates a round move further: m mini-batches √m times as far in noise, E epochs over the same "
-    "responses E times, while steps are small enough for gradients to stay what they were.",
-    formula="drift/lr = E m s/√(s² + m/B_eff)",
-    source="derived here for Adam",
-    kind="sampled",
-    mutants=(Mutant("rounds are counted"),),
-)
+@theory_check("D35")
 def drift_over_updates(mutant: int) -> Claims:
     """D35. The mutant counts rounds."""
     for parts, epochs in ((4, 1), (1, 4), (4, 2)):
@@ -229,15 +185,7 @@ def final_pass_at_1(world: World, batch_size: int, rounds: int, rate: float, see
     return np.array([simulate(run, world).curve.test_pass_at_1[-1] for run in runs])
 
 
-@theory_check(
-    "D36",
-    statement="In the simulator runs of B = 16, 64 and 256 meet where t √B_eff is equal, as long as steps are short. "
-    "With steps four times as long the small batch stays behind: its noise moves the weights further.",
-    formula="Pass@1 = P(τ), τ = t √(B_eff/B_ref)",
-    source="derived here",
-    kind="sampled",
-    mutants=(Mutant("equal rollouts in place of equal τ, all with short steps"),),
-)
+@theory_check("D36")
 def equal_tau(mutant: int) -> Claims:
     """D36. The mutant compares at equal rollouts, and keeps to short steps throughout."""
     world = build(WORLD)
@@ -255,15 +203,7 @@ def equal_tau(mutant: int) -> Claims:
     yield positive("steps four times as long: B = 256 less B = 16", float(far.mean() - near.mean()), error)
 
 
-@theory_check(
-    "D37",
-    statement="In the simulator runs of several learning rates meet where rate x rounds is equal, as long as steps "
-    "are short. Steps that are too long stay behind.",
-    formula="Pass@1 = P(η τ), η the learning rate",
-    source="derived here",
-    kind="sampled",
-    mutants=(Mutant("equal rounds in place of equal rate x rounds"),),
-)
+@theory_check("D37")
 def equal_distance(mutant: int) -> Claims:
     """D37. The mutant compares at equal rounds, and has no steps that are too long."""
     world = build(WORLD)

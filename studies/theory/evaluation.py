@@ -8,7 +8,7 @@ from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.world import Contexts
 from rftlab.studies.data.results.stats import expected_maximum, power, seeds_needed, winners_curse
-from rftlab.studies.theory.check import Claims, MeasuredValue, Mutant, estimated, exact, positive, sampled, theory_check
+from rftlab.studies.theory.check import Claims, MeasuredValue, estimated, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import Learners, two_arms
 from rftlab.studies.theory.models import RAW
 
@@ -36,19 +36,7 @@ def spread_claim(name: str, expected: float, values: np.ndarray) -> MeasuredValu
     return estimated(name, expected, float(deviation), float(deviation * np.sqrt((fourth - 1) / (4 * values.size))))
 
 
-@theory_check(
-    "S1",
-    statement="One sampled Pass@1 on n questions has a standard error of √(pq/n): .0138 for 1319 questions at .5, and "
-    ".0195 for a difference of two, so .02 is one sigma. On a fixed set it is smaller, by as much as the questions "
-    "differ.",
-    formula="SE = √(pq/n) on new questions; SE² = Σ pᵢqᵢ/n² on a fixed set",
-    source="textbook",
-    kind="sampled",
-    mutants=(
-        Mutant("the fixed set taken for questions of equal pass rate", r"fixed"),
-        Mutant("the questions of a set taken for new ones, and the reverse", r"^mean|^new"),
-    ),
-)
+@theory_check("S1")
 def pass_at_1_error(mutant: int) -> Claims:
     """S1. The simulator's sampled Pass@1, on new questions each time and on one fixed set; rates Beta(.5, .5), so
     mean .5."""
@@ -72,18 +60,7 @@ def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:
     return 1 - (1 - correct / n) ** k
 
 
-@theory_check(
-    "S2",
-    statement="Pass@k from n ≥ k responses has an unbiased estimator; putting the measured pass rate into 1 - (1-p)^k "
-    "is biased down (n = 8, k = 4, p = .1: .2928 against .3439).",
-    formula="pass@k = E[1 - C(n-c, k)/C(n, k)], c ~ Bin(n, p)",
-    source="Chen et al. 2021 (2107.03374)",
-    kind="exact",
-    mutants=(
-        Mutant("the plug-in 1 - (1-c/n)^k", r"^n = "),
-        Mutant("the plug-in of Laplace's estimate (c+1)/(n+2)", r"^bias"),
-    ),
-)
+@theory_check("S2")
 def unbiased_pass_at_k(mutant: int) -> Claims:
     """S2. Expectation over the counts of n responses, and rewards of the simulator."""
     estimate = plug_in if mutant == 1 else pass_at_k
@@ -123,22 +100,7 @@ def normal_power(seeds: int, effect: float, paired: bool) -> float:
     return float(stats.norm.cdf(effect * np.sqrt(seeds if paired else seeds / 2) - stats.norm.ppf(0.975)))
 
 
-@theory_check(
-    "S3",
-    statement="Seeds per arm that resolve a difference of .02 with 80% power at 5%: 6, 10, 17, 26 for a standard "
-    "deviation of .01, .015, .02, .025 over seeds. With common random numbers the standard deviation of the "
-    "difference counts: 10 pairs at σ_d = .02.",
-    formula="power of a t test of n seeds: noncentral t with shift (δ/σ)√(n/2), or (δ/σ_d)√n paired; n ≈ 2 · 7.85 "
-    "σ²/δ², or 7.85 σ_d²/δ²",
-    source="textbook",
-    kind="sampled",
-    mutants=(
-        Mutant("the normal approximation in place of the t test", r": seeds$|0.01: |0.015: |σ = 0.02: |paired"),
-        Mutant("a paired test taken for an unpaired one, and the reverse", r"power"),
-    ),
-    corrects="The usual n = 7.84 σ_d²/δ² is the normal approximation and one to three seeds short: 8 for σ_d = δ "
-    "where the t test needs 10; unpaired it says 4, 9, 16, 25.",
-)
+@theory_check("S3")
 def seeds_for_power(mutant: int) -> Claims:
     """S3. Seeds asked for, and power found by t tests on normal samples with so many seeds and with one fewer."""
     cases = ((0.01, False, 6), (0.015, False, 10), (0.02, False, 17), (0.025, False, 26), (0.02, True, 10))
@@ -164,19 +126,7 @@ def winner_values(cells: int, tau: float, mutant: int, runs: int = 9000) -> tupl
     return np.take_along_axis(second if mutant == 1 else first, best, axis=1)[:, 0], true
 
 
-@theory_check(
-    "S4",
-    statement="The best of c equal cells looks better than it is by 1.163, 1.485, 1.539, 1.736 standard errors for c "
-    "= 5, 9, 10, 15: about .020 for nine cells of standard error .0137. Cells that truly differ by τ shrink it; new "
-    "responses for the winner remove it.",
-    formula="E[measured - true of the best] = E[max of c normals] σ²/√(σ² + τ²)",
-    source="order statistics; unequal cells derived here",
-    kind="sampled",
-    mutants=(
-        Mutant("the winner measured anew", r"E\[max|excess|simulated"),
-        Mutant("a cell that was chosen before it was measured"),
-    ),
-)
+@theory_check("S4")
 def best_cell(mutant: int) -> Claims:
     """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's
     sampled Pass@1."""

@@ -11,7 +11,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
 from rftlab.studies.theory.algebra import FOUR_ARMS
-from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, positive, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -31,22 +31,7 @@ P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
 """T7: two contexts share theta; at theta = 0 context A has logit theta, context B logit -4.5 theta - ln 19."""
 
 
-@theory_check(
-    "T7",
-    statement="With contexts that share parameters, GRPO's division by the std can point downhill: the pass rate "
-    "falls along its mean step.",
-    formula="p_A = σ(θ), p_B = σ(−4.5θ − ln 19), θ = 0: dJ/dθ = Σ p_i' = +.0363, step Σ W_K(p_i) p_i' = +.0333 (K=4), "
-    "−.0605 (8), −.427 (64), −.481 (∞)",
-    source="derived here",
-    kind="exact",
-    mutants=(
-        Mutant("no division by the std", r"^step|^fall"),
-        Mutant("GRPO's step taken for the slope of the pass rate", r"^dJ|^fall"),
-    ),
-    corrects="GRPO's std is described as a rescaling of each question's step that leaves the direction an ascent "
-    "direction. Here the slope of the pass rate is +.0363 and GRPO's mean step −.0605 at K=8, −.427 at K=64: it "
-    "climbs another objective, Σ 2 arcsin √p as K grows.",
-)
+@theory_check("T7")
 def downhill(mutant: int) -> Claims:
     """T7."""
     advantage, push = MEAN if mutant == 1 else zscore(1), SLOPE * P * (1 - P)
@@ -70,21 +55,7 @@ def pkpo(k: int, loo: bool = False) -> Estimator:
 BEST_MINUS_SECOND = reinforce_with(Advantage("second_best"))
 
 
-@theory_check(
-    "T8",
-    statement="The gradient of Pass@k is that of the pass rate times k q^(k−1): it cares for hard contexts only. "
-    "PKPO's rewards estimate it without bias from n ≥ k responses; so does the sum over a group of K = k of 'best "
-    "minus second best', whose mean has W = q^(K−1).",
-    formula="∇J_k = k q^(k−1) ∇p; PKPO, c of n right: r = k/n if right, else (k/n) (1 − C(n−1−c, k−1)/C(n−1, k−1))",
-    source="Walder & Karkhanis 2025 (2505.15201); the mean of best minus second best is derived here",
-    kind="exact",
-    mutants=(
-        Mutant("wrong responses get no credit for right ones among the others", r"^W of PKPO"),
-        Mutant("the second best is not taken off", r"^W of best"),
-        Mutant("q^k in place of q^(k−1)", r"^grad|^W of best"),
-        Mutant("scores without the softmax's normaliser", r"^largest"),
-    ),
-)
+@theory_check("T8")
 def pass_at_k_gradient(mutant: int) -> Claims:
     """T8. J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
     p, rest, missed = FOUR_ARMS.pass_rate, 0.0, mutant == 3
@@ -114,15 +85,7 @@ def pass_at_k_gradient(mutant: int) -> Claims:
     yield exact("largest part off the direction of grad p", 0.0, rest)
 
 
-@theory_check(
-    "T9",
-    statement="With rewards 0 or 1 and no baseline, clipping is a cap: wrong answers never contribute, the lower clip "
-    "never acts, and on-policy the gradient is REINFORCE's.",
-    formula="min(ρR, clip(ρ, 1−ε, 1+ε) R) = R min(ρ, 1+ε), R ∈ {0, 1}",
-    source="elementary",
-    kind="exact",
-    mutants=(Mutant("the group mean as baseline, so wrong answers push down"),),
-)
+@theory_check("T9")
 def minimalist(mutant: int) -> Claims:
     """T9. Groups of two, one right and one wrong, over a range of ratios."""
     ratio, high = np.linspace(0.05, 3.0, 60), 0.2
@@ -144,19 +107,7 @@ def minimalist(mutant: int) -> Claims:
     )
 
 
-@theory_check(
-    "D3",
-    statement="GRPO's extra weight on hard contexts has a ceiling: it grows like 1/√(pq) only where pq > 1/K, and "
-    "stays at √(K−1) below. At finite K it falls short of the limit by 1/(8Kpq).",
-    formula="W_K(p) ≤ min(√(K−1), √((K−1)/(K p q))), reached as p → 0; W_K(p) = (1/√(pq)) (1 − 1/(8Kpq) + …); ddof 0, "
-    "times √((K−1)/K) with ddof 1",
-    source="derived here",
-    kind="inequality",
-    mutants=(
-        Mutant("sample std where the population std is meant", r"^W|^gap"),
-        Mutant("leave-one-out mean over the group's std", r"^smallest"),
-    ),
-)
+@theory_check("D3")
 def ceiling(mutant: int) -> Claims:
     """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
     p, advantage = np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant == 1 else 0)
@@ -194,20 +145,7 @@ def spelled_mean(estimator: Estimator, size: int) -> np.ndarray:
     return SPELLED.probs[groups].prod(axis=1) @ [spelled_gradient(estimator, group, size) for group in groups]
 
 
-@theory_check(
-    "T31",
-    statement="Dividing a response's loss by its length changes the objective. With the raw reward it climbs the "
-    "reward per token, E[r/|o|]. With the group's mean it favours short right answers and punishes short wrong ones "
-    "most, so long wrong answers gain on short ones. A constant length has no such bias, and the mean over the tokens "
-    "of a batch loses it as the batch grows.",
-    formula="1/|o|: E = (K−1)/K (∇E[r/|o|] − p ∇E[1/|o|]); constant L: (K−1)/(K L) ∇p; token mean → (K−1)/(K E|o|) ∇p",
-    source="the bias: Liu et al. 2025 (2503.20783); token mean: Yu et al. 2025 (2503.14476); formulas derived here",
-    kind="exact",
-    mutants=(
-        Mutant("a constant length in place of 1/|o|, and for the token mean of one group", r"1/\|o\|:|^raw|one group"),
-        Mutant("1/|o| in place of a constant length and of the token mean", r"^constant|256"),
-    ),
-)
+@theory_check("T31")
 def length_bias(mutant: int) -> Claims:
     """T31. A_j is (K-1)/K (r_j - the others' mean), and arms fix the lengths, so E[A s/|o|] is (K-1)/K times
     E[r s/|o|] - p E[s/|o|]; and E[f s] is the gradient of E[f]."""

@@ -19,7 +19,7 @@ from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.run import GeneralLearner
 from rftlab.sim.state import no_totals
-from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import Learners, two_arms
 from rftlab.studies.theory.models import (
     MEAN,
@@ -62,18 +62,7 @@ def last_push(surrogate, old: float, value: float) -> float:
     return high
 
 
-@theory_check(
-    "T32",
-    statement="PPO's clip ends a side's gradient where the ratio has gone with the advantage: right responses push up "
-    "to (1+ε_high) p_o, wrong ones until their own chance has lost ε_low of itself. In between only a part of the "
-    "gradient is left. A rare right answer therefore gains ε_high of almost nothing a round, which clip-higher raises "
-    "little: .01 to .012 or to .0128. Nothing is clipped on the way back, and a wrong response's weight has no bound "
-    "without a dual clip.",
-    formula="W = (1−b) 1[p ≤ (1+ε_high) p_o] + b 1[q ≥ (1−ε_low) q_o], b the baseline; A < 0: weight −ρ",
-    source="Schulman et al. 2017 (1707.06347, eq. 7); clip-higher: Yu et al. 2025 (2503.14476); W is derived here",
-    kind="exact",
-    mutants=(Mutant("REINFORCE: no ratio and no clip"),),
-)
+@theory_check("T32")
 def signed_clip(mutant: int) -> Claims:
     """T32. Where r A > clip(r) A the derivative is 0: for A > 0 beyond 1+high, for A < 0 below 1-low. Summed over what
     the old policy draws, a right response gives (1-b) p q and a wrong one b p q, each while it is not clipped."""
@@ -124,21 +113,7 @@ def all_right_factor(estimator: Estimator, length: int) -> float:
     return float(chance @ (weight * (tokens - TARGET)).sum(axis=1) / (length * TARGET**length * (1 - TARGET)))
 
 
-@theory_check(
-    "T33",
-    statement="Responses drawn by another policy are corrected by the product of their tokens' ratios, whose second "
-    "moment grows exponentially with the length. A token's own ratio, and the geometric mean that GSPO takes, have "
-    "little noise and correct one token's part of L in a reward that all earn together. Truncation at c bounds the "
-    "second moment by c and leaves the bias of what it cuts off.",
-    formula="all L tokens must be right: W = 1 (product), (μ/π)^(L−1) (token, GSPO), min(1, c (μ/π)^L) (cut at c), "
-    "(μ/π)^L (none); E[w²] = (1+χ²)^L (product), ≤ c (cut)",
-    source="truncation: Ionides 2008, from memory; GSPO: Zheng et al. 2025 (2507.18071); formulas derived here",
-    kind="exact",
-    mutants=(
-        Mutant("token weights in place of sequence weights", r"sequence weights, |^E|cut at 1.5"),
-        Mutant("sequence weights throughout, never cut", r"no weights|token weights|GSPO|cut|geometric"),
-    ),
-)
+@theory_check("T33")
 def importance_weights(mutant: int) -> Claims:
     """T33. One logit for all tokens, so a token's score is x - π and grad P(all right) = L π^L (1-π)."""
     plain, cut = RAW, 1.5
@@ -216,20 +191,7 @@ def masked_mean(low: float, high: float) -> np.ndarray:
     return total
 
 
-@theory_check(
-    "T34",
-    statement="An update changes the entropy by minus the covariance of log π and the step of the logits. Learning a "
-    "right answer that is frequent lowers it, one that is rare raises it. Leaving out the tokens of largest "
-    "covariance (Clip-Cov) slows the fall.",
-    formula="dH = −η Cov_π(log π, dz); policy gradient: dz = W π (r − p), natural gradient: dz = W (r − p)",
-    source="Cui et al. 2025 (2505.22617); with W derived here",
-    kind="exact",
-    mutants=(
-        Mutant("the covariance with π in place of log π", r"^dH"),
-        Mutant("the rare and the frequent arm exchanged", r"^a "),
-        Mutant("a token of negative covariance left out", r"Clip-Cov"),
-    ),
-)
+@theory_check("T34")
 def entropy_change(mutant: int) -> Claims:
     """T34. dH = -sum (log π + H) dπ, and dπ_a = π_a (dz_a - E[dz]): minus the covariance of log π and dz. The policy
     gradient has dz = W π (r - p), the natural one W (r - p)."""
@@ -292,21 +254,7 @@ def all_equal_chance(size: int, p: np.ndarray) -> np.ndarray:
     return p**size + (1 - p) ** size
 
 
-@theory_check(
-    "T35",
-    statement="Replacing zero-variance groups by groups of other prompts until all have a signal (dynamic sampling) "
-    "is a learning rate and a batch: the mean gradient of every context grows by 1/(1−s), s the share of "
-    "zero-variance groups, and its noise is that of a batch 1/(1−s) times as large. Just so many more rollouts pay for "
-    "it, and Adam does not see the factor (T22).",
-    formula="E[g | signal] = E[g]/(1−s), s = E[p^K + q^K]; E[g² | signal]/E[g | signal]² = (1−s) E[g²]/E[g]²",
-    source="dynamic sampling: Yu et al. 2025 (2503.14476); derived here",
-    kind="exact",
-    mutants=(
-        Mutant("the raw reward, which learns from groups that are all right", r"^group|^GRPO"),
-        Mutant("a zero-variance group replaced by one of the same prompt", r"^simulated"),
-    ),
-    tier="slow",
-)
+@theory_check("T35")
 def dynamic_sampling(mutant: int) -> Claims:
     """T35. A zero-variance group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts
     together."""

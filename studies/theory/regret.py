@@ -17,11 +17,10 @@ from rftlab.studies.theory.bandits import (
     spaced_gaps,
     worst_regret,
 )
-from rftlab.studies.theory.check import Claims, Mutant, exact, log_log_slope, rate, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, log_log_slope, rate, sampled, theory_check
 
 HORIZONS = np.logspace(4, 12, 9)
 DIMENSIONS = 5
-GRID_PAPER = "Gao et al. 2019, arXiv 1904.01763; Perchet et al. 2015, arXiv 1505.00369"
 
 
 def worst_case(samples: np.ndarray) -> np.ndarray:
@@ -41,15 +40,7 @@ def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> 
     )
 
 
-@theory_check(
-    "T26",
-    statement="Two arms, M batches on the minimax grid: the worst regret over all gaps grows as T^(1/(2 − 2^(1−M))), "
-    "times √log 2T from M = 3 on. With M = 2 no arm can be dropped early, so there is no logarithm.",
-    formula="max_Δ R ~ T^(1/(2−2^(1−M))) √(log 2T)",
-    source=GRID_PAPER,
-    kind="rate",
-    mutants=(Mutant("batches of equal size"),),
-)
+@theory_check("T26")
 def _minimax(mutant: int) -> Claims:
     grid = equal_grid if mutant else minimax_grid
     for batches in (2, 3, 4, 5):
@@ -58,14 +49,7 @@ def _minimax(mutant: int) -> Claims:
         yield rate(f"exponent, M = {batches}", exponent(batches), *log_log_slope(HORIZONS, samples))
 
 
-@theory_check(
-    "T27",
-    statement="On the geometric grid the worst gap-weighted regret of M batches grows as T^(1/M) log T.",
-    formula="max_Δ Δ R ~ T^(1/M) log 2T",
-    source=GRID_PAPER,
-    kind="rate",
-    mutants=(Mutant("the minimax grid instead"),),
-)
+@theory_check("T27")
 def _geometric(mutant: int) -> Claims:
     grid = minimax_grid if mutant else geometric_grid
     for batches in (3, 4):
@@ -73,19 +57,7 @@ def _geometric(mutant: int) -> Claims:
         yield rate(f"exponent, M = {batches}", 1 / batches, *log_log_slope(HORIZONS, samples))
 
 
-@theory_check(
-    "T28",
-    statement="About log log T batches of growing size reach √T: at T = 1e12 the worst R/√T is 50, 26.3, 9.2, 5.9 and "
-    "4.9 with 2 to 6 batches. Equal batches do not: the first alone costs ΔT/2M, so the exponent stays 1. A constant "
-    "batch size is the equal grid.",
-    formula="⌈log₂(1 + ½ log₂ T)⌉ batches: R ~ √(T log T); M equal batches: R ≥ ΔT/(2M)",
-    source=f"{GRID_PAPER}; the numbers by an exact recursion over batches, derived here",
-    kind="sampled",
-    mutants=(
-        Mutant("the threshold counts the pulls of both arms", r"M = [3-6], T"),
-        Mutant("growing and equal grids exchanged"),
-    ),
-)
+@theory_check("T28")
 def _few_batches(mutant: int) -> Claims:
     horizon, rng = 1e12, np.random.default_rng(28)
     growing, same = (equal_grid, minimax_grid) if mutant == 2 else (minimax_grid, equal_grid)
@@ -109,19 +81,7 @@ def _few_batches(mutant: int) -> Claims:
     yield rate("exponent, 4 equal batches", 1.0, *log_log_slope(HORIZONS, equal))
 
 
-@theory_check(
-    "T29",
-    statement="Linear contextual bandit with random contexts, two arms, pure exploitation: the same exponents without "
-    "any exploration, because contexts explore. The estimate is N(θ, I/n) and a step costs |θ|(1 − cos φ)/√π, φ its "
-    "angle to θ, so no context need be drawn.",
-    formula="max_{|θ|≤1} R ~ T^(1/(2−2^(1−M))); step: |θ|(1 − cos φ)/√π",
-    source="Han et al. 2020, arXiv 2004.06321; the cost of a step is derived here",
-    kind="rate",
-    mutants=(
-        Mutant("the worst case looked for among |θ| ≤ T^(−1/4) only", r"M = 1"),
-        Mutant("batches of equal size", r"M = [2-5]|drawn"),
-    ),
-)
+@theory_check("T29")
 def _contextual(mutant: int) -> Claims:
     horizons, rng = np.logspace(4, 9, 6), np.random.default_rng(29)
     grid = equal_grid if mutant == 2 else minimax_grid
@@ -164,18 +124,7 @@ def fitted_policy(
 REFERENCE, REWARDS, BETA = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.8, 0.5, 0.3, 0.1]), 0.3
 
 
-@theory_check(
-    "T30",
-    statement="With a KL penalty a suboptimal policy loses exactly β KL(π‖π*), so the plug-in policy from n samples "
-    "loses of order 1/n; without the penalty the worst case is n^(−1/2).",
-    formula="J(π*) − J(π) = β KL(π‖π*); n gap → (1/2β) Σ π*(1−π*) r(1−r)/π_ref",
-    source="the rate: Zhao et al. 2024, arXiv 2411.04625; the constant is derived here",
-    kind="rate",
-    mutants=(
-        Mutant("the policy exp(r/β) without π_ref", r"random|regularised|n gap"),
-        Mutant("the worst case looked for among gaps up to 10⁻⁴ only", r"without KL"),
-    ),
-)
+@theory_check("T30")
 def _regularised(mutant: int) -> Claims:
     rng, base = np.random.default_rng(30), np.full(4, 0.25) if mutant == 1 else REFERENCE
     best, other = tilted(base, REWARDS, BETA), rng.dirichlet(np.ones(4))

@@ -9,7 +9,7 @@ import numpy as np
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.memory import empty_windows, push, window_pool
 from rftlab.shared.plumbing.pool import Pool
-from rftlab.studies.theory.check import Claims, Mutant, exact, positive, rate, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, positive, rate, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RLOO,
@@ -48,19 +48,7 @@ def replay_factor(advantage: Estimator, p: float, old: np.ndarray, trains_on_old
     return float(chance @ gradient / (p * (1 - p)))
 
 
-@theory_check(
-    "T16",
-    statement="Old rewards in the baseline never bias the mean-centred gradient, however old they are: with w old "
-    "rewards and one new it is w/(w+1) of the true one. With the std the factor depends on the old pass rate alone: a "
-    "stale spread is a stale learning rate.",
-    formula="W = w/(w+1); with std, n = w+1: W = √((n−1)/n) E[√((w−S)/(S+1)) + √(S/(n−S))], S ~ Bin(w, p_old)",
-    source="derived here",
-    kind="exact",
-    mutants=(
-        Mutant("the old responses are trained on too", r"mean|p_old=.1, w=7"),
-        Mutant("population std where the sample std is meant", r"^W with std"),
-    ),
-)
+@theory_check("T16")
 def stale_baseline(mutant: int) -> Claims:
     """T16. One reward per visit; the old pass rates are equal, drifting, or as far off as can be."""
     drifting, std = np.array([0.05, 0.1, 0.2, 0.35, 0.6]), zscore(0 if mutant == 2 else 1)
@@ -128,16 +116,7 @@ def vertex(errors: np.ndarray) -> float:
     return i + 1 + 0.5 * (before - after) / (before - 2 * here + after)
 
 
-@theory_check(
-    "T17",
-    statement="A longer replay window averages more noise away but looks further back: its error is least at a length "
-    "that falls with the drift of the pass rate to the power 2/3.",
-    formula="MSE(w) = (δ(w+1)/2)² + Σ_l p_l q_l/(m w²), p_l = p − lδ; w* ≈ (2pq/(mδ²))^(1/3), exactly w²(w+1−2/(3m)) "
-    "= (2pq + δ(p−q) − δ²/3)/(mδ²)",
-    source="derived here",
-    kind="exact",
-    mutants=(Mutant("the pass rate does not drift"),),
-)
+@theory_check("T17")
 def window_length(mutant: int) -> Claims:
     """T17. The mutant measures at a constant pass rate."""
     drifts = np.array([0.001, 0.002, 0.004, 0.008])
@@ -165,20 +144,7 @@ def longest_useful(p: float, drift: float, m: int) -> float:
     return (np.sqrt(b**2 + 4 * c) - b) / 2
 
 
-@theory_check(
-    "T18",
-    statement="Old responses in the gradient do bias it, towards the old policy's gradient; importance weights remove "
-    "the bias and cost effective samples.",
-    formula="baseline p_o, no weights: E = p_o q_o, bias (p_o−p)(1−p_o−p), |bias| ≤ 2√2 TV max|A|; with weights ESS/N "
-    "= 1/(1+(p−p_o)²/(p_o q_o))",
-    source="derived here",
-    kind="exact",
-    mutants=(
-        Mutant("no importance weights", r"^importance|^effective"),
-        Mutant("importance weights where none are meant", r"^no weights|bias, p"),
-        Mutant("TV max|A| alone", r"^smallest"),
-    ),
-)
+@theory_check("T18")
 def stale_gradient(mutant: int) -> Claims:
     """T18. The last pair of the bound is nearly deterministic: its bias is half of the bound."""
     for p, old in ((0.6, 0.8), (0.3, 0.05)):
@@ -212,17 +178,7 @@ def stale_gradient(mutant: int) -> Claims:
     yield positive("smallest distance of the bias below 2√2 TV max|A|, 51 pairs of softmaxes", slack)
 
 
-@theory_check(
-    "D2",
-    statement="A replay window is too long once the pass rate moves across it by two standard errors of one visit's "
-    "mean: then the last visit alone is the better baseline. At its best it is worth two thirds of its rollouts in "
-    "fresh ones. It only ever costs variance. With one rollout per visit a pass rate that rose steadily to 3/4 or "
-    "less cannot have moved that far: there no window is too long.",
-    formula="w_max ≈ 2√(pq/m)/δ, exactly w² + (3−4/(3m)) w = (4pq + 2δ(p−q))/(mδ²) − 2/(3m); pq/MSE(w*) ≈ ⅔ m w*",
-    source="derived here",
-    kind="exact",
-    mutants=(Mutant("the pass rate does not drift"),),
-)
+@theory_check("D2")
 def too_long(mutant: int) -> Claims:
     """D2. Exact errors of every window, then sampled second moments of the advantage, which the noise of a style score
     multiplies.

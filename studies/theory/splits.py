@@ -11,7 +11,7 @@ import numpy as np
 
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.run import batches
-from rftlab.studies.theory.check import Claims, Mutant, exact, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, sampled, theory_check
 from rftlab.studies.theory.models import MEAN, RLOO, PassRates, beta_rates, by_count, logit_moments, weights
 
 
@@ -91,20 +91,7 @@ def drawn_deviations(
     return budget * ((along - expected) ** 2 + style.reshape(n, -1).mean(axis=1) ** 2)
 
 
-@theory_check(
-    "T13",
-    statement="At a fixed number N = B K of rollouts, more rollouts of each context trade noise between contexts "
-    "(grows with K) for noise within pairs (falls with K−1). Without nuisance, single rollouts with the raw reward "
-    "can beat every K ≥ 2.",
-    formula="N V = K σ_b² + E[u] − 4E[u²] + 2E[u²]/(K−1), u = pq, σ_b² = E[u²] − ρE[u]²; K = 1, raw: σ_b² + E[pq³]; "
-    "K* = 1 + √(2E[u²]/σ_b²)",
-    source="derived here",
-    kind="exact",
-    mutants=(
-        Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*"),
-        Mutant("no noise between contexts"),
-    ),
-)
+@theory_check("T13")
 def budget(mutant: int) -> Claims:
     """T13."""
     some, uniform = beta_rates(8, 24), beta_rates(1, 1)
@@ -119,21 +106,7 @@ def budget(mutant: int) -> Claims:
     )
 
 
-@theory_check(
-    "T14",
-    statement="Score directions that no reward depends on add their own noise, which larger groups reduce, so they "
-    "raise the best K. With pass rates from Beta(1, 3) and ρ = 1 it is 7 at ν² = 1 and 11 at ν² = 4, and K = 2 is the "
-    "worst of 1, 2, 4, 8 and 16. Neither holds in general: of the four histograms of D1 at the same two levels the "
-    "best K is 1, 4, 5 or 14 in four of eight cases, and the worst is K = 1 (raw reward) in six, K = 2 in one.",
-    formula="N V gains ν² E[u] K/(K−1) for K ≥ 2, ν² E[p] for raw K = 1; K* = 1 + √((2E[u²] + ν²E[u])/σ_b²)",
-    source="derived here",
-    kind="exact",
-    mutants=(
-        Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*|^best"),
-        Mutant("no noise between contexts", r"^N V.*K=([148]|16)$|^best|^worst.*weak base, ν²=1"),
-        Mutant("no nuisance", r"^worst.*(Beta|bimodal|medium|strong|ν²=4)"),
-    ),
-)
+@theory_check("T14")
 def nuisance(mutant: int) -> Claims:
     """T14. The best and the worst K of the statement, of Beta(1, 3) and of the histograms of D1, by enumeration."""
     rates, advantage, between = beta_rates(1, 3), MEAN if mutant == 1 else RLOO, mutant != 2
@@ -162,16 +135,7 @@ EXTREMES = {
 POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
 
 
-@theory_check(
-    "T15",
-    statement="Batches that go through the contexts without repeats have less noise between contexts, by the "
-    "finite-population factor. At a fixed budget that lowers every split by nearly the same amount, so the best K "
-    "stays.",
-    formula="Var(mean over B of N_c contexts) = (σ_b²/B)(N_c−B)/(N_c−1)",
-    source="classical (sampling from a finite population)",
-    kind="exact",
-    mutants=(Mutant("contexts drawn with replacement"),),
-)
+@theory_check("T15")
 def without_replacement(mutant: int) -> Claims:
     """T15. All batches of seven contexts, and the order in which the simulator visits them. The mutant draws
     contexts anew each time."""
@@ -207,20 +171,7 @@ HISTOGRAMS = {
 }
 
 
-@theory_check(
-    "D1",
-    statement="The best number of rollouts per context follows from the pass rates' histogram and the nuisance alone, "
-    "not from the budget. Single rollouts with the raw reward beat even that where pass rates are low: their "
-    "disadvantage grows with E[p²].",
-    formula="best K ≥ 2: ⌈½ + √(¼ + (2E[u²] + ν²E[u])/σ_b²)⌉; raw K = 1 beats RLOO at K* iff ν²E[p²] + E[p²q(2−3p)] < "
-    "2σ_b √(2E[u²] + ν²E[u])",
-    source="derived here",
-    kind="exact",
-    mutants=(
-        Mutant("the group mean, which includes the response itself", r"^best"),
-        Mutant("no noise between contexts", r"^N V"),
-    ),
-)
+@theory_check("D1")
 def best_group_size(mutant: int) -> Claims:
     """D1. Every K from 1 to 64 by enumeration, for four histograms of pass rates and three levels of nuisance."""
     sizes = range(2, 65)

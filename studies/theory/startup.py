@@ -10,7 +10,7 @@ from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, make_contexts
-from rftlab.studies.theory.check import Claims, Mutant, exact, positive, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, positive, sampled, theory_check
 from rftlab.studies.theory.learners import Learners, expected_step, two_arms
 from rftlab.studies.theory.models import GRPO, MEAN, RAW, RLOO, beta_rates
 
@@ -67,21 +67,7 @@ def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60,
     return float(max(0.0, -np.diff(rates, axis=0).min()))
 
 
-@theory_check(
-    "T24",
-    statement="The start is a lottery: with raw rewards nothing moves before the first success. With one correct arm "
-    "raw rewards never lower a tabular pass rate; with two they can. Centring on the trained group never does, as its "
-    "weights sum to 0; a baseline from support rollouts can, even with one.",
-    formula="E[successes] = B K T p₀; P(none) = (1-p₀)^(BKT); E[first round] = 1/(1-(1-p₀)^B) for K = 1",
-    source="derived here",
-    kind="sampled",
-    mutants=(
-        Mutant(
-            "contexts counted in place of rollouts, and no centring", r"successes\]|none|centred|^group mean, two|^GRPO"
-        ),
-        Mutant("raw and centred exchanged", r"first|raw|support"),
-    ),
-)
+@theory_check("T24")
 def start(mutant: int) -> Claims:
     """T24. Replicated starts in the simulator, and the largest fall of a pass rate at one update: of the raw reward
     with one and with two correct arms, and of the group mean with support rollouts."""
@@ -137,18 +123,7 @@ def beta_moment(a: float, b: float, power: int) -> float:
     return float(np.exp(betaln(a + power, b + power) - betaln(a, b)))
 
 
-@theory_check(
-    "T25",
-    statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the mean pass "
-    "rate. At a mean of .25 it is .00368, .125 or .18564 as contexts are nearly all-or-nothing, spread out, or alike: "
-    "50 times.",
-    formula="a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)",
-    source="derived here",
-    kind="exact",
-    mutants=(Mutant("every context at the mean pass rate"),),
-    corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is bimodal. "
-    "Beta(.005, .015) has Pass@1 .25 and the E[pq] of contexts that all pass at .0037.",
-)
+@theory_check("T25")
 def learnability(mutant: int) -> Claims:
     """T25. Exact expected updates over Beta distributions of mean .25, and the simulator's gradients."""
     learned = {}
@@ -168,22 +143,7 @@ def learnability(mutant: int) -> Claims:
     )
 
 
-@theory_check(
-    "D24",
-    statement="How many rounds to plan for the start. Support rollouts let a centred estimator move earlier, on a "
-    "failure, but do not hasten the first success that is trained on. Where pass rates vary, the share of contexts "
-    "never solved falls as a power of the rollouts: the mean rate misleads.",
-    formula="n ≥ ln δ/(BK ln(1-p₀)) rounds; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; unsolved in m: B(a, "
-    "b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a",
-    source="derived here",
-    kind="sampled",
-    mutants=(
-        Mutant(
-            "support rollouts counted as trained ones, contexts at the mean pass rate", r"^P.no trained|suffices|never"
-        ),
-        Mutant("one round too many, support rollouts left out of the chance of an update", r"one round less|no update"),
-    ),
-)
+@theory_check("D24")
 def planning(mutant: int) -> Claims:
     """D24. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
     p0, batch_size, support, replicas, delta = 0.1, 2, 2, 16000, 0.5

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from scipy.optimize import brentq
 
-from rftlab.studies.theory.check import Claims, Mutant, exact, theory_check
+from rftlab.studies.theory.check import Claims, exact, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -32,18 +32,7 @@ def best_baseline(policy: ExactPolicy) -> float:
     return 0.5 - (one - none) / (2 * bend)
 
 
-@theory_check(
-    "T10",
-    statement="The baseline of least variance is the reward's mean weighted by the squared score; any other costs its "
-    "squared distance times E|s|². For two arms it is 1−p, the opposite of the value p.",
-    formula="b* = E[r|s|²]/E[|s|²], V(b) − V(b*) = (b−b*)² E|s|²; one correct arm of A, wrong ones alike: b* = A p "
-    "q/(A−2+A p)",
-    source="Greensmith, Bartlett & Baxter 2004; the closed form is derived here",
-    kind="exact",
-    mutants=(Mutant("E[r] in the denominator"),),
-    corrects="A survey prints E[r|s|²]/E[r]. With one correct arm of two and p = .1 that is 1.62, above every reward, "
-    "where the variance is least at .9; at p = 0 it is 0/0.",
-)
+@theory_check("T10")
 def least_variance_baseline(mutant: int) -> Claims:
     """T10. The mutant divides by E[r], as a survey prints it."""
     policy = softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
@@ -60,23 +49,7 @@ def least_variance_baseline(mutant: int) -> Claims:
         yield exact(f"b*, one correct arm of {arms}, p={p}", closed, best_baseline(one_correct(arms, p)))
 
 
-@theory_check(
-    "T11",
-    statement="A perfect value baseline raises the variance once the pass rate is high enough, and ReMax's greedy "
-    "baseline never lowers it where the reward decides the score: with one logit it changes nothing below p = 1/2 and "
-    "costs a factor (p/q)² above.",
-    formula="V(b=p) < V(0) iff p < (A+2)/(3A); one logit: V(0) = p q³, V(p) = p q (1−2p)², V(1−p) = 0, V(1) = p³ q",
-    source="derived here; ReMax: Li et al. 2023 (2310.10505)",
-    kind="exact",
-    mutants=(
-        Mutant("1−p in place of the value", r"^pass rate|of the value"),
-        Mutant("the least likely response in place of the greedy one", r"ReMax"),
-        Mutant("the second moment in place of the variance", r"^V"),
-    ),
-    corrects="ReMax is presented as a variance reduction, and the value as the natural baseline. With one logit at p "
-    "= .7 the variance is .0189 without a baseline, .0336 with the value and .1029 with ReMax's. (In directions that "
-    "no reward depends on, T14, both do help there.)",
-)
+@theory_check("T11")
 def value_baseline(mutant: int) -> Claims:
     """T11. The greedy response is right at p = .7, so ReMax's baseline is 1."""
     base = (lambda p: 1 - p) if mutant == 1 else (lambda p: p)
@@ -108,17 +81,7 @@ def crossing(difference: Callable[[float], float], low: float = 0.02, high: floa
     )
 
 
-@theory_check(
-    "T12",
-    statement="RLOO's variance has a part from single responses that falls like 1/K and a part from pairs that falls "
-    "like 1/K². With one logit it beats the raw reward at equal K only below a pass rate that rises from 0 (K = 2) to "
-    "2/3.",
-    formula="tr Var = [(K−2) V_p + 2(pq − |∇p|²)]/(K(K−1)), tabular softmax; one logit: RLOO beats raw iff p < "
-    "(2K−4)/(3K−5)",
-    source="derived here",
-    kind="exact",
-    mutants=(Mutant("the group mean, which includes the response itself"),),
-)
+@theory_check("T12")
 def leave_one_out(mutant: int) -> Claims:
     """T12."""
     advantage = MEAN if mutant else RLOO
