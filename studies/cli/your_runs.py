@@ -21,7 +21,7 @@ AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 
 @dataclass(frozen=True)
 class CheckRun:
-    """Say what your batch is, whether the run is healthy, and what to try.
+    """Say what your batch is, if a run is healthy, what to try.
 
     From a configuration, a log, or both: verl, TRL, prime-rl, W&B, and whatever else rftlab import reads.
 

@@ -429,3 +429,23 @@ def test_the_worked_example_works(tmp_path):
             "rftlab run cell --preset tanh",
         )
     ), shown
+
+
+def test_a_name_counts_in_any_case():
+    assert preset("GRPO") == preset("grpo") and preset("Dr-GRPO") == preset("dr_grpo")
+    console = Console(file=io.StringIO(), width=80)
+    show_cards(console, "ReMax")
+    assert console.file.getvalue().startswith("remax: ")
+    with pytest.raises(UserError, match="estimator = 'grp0' is unknown"):
+        preset("grp0")
+
+
+def test_no_card_is_cut_in_a_sentence():
+    """At 80 columns each surrogate and mask is there up to the end of its first paragraph."""
+    for name in PRESETS:
+        console = Console(file=io.StringIO(), width=80)
+        show_cards(console, name)
+        text = " ".join(console.file.getvalue().split())
+        for part in (PRESETS[name].surrogate, PRESETS[name].mask):
+            first = " ".join((type(part).__doc__ or "").partition("\n\n")[0].split())
+            assert first in text or type(part).__name__ in ("Unmasked", "CustomSurrogate")

@@ -1,5 +1,6 @@
 """The command line as a user meets it: bad input, interruption at any moment, two runs at once."""
 
+import io
 import os
 import random
 import shutil
@@ -11,11 +12,13 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from rftlab.shared.cards import preset
-from rftlab.studies.cli.commands import DEV, MOVED, parse, run
+from rftlab.studies.cli.commands import DEV, GROUPS, MOVED, parse, run
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.cli.trained import parse_train
+from rftlab.studies.console.table import Table
 from rftlab.studies.console.terminal import guarded
 from rftlab.studies.data.paper.pairs import start_at
 from tests.support.machine.command import rftlab as rftlab_process
@@ -328,3 +331,22 @@ def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(unint
         and linked.stderr.count("\n") == 1
     )
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")}
+
+
+@pytest.mark.parametrize("command", [name for group in GROUPS.values() for name in group])
+def test_examples_in_help_stand_on_lines_of_their_own(command, capsys):
+    with pytest.raises(SystemExit):
+        parse([command, "--help"])
+    text = capsys.readouterr().out.partition("options ")[0]
+    examples = [line for line in text.splitlines() if line.lstrip().startswith(f"rftlab {command} ")]
+    assert [line for line in examples if line.count(f"rftlab {command} ") > 1] == []
+    assert len(examples) > 2 or command not in ("power", "check", "import", "signal", "predict")
+
+
+def test_a_long_name_in_a_narrow_terminal_is_whole():
+    console = Console(file=io.StringIO(), width=30)
+    shown = Table("name", "what it says")
+    shown.add("clipped_ratio_of_a_very_long_estimator", "many words " * 5)
+    console.print(shown)
+    text = console.file.getvalue()
+    assert "…" not in text and "".join(text.split()).count("_") == 6 and text.count("words") == 5

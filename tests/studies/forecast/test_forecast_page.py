@@ -87,3 +87,8 @@ def test_hostile_names_are_shown_and_do_nothing(browser, tmp_path):
     assert all(" ".join(text.split())[:40] in " ".join(shown.split()) for text in HOSTILE)
     assert browser.run("return document.title") == f"rftlab predict: {HOSTILE[0]}" and browser.seen().errors == []
     assert browser.run("return document.querySelectorAll('img, svg[onload], [onmouseover]').length") == 0
+
+
+def test_names_of_forecasts_are_code_and_nothing_else_is(tmp_path):
+    text = write_page(tmp_path, "t", table(), "32x8", ["not ahead of `steps` and `<b>still</b>`"]).read_text()
+    assert "<li>not ahead of <code>steps</code> and <code>&lt;b&gt;still&lt;/b&gt;</code></li>" in text
