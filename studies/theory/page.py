@@ -6,7 +6,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -20,78 +19,14 @@ from rftlab.studies.theory.facts.command import JudgedFact
 SYMBOLS = {PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?"}
 FEW = 5
 """Comparisons of a check that are shown at once; the others unfold."""
-NOTATION = {
-    "p, q, u": (
-        "pass rate of a context (a prompt) under the policy, q = 1 − p, and u = pq, the variance of its 0/1 reward"
-    ),
-    "K, B, N": "rollouts per context, contexts per batch, N = BK rollouts per update",
-    "r, A, s": "reward of a rollout, its advantage, and its score ∇ log π; the gradient estimate is the mean of A s",
-    "S": "number of successes among the K rollouts of a context",
-    "W(p)": (
-        "what an estimator multiplies the gradient of a context of pass rate p by: its expected gradient "
-        "is W(p) ∇p; unbiased means W = 1"
-    ),
-    "G": "squared length of ∇p",
-    "one-logit": "the model whose only parameter is logit p; its score is r − p",
-    "tabular": "a softmax over A arms with one logit per arm; contexts share no parameters",
-    "ρ": "share of the score's squared norm that lies in directions common to all contexts",
-    "ν²": "squared norm of the score in directions on which no reward depends (style)",
-    "ddof": "1 where the standard deviation divides by K − 1 (as GRPO's code does), 0 where it divides by K",
-    "T, M, Δ": (
-        "bandit statements: steps, batches, and the gap between the arms; regret R is the reward lost to the better arm"
-    ),
+FIGURES: dict[str, Callable[[], Drawn]] = {
+    "theory-weights": figures.weights_figure,
+    "theory-variance": figures.variance_figure,
+    "theory-plateau": figures.plateau_figure,
+    "theory-replay": figures.replay_figure,
+    "theory-regret": figures.regret_figure,
 }
-
-
-class Figure(NamedTuple):
-    """A figure of the section: its name, how it is drawn, and what the reader should see in it."""
-
-    name: str
-    draw: Callable[[], Drawn]
-    title: str
-    caption: str
-
-
-FIGURES: tuple[Figure, ...] = (
-    Figure(
-        "theory-weights",
-        figures.weights_figure,
-        "GRPO favours very easy and very hard contexts (T3, T4, D3).",
-        "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh all "
-        "contexts alike, large groups favour the extremes.",
-    ),
-    Figure(
-        "theory-variance",
-        figures.variance_figure,
-        "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
-        "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts as "
-        "named. Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is its "
-        "least variance. ν² is the squared norm of the score in directions that no reward depends on: it moves the "
-        "optimum to larger groups.",
-    ),
-    Figure(
-        "theory-plateau",
-        figures.plateau_figure,
-        "How long a plateau lasts (T19, T20).",
-        "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups p₀^(−1/2), "
-        "the natural gradient ln(1/p₀). With K = 8 GRPO is faster by a constant factor only.",
-    ),
-    Figure(
-        "theory-replay",
-        figures.replay_figure,
-        "How many past visits a replayed baseline should use (T17, D2).",
-        "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts a "
-        "visit, by drift of the pass rate per visit; dots mark the best window.",
-    ),
-    Figure(
-        "theory-regret",
-        figures.regret_figure,
-        "A few batches are enough if they grow (T26, T28).",
-        "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the "
-        "best possible rate. Equal batches, that is a constant batch size, lose as soon as the first one is longer "
-        "than T needs.",
-    ),
-)
+"""The figures of the section by name; their titles and captions stand in the template."""
 
 
 def theory_section(results: list[Result], folder: Path | None = None, facts: list[JudgedFact] | None = None) -> str:
@@ -102,7 +37,7 @@ def theory_section(results: list[Result], folder: Path | None = None, facts: lis
     groups = grouped(results)
     with tempfile.TemporaryDirectory() as scratch:
         place = folder or Path(scratch)
-        drawn = [(figure, draw(place, figure.name, figure.draw())) for figure in FIGURES]
+        drawn = {name: draw(place, name, figure()) for name, figure in FIGURES.items()}
     return template("theory.html.j2").render(
         groups=groups,
         total=len(results),
@@ -113,7 +48,6 @@ def theory_section(results: list[Result], folder: Path | None = None, facts: lis
         symbols=SYMBOLS,
         facts=facts,
         few=FEW,
-        notation=NOTATION,
         scripts=scripts,
     )
 
