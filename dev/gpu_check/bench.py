@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from rftlab.llm.budget.devices import Device, named_device, similar_gpu
+from rftlab.llm.budget.devices import GPUS, Device, named_device, similar_gpu
 from rftlab.llm.budget.shapes import KNOWN, Shape
 from rftlab.llm.config import Compute
 from rftlab.llm.policy.responses import Responses, packed
@@ -112,8 +112,8 @@ def describe(device: str) -> dict[str, Any]:
     if device != "cuda":
         return {"name": named_device("cpu", None).name, "memory": named_device("cpu", None).memory, "like": None}
     properties, free = torch.cuda.get_device_properties(0), torch.cuda.mem_get_info()[0]
-    like = similar_gpu(properties.name, properties.total_memory)
-    return {"name": properties.name, "memory": float(free), "like": like.name if like else None}
+    like = similar_gpu(properties.name, properties.total_memory) or GPUS["A100-40"]  # as plans of other GPUs do
+    return {"name": properties.name, "memory": float(free), "like": like.name}
 
 
 def plan_device(bench: Bench) -> Device:

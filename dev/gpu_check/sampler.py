@@ -105,10 +105,11 @@ def _graphs(worker: Any) -> int:
 
 
 def shift(policy: Policy) -> None:
-    """Move every weight by as much as it is spread."""
+    """Other weights of the same size: half of the variance of each matrix is drawn anew."""
     with torch.no_grad():
         for parameter in policy.model.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
+            spread = float(parameter.std()) if parameter.ndim > 1 else 0.0
+            parameter.add_(spread * torch.randn_like(parameter)).mul_(0.5**0.5 if spread else 1.0)
 
 
 def gaps(sampler: Sampler, temperature: float = 1.0) -> np.ndarray:

@@ -31,10 +31,12 @@ from tests.llm.fake_cuda.checks import longest, paper_run
 from tests.support.estimators.random_batches import binary, random_batch
 from tests.support.estimators.tensors import compiled, laid_out, needed, rounded
 
-LOOKS_AT_ALL = ("clip_cov", "kl_cov", "deepseek_v32")
+LOOKS_AT_ALL = ("clip_cov", "kl_cov", "deepseek_v32", "m2po")
 """Cards whose mask looks at all tokens, and so waits for the device once."""
 LOOKED_AT = 1
 """Times that advantages on a CPU are looked at, to see that they are finite."""
+SPREAD = 0.03
+"""Standard deviation of random weights. At SmolLM2's depth bf16 is 0.003 off with 0.02, and 0.048 with 0.05."""
 DISK = 20e9
 """Bytes: the largest model, its tokenizer and three checkpoints."""
 ROWS, WIDTH = 8, 5
@@ -99,6 +101,8 @@ def card_waits(name: str, padded: bool, device: str) -> int:
     if estimator.entropy:
         named["entropy"] = -drawn[3]
     named["advantages"] = torch.randn(ROWS, device=device)
+    if estimator.aggregation.kind == "prompt_mean":
+        named["group"] = torch.arange(ROWS, device=device) // 2
 
     def run() -> None:
         (-rl.losses.objective(logp, drawn[4], estimator=name, **named)).backward()
@@ -192,7 +196,7 @@ def check_model(bench: Bench) -> None:
     def read(device: str = bench.device, alone: bool = False, temperature: float = 1.0, **more: Any):
         settings: dict[str, Any] = {"precision": "fp32", "micro_tokens": 2048} | more
         compute = Compute(device, **settings)
-        policy = Policy(bench.model(SMOLLM2_SHAPE, 0.05).to(device), compute, temperature)
+        policy = Policy(bench.model(SMOLLM2_SHAPE, SPREAD).to(device), compute, temperature)
         if alone:
             policy.sharing = ALONE
         return read_all(policy, responses)
@@ -233,7 +237,8 @@ def check_kernels(bench: Bench) -> None:
         shared, alone = bench.responses(1, 4, 40, 30), bench.responses(2, 1, 40, 30)
     calls = attention_calls(policy, alone), attention_calls(policy, shared)
     if bench.gpu:
-        bench.holds("responses alone take the flash kernel", any("flash" in name for name in calls[0]), str(calls[0]))
+        flash = any("flash" in name or "cudnn" in name for name in calls[0])
+        bench.holds("responses alone take the flash kernel, or cuDNN's", flash, str(calls[0]))
         fused = any("efficient" in name or "cudnn" in name for name in calls[1])
         bench.holds("shared prompts take a fused kernel", fused, str(calls[1]))
     else:
@@ -248,7 +253,7 @@ def check_kernels(bench: Bench) -> None:
     ratio = _seconds(policy, shared, True) / _seconds(policy, shared, False)
     whole, apart = 120 + 8 * 200, 8 * (120 + 200)
     pairs = (ratio * whole**2 - 8 * 320**2) / max(apart - ratio * whole, 1e-9) / policy.model.config.hidden_size
-    note = f"PAIRS of llm/policy/packing.py would be {pairs:.1f}"
+    note = f"PAIRS of llm/policy/packing.py would be {pairs:.1f}" if ratio < 0.95 else ""
     bench.within("shared prompts, times as fast as alone", ratio, least=0.95, note=note)
 
 

@@ -92,6 +92,8 @@ def measured_gpu(path: Path) -> Device:
         said: Any = read_json(path)
         if said["format"] != FORMAT or said["complete"] is not True:
             raise ValueError("it is no complete report")
+        if not said["constants"]:
+            raise ValueError("check 10 measured nothing")
         device, measured = said["device"], said["constants"]
         values = {name: float(measured[name]) for name in MEASURED_RANGES}
         name, memory, like = str(device["name"])[:80], float(device["memory"]), GPUS[device["like"]]

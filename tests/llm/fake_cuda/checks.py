@@ -61,6 +61,8 @@ def loss(name, padded, dtype, given=False):
             named["entropy"] = column(*shape, requires_grad=True)
         if given:
             named["advantages"] = column(ROWS, dtype=wide)
+            if estimator.aggregation.kind == "prompt_mean":
+                named["group"] = column(ROWS, dtype=torch.int64)
         else:
             named |= {"rewards": column(ROWS, dtype=wide), "group": column(ROWS, dtype=torch.int64)}
             if spec.given:

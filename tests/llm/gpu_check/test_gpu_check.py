@@ -79,7 +79,7 @@ def test_cards_with_a_planted_wait_or_a_wrong_number_fail(monkeypatch):
     assert FAILED in statuses(trainer.check_cards).values()
     monkeypatch.setattr(frozen, "token_shares", lambda *given, **named: 1.001 * shares(*given, **named))
     assert [name for name, status in statuses(trainer.check_cards).items() if status == FAILED] == [
-        "52 cards against the compiled ones"
+        f"{len(trainer.PRESETS)} cards against the compiled ones"
     ]
 
 
