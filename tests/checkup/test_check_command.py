@@ -18,9 +18,12 @@ from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import write_collection
 from tests.support.docs.pages import run_page
 from tests.support.estimators.vectors import ROOT
+from tests.support.logs.formats import LOGS
 from tests.support.logs.planted import after, changed, healthy, log_of
 from tests.support.machine.here import rftlab
-from tests.support.web.browser import HOSTILE
+from tests.support.web.browser import HOSTILE, browser
+
+__all__ = ["browser"]
 
 TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_generations": 8, "max_steps": 500,
        "learning_rate": 1e-6, "max_completion_length": 512, "model_name_or_path": "Qwen/Qwen3-1.7B"}  # fmt: skip
@@ -149,6 +152,25 @@ def test_evidence_is_one_flag_away(tmp_path):
     assert "--evidence prints" in brief and "--evidence prints" not in whole
     assert "ShibukiZero/assignment5-alignment" in whole and "ShibukiZero" not in brief
     assert "num_iterations is not stated; the default of TRL" in whole
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_every_log_gets_an_answer_with_evidence(kind, tmp_path):
+    log = LOGS[kind](0)
+    file = written(tmp_path, log.name, log.text)
+    sections = make_sections(read_subject((str(file),), tmp_path, Asked(rounds=500)))
+    assert {"Your batch", "Health", "Unknown"} <= set(sections)
+    assert [one.text for own in sections.values() for one in own if not one.evidence] == []
+
+
+def test_a_page_fits_a_phone(browser, tmp_path):
+    name, *more = collection(tmp_path, ("a" * 60, log_of(healthy())))
+    _, text = rftlab("check", name, *more, "--page")
+    browser.open(tmp_path / "results" / text.splitlines()[-1].split("results/", 1)[1], 390)
+    browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    seen = browser.seen()
+    assert seen.errors == [] and seen.requests == []
 
 
 class _Words(HTMLParser):

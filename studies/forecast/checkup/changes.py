@@ -160,13 +160,15 @@ def name_unknowns(subject: Subject) -> Iterator[Sentence]:
         yield Sentence("The model's size, and with it memory, hours and which rate is usual: --model NAME tells.",
                        ("a name, a folder, or a number of parameters such as 1.7B",))  # fmt: skip
     if not prompts:
-        yield Sentence("Prompts a step: --processes N tells, the number of processes that train.", subject.notes)
-    steps, how = -(-QUESTIONS // (prompts or QUESTIONS)), MEASURE.get(subject.tool)
+        how = "--processes N tells, the number of processes that train" if subject.config else "its configuration tells"
+        allowed = "rftlab check CONFIG LOG takes both; rftlab import LOG --prompts B --rollouts K keeps what you know"
+        yield Sentence(f"Prompts a step: {how}.", (*subject.notes, allowed))
+    steps, callback = -(-QUESTIONS // (prompts or QUESTIONS)), MEASURE.get(subject.tool)
     minutes = f", about {counted(max(1, round(steps * plan.duration.round_seconds / 60)), 'minute')}" if plan else ""
-    when = f"in the first {counted(steps, 'step')} of a run" if how and prompts else f"on {QUESTIONS} prompts"
+    when = f"in the first {counted(steps, 'step')} of a run" if callback and prompts else f"on {QUESTIONS} prompts"
     yield Sentence(
         "Pass rates of your prompts and the noise of your gradients, which decide between B and K. "
-        f"{how or 'rftlab pilot --model MODEL --task gsm8k'} measures them {when}{minutes}.",
+        f"{callback or 'rftlab pilot --model MODEL --task gsm8k'} measures them {when}{minutes}.",
         ("docs/trl.md, docs/verl.md, docs/pilot.md; then rftlab signal results/pilot/mine/run.json, and",
          "rftlab predict --pair imported:mine --designs 32x8 128x2 --quick --pilot results/pilot/mine/run.json"),
     )  # fmt: skip
