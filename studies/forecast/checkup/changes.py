@@ -169,7 +169,7 @@ def name_unknowns(subject: Subject) -> Iterator[Sentence]:
     yield Sentence(
         "Pass rates of your prompts and the noise of your gradients, which decide between B and K. "
         f"{callback or 'rftlab pilot --model MODEL --task gsm8k'} measures them {when}{minutes}.",
-        ("docs/trl.md, docs/verl.md, docs/pilot.md; then rftlab signal results/pilot/mine/run.json, and",
+        ("docs/engines.md, docs/pilot.md; then rftlab signal results/pilot/mine/run.json, and",
          "rftlab predict --pair imported:mine --designs 32x8 128x2 --quick --pilot results/pilot/mine/run.json"),
     )  # fmt: skip
     if subject.runs and not any((piece.split, piece.metric) == TEST for run in subject.runs for piece in run.pieces):

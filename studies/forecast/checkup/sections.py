@@ -83,7 +83,7 @@ def describe_batch(subject: Subject) -> Iterator[Sentence]:
         shares = [f"{p**k + (1 - p) ** k:.0%} where a prompt is solved in {p:.0%} of tries" for p in (0.05, 0.2, 0.5)]
         yield Sentence(
             f"Groups whose {k} rewards are equal teach nothing. Expected are {', '.join(shares)}.",
-            ("p^K + (1-p)^K of groups of K responses are all right or all wrong (docs/signal.md)",),
+            ("p^K + (1-p)^K of groups of K responses are all right or all wrong (docs/plan.md)",),
         )
 
 
