@@ -1,4 +1,5 @@
-"""The seven experiments of arXiv 2601.22532 as data: which designs, along which axis, and the question they answer.
+"""The seven experiments of arXiv 2601.22532: which designs, along which axis, and the question they answer. They stand
+in assets/experiments.toml.
 
 The cells are the paper's, but for two: (256, 1) with replay in experiment 5 is ours, to tell its missing baseline from
 its batch; 6a and 6b are two readings of one experiment, its text and its released scripts. That every run has 2,000
@@ -6,7 +7,10 @@ rounds, that experiment 7 has one current rollout and a window of 8 (its publish
 stands in the loss, are our reading: what we have of the paper does not settle them. The studies in FOLLOW_UPS are ours.
 """
 
+import re
+import tomllib
 from dataclasses import dataclass, replace
+from importlib.resources import files
 
 from rftlab.shared.cards import estimator_name, preset
 from rftlab.shared.design import Design
@@ -16,7 +20,14 @@ BASELINE = Design(batch_size=32, rollouts=1, estimator=preset("minimalist"))
 GRPO = Design(estimator=preset("paper_text"))
 
 
-def _cell(batch_size: int, rollouts: int, support: int = 0, window: int = 0) -> Design:
+def _cell(text: str) -> Design:
+    """The design of a cell of experiments.toml. Raises ValueError for one that is none."""
+    if text == "32x1 raw":
+        return BASELINE
+    match = re.fullmatch(r"(\d+)x(\d+)(?: \+(\d+))?(?: window (\d+))?", text)
+    if match is None:
+        raise ValueError(f"cell = {text!r}; allowed: BxK, BxK +SUPPORT, BxK window VISITS")
+    batch_size, rollouts, support, window = (int(number or 0) for number in match.groups())
     return replace(GRPO, batch_size=batch_size, rollouts=rollouts, support_rollouts=support, replay_window=window)
 
 
@@ -35,102 +46,20 @@ class Experiment:
     """One label per cell."""
 
 
-_PRODUCT = 256
-_SPLITS = tuple(2**i for i in range(9))
-
-EXPERIMENTS: dict[str, Experiment] = {
-    e.name: e
-    for e in (
-        Experiment(
-            "baseline",
-            "1  Minimalist baseline",
-            "How far does one rollout per query and the raw reward go?",
-            "design",
-            (BASELINE,),
-            ("(32, 1) raw",),
-        ),
-        Experiment(
-            "advantage",
-            "2  Role of the advantage",
-            "Does a group advantage help, with the same rollouts trained on?",
-            "advantage",
-            (BASELINE, _cell(32, 1, support=7)),
-            ("raw reward", "GRPO (1 + 7)"),
-        ),
-        Experiment(
-            "rollouts",
-            "3  Scaling rollouts",
-            "What do more rollouts per query buy?",
-            "rollouts per query",
-            (_cell(32, 1, support=7), _cell(32, 8), _cell(32, 16), _cell(32, 32), _cell(32, 64)),
-            ("1 (+7)", "8", "16", "32", "64"),
-        ),
-        Experiment(
-            "batch",
-            "4  Scaling batch size",
-            "What do more queries per round buy?",
-            "batch size",
-            (_cell(32, 8), _cell(64, 8), _cell(128, 8)),
-            ("32", "64", "128"),
-        ),
-        Experiment(
-            "tradeoff",
-            "5  Batch size against rollouts",
-            "How should 256 rollouts per round be split?",
-            "(batch size, rollouts)",
-            (*(_cell(b, _PRODUCT // b) for b in _SPLITS), _cell(256, 1, window=8)),
-            (*(f"({b}, {_PRODUCT // b})" for b in _SPLITS), "(256, 1) replay"),
-        ),
-        Experiment(
-            "replay_text",
-            "6a  Replay, as the text says",
-            "Can replayed rewards replace current rollouts, at 32 queries per round?",
-            "(current, replayed) rollouts",
-            (_cell(32, 8), _cell(32, 4, window=8), _cell(32, 2, window=8), _cell(32, 1, window=8)),
-            ("(8, 0)", "(4, 4)", "(2, 6)", "(1, 7)"),
-        ),
-        Experiment(
-            "replay_code",
-            "6b  Replay, as the released scripts do",
-            "Can replayed rewards replace current rollouts, at 256 rollouts per round?",
-            "(batch size, current, replayed)",
-            (_cell(32, 8), _cell(64, 4, window=8), _cell(128, 2, window=8), _cell(256, 1, window=8)),
-            ("(32, 8, 0)", "(64, 4, 4)", "(128, 2, 6)", "(256, 1, 7)"),
-        ),
-        Experiment(
-            "ceiling",
-            "7  Ceiling of batch scaling",
-            "How far does batch size scale with replay?",
-            "batch size",
-            tuple(_cell(b, 1, window=8) for b in (256, 512, 1024, 2048)),
-            ("256", "512", "1024", "2048"),
-        ),
-    )
-}
+_TABLES = tomllib.loads((files("rftlab.studies") / "assets" / "experiments.toml").read_text(encoding="utf-8"))
 
 
-_EDGES = (1, 8, 32, 128, 256)
-FOLLOW_UPS: dict[str, Experiment] = {
-    e.name: e
-    for e in (
-        Experiment(
-            "first",
-            "First runs",
-            "What do three runs say of the many that one has not made?",
-            "design",
-            (BASELINE, _cell(32, 8), _cell(256, 1)),
-            ("(32, 1) raw", "(32, 8)", "(256, 1)"),
-        ),
-        Experiment(
-            "next_checks",
-            "Next checks",
-            "Do the findings stay with other rewards, staleness, rates and sizes?",
-            "(batch size, rollouts)",
-            tuple(_cell(b, _PRODUCT // b) for b in _EDGES),
-            tuple(f"({b}, {_PRODUCT // b})" for b in _EDGES),
-        ),
-    )
-}
+def _read(table: dict[str, dict]) -> dict[str, Experiment]:
+    return {
+        name: Experiment(
+            **stated | {"name": name, "cells": tuple(map(_cell, stated["cells"])), "ticks": tuple(stated["ticks"])}
+        )
+        for name, stated in table.items()
+    }
+
+
+EXPERIMENTS: dict[str, Experiment] = _read(_TABLES["experiments"])
+FOLLOW_UPS: dict[str, Experiment] = _read(_TABLES["follow_ups"])
 """Studies beyond the seven experiments: what to run first, and what to check next."""
 
 
