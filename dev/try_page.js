@@ -28,10 +28,10 @@ function show() {
     one.range.setAttribute("aria-valuetext", one.value.textContent);
   });
   const now = curves[inputs.map((one) => one.range.value).join(".")];
-  draw(0, now);
+  draw(2, now);
   const [train, test] = now.map((values) => (values.at(-1) / 1000).toFixed(3));
   said.textContent = "After training: train " + train + ", test " + test + ".";
   return now;
 }
-document.getElementById("keep").addEventListener("click", () => draw(2, show()));
-draw(2, show());
+document.getElementById("keep").addEventListener("click", () => draw(0, show()));
+draw(0, show());

@@ -57,8 +57,8 @@ def curve(choice: tuple[str, int, int, str, float], rounds: int = ROUNDS, every:
 def chart() -> Chart:
     """Return the chart with lines at 0 and at 1, from which the script knows the places of all values."""
     rounds = list(range(0, ROUNDS + 1, EVERY))
-    styles = [MarkStyle(colour, dash) for colour in ("#0b5cad", "#8a8f98") for dash in DASHES.values()]
-    names = [f"{split}{kept}" for kept in ("", ", kept") for split in DASHES]
+    styles = [MarkStyle(colour, dash) for colour in ("#8a8f98", "#0b5cad") for dash in DASHES.values()]
+    names = [f"{split}{kept}" for kept in (", kept", "") for split in DASHES]
     lines = [PlotSeries(rounds, [place % 2] * len(rounds), style) for place, style in enumerate(styles)]
     keys = tuple(LegendKey(name, style) for name, style in zip(names, styles, strict=True))
     axes = PlotAxis("rounds", low=0, high=ROUNDS), PlotAxis("Pass@1", low=0, high=1)

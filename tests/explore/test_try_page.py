@@ -51,6 +51,6 @@ def test_sliders_move_the_lines(browser, path):
     now = middle + 5 * 108
     assert f"train {now / 1000:.3f}" in browser.run(said)
     lines = browser.run("return [...document.querySelectorAll('[data-v] path')].map(e => e.getAttribute('d'))")
-    height = float(lines[0].split("L")[0].split()[1])
+    height = float(lines[2].split("L")[0].split()[1])
     assert height == pytest.approx(162 - 153 * now / 1000, abs=0.1) and lines[0] != lines[2]
     assert browser.seen().errors == [] and browser.seen().requests == []
