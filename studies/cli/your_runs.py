@@ -61,7 +61,7 @@ class CheckRun:
 
     def execute(self, console: Console) -> int:
         """Read, judge, print, and write the page."""
-        from rftlab.studies.forecast.checkup.page import make_sections, show_sections, write_page
+        from rftlab.studies.forecast.checkup.page import make_sections, show_sections, write_check
         from rftlab.studies.forecast.checkup.subject import Asked, read_subject
 
         asked = Asked(**{name: getattr(self, name) for name in Asked._fields})
@@ -69,7 +69,7 @@ class CheckRun:
         sections = make_sections(subject)
         show_sections(console, sections, self.evidence)
         if self.page:
-            say(console, f"page: {write_page(subject, sections, self.results)}")
+            say(console, f"page: {write_check(subject, sections, self.results)}")
         return 0
 
 

@@ -43,12 +43,12 @@ def name_changes(subject: Subject) -> Iterator[Sentence]:
 
 def _from_health(subject: Subject) -> Iterator[Sentence]:
     for run in subject.runs:
-        for found in diagnose(run, subject.asked.questions).findings:
-            if found.severity != "note":
-                trust = "trust: hits and false alarms of this check stand in docs/diagnose.md"
-                advice = f"{found.advice[:1].upper()}{found.advice[1:]}"
-                text = f"{advice}. Expected effect: against '{found.kind}', of unknown size."
-                yield Sentence(text, (*found.evidence, f"threshold: {found.threshold}", trust))
+        for finding in diagnose(run, subject.asked.questions).findings:
+            if finding.severity != "note":
+                trust = "docs/diagnose.md counts hits and false alarms of this check"
+                advice = f"{finding.advice[:1].upper()}{finding.advice[1:]}"
+                text = f"{advice}. Expected effect: against '{finding.kind}', of unknown size. Trust: {trust}."
+                yield Sentence(text, (*finding.evidence, f"threshold: {finding.threshold}"))
 
 
 def _from_settings(subject: Subject) -> Iterator[Sentence]:

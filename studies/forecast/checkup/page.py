@@ -55,7 +55,7 @@ def show_sections(console: Console, sections: dict[str, list[Sentence]], evidenc
         say(console, "\n--evidence prints what each sentence rests on; --page writes a page to send.", "dim")
 
 
-def write_page(subject: Subject, sections: dict[str, list[Sentence]], root: Path) -> Path:
+def write_check(subject: Subject, sections: dict[str, list[Sentence]], root: Path) -> Path:
     """Write root/check-NAME/check.html, check.csv and check.json; returns the page's path."""
     open_store(root)
     folder = folder_below(root, f"check-{name_for(Path(subject.name))}")

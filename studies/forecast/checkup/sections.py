@@ -144,7 +144,7 @@ def describe_health(subject: Subject) -> Iterator[Sentence]:
     """Whether a run is healthy, the findings of `rftlab diagnose`, and what its alarms say with their tested rates."""
     for run in subject.runs:
         said, name = diagnose(run, subject.asked.questions), f"{run.name}: " if len(subject.runs) > 1 else ""
-        grave = [found.kind for found in said.findings if found.severity != "note"]
+        grave = [finding.kind for finding in said.findings if finding.severity != "note"]
         verdict = f"Not healthy: {', '.join(grave)}" if grave else "Healthy as far as the log shows"
         judged = len(CHECKS) - len(said.unjudged)
         yield Sentence(
@@ -152,10 +152,11 @@ def describe_health(subject: Subject) -> Iterator[Sentence]:
             (*(f"checked and not there: {kind}" for kind in said.clear),
              *(f"not judged: {one.kind} needs {one.needs}" for one in said.unjudged)),
         )  # fmt: skip
-        for found in said.findings:
-            rates = f" Of {describe_rates(found.kind).replace(': ', ' it ', 1)}." if found.kind in ALARM_CHECKS else ""
-            evidence = (*found.evidence, f"threshold: {found.threshold}", f"try: {found.advice}")
-            yield Sentence(f"{name}{found.severity.capitalize()}: {found.kind}: {found.what}.{rates}", evidence)
+        for finding in said.findings:
+            tested = finding.kind in ALARM_CHECKS
+            rates = f" Of {describe_rates(finding.kind).replace(': ', ' it ', 1)}." if tested else ""
+            evidence = (*finding.evidence, f"threshold: {finding.threshold}", f"try: {finding.advice}")
+            yield Sentence(f"{name}{finding.severity.capitalize()}: {finding.kind}: {finding.what}.{rates}", evidence)
         if quiet := [kind for kind in said.clear if kind in ALARM_CHECKS]:
             kinds = ", ".join(kind.removeprefix("alarm: ") for kind in quiet)
             yield Sentence(
