@@ -20,6 +20,7 @@ from rftlab.studies.cli.execute.train_model import sample_lines, train_model
 from rftlab.studies.cli.trained import Train, parse_train
 from rftlab.studies.data.runs.progress import live_line
 from rftlab.studies.readers.run import KnownDesign
+from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
@@ -190,3 +191,10 @@ def test_a_plan_says_what_a_download_would_meet():
     here = ("--compute.engine", "hf", "--compute.device", "cpu")
     said = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", *here)[1]
     assert "gated" not in said and "driver" not in said
+
+
+def test_the_trainer_page_shows_plans_as_they_are_printed():
+    said = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "A100-40")[1]
+    lines = [line.strip() for line in (ROOT / "docs" / "llm.md").read_text().splitlines()]
+    shown = [line for line in lines if line.startswith(("fits: peak", "fastest settings that fit"))]
+    assert len(shown) == 2 and all(line in said for line in shown)

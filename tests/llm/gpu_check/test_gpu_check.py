@@ -16,6 +16,7 @@ from rftlab.llm.losses import prepare as frozen
 from rftlab.llm.policy import policy as policies
 from rftlab.llm.policy.head import TokenStatistics
 from rftlab.shared.plumbing.errors import UserError
+from tests.support.estimators.vectors import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PART = {"name", "status", "value", "limit", "note"}
@@ -49,6 +50,9 @@ def test_the_report_has_its_schema_and_is_not_taken_for_a_gpu(tmp_path, capsys):
         assert all(part.keys() == PART and part["status"] in (PASSED, NOT_RUN) for part in parts)
         assert all(part["note"] for part in parts if part["status"] == NOT_RUN)
     assert len(report["checks"][2]["parts"]) == len(trainer.MODELS) == 3
+    page = (ROOT / "docs" / "llm.md").read_text().splitlines()
+    shown = [line.strip() for line in page if line.startswith("         not run: ")]
+    assert len(shown) == 2 and all(line in said for line in shown)
     assert report["device"]["like"] is None and "0 passed, 0 failed, 3 not run" in said and "needs a GPU" in said
     with pytest.raises(UserError, match="make gpu-check"):
         known_gpu(f"measured:{path}")
