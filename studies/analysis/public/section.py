@@ -2,7 +2,6 @@
 
 from base64 import b64encode
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -69,46 +68,13 @@ def pods_figure(curves: pd.DataFrame) -> Drawn:
     return Chart(tuple(panels), (10, 7.6), len(AXES), share_x="column", share_y="row"), numbers
 
 
-class Picture(NamedTuple):
-    """A rendered figure (dev/public_runs.py): its file in the package, and what to see in it."""
-
-    file: str
-    alt: str
-    caption: str
-
-    def read(self) -> bytes:
-        """The picture, png."""
-        return (DATA / self.file).read_bytes()
-
-
-PICTURES: tuple[Picture, ...] = (
-    Picture(
-        "public_learning_rates.png",
-        "Test Pass@1 of nine learning rates against steps and against rate times steps, with one sigmoid each.",
-        "Nine learning rates, a run each (Qwen2.5-Math-1.5B). Against rate × steps those that do not collapse come "
-        "together, but do not coincide: slow ones stay below, fast ones above. Dashed, one sigmoid for all of them.",
-    ),
-    Picture(
-        "public_single_runs.png",
-        "Test Pass@1 of single runs: three advantages on the left, passes and updates a round on the right.",
-        "The same model, a run each. Left, the advantage. Right, passes over a batch and updates a round; dotted are "
-        "unintended repeats of the configuration of the same colour: a pair of them is as far apart as most choices.",
-    ),
-    Picture(
-        "public_starts.png",
-        "Test Pass@1 on GSM8K of two PPO runs and of two model sizes, a run each.",
-        "GSM8K, a run each. Left, PPO with two response limits (Qwen2.5-0.5B-Instruct): it starts from zero because "
-        "the marker of the answer is missing. Right, two sizes of Qwen3, evidently scored by different rules.",
-    ),
-)
+PICTURES = ("public_learning_rates.png", "public_single_runs.png", "public_starts.png")
+"""Figures of runs whose numbers are not shipped (dev/public_runs.py); the template says what to see in them."""
 
 
 def public_section(folder: Path) -> Markup:
     """HTML of the section; its figure and the numbers drawn go into the folder."""
     pods = draw(folder, "public-pods", pods_figure(curves()))
-    pictures = [
-        {"uri": _uri("png", picture.read()), "alt": picture.alt, "caption": picture.caption} for picture in PICTURES
-    ]
     credit = draw(folder, "public-credit", credit_figure())
     page = template("public.html.j2").render(
         noise=noise_lines(),
@@ -117,14 +83,10 @@ def public_section(folder: Path) -> Markup:
         pods=pods,
         credit=credit,
         credit_lines=credit_lines(reported_scores()) + blind_lines(),
-        pictures=pictures,
+        pictures={name: b64encode((DATA / name).read_bytes()).decode() for name in PICTURES},
         floor=FLOOR,
         points=f"{sum(source.points for source in SOURCES):,}",
         runs=sum(source.runs for source in SOURCES),
         signed_text=signed_text,
     )
     return Markup(page)
-
-
-def _uri(kind: str, content: bytes) -> str:
-    return f"data:image/{kind};base64,{b64encode(content).decode()}"
