@@ -45,6 +45,8 @@ class FakeLLM:
 
     calls: list
     arguments: dict
+    emptied = True
+    """Whether it empties its prefix cache when asked to."""
 
     def __init__(self, **arguments):
         type(self).calls, type(self).arguments = [], arguments
@@ -52,6 +54,7 @@ class FakeLLM:
     def __getattr__(self, name):
         def call(*arguments, **more):
             self.calls.append((name, more.get("tags") or more.get("level")))
+            return name != "reset_prefix_cache" or self.emptied
 
         return call
 
@@ -104,6 +107,13 @@ def test_on_a_gpu_vllm_sleeps_between_sampling_and_the_sync(monkeypatch):
     load, forget = ("apply_model", None), ("reset_prefix_cache", None)
     awake = [("wake_up", ["weights"]), load, ("wake_up", ["kv_cache"]), forget]
     assert FakeLLM.calls == [load, forget, ("enqueue", None), ("sleep", 2), *awake, load, forget]
+
+
+def test_a_prefix_cache_that_vllm_keeps_ends_the_run(monkeypatch):
+    engine, policy = gpu_engine(monkeypatch)
+    monkeypatch.setattr(FakeLLM, "emptied", False)
+    with pytest.raises(UserError, match="keeps keys and values of the old weights"):
+        engine.sync(policy)
 
 
 def test_an_engine_that_has_room_stays_awake(monkeypatch):
