@@ -10,7 +10,17 @@ import math
 
 import numpy as np
 
-from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, OF_KL, SECOND_MOMENT, TV, UNMASKED
+from rftlab.shared.config.mask import (
+    CLIP_COV,
+    DIVERGENCE,
+    DRIFT,
+    KL_COV,
+    OF_KL,
+    SECOND_MOMENT,
+    TOP_ENTROPY,
+    TV,
+    UNMASKED,
+)
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.surrogate import surrogate
@@ -84,10 +94,19 @@ def second_moment_into(rule, batch, logp, share):
             return
 
 
+@inner
+def top_entropy_into(rule, entropies, share):
+    """Empty the shares of the tokens below the quantile 1 - fraction of the entropies (T,), which is interpolated."""
+    if entropies.shape[0] > 0:
+        least = np.quantile(entropies, 1.0 - rule.fraction)
+        for t in range(entropies.shape[0]):
+            share[t] = share[t] if entropies[t] >= least else 0.0
+
+
 @jit
 def mask_into(rules, batch, logp, keys, share, kl_share):
     """Empty the entries of share and kl_share (T,), copies of the batch's, that are masked at logp (T,). keys (T,):
-    random, for ClipCov."""
+    random for ClipCov, entropies for TopEntropy."""
     if rules.mask.kind == DIVERGENCE:
         for t in range(logp.shape[0]):
             if diverged(rules.mask, batch.advantage[t], logp[t], batch.old_logp[t]):
@@ -98,6 +117,8 @@ def mask_into(rules, batch, logp, keys, share, kl_share):
         clip_cov_into(rules, batch, logp, keys, share)
     elif rules.mask.kind == KL_COV:
         kl_cov_into(rules.mask, batch, logp, kl_share)
+    elif rules.mask.kind == TOP_ENTROPY:
+        top_entropy_into(rules.mask, keys, share)
     elif rules.mask.kind == SECOND_MOMENT:
         second_moment_into(rules.mask, batch, logp, share)
     elif rules.mask.kind != UNMASKED:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.config.kl import K3, NONE
-from rftlab.shared.config.mask import CLIP_COV, UNMASKED
+from rftlab.shared.config.mask import CLIP_COV, TOP_ENTROPY, UNMASKED
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from rftlab.shared.config.surrogate import CLIP, CUSTOM, GEOMETRIC_MEAN
 from rftlab.shared.custom.functions import call_surrogate, raising
@@ -264,13 +264,14 @@ def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.nd
     """The batch without the tokens that the estimator's mask drops at `logp` (T,); call it once per update, before
     `objective_and_weights`.
 
-    keys (T,): random numbers that decide which candidates ClipCov draws. Raises UserError where they are needed and
-    missing.
+    keys (T,): random numbers that decide which candidates ClipCov draws; for TopEntropy the entropies of the
+    distributions that tokens are drawn from, at `logp`. Raises UserError where they are needed and missing.
     """
     logp, rule = _current(batch, logp), as_rule(estimator)
     if rule.mask.kind == UNMASKED:
         return batch
     check(keys is not None or rule.mask.kind != CLIP_COV, "mask ClipCov needs keys, one random number per token")
+    check(keys is not None or rule.mask.kind != TOP_ENTROPY, "mask TopEntropy needs keys, the entropy of each token")
     keys = logp if keys is None else np.ascontiguousarray(keys, dtype=np.float64)
     check(keys.shape == logp.shape, f"keys {keys.shape} must have one entry per token {logp.shape}")
     share, kl_share = batch.share.copy(), batch.kl_share.copy()

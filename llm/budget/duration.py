@@ -11,6 +11,7 @@ from rftlab.llm.budget.devices import Device
 from rftlab.llm.budget.footprint import responses_in_sequence, sleeps
 from rftlab.llm.budget.shapes import Shape, adapted
 from rftlab.llm.config import LLMRun
+from rftlab.shared.config.mask import TopEntropy
 
 STREAMING = 0.6
 """Part of a device's bandwidth at which weights and caches are read while decoding; assumed."""
@@ -90,6 +91,7 @@ def estimate_duration(run: LLMRun, shape: Shape, device: Device, assumed: Assume
     if reads:
         phases["log_probs"] = Cost(reads * tokens, reads * forward)
     looks = run.compares_tokens * (design.epochs * design.minibatches - 1) / design.minibatches
+    looks += design.epochs * isinstance(design.estimator.mask, TopEntropy)  # for the entropies
     passes = (
         2 if shape.rank else 3
     ) + run.compute.gradient_checkpointing  # frozen weights need no gradient, what they read does

@@ -8,6 +8,7 @@ import torch
 
 from rftlab.llm.losses.layout import Layout, wide
 from rftlab.shared.config.advantage import CustomAdvantage
+from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 
@@ -117,6 +118,11 @@ def in_reward(estimator: Estimator) -> bool:
     return estimator.kl.kind != "none" and estimator.kl.place == "reward"
 
 
+def reads_entropy(estimator: Estimator) -> bool:
+    """Whether the entropies of tokens' distributions are read."""
+    return estimator.entropy > 0 or isinstance(estimator.mask, TopEntropy)
+
+
 def check_tokens(estimator: Estimator, given: Given) -> None:
     """Raise UserError that names what the estimator reads at tokens and was not given."""
     kl = estimator.kl
@@ -128,7 +134,7 @@ def check_tokens(estimator: Estimator, given: Given) -> None:
             kl.kind != "none" and kl.place == "loss" and kl.anchor == "base",
             f"its KL penalty {kl.kind} compares with the base policy",
         ),
-        ("entropy", estimator.entropy > 0, "the entropy at each token, for its bonus"),
+        ("entropy", reads_entropy(estimator), "the entropy at each token, for its bonus or its mask"),
         ("sampler_logp", corrected, "its importance weights compare with the policy that sampled"),
     )
 

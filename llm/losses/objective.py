@@ -22,6 +22,7 @@ from rftlab.llm.losses.inputs import (
 from rftlab.llm.losses.layout import Layout, check_starts, make_layout, wide
 from rftlab.llm.losses.prepare import Count, freeze, masked
 from rftlab.llm.losses.weights import Flag, TensorWeights, tensor_weights
+from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.plumbing.errors import check
 
@@ -102,6 +103,7 @@ def _weigh(
             counts["group"] = group_labels(given, layout.n_rows)[0].to(logp.device)
         batch = freeze(estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts)
         rule = as_rule(estimator)
+        keys = given.entropy if isinstance(estimator.mask, TopEntropy) else keys
         batch = masked(rule, layout, batch, now, at_tokens("keys", keys, layout, wide(logp.device)))
         weighed = tensor_weights(rule, layout, batch, now, flags)
         weight = weighed.weight.to(logp.dtype)
@@ -155,8 +157,8 @@ def objective(
     (rewards, labels) of more responses, which are not trained on, in addition. Where an estimator takes penalties off
     rewards, both have them off already.
     baseline: (R,) or of tokens, where it comes from elsewhere (a greedy response, a critic). token_rewards: rewards at
-    tokens, besides the response's own. entropy: of tokens, with its graph, for a bonus. keys: random numbers of tokens
-    for ClipCov; by default drawn here.
+    tokens, besides the response's own. entropy: of tokens, with its graph for a bonus, or for TopEntropy. keys: random
+    numbers of tokens for ClipCov; by default drawn here.
     n_tokens, n_rows: tokens and responses of the optimiser batch, where this call sees a part of it; advantages then
     come from `advantages`, over the whole of it. Under prompt_mean n_rows counts prompts, each of which lies in one
     part, and group says which response is whose.

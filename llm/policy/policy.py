@@ -145,14 +145,24 @@ class Policy:
             return logp, entropy
         return logp.index_select(0, spread), None if entropy is None else entropy.index_select(0, spread)
 
-    @torch.no_grad()
     def all_log_probs(self, responses: Responses) -> np.ndarray:
         """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient; brought from
         the device at the end."""
+        return self._all(responses, entropy=False)
+
+    def all_entropies(self, responses: Responses) -> np.ndarray:
+        """Entropies (T,) of the distributions that tokens are drawn from; as `all_log_probs`."""
+        return self._all(responses, entropy=True)
+
+    @torch.no_grad()
+    def _all(self, responses: Responses, entropy: bool) -> np.ndarray:
         out, parts = np.empty(len(responses.tokens)), self.micro_batches(responses)
         if parts:
             order = np.concatenate([token_indices(responses.starts, rows) for rows in parts])
-            out[order] = torch.cat([self.log_probs(responses, rows)[0] for rows in parts]).cpu()
+            found = (self.log_probs(responses, rows, entropy) for rows in parts)
+            out[order] = torch.cat(
+                [of_tokens if entropies is None else entropies for of_tokens, entropies in found]
+            ).cpu()
         return out
 
 

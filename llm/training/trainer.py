@@ -15,7 +15,7 @@ from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.meter import Meter
 from rftlab.llm.models.load import Data
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import token_indices
+from rftlab.llm.policy.responses import Responses, token_indices
 from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
 from rftlab.llm.rewards.call import RewardCaller
 from rftlab.llm.rewards.math_pool import Checks, MathPool
@@ -23,7 +23,7 @@ from rftlab.llm.text.codec import Codec
 from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
 from rftlab.llm.training.update import accumulate, check_mismatch, make_optimizer, rows_between, step
 from rftlab.shared.aggregation import row_count
-from rftlab.shared.config.mask import ClipCov
+from rftlab.shared.config.mask import ClipCov, TopEntropy
 from rftlab.shared.memory import (
     Windows,
     add_into,
@@ -330,7 +330,7 @@ class Trainer:
                 part = batch_from_advantages(estimator, *columns, sampler_logp=sampler, group=mine.group, n_rows=n_rows)
             if self.run.compares_tokens:
                 current = old_T[tokens_t] if u == 0 else self.policy.all_log_probs(mine)
-                part = apply_mask(estimator, part, current, self._keys(len(tokens_t)))
+                part = apply_mask(estimator, part, current, self._keys(mine))
             done = accumulate(self.policy, estimator, part, mine, on_policy)
             norm = step(self.policy, self.optimizer, self.run.optimizer, state.updates)
             state.updates += 1
@@ -339,9 +339,12 @@ class Trainer:
                 return old_T, True
         return done.logp if on_policy else old_T, False
 
-    def _keys(self, n: int) -> np.ndarray | None:
-        """Random numbers (n,) for a mask that draws."""
-        if not isinstance(self.run.design.estimator.mask, ClipCov):
+    def _keys(self, mine: Responses) -> np.ndarray | None:
+        """What a mask reads at tokens besides log-probabilities: random numbers (n,) to draw by, or entropies."""
+        mask, n = self.run.design.estimator.mask, len(mine.tokens)
+        if isinstance(mask, TopEntropy):
+            return self.policy.all_entropies(mine)
+        if not isinstance(mask, ClipCov):
             return None
         return uniforms(self.run.seed, MASKING, self.state.updates, np.arange(n), np.zeros(n, dtype=np.int64), 0, 1)[
             :, 0

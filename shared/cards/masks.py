@@ -8,7 +8,7 @@ from rftlab.shared.cards.paper import ZSCORE
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
 from rftlab.shared.config.surrogate import Cispo, Clip
 from rftlab.shared.estimator import Estimator
 
@@ -104,6 +104,23 @@ CARDS = (
         note=(
             "Made for rollouts that are many updates old. AReaL looks at every token, between sampler and trainer; the "
             "authors' first code clips at that log-ratio instead of dropping."
+        ),
+    ),
+    _card(
+        name="top_entropy",
+        title="Forking tokens: the policy gradient of the 20% of largest entropy",
+        source="arXiv 2506.01939",
+        estimator=Estimator(ZSCORE, Clip(0.2, 0.28), aggregation=TOKEN_MEAN, mask=TopEntropy(0.2)),
+        formula="j = min(ρ A, clip(ρ, 1-0.2, 1+0.28) A) of the 20% of the batch's tokens with most entropy, else 0",
+        bias=(
+            "GRPO's weights (T3) on a part of the tokens, chosen without looking at rewards: it climbs the pass rate "
+            "as far as that depends on where responses fork."
+        ),
+        checks=("T3", "T34"),
+        mirrors="TRL 1.x (`top_entropy_quantile=0.2`: at least the interpolated quantile)",
+        note=(
+            "The paper puts it on DAPO. Shares stay those of all tokens, so what is left is also a smaller step. Each "
+            "update needs a forward pass for the entropies."
         ),
     ),
     _card(

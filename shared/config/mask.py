@@ -61,6 +61,18 @@ class SecondMoment:
 
 
 @config
+class TopEntropy:
+    """Keeps the tokens whose next-token distribution has at least the entropy of the batch's quantile 1 - fraction:
+    where a response could go on otherwise (2506.01939; TRL's `top_entropy_quantile`)."""
+
+    fraction: float = 0.2
+    """Of the batch's tokens."""
+
+    def __post_init__(self):
+        _check_fraction(self.fraction)
+
+
+@config
 class ClipCov:
     """Drops a random few of the tokens whose covariance (A - mean)(logp - mean) lies between the bounds (Clip-Cov,
     2505.22617)."""
@@ -93,8 +105,8 @@ def _check_fraction(fraction: float) -> None:
     check(0 < fraction <= 1, f"mask.fraction = {fraction!r}; allowed: more than 0, at most 1")
 
 
-Mask = Unmasked | Divergence | Drift | ClipCov | KLCov | SecondMoment
-OF_BATCH = (ClipCov, KLCov, SecondMoment)
+Mask = Unmasked | Divergence | Drift | ClipCov | KLCov | SecondMoment | TopEntropy
+OF_BATCH = (ClipCov, KLCov, SecondMoment, TopEntropy)
 """Masks that compare the tokens of an optimiser batch."""
 UNMASKED = code_for(Mask, Unmasked)
 DIVERGENCE = code_for(Mask, Divergence)
@@ -102,6 +114,7 @@ DRIFT = code_for(Mask, Drift)
 CLIP_COV = code_for(Mask, ClipCov)
 KL_COV = code_for(Mask, KLCov)
 SECOND_MOMENT = code_for(Mask, SecondMoment)
+TOP_ENTROPY = code_for(Mask, TopEntropy)
 TV = code_for(Measure, "tv")
 OF_KL = code_for(Measure, "kl")
 

@@ -11,7 +11,7 @@ from rftlab.shared.config.advantage import GREEDY, OPTIMAL, VALUE
 from rftlab.shared.config.aggregation import PROMPT_MEAN
 from rftlab.shared.config.correction import NONE as UNCORRECTED
 from rftlab.shared.config.correction import RATIO
-from rftlab.shared.config.mask import CLIP_COV, KL_COV, UNMASKED
+from rftlab.shared.config.mask import CLIP_COV, KL_COV, TOP_ENTROPY, UNMASKED
 from rftlab.shared.correction import correction_into
 from rftlab.shared.mask import mask_into
 from rftlab.shared.memory import add_into, push_into
@@ -31,7 +31,15 @@ from rftlab.sim.round.lengths import shares_by_length
 from rftlab.sim.round.plain import optimizer_step, policy_forward
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 from rftlab.sim.round.responses import drop_silent, roll_out_rows, sampler_forward
-from rftlab.sim.round.scores import add_entropy, add_style_scores, find_others, gradient_noise, interfere, score_answers
+from rftlab.sim.round.scores import (
+    add_entropy,
+    add_style_scores,
+    find_entropies,
+    find_others,
+    gradient_noise,
+    interfere,
+    score_answers,
+)
 from rftlab.sim.state import TOTAL
 
 
@@ -191,7 +199,7 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
 
 
 @inner
-def find_weights(plan, rule, update, low, high, ragged):
+def find_weights(plan, rule, update, low, high, view, ragged):
     """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values,
     tokens."""
     first, starts, response = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.marks[MARK.response]
@@ -221,6 +229,8 @@ def find_weights(plan, rule, update, low, high, ragged):
     batch = Batch(credit[tokens], share[tokens], kl_share[tokens], old_logp[tokens], ref_logp[tokens], response[tokens])
     if rule.mask.kind == CLIP_COV:
         uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.keys)
+    if rule.mask.kind == TOP_ENTROPY:
+        find_entropies(plan, view, low, high, ragged)
     if rule.mask.kind != UNMASKED:
         mask_into(
             rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens]
@@ -298,7 +308,7 @@ def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ra
         if u > 0 or size < n or choices.tries > 1:
             trainer_forward(contexts, plan, state.theta, context_of[low:high], view)
         find_logp(contexts, plan, choices, view, low, high, ragged)
-        clipped, kl, tokens = find_weights(plan, rule, round_index * updates + u, low, high, ragged)
+        clipped, kl, tokens = find_weights(plan, rule, round_index * updates + u, low, high, view, ragged)
         add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ragged, state.grad)
         totals[TOTAL.kl] += kl
         totals[TOTAL.clipped] += clipped

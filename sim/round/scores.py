@@ -14,7 +14,7 @@ from rftlab.sim.lanes.random import INTERFERENCE, uniforms
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.products import backward
 from rftlab.sim.policy.spelling import squared_length
-from rftlab.sim.policy.style import style_probability
+from rftlab.sim.policy.style import style_logp, style_probability
 from rftlab.sim.round.common import CommonNoise
 from rftlab.sim.round.lengths import relative_length
 from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
@@ -120,6 +120,27 @@ def gradient_noise(choices, spread, first, last, ragged):
             squares += weights[t] ** 2
     q = style_probability(choices.style.base)
     return CommonNoise(0.0, q * (1.0 - q) * choices.style.slope**2 * squares)
+
+
+@inner
+def find_entropies(plan, view, low, high, ragged):
+    """Fill ragged.keys[0] with the entropies of the distributions that the tokens of rows low .. high-1 are drawn from,
+    under a view of these rows: of an answer and its format together, of each style token."""
+    first, starts, width = ragged.rows[ROW.first], ragged.ints[INT.start], plan.n_arms // len(plan.token_starts)
+    begin, style_logits = starts[first[low]], ragged.tokens[TOKEN.style_logit]
+    for row in range(low, high):
+        answer, formed = 0.0, np.float64(view.formed[row - low])
+        for start in plan.token_starts:
+            for a in range(start, start + width):
+                p = view.probs[row - low, a]
+                answer -= p * math.log(p) if p > 0.0 else 0.0
+        for q in (formed, 1.0 - formed):
+            answer -= q * math.log(q) if q > 0.0 else 0.0
+        for i in range(first[row], first[row + 1]):
+            ragged.keys[0, starts[i] - begin] = answer
+            for t in range(starts[i] + 1, starts[i + 1]):
+                yes, no = style_logp(style_logits[t], True), style_logp(style_logits[t], False)
+                ragged.keys[0, t - begin] = -math.exp(yes) * yes - math.exp(no) * no
 
 
 @inner

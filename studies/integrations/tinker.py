@@ -12,7 +12,7 @@ tinker-cookbook 0.6.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rftlab.llm.losses.inputs import joined
+from rftlab.llm.losses.inputs import joined, reads_entropy
 from rftlab.shared.cards import preset
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
@@ -37,7 +37,7 @@ def loss(estimator: str | Estimator) -> Callable[[list[Any], list[Any]], tuple[A
     when called for a datum without its fields.
     """
     plain = preset(estimator) if isinstance(estimator, str) else estimator
-    check(plain.entropy == 0, "entropy bonus: tinker hands over no entropies; allowed: entropy 0")
+    check(not reads_entropy(plain), "entropy bonus or mask: tinker hands over no entropies; allowed: without them")
     kind = plain.correction.kind
     check(kind in ("none", "ratio"), f"correction {kind}: tinker has no third policy; allowed: none, ratio")
 

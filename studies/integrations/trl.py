@@ -26,7 +26,7 @@ from trl.trainer.callbacks import TrainerCallback
 from trl.trainer.grpo_trainer import gather_object
 
 from rftlab.llm.losses.credit import shaped
-from rftlab.llm.losses.inputs import in_reward, joined, without_graph
+from rftlab.llm.losses.inputs import in_reward, joined, reads_entropy, without_graph
 from rftlab.llm.losses.layout import make_layout, wide
 from rftlab.shared.cards import preset
 from rftlab.shared.config.aggregation import aggregation_rule
@@ -269,7 +269,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
             estimator=estimator,
             advantages=inputs["advantages"],
             ref_logp=inputs.get("ref_per_token_logps"),
-            entropy=entropy if estimator.entropy > 0 else None,
+            entropy=entropy if reads_entropy(estimator) else None,
             n_rows=n_rows,
             n_tokens=n_tokens,
             **self._sampler(inputs, logp),

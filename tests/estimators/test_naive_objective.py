@@ -3,14 +3,17 @@ twins, to 1e-12."""
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.plumbing.errors import UserError
 from tests.support.checks.naive_objective import CHECKS, SPECS, check_token_kl, check_token_surrogate, kinks
-from tests.support.estimators.vectors import REAL
+from tests.support.estimators.vectors import REAL, no_kl
 
 # --- whole batches ---
 
@@ -48,3 +51,14 @@ def test_kl_of_any_token(spec, ref_logp, d):
     u = min(max(ref_logp - logp, -20.0), 20.0)
     assume(abs(math.exp(u) - u - 11.0) > 1e-9)
     check_token_kl(REAL, spec, logp, ref_logp)
+
+
+@pytest.mark.parametrize(("fraction", "kept"), [(0.2, [0, 2, 11]), (0.5, [0, 1, 2, 8, 9, 11])])
+def test_top_entropy_keeps_what_trl_keeps(fraction, kept):
+    """`GRPOTrainer.get_high_entropy_mask` of TRL 1.16.0, threshold 1 - fraction, on rows of 5, 3 and 4 tokens."""
+    entropies = [1.99, 0.75, 1.3, 0.53, 0.03, 0.43, 0.64, 0.12, 1.09, 1.17, 0.23, 2.18]
+    estimator, logp = no_kl(mask=TopEntropy(fraction)), -np.ones(12)
+    batch = REAL.batch_from_advantages(estimator, np.ones(12), np.array([0, 5, 8, 12]), logp)
+    assert np.flatnonzero(REAL.apply_mask(estimator, batch, logp, np.array(entropies)).share).tolist() == kept
+    with pytest.raises(UserError, match="TopEntropy needs keys, the entropy of each token"):
+        REAL.apply_mask(estimator, batch, logp)

@@ -10,10 +10,11 @@ torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402 (what needs torch is imported where there is one)
 import rftlab as rl
+from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.losses.layout import on_cpu
 from rftlab.shared.advantage import advantages
 from rftlab.shared.cards import PRESETS
-from rftlab.shared.config.mask import OF_BATCH, Drift, Unmasked
+from rftlab.shared.config.mask import OF_BATCH, Drift, TopEntropy, Unmasked
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.plumbing.pool import make_pool
@@ -70,6 +71,8 @@ def check_objective(estimator, batch, rng, padded, dtype, name=None):
     place, arguments = laid_out(batch, given, padded, dtype)
     if estimator.entropy:
         arguments["entropy"] = torch.zeros(place.shape, dtype=dtype)
+    if isinstance(estimator.mask, TopEntropy):
+        arguments["entropy"] = arguments["keys"]
     found = rl.losses.objective(**arguments, estimator=name or estimator)
     (3.0 * found).backward()
     gradient, scale = arguments["logp"].grad, 1.0 + float(np.abs(expected.weight).sum()) + abs(expected.kl)
@@ -293,7 +296,7 @@ def on_a_device(estimator, at):
     tokens = [torch.randn(8, 5, **at).requires_grad_(i == 0) for i in range(5)]
     rest = {"ref_logp": tokens[2]} if estimator.kl.kind != "none" else {}
     rest |= {"sampler_logp": tokens[3]} if estimator.correction.kind != "none" else {}
-    rest |= {"entropy": tokens[4]} if estimator.entropy else {}
+    rest |= {"entropy": tokens[4]} if reads_entropy(estimator) else {}
     if estimator.advantage.given:
         rest["baseline"] = tokens[2] if estimator.advantage.baseline == "value" else tokens[2][:, 0]
     return tokens, rest

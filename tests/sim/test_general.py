@@ -174,6 +174,7 @@ OF_ITSELF = {
     "mask kl",
     "mask drift",
     "second moment",
+    "top entropy",
     "sampler",
     "tries",
     "many tries",

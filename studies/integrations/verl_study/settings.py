@@ -8,6 +8,7 @@ from typing import Any
 
 from rftlab.llm.config import SMOLLM2, TINY, LLMRun
 from rftlab.shared.cards import SHIPPED, estimator_name
+from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Dro
 from rftlab.shared.estimator import Estimator
@@ -58,6 +59,7 @@ def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
         f"aggregation {aggregation.kind}: verl averages over the tokens of a whole mini-batch": (
             aggregation.micro_batch is not None or aggregation.kind == "prompt_mean"
         ),
+        "mask TopEntropy: verl hands the loss no entropies": isinstance(estimator.mask, TopEntropy),
         "aggregation token_sum with a length: verl's KL and entropy have none": (
             terms and aggregation.kind == "token_sum" and aggregation.length is not None
         ),

@@ -21,6 +21,7 @@ import rftlab as rl
 from rftlab.llm.budget.footprint import memory_use
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.llm.losses import prepare as frozen
+from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.policy import policy as policies
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses, packed
@@ -57,7 +58,7 @@ def loss(name, padded, dtype, given=False):
             named["ref_logp"] = column(*shape)
         if estimator.correction.kind != "none":
             named["sampler_logp"] = column(*shape)
-        if estimator.entropy:
+        if reads_entropy(estimator):
             named["entropy"] = column(*shape, requires_grad=True)
         if given:
             named["advantages"] = column(ROWS, dtype=wide)

@@ -37,12 +37,12 @@ def said(tmp_path_factory):
 
 
 def test_losses_wait_at_most_for_their_rewards_and_masks(said):
-    """From advantages no card waits but four whose mask looks at all tokens; from rewards each waits once more."""
+    """From advantages no card waits but those whose mask compares tokens; from rewards each waits once more."""
     waits = said["cards"]
-    assert len(waits) >= 52 * 8
+    assert len(waits) >= 66 * 8
     assert {name: number for name, number in waits.items() if number not in (0, 1, 2)} == {}
     slow = {name.split()[0] for name, number in waits.items() if number and name.endswith("advantages")}
-    assert slow == {"clip_cov", "kl_cov", "deepseek_v32", "m2po"}
+    assert slow == {"clip_cov", "kl_cov", "deepseek_v32", "m2po", "top_entropy"}
     assert all(number == 1 + (name.split()[0] in slow) for name, number in waits.items() if name.endswith("rewards"))
 
 

@@ -17,7 +17,7 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence
+from rftlab.shared.config.mask import ClipCov, Divergence, TopEntropy
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
@@ -45,6 +45,7 @@ DESIGNS = {
         "epochs": 2,
     },
     "masks": {"estimator": Estimator(mask=ClipCov(0.1, -10, 10)), "minibatches": 2},
+    "top entropy": {"estimator": Estimator(mask=TopEntropy(0.3), aggregation=Aggregation("prompt_mean")), "epochs": 2},
     "divergence": {"estimator": Estimator(mask=Divergence(high=0.01, low=0.01)), "epochs": 2},
     "truncate": {"estimator": Estimator(correction=Correction("truncate")), "minibatches": 2},
     "to the sampler": {"estimator": Estimator(correction=Correction("ratio"))},

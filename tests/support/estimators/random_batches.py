@@ -10,7 +10,7 @@ from rftlab.shared.config.advantage import Advantage, BaselineKind, CreditKind, 
 from rftlab.shared.config.aggregation import Aggregation, AggregationKind
 from rftlab.shared.config.correction import Correction, CorrectionKind, CorrectionLevel
 from rftlab.shared.config.kl import KL, KLKind
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, SecondMoment, Unmasked
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, SecondMoment, TopEntropy, Unmasked
 from rftlab.shared.config.ratio import Ratio, RatioLevel
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr, Vespo
@@ -161,6 +161,7 @@ MASKS: tuple[tuple[Callable, dict], ...] = (
     (Drift, {"threshold": (0.0, 0.1, 1.0)}),
     (ClipCov, {"fraction": (1e-4, 0.3, 1.0), "low": (-1.0, 0.1), "high": (1.5, 40.0)}),
     (KLCov, {"fraction": (1e-4, 0.3, 1.0)}),
+    (TopEntropy, {"fraction": (0.2, 0.5, 1.0)}),
     (SecondMoment, {"threshold": (0.0, 0.04, 1.0)}),
 )
 

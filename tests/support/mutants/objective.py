@@ -9,7 +9,7 @@ import numpy as np
 
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Topr, Vespo
@@ -382,6 +382,10 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
         ("loss_dppo_tv", "check_objectives"),
     ),
     "drift added up": (wrap(apply_mask=drift_by_sum), ("trl_loss", "check_objectives", "check_sides")),
+    "tokens of least entropy": (
+        every("mask", TopEntropy, lambda spec: replace(spec, fraction=max(0.1, 1.0 - spec.fraction))),
+        ("check_objectives",),
+    ),
     "second moment of half the size": (
         every("mask", SecondMoment, lambda spec: replace(spec, threshold=0.5 * spec.threshold)),
         ("check_objectives", "loss_of_2026"),

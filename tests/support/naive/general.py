@@ -11,6 +11,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from rftlab.shared.aggregation import shares
+from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.memory import add, empty_averages, push, read_averages, window_pool
 from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
@@ -366,6 +367,9 @@ class NaiveGeneral(NaiveRun):
         )
         batch = batch_from_advantages(e, *columns, sampler_logp=sampler, group=group)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
+        if isinstance(e.mask, TopEntropy):
+            pairs = zip(policies, part, strict=True)
+            keys = np.concatenate([self.entropies(policy, response) for policy, response in pairs])
         stretch = np.repeat(self.stretch(np.array([response.arms for response in part])), lengths)
         batch = batch._replace(share=batch.share * stretch, kl_share=batch.kl_share * stretch)
         found = objective_and_weights(e, apply_mask(e, batch, logp, keys), logp)

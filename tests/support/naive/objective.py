@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr
@@ -184,6 +184,11 @@ def masks(estimator: Estimator, advantages, starts, old_logp, logp, keys) -> tup
         return [
             not (advantage < 0 and far) for advantage, far in zip(advantages, per_token(over, starts), strict=True)
         ], everyone
+    if isinstance(spec, TopEntropy):
+        ordered, place = sorted(keys), (1.0 - spec.fraction) * (n - 1)
+        below, above = (ordered[round_(place)] if n else 0.0 for round_ in (math.floor, math.ceil))
+        least = below + (above - below) * (place - math.floor(place))
+        return [key >= least for key in keys], everyone
     if isinstance(spec, SecondMoment):
         move = [x - o for x, o in zip(logp, old_logp, strict=True)]
         kept = [t for t in range(n) if advantages[t] * move[t] > 0]

@@ -6,7 +6,7 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
@@ -60,6 +60,7 @@ RUNS = {
     "mask tv": styled_run(mask=Divergence("tv", 0.01, 0.01)),
     "mask kl": styled_run(mask=Divergence("kl", 1e-4, 1e-4)),
     "mask drift": styled_run(mask=Drift(0.001)),
+    "top entropy": styled_run(mask=TopEntropy(0.3)),
     "second moment": styled_run(mask=SecondMoment(1e-4)),
     "clip cov": styled_run(mask=ClipCov(0.2, 0.01, 5.0)),
     "kl cov": styled_run(mask=KLCov(0.2), kl=PULL),
