@@ -60,6 +60,36 @@ CARDS = (
         ),
     ),
     _card(
+        name="gdpo",
+        title="GDPO, a z-score for each reward",
+        source="arXiv 2601.05242",
+        formula="A = whitened over the batch (Σ_k w_k z-score of reward k in its group)",
+        note=(
+            "Needs several named rewards of a response; a response has one here. In a loop of yours: "
+            "`rl.losses.advantages` of each reward, and their weighted sum as `advantages` of `rl.losses.objective`."
+        ),
+    ),
+    _card(
+        name="rlep",
+        title="RLEP, replayed responses",
+        source="arXiv 2507.07451",
+        formula="old right responses of a prompt join its group, each with the ratio to the policy that sampled it",
+        note=(
+            "Needs a buffer of responses with their log-probabilities; a replay window keeps rewards alone. In a loop "
+            "of yours old responses stand beside new ones, and `old_logp` is that of whoever sampled them."
+        ),
+    ),
+    _card(
+        name="adaptive_entropy",
+        title="Entropy bonus that is moved to a target",
+        source="arXiv 2505.22312",
+        formula="c grows by δ after an update whose entropy is at most the target, else falls by δ; off above it",
+        note=(
+            "Needs a coefficient that a run keeps and moves from update to update; `entropy` of an estimator is one "
+            "number. TRL has it as `use_adaptive_entropy`."
+        ),
+    ),
+    _card(
         name="vapo",
         title="VAPO, value-augmented PPO",
         source="arXiv 2504.05118",

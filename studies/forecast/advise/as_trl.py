@@ -13,7 +13,7 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
-from rftlab.shared.config.mask import Drift, Unmasked
+from rftlab.shared.config.mask import Drift, TopEntropy, Unmasked
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Sapo, Vespo
 from rftlab.shared.estimator import Estimator
@@ -41,7 +41,7 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
         **_loss(estimator),
         "beta": _beta(estimator),
         "mask_truncated_completions": False,
-        "top_entropy_quantile": 1.0,
+        "top_entropy_quantile": estimator.mask.fraction if isinstance(estimator.mask, TopEntropy) else 1.0,
         "entropy_coef": estimator.entropy,
         **_correction(estimator.correction),
     }
@@ -49,7 +49,8 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
         options["use_bias_correction_kl"] = estimator.kl.weighted
     if isinstance(estimator.mask, Drift):
         options["off_policy_mask_threshold"] = estimator.mask.threshold
-    check(isinstance(estimator.mask, Unmasked | Drift), _lacks(f"mask {type(estimator.mask).__name__}", "none, Drift"))
+    known = isinstance(estimator.mask, Unmasked | Drift | TopEntropy)
+    check(known, _lacks(f"mask {type(estimator.mask).__name__}", "none, Drift, TopEntropy"))
     check(estimator.length.coef == 0, _lacks("length.coef above 0", "0, and a reward function of your own"))
     return options
 
@@ -77,6 +78,7 @@ def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str
             estimator.entropy > 0 and aggregation.kind != "token_mean"
         ),
         "TRL's mask of responses looks at vLLM's log-probabilities": isinstance(estimator.mask, Drift),
+        "TRL takes the quantile of entropies in each micro-batch": isinstance(estimator.mask, TopEntropy),
     }
     return tuple(text for text, holds in differs.items() if holds)
 
@@ -175,14 +177,18 @@ def read_trl_estimator(config: Reader) -> Estimator:
     check(scale in _SCALES.values(), f"scale_rewards = {scale}; allowed: {', '.join(_SCALES.values())}")
     length = float(option("max_completion_length", "count")) if name == "dr_grpo" else None
     beta, threshold = option("beta"), option("off_policy_mask_threshold")
-    check(option("top_entropy_quantile") == 1, "top_entropy_quantile below 1 is no estimator of ours; allowed: 1")
+    quantile = option("top_entropy_quantile")
+    check(
+        quantile == 1 or threshold is None,
+        "top_entropy_quantile and off_policy_mask_threshold are two masks; allowed: one of them",
+    )
     return Estimator(
         Advantage("group_mean", {v: k for k, v in _SCALES.items()}[scale], eps=EPS),  # type: ignore[arg-type]
         _surrogate(name, option),
         KL("k3", beta, weighted=option("use_bias_correction_kl", "truth"), bounded=False) if beta else KL(),
         Aggregation(kind[name], length),  # type: ignore[arg-type]
         Ratio("product", floor=math.log(1e-8)) if name == "vespo" else Ratio(level),
-        Drift(threshold) if threshold is not None else Unmasked(),
+        Drift(threshold) if threshold is not None else TopEntropy(float(quantile)) if quantile < 1 else Unmasked(),
         _read_correction(option) if name != "vespo" else Correction(),
         entropy=option("entropy_coef"),
     )
