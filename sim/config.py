@@ -19,6 +19,8 @@ MAX_PARTS = MAX_ARMS - 1
 """Parts of correctness: these and all other numbers that contexts have in common have the noise of one block."""
 DAMAGE_PARTS = 4
 """Numbers that the damage of a policy is the mean square of."""
+FLIPS = ("false_positive", "false_negative")
+"""Fields of the linear environment that say how often a verifier is wrong."""
 SHORT_RARE = 1.0
 """How much lower the base policy's logits of short answers are, where not all of them can be right."""
 
@@ -115,6 +117,13 @@ class Linear:
     right; Pass@1 asks for all."""
     reward_noise: float = 0.0
     """Standard deviation of normal noise on every reward; Pass@1 has none."""
+    false_positive: float = 0.0
+    """Chance that a reward of 0 is given as 1; Pass@1 knows the truth."""
+    false_negative: float = 0.0
+    """Chance that a reward of 1 is given as 0."""
+    sticky_flips: bool = False
+    """Whether both are drawn once for each training context and answer, as errors in the labels are, instead of for
+    each rollout."""
     world_seed: int = 0
     """Seed of the contexts, the teacher and the base policy (the data set and the model; not of a training run)."""
 
@@ -126,7 +135,7 @@ class Linear:
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
         check(self.n_arms <= MAX_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MAX_ARMS}")
         rates = ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise", "partial_credit")
-        for name in (*rates, "short_right"):
+        for name in (*rates, "short_right", *FLIPS):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
         check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
         check(
@@ -150,6 +159,12 @@ class Linear:
         check(
             self.partial_credit == 0 or self.answer_tokens > 1,
             f"environment.partial_credit = {self.partial_credit} with answer_tokens = 1; allowed: 0, or 2 and more",
+        )
+        graded = self.partial_credit > 0 or self.reward_noise > 0
+        check(
+            not (graded and any(getattr(self, name) for name in FLIPS)),
+            "environment.false_positive, false_negative with partial_credit, reward_noise; allowed: one of the two, "
+            "because flips are of rewards that are 0 or 1",
         )
         for name in ("base_format", "familiarity"):
             check_finite(f"environment.{name}", getattr(self, name))
@@ -344,6 +359,12 @@ class Simulation:
         advantage, world = self.design.estimator.advantage, self.environment
         graded = [name for name in OF_REWARDS if isinstance(world, Linear) and getattr(world, name) > 0]
         exact = f"advantage.baseline = {advantage.baseline}" if advantage.baseline in ("optimal", "greedy") else ""
+        flips = [name for name in FLIPS if isinstance(world, Linear) and getattr(world, name) > 0]
+        check(
+            not (flips and exact) or getattr(world, "sticky_flips", False),
+            f"environment.{', '.join(flips)} with {exact}, which knows true rewards; allowed: one of "
+            "them, or sticky_flips",
+        )
         exact = "advantage.credit = pass_at_k" if advantage.credit == "pass_at_k" else exact
         check(
             not graded or not exact,

@@ -6,10 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.jit import entry
-from rftlab.sim.config import SHORT_RARE, Environment, Linear, Tabular
+from rftlab.sim.config import FLIPS, SHORT_RARE, Environment, Linear, Tabular
 from rftlab.sim.policy.style import token_style
 from rftlab.sim.world import NO_ARM, Contexts, Style, World, make_contexts, padded
 
+FLIPPING = 2**63
+"""Second word of the key of sticky flips, which no number of contexts is."""
 _EXTRAS = (
     "answer_tokens",
     "surprise",
@@ -50,7 +52,8 @@ def _tabular(environment: Tabular) -> World:
 def _linear(environment: Linear) -> World:
     train, test = (contexts.at(environment.align, environment.kappa) for contexts in drawn_contexts(environment))
     base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
-    return base._replace(**{name: getattr(environment, name) for name in _EXTRAS})
+    extras = _EXTRAS if environment.sticky_flips else (*_EXTRAS, *FLIPS)
+    return base._replace(**{name: getattr(environment, name) for name in extras})
 
 
 def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts"]:
@@ -59,7 +62,16 @@ def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts
     shape = (environment.n_features, environment.answer_tokens * environment.n_answers)
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
     train = _drawn(environment, teacher, distractor, rng, environment.n_train, environment.familiarity)
-    return train, _drawn(environment, teacher, distractor, rng, environment.n_test, 0.0)
+    test = _drawn(environment, teacher, distractor, rng, environment.n_test, 0.0)
+    return train._replace(rewarded=_flipped(environment, train.correct)) if environment.sticky_flips else train, test
+
+
+def _flipped(environment: Linear, correct: np.ndarray) -> np.ndarray:
+    """Which of the arms (n, A) a verifier rewards that is wrong about some answers, in all their styles."""
+    key = np.array([environment.world_seed, FLIPPING], dtype=np.uint64)
+    draws = np.random.Generator(np.random.Philox(key=key)).random(correct[:, :: environment.n_styles].shape)
+    draws = np.repeat(draws, environment.n_styles, axis=1)
+    return correct ^ (draws < np.where(correct, environment.false_negative, environment.false_positive))
 
 
 def _style(environment: Linear) -> Style:
@@ -124,6 +136,8 @@ class DrawnContexts(NamedTuple):
     """On correct arms, in the base policy's logits."""
     base_format: np.ndarray
     """(n,) logits."""
+    rewarded: np.ndarray
+    """(n, A) bool: as `correct`, up to the verifier's sticky flips."""
 
     def base_logits(self, align: float, kappa: float) -> np.ndarray:
         """The base policy's logits (n, A): kappa times a mixture of the score and what is unrelated to it."""
@@ -142,7 +156,7 @@ class DrawnContexts(NamedTuple):
             padded(self.features, 0.0),
             padded(self.base_logits(align, kappa), NO_ARM),
             self.base_format.astype(np.float32),
-            self.correct,
+            self.rewarded,
             self.environment.answer_tokens,
         )
 
@@ -162,4 +176,4 @@ def _drawn(
         key = np.array([environment.world_seed, n], dtype=np.uint64)
         aside = np.random.Generator(np.random.Philox(key=key))  # all else is drawn as without
         correct[:, :: environment.n_styles] &= (aside.random(n) < environment.short_right)[:, None]
-    return DrawnContexts(environment, features, score, unrelated, noise, correct, bonus, base_format)
+    return DrawnContexts(environment, features, score, unrelated, noise, correct, bonus, base_format, correct)

@@ -26,7 +26,8 @@ from rftlab.sim.world import World
 
 def is_general(run, world: World) -> bool:
     """Whether a run asks for anything that only `rftlab.sim.round.general` does."""
-    return bool(general_options(run, world.style.tokens)) or max(world.partial_credit, world.reward_noise) > 0
+    rewards = (world.partial_credit, world.reward_noise, world.false_positive, world.false_negative)
+    return bool(general_options(run, world.style.tokens)) or max(rewards) > 0
 
 
 def simulated_estimator(run) -> Estimator:
@@ -153,6 +154,8 @@ def run_choices(run, world: World) -> GeneralNumbers:
         critic_learning_rate=float(run.critic_learning_rate),
         partial_credit=float(world.partial_credit),
         reward_noise=float(world.reward_noise),
+        false_positive=float(world.false_positive),
+        false_negative=float(world.false_negative),
     )
 
 

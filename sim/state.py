@@ -181,6 +181,8 @@ class GeneralNumbers(NamedTuple):
     critic_learning_rate: float
     partial_credit: float
     reward_noise: float
+    false_positive: float
+    false_negative: float
 
 
 class GeneralState(NamedTuple):

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
 from rftlab.shared.cards.card import Card
@@ -24,9 +24,11 @@ from rftlab.shared.plumbing.errors import check, check_choice
 
 Function = TypeVar("Function", bound=Callable)
 FAMILY = "Your own"
+Scope = Literal["group", "batch"]
+"""Whether the advantages of a group may depend on the other groups of a round."""
 
 
-def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Function], Function]:
+def advantage(name: str, *, batched: bool = False, scope: Scope = "group", **choices) -> Callable[[Function], Function]:
     """Make a function of a group's rewards an estimator of that name.
 
     The function gets `rewards` (K,) of the responses that are trained on and, where its second parameter is called pool
@@ -35,7 +37,8 @@ def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Funct
     results: they are kept. A function that numba compiled is called from compiled code.
 
     batched: the function takes all groups of a size at once, `rewards` (G, K) and `pool` (G, n), and returns (G, K);
-    a group's advantages must not depend on the other groups. choices: fields of `Estimator` that differ from their
+    a group's advantages must not depend on the other groups. scope: "batch" for a function that takes them so too, and
+    may look at all of a round, as James-Stein and whitening do. choices: fields of `Estimator` that differ from their
     defaults (surrogate, kl, aggregation ...). Raises UserError for a batched function that numba compiled, and for a
     name that a shipped estimator has, or another function of the files that are being read, or that is none.
     """
@@ -44,8 +47,10 @@ def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Funct
     def taken(function: Function) -> Function:
         _check_function(name, function, (1, 2), "rewards, or rewards and pool")
         _check_choices(name, choices, "advantage")
-        check(not (batched and is_compiled(function)), f"{name}: batched; allowed: where numba did not compile it")
-        register("advantage", name, function, batched)
+        check_choice(f"{name}: scope", scope, get_args(Scope))
+        together = batched or scope == "batch"
+        check(not (together and is_compiled(function)), f"{name}: batched; allowed: where numba did not compile it")
+        register("advantage", name, function, together, scope == "batch")
         _add(name, function, Estimator(CustomAdvantage(name=name), **choices))
         return function
 

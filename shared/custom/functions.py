@@ -204,13 +204,13 @@ def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
     return call
 
 
-def register(kind: str, name: str, function: Callable, batched: bool = False) -> None:
+def register(kind: str, name: str, function: Callable, batched: bool = False, of_batch: bool = False) -> None:
     """Make a function known under a name; another function of that name goes."""
     if kind == "advantage":
         entry: Any = _ADVANTAGE(_guarded(_advantage_entry(name, function, batched)))
     else:
         entry = _SURROGATE(_guarded(_surrogate_entry(name, function)))
-    add(CustomFunction(kind, name, function, ctypes.cast(entry, ctypes.c_void_p).value or 0, entry, batched))
+    add(CustomFunction(kind, name, function, ctypes.cast(entry, ctypes.c_void_p).value or 0, entry, batched, of_batch))
 
 
 def group_advantages(custom: CustomFunction, rewards: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import os
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 from rftlab.shared.plumbing.errors import UserError, blaming, check, said_by
 
@@ -24,7 +25,7 @@ def load(path: Path) -> None:
     if str(full) in _read:
         return
     check(full.is_file() and full.suffix == ".py", f"plugins = {str(path)!r}; allowed: a Python file that is there")
-    name = f"rftlab_plugin_{hashlib.sha256(str(full).encode()).hexdigest()[:8]}"
+    name = _module_name(full)
     spec = importlib.util.spec_from_file_location(name, full)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -40,6 +41,15 @@ def load(path: Path) -> None:
         raise UserError(f"{path}{f', line {line}' if line else ''}: {said_by(error)}") from None
     finally:
         _loading.pop()
+
+
+def _module_name(full: Path) -> str:
+    return f"rftlab_plugin_{hashlib.sha256(str(full).encode()).hexdigest()[:8]}"
+
+
+def module_in(path: Path) -> ModuleType:
+    """The module of a file that was read."""
+    return sys.modules[_module_name(_full(path))]
 
 
 def is_loading() -> bool:

@@ -38,6 +38,8 @@ class CustomFunction(NamedTuple):
     """What lies at the address; kept, so that it stays there."""
     batched: bool = False
     """Whether it takes stacked groups."""
+    of_batch: bool = False
+    """Whether a group's advantages may depend on the other groups."""
 
 
 _functions: dict[tuple[str, str], CustomFunction] = {}

@@ -107,6 +107,7 @@ def equal_rewards(world: World, policy: ResponsePolicy, rollouts: int) -> np.nda
     """(n,) probability that the rewards of a context's rollouts are all equal: sum_r Pr(r)^K over the rewards r.
 
     With partial credit there is a reward for each number of right tokens, and with noise no two rewards are equal.
+    Where a verifier flips rewards, those that it gives count.
     """
     if world.reward_noise > 0:
         return np.full(policy.formed.shape, float(rollouts == 1))
@@ -116,7 +117,8 @@ def equal_rewards(world: World, policy: ResponsePolicy, rollouts: int) -> np.nda
     chances = policy.formed[:, None] * counts
     chances[:, 0] += 1 - policy.formed
     if world.partial_credit == 0:
-        chances = np.stack([chances[:, :-1].sum(axis=1), chances[:, -1]], axis=1)
+        a, b, wrong, right = world.false_positive, world.false_negative, chances[:, :-1].sum(axis=1), chances[:, -1]
+        chances = np.stack([(1 - a) * wrong + b * right, a * wrong + (1 - b) * right], axis=1)
     return (chances**rollouts).sum(axis=1)
 
 

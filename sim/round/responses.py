@@ -3,7 +3,7 @@ replaced.
 
 Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after
 all trained ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first, which counts as one
-token. Rewards may be partial, and noisy; Pass@1 knows neither.
+token. Rewards may be partial, noisy, and flipped; Pass@1 knows none of it.
 """
 
 import math
@@ -43,9 +43,9 @@ def partial_credit(plan, part, correct, form, right, arms, at):
 
 
 @inner
-def add_noise(plan, choices, round_index, batch, at, ragged):
+def misjudge(plan, choices, round_index, batch, at, ragged):
     """Add a normal number of standard deviation choices.reward_noise to the reward of every response of a try, whose
-    rows begin at `at`; its uniforms take the place of those for lengths."""
+    rows begin at `at`, or flip it where it is 0 or 1; the uniforms take the place of those for lengths."""
     first, gets, rewards = ragged.rows[ROW.first], ragged.rows[ROW.gets], ragged.numbers[NUMBER.reward]
     uniforms(plan.key, round_index, batch, choices.draws, REWARDING, ragged.lengths)
     support = first[at + batch.shape[0]]
@@ -54,6 +54,10 @@ def add_noise(plan, choices, round_index, batch, at, ragged):
             trained = j < gets[row]
             i = first[at + row] + j if trained else support + row * plan.support + j - gets[row]
             draw = row * choices.draws + j
+            if choices.reward_noise == 0.0:
+                chance = choices.false_negative if rewards[i] > 0.0 else choices.false_positive
+                rewards[i] = 1.0 - rewards[i] if ragged.lengths[0, draw] < chance else rewards[i]
+                continue
             size = math.sqrt(-2.0 * math.log(1.0 - ragged.lengths[0, draw]))
             rewards[i] += choices.reward_noise * size * math.cos(2.0 * math.pi * ragged.lengths[1, draw])
 
@@ -165,8 +169,8 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
                 contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i
             )
             i += 1
-    if choices.reward_noise > 0.0:
-        add_noise(plan, choices, round_index, batch, at, ragged)
+    if max(choices.reward_noise, choices.false_positive, choices.false_negative) > 0.0:
+        misjudge(plan, choices, round_index, batch, at, ragged)
     return i
 
 

@@ -133,6 +133,8 @@ def _alone(estimator: Estimator) -> list[Checked]:
     spec = estimator.advantage
     if not isinstance(spec, CustomAdvantage) or not configured(spec).batched:
         return []
+    if configured(spec).of_batch:
+        return [Checked("alone", "fact", "a group's advantages may depend on the others: scope is batch")]
     groups = _groups(spec)
     edges = np.cumsum([0, *(rewards.size for rewards in groups)])
     rewards, numbers = np.concatenate(groups), np.repeat(np.arange(len(groups)), np.diff(edges))

@@ -715,3 +715,15 @@ def test_a_scale_over_the_batch_may_follow():
         own = prepared(rl.Estimator(replace(spec, **choices)), group=group)
         shipped = prepared(rl.Estimator(rl.Advantage("group_mean", **choices)), group=group)
         np.testing.assert_allclose(own.advantage, shipped.advantage, atol=1e-12)
+
+
+def test_an_advantage_may_look_at_the_whole_batch():
+    """Centred by the mean of the batch: groups move each other, and the battery says so without a failure."""
+    rl.advantage("of_batch", scope="batch")(lambda rewards: rewards - rewards.mean())
+    group, rewards = np.repeat(np.arange(2), 3), np.array([1.0, 1, 1, 0, 0, 0])
+    batch = rl.prepare(rl.preset("of_batch"), rewards, group, np.arange(7), np.zeros(6))
+    np.testing.assert_allclose(batch.advantage, rewards - 0.5)
+    report = rl.check_estimator("of_batch")
+    assert report.passed and any(line.what == "alone" and line.verdict == "fact" for line in report.lines)
+    with pytest.raises(rl.UserError, match="scope"):
+        rl.advantage("nowhere", scope="epoch")(lambda rewards: rewards)

@@ -1,4 +1,5 @@
-"""Rewards that are not 0 or 1: partial credit and noise, against the slow twin and against what they must be."""
+"""Rewards that are not 0 or 1, or not the true ones: partial credit, noise and flips, against the slow twin and against
+what they must be."""
 
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.sim.config import Linear, Simulation
-from rftlab.sim.run import simulate
+from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
 from rftlab.sim.setup import is_general
+from rftlab.sim.state import no_totals
 from rftlab.studies.data.runs.points import RunSpec
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
 from tests.support.worlds.general import styled_run
@@ -21,7 +24,10 @@ from tests.support.worlds.small_worlds import spelt_world, styled
 
 EXACT = 1e-9
 SPELT = spelt_world(15, 2, 4, partial_credit=0.6, reward_noise=0.4)
+FLIPPED = spelt_world(15, 2, 4, false_positive=0.2, false_negative=0.3)
 RUNS = {
+    "flips": (styled_run(), FLIPPED),
+    "flips of support": (replace(styled_run(), design=replace(styled_run().design, support_rollouts=2)), FLIPPED),
     "both": (styled_run(), SPELT),
     "with style tokens and support": (
         replace(styled_run(), design=replace(styled_run().design, support_rollouts=2)),
@@ -46,6 +52,15 @@ def differences(run, world, columns):
 def test_it_follows_its_slow_twin(name):
     run, world = RUNS[name]
     assert is_general(run, world) and differences(run, world, general_curve(run, world)) < EXACT
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"false_positive": 0.0}, {"false_negative": 0.0}, {"false_positive": 0.3, "false_negative": 0.2}],
+)
+def test_the_twin_tells_flips_apart(wrong):
+    run, _ = RUNS["flips"]
+    assert differences(run, FLIPPED, general_curve(run, FLIPPED._replace(**wrong))) > 1e-4
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -82,6 +97,40 @@ def test_credit_mixes_parts_and_whole_and_noise_adds_to_it():
     assert noisy.train_pass_at_1[0] == first_reward().train_pass_at_1[0], "Pass@1 has neither"
 
 
+def step_of(seed, **more):
+    """The step of plain gradient ascent on raw rewards, without nuisance, at the base policy."""
+    world = replace(SMALL, base_format=1.0, nuisance=0.0, **more)
+    design = Design(40, 128, rounds=1, eval_every=1, estimator=Estimator(Advantage("none")))
+    run = Simulation(world, design, Optimizer("sgd", learning_rate=1e-3), seed=seed)
+    learner = (GeneralLearner if is_general(run, build(world)) else PlainLearner)(run, build(world))
+    learner.train(0, 1, no_totals(), lambda: False)
+    return learner.state.theta.astype(float)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.2, 0.0), (0.0, 0.3), (0.2, 0.3)])
+def test_flips_shrink_the_gradient(a, b):
+    """E[r'] = a + (1 - a - b) E[r] for every policy, so that the mean gradient is 1 - a - b times as long."""
+    seeds = range(12)
+    clean = [step_of(seed) for seed in seeds]
+    direction = np.mean(clean, axis=0)
+    flipped = [step_of(seed, false_positive=a, false_negative=b) @ direction for seed in seeds]
+    ratio = np.array(flipped) / np.mean([step @ direction for step in clean])
+    error = ratio.std(ddof=1) / np.sqrt(len(seeds))
+    assert error < 0.1 * (1 - a - b) and abs(ratio.mean() - (1 - a - b)) < 4 * error
+    assert abs(ratio.mean() - 1) > 4 * error, "and the test would see it if they did nothing"
+
+
+def test_sticky_flips_are_errors_in_the_labels_of_training():
+    clean = build(SMALL)
+    world = build(replace(SMALL, false_positive=0.1, false_negative=0.4, sticky_flips=True))
+    arms = np.arange(SMALL.n_arms, dtype=np.uint32)
+    truth, given = ((part.train.correct[:, None] >> arms) & 1 for part in (clean, world))
+    assert abs((given[truth == 1] == 0).mean() - 0.4) < 0.1 and abs((given[truth == 0] == 1).mean() - 0.1) < 0.03
+    assert (given[:, :: SMALL.n_styles] == given[:, 1 :: SMALL.n_styles]).all(), "an answer in all its styles"
+    assert (world.test.correct == clean.test.correct).all() and world.false_positive == world.false_negative == 0
+    assert not is_general(Simulation(SMALL), world), "the fast round runs them"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -92,6 +141,15 @@ def test_credit_mixes_parts_and_whole_and_noise_adds_to_it():
         (
             lambda: Linear(partial_credit=1.5, answer_tokens=2, n_answers=4),
             "environment.partial_credit = 1.5; allowed: 0",
+        ),
+        (lambda: Linear(false_negative=1.5), "environment.false_negative = 1.5; allowed: 0 to 1"),
+        (
+            lambda: Linear(false_positive=0.1, reward_noise=0.1),
+            "environment.false_positive, false_negative with partial_credit, reward_noise; allowed: one of the two",
+        ),
+        (
+            lambda: Simulation(Linear(false_positive=0.1), Design(32, 4, estimator=Estimator(Advantage("optimal")))),
+            "environment.false_positive with advantage.baseline = optimal, which knows true rewards",
         ),
         (lambda: Linear(reward_noise=-1), "environment.reward_noise = -1; allowed: 0 or more"),
         (lambda: Linear(reward_noise=float("inf")), "environment.reward_noise = inf"),
@@ -118,4 +176,4 @@ def test_runs_without_them_keep_their_identity():
     old = RunSpec("qwen-gsm8k", Simulation()).config
     new = RunSpec("qwen-gsm8k", Simulation(Linear(reward_noise=0.1))).config
     assert "reward_noise" not in old["environment"] and new["environment"]["reward_noise"] == 0.1
-    assert "partial_credit" not in new["environment"]
+    assert not {"partial_credit", "false_positive", "sticky_flips"} & new["environment"].keys()

@@ -10,7 +10,7 @@ from rftlab import sim
 from rftlab.llm.config import LLMRun, model_config
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
-from rftlab.sim.config import Simulation
+from rftlab.sim.config import FLIPS, Simulation
 from rftlab.studies.data.paper.experiments import Experiment, distinct_cells, label
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import on_whole_sets
@@ -75,8 +75,9 @@ class RunSpec:
 
 LATER: dict[str, dict[str, float]] = {
     "environment": {
-        **dict.fromkeys(("partial_credit", "reward_noise", "damage", "verbosity", "exploration"), 0.0),
+        **dict.fromkeys(("partial_credit", "reward_noise", "damage", "verbosity", "exploration", *FLIPS), 0.0),
         "short_right": 1.0,
+        "sticky_flips": False,
     },
     "optimizer": {"bf16_rate": 0.0},
     "design.estimator.advantage": {"constant": 0.0},

@@ -223,6 +223,8 @@ class NaiveGeneral(NaiveRun):
         )
         credit = response.form * ((1 - part) * float(self.right_answer(context, response.arms)) + part * bits.mean())
         u, v = self.pair(REWARDING, key, context, draw)
+        if u < (self.world.false_negative if credit == 1 else self.world.false_positive):
+            return 1.0 - credit
         return credit + self.world.reward_noise * np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v)
 
     def given(self, context, policy):
