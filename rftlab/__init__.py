@@ -14,6 +14,7 @@ studies of both.
                         Advantage, Clip (and other surrogates), Ratio, KL, Aggregation, Correction, Length
     advantage, surrogate                decorators: a function of your own as an estimator with a name
     check_estimator                     what is wrong with it, and how biased and how noisy it is
+    suite                               what it is sensitive to: its scores on tasks that each isolate one difficulty
     prepare, objective_and_weights      advantages and shares of a batch, once; then objective and weights at any
                                         policy, on NumPy arrays
     losses              the same on torch tensors, for a training loop of your own: losses.objective, losses.advantages
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from rftlab.studies.data.paper.pairs import start_at as start_at
     from rftlab.studies.data.runs.sweep import sweep as sweep
     from rftlab.studies.estimators.check import check_estimator as check_estimator
+    from rftlab.studies.estimators.suite.run import suite as suite
     from rftlab.studies.integrations import losses as losses
 
 _HOMES = {
@@ -112,6 +114,7 @@ _HOMES = {
     "rftlab.shared.cards": ("CARDS", "preset"),
     "rftlab.shared.cards.custom": ("advantage", "surrogate"),
     "rftlab.studies.estimators.check": ("check_estimator",),
+    "rftlab.studies.estimators.suite.run": ("suite",),
     "rftlab.studies.analysis.imported.own": ("ResultsFolder",),
     "rftlab.studies.data.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.data.runs.sweep": ("sweep",),

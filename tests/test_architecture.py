@@ -162,7 +162,7 @@ FLOORS = (
     ("studies/analysis/compare", "studies/forecast/pilot"),
     ("studies/forecast/law",),
     ("studies/forecast", "studies/forecast/signal"),
-    ("studies/forecast/advise", "studies/forecast/score", "studies/estimators/league"),
+    ("studies/forecast/advise", "studies/forecast/score", "studies/estimators/suite"),
     ("studies/estimators", "studies/forecast/checkup"),
     ("studies/explore",),
     ("studies/cli",),
@@ -230,7 +230,7 @@ def test_rooms_import_downward():
     ("name", "source"),
     [
         ("studies.data.runs.store", "from rftlab.studies.report import figures"),
-        ("studies.theory.check", "import rftlab.studies.estimators.league.rules"),
+        ("studies.theory.check", "import rftlab.studies.estimators.suite.tasks"),
         ("studies.report.report", "def f():\n    from rftlab.studies.cli.common import Common"),
         ("studies.analysis.compare.compare", "from rftlab.studies.forecast.law.curve import Curve"),
         ("studies.analysis.public.store", "from rftlab.studies.analysis.imported.page import x"),
@@ -286,7 +286,7 @@ def test_a_lambda_in_a_signature_is_found(source):
         ("shared.design sim.config", "numba numpy pandas"),
         ("llm.config llm.rewards.verify", "torch transformers"),
         (
-            "sim.run studies.cli.commands studies.estimators.league.run studies.report.report "
+            "sim.run studies.cli.commands studies.estimators.suite.run studies.report.report "
             "studies.forecast.pilot.run studies.forecast.pilot.show studies.forecast.signal.show "
             "studies.forecast.law.show studies.forecast.advise.show",
             "torch transformers safetensors datasets math_verify vllm peft nicegui",

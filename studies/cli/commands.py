@@ -8,7 +8,7 @@ import tyro
 from rftlab.shared.custom.plugins import name_plugins
 from rftlab.shared.plumbing.errors import check, check_choice
 from rftlab.studies.cli.dev import Doctor, Law, Public
-from rftlab.studies.cli.estimators import CompareEstimators, Estimators, Theory, TheoryFacts
+from rftlab.studies.cli.estimators import Estimators, Suite, Theory, TheoryFacts
 from rftlab.studies.cli.forecasting import Pilot, Predict, Score, parse_pilot
 from rftlab.studies.cli.planning import Advise, Power, Signal
 from rftlab.studies.cli.simulate import Explore, Reproduce, Run, parse_reproduce, parse_run
@@ -31,7 +31,7 @@ GROUPS: dict[str, dict[str, type]] = {
         "run": Run,
         "explore": Explore,
         "estimators": Estimators,
-        "compare-estimators": CompareEstimators,
+        "suite": Suite,
         "theory": Theory,
     },
     "Train": {"train": Train, "rollouts": ShowRollouts, "export": Export, "status": Status},
@@ -39,7 +39,7 @@ GROUPS: dict[str, dict[str, type]] = {
 """The commands in the order of `rftlab --help`, which shows the first line of each docstring."""
 DEV: dict[str, type] = {"score": Score, "law": Law, "doctor": Doctor, "public": Public}
 """The commands of `rftlab dev`."""
-MOVED = {name: f"dev {name}" for name in DEV} | {"calibrate": "predict"}
+MOVED = {name: f"dev {name}" for name in DEV} | {"calibrate": "predict", "compare-estimators": "suite"}
 """Names of the version before, and what they are called now."""
 
 

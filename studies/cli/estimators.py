@@ -1,16 +1,15 @@
-"""The commands about estimators: estimators, compare-estimators, theory."""
+"""The commands about estimators: estimators, suite, theory."""
 
-import re
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Literal
 
 import tyro
 from rich.console import Console
 
-from rftlab.shared.cards import find_name, preset
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import Common
-from rftlab.studies.estimators.league.rules import Rules
+from rftlab.studies.data.runs.limits import check_size
 
 
 @dataclass(frozen=True)
@@ -32,53 +31,39 @@ class Estimators:
 
 
 @dataclass(frozen=True)
-class CompareEstimators(Common):
-    """Compare estimators on the same problems, seed by seed.
+class Suite(Common):
+    """Profile estimators: tasks that each isolate one difficulty.
 
-        rftlab compare-estimators grpo rloo --cell 64x8
+        rftlab suite grpo my_file.py:mine
 
-    Differences to the first, with 95% intervals that hold together, at equal rounds and at equal rollouts; and the
-    smallest difference that so many seeds would find. Runs lie in RESULTS; `--plugins FILE` adds estimators of your
-    own.
+    Each task runs at three learning rates. A score is 0 for the untrained policy and 1 for a run with 16 times the
+    rollouts. One estimator alone is set beside RLOO, several beside the last of them. Tables, a figure, and a JSON to
+    submit are written to RESULTS/suite; the same command goes on where it was stopped.
+
+        rftlab suite --check submission.json          # runs three random cells again
     """
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Estimators of `rftlab estimators`; the others are compared with the first."""
-    cell: str = "32x8"
-    """Contexts of a round x rollouts of each; an estimator that needs no group takes one rollout."""
-    pairs: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--pair",))] = ("qwen-gsm8k",)
-    """Model-dataset pairs of the simulator."""
-    seeds: int = 8
-    """Seeds of every pair."""
-    rounds: int = 500
-    """Training rounds."""
-    minibatches: int = 4
-    """Updates of a round: with one, ratios are 1 and all surrogates agree."""
-    noise: float = 0.1
-    """Standard deviation of the noise on the sampler's logits: with 0, importance corrections do nothing."""
-    style_tokens: float = 15.0
-    """Mean number of style tokens of a response: with 0, aggregations and sequence ratios agree."""
-
-    @property
-    def rules(self) -> Rules:
-        """What all have in common. Raises UserError for a cell that is none."""
-        match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", self.cell)
-        if match is None:
-            raise UserError(f"cell = {self.cell!r}; allowed: contexts x rollouts, such as 64x8")
-        numbers = {"batch_size": int(match[1]), "rollouts": int(match[2])}
-        rest = {name: getattr(self, name) for name in ("seeds", "rounds", "minibatches", "noise", "style_tokens")}
-        return Rules(self.pairs, **rest, **numbers)
+    """Estimators of `rftlab estimators`, or FILE.py:FUNCTION; all of rftlab's if left out, which takes half an hour."""
+    seeds: int | None = None
+    """Seeds of each task; its own number, 10 or 20, if left out."""
+    minutes: float = 10.0
+    """Time after which an estimator is stopped, with what it got."""
+    check: Path | None = None
+    """A submission to check; of an estimator of your own, name it too."""
 
     def execute(self, console: Console) -> int:
-        """Run what is missing, and print the tables."""
-        names = tuple(map(find_name, self.names))
-        several = len(names) >= 2 and len(set(names)) == len(names)
-        check(several, f"names = {' '.join(self.names) or 'none'}; allowed: two or more estimators, each once")
-        for name in names:
-            preset(name)
-        from rftlab.studies.estimators.compare import compare_estimators
+        """Run what is missing and print the tables, or check a submission."""
+        check(self.minutes > 0, f"minutes = {self.minutes}; allowed: more than 0")
+        check_size(self.seeds, None)
+        if self.check is not None:
+            from rftlab.studies.estimators.suite.submission import check_submission
 
-        compare_estimators(console, self.rules, names, self.results, self.threads, self.quiet)
+            check(len(self.names) < 2, f"names = {' '.join(self.names)} with --check; allowed: one, or none")
+            return check_submission(console, self.check, *self.names)
+        from rftlab.studies.estimators.suite.run import run_suite
+
+        run_suite(console, self.results, self.names, self.seeds, self.minutes, self.threads, self.quiet)
         return 0
 
 

@@ -21,12 +21,9 @@ from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS, Experiment, experiment, label
 from rftlab.studies.data.paper.pairs import Level, check_level, linear_environment, pairs_at, start_at, usual_pairs
 from rftlab.studies.data.runs.limits import CHANGED_PARTS, check_size, check_threads
-from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.integrations.cluster import Cluster
 
-SINGLE, LEAGUE, ALL = "cell", "league", "all"
-SWITCHES = ("--quiet", "--no-quiet", "--help")
-"""Flags of the league that take no value."""
+SINGLE, ALL = "cell", "all"
 MAX_PORT = 65535
 
 
@@ -128,7 +125,7 @@ class StudyCommand(Common):
     """What a study has at every level."""
 
     study: tyro.conf.Positional[str] = SINGLE
-    """Study, or `cell` for one design, or `league` for all estimators (`rftlab run league --help`)."""
+    """Study, or `cell` for one design."""
     pair: str = "qwen-gsm8k"
     """Model-dataset pair."""
     seeds: int = 5
@@ -182,7 +179,7 @@ class StudyCommand(Common):
         """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
         if self.study == SINGLE:
             return Experiment(SINGLE, "One design", "", "design", (self.design,), (label(self.design).split("-")[0],))
-        known = [*EXPERIMENTS, *FOLLOW_UPS, SINGLE, LEAGUE]
+        known = [*EXPERIMENTS, *FOLLOW_UPS, SINGLE]
         check(self.study in known, f"study = {self.study!r} is unknown; allowed: {', '.join(known)}")
         chosen, default = experiment(self.study), preset_design(self.preset)
         for name in ("batch_size", "rollouts", "support_rollouts", "replay_window"):
@@ -248,25 +245,6 @@ class RunModel(RewardFlags, LLMFlags, StudyCommand):
         return replace(self.changed(start_at(self.pair, "llm")), rewards=named, reward_timeout=self.reward_timeout)
 
 
-@dataclass(frozen=True)
-class League(Common):
-    """Every estimator that has a card against GRPO and the minimalist baseline, at equal rounds and at equal rollouts.
-
-    Paired differences with intervals corrected for the number of entrants, as a table, a figure, csv files and findings
-    in RESULTS/league.
-    """
-
-    rules: Annotated[Rules, tyro.conf.arg(name="")] = field(default_factory=Rules)
-    """What all entrants have in common."""
-
-    def execute(self, console: Console) -> int:
-        """Run the league."""
-        from rftlab.studies.estimators.league.run import run_league
-
-        run_league(console, self.rules, self.results, self.threads, self.quiet)
-        return 0
-
-
 def preset_design(name: str) -> Design:
     """The design that a preset's card runs on."""
     estimator, card = preset(name), CARDS[find_name(name)]
@@ -303,27 +281,15 @@ def parse_reproduce(arguments: list[str]) -> Reproduce:
     return replace(command, changes={name: operator.attrgetter(name)(run) for name in sorted(names)})
 
 
-def parse_run(arguments: list[str]) -> StudyCommand | League:
+def parse_run(arguments: list[str]) -> StudyCommand:
     """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start
     from."""
-    place = _league_in(arguments)
-    if place is not None:
-        return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[:place] + arguments[place + 1 :])
     level, name = check_level(peek(arguments, "--level", "sim")), peek(arguments, "--preset", "paper_text")
     chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)
     return tyro.cli(
         type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,)
     )
-
-
-def _league_in(arguments: list[str]) -> int | None:
-    """Place of the word that asks for the league, None without it; after a flag that takes a value it is that value."""
-    for place, argument in enumerate(arguments):
-        before = arguments[place - 1] if place else ""
-        if argument == LEAGUE and (not before.startswith("--") or "=" in before or before in SWITCHES):
-            return place
-    return None
 
 
 def _defaults(level: Level, chosen: str, name: str) -> StudyCommand:

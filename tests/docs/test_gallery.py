@@ -19,7 +19,7 @@ SHOWN = {
     "imported/curves_figure": "runs-curves",
     "imported/ends_figure": "runs-ends",
     "imported/training_figure": "runs-training-1",
-    "league/league": "league",
+    "suite/suite_profile": "suite",
     "public/credit_figure": "public-credit",
     "public/pods_figure": "public-pods",
     "report/agreement": "agreement",

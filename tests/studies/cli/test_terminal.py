@@ -34,7 +34,7 @@ PARSED = (
     "run --help",
     "run cell --rollouts 0",
     "run cell --level llm --help",
-    "run league --help",
+    "suite --help",
     "train --help",
     "pilot --help",
     "reproduce --seeds 0",

@@ -1,1 +1,0 @@
-"""All estimators against each other."""

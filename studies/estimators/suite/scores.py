@@ -1,0 +1,176 @@
+"""From runs to scores: cells, anchors, means over tasks with a bootstrap, differences by seed, and what they say.
+
+A cell is the mean of a task's metric on an even grid of rollouts up to the task's budget: whoever samples more has
+trained less by then. A score puts it between two anchors, 0 the untrained policy and 1 a run with 16 times the
+rollouts (at most 256 of a context) at its best rate, without lag or noise in the rewards. Scores are not clipped: below
+0 training did harm.
+
+The bootstrap resamples seeds within tasks; tasks are not a sample. rliable is no dependency: version 1.2.0 cannot be
+imported beside pandas 3, and draws from NumPy's global state, so that a seed of its own does not repeat an interval.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.studies.data.results.stats import interval, pooled_interval
+from rftlab.studies.estimators.suite.tasks import ASSETS, DESIGN, FIXED, PARTS, PASS_AT_1, TASKS, VERSION, SuiteTask
+
+DRAWS = 2000
+KEYS = ["estimator", "task", "rate", "seed"]
+
+
+class Anchors(NamedTuple):
+    """The metric of the untrained policy, and the cell of the run with many rollouts."""
+
+    zero: float
+    one: float
+
+
+@cache
+def anchors() -> dict[str, Anchors]:
+    """Anchors by task, of this version of the suite."""
+    with (ASSETS / "suite_anchors.csv").open() as file:
+        table = pd.read_csv(file)
+    rows = table[table["version"] == VERSION].itertuples()
+    return {str(row.task): Anchors(float(row.zero), float(row.one)) for row in rows}
+
+
+@cache
+def record() -> pd.DataFrame:
+    """The table of record that comes with rftlab: rows as of `profile`, with the `version`."""
+    with (ASSETS / "suite_record.csv").open() as file:
+        table = pd.read_csv(file).fillna({"note": ""})
+    return table[table["version"] == VERSION]
+
+
+def budget(task: SuiteTask) -> int:
+    """Rollouts that a task grants."""
+    size = DESIGN | task.design
+    return size["rounds"] * size["batch_size"] * size["rollouts"]
+
+
+def cell(task: SuiteTask, curve: Any, metrics: pd.DataFrame | None, rollouts: int) -> float:
+    """Mean of the task's metric on the grid of rollouts, on lines between evaluations."""
+    values = getattr(curve, PASS_AT_1) if metrics is None else metrics[task.metric]
+    return float(np.interp(np.linspace(0, rollouts, PARTS + 1), curve.rollouts, values).mean())
+
+
+def cell_value(name: str, outcome: Any) -> tuple[float, str]:
+    """The cell of a stored run of a task, and what went wrong; of a run that failed or diverged, which says so, the
+    value of the untrained policy."""
+    if isinstance(outcome, str):
+        return anchors()[name].zero, outcome
+    if outcome.diverged_at is not None:
+        return anchors()[name].zero, f"diverged in round {outcome.diverged_at}"
+    return cell(TASKS[name], outcome.curve, outcome.metrics, budget(TASKS[name])), ""
+
+
+def scored(cells: pd.DataFrame) -> pd.DataFrame:
+    """Cells (columns KEYS, value, note) with the column `score`."""
+    known = anchors()
+    zero, one = (cells["task"].map(lambda name, i=i: known[name][i]) for i in (0, 1))
+    return cells.assign(score=(cells["value"] - zero) / (one - zero))
+
+
+def samples(cells: pd.DataFrame, name: str) -> dict[str, dict[float, np.ndarray]]:
+    """Scores (seeds,) of an estimator by task and rate, in the order of seeds."""
+    own = scored(cells[cells["estimator"] == name]).sort_values("seed")
+    return {
+        task: {float(rate): part["score"].to_numpy() for rate, part in rows.groupby("rate")}
+        for task, rows in own.groupby("task", sort=False)
+    }
+
+
+def best_rate(rates: dict[float, np.ndarray]) -> float:
+    """The rate with the highest mean."""
+    return max(rates, key=lambda rate: (rates[rate].mean(), -rate))
+
+
+def profile(cells: pd.DataFrame) -> pd.DataFrame:
+    """A row for each estimator, task and rate: seeds, mean cell, mean score with half of its 95% interval, and what
+    went wrong."""
+    rows = []
+    for keys, part in scored(cells).groupby(["estimator", "task", "rate"], sort=False):
+        _, low, high = interval(part["score"].to_numpy())
+        half = (high - low) / 2 if np.isfinite(high) else np.nan
+        note = next((text for text in part["note"] if text), "")
+        rows.append((*keys, len(part), part["value"].mean(), part["score"].mean(), half, note))
+    return pd.DataFrame(rows, columns=["estimator", "task", "rate", "seeds", "value", "score", "half", "note"])
+
+
+def best_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Of the rows of `profile`, that of the best rate of each estimator and task."""
+    return table.loc[table.groupby(["estimator", "task"], sort=False)["score"].idxmax()]
+
+
+def bootstrap(tasks: list[np.ndarray]) -> tuple[float, float, float]:
+    """Mean over tasks of their mean scores, and its 95% interval; seeds are resampled within each task."""
+    rng, means = np.random.default_rng(0), np.zeros(DRAWS)
+    for values in tasks:
+        means += values[rng.integers(values.size, size=(DRAWS, values.size))].mean(axis=1) / len(tasks)
+    middle = float(np.mean([values.mean() for values in tasks]))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return middle, float(low), float(high)
+
+
+def summary(cells: pd.DataFrame) -> pd.DataFrame:
+    """A row for each estimator: the mean over tasks at the fixed and at the best rate, with intervals, and the two
+    worst tasks at the fixed rate. Estimators without a run of each task have no mean."""
+    rows = []
+    for name in dict.fromkeys(cells["estimator"]):
+        by_task = samples(cells, name)
+        whole = set(by_task) == set(cells["task"]) and all(FIXED in rates for rates in by_task.values())
+        row: dict[str, Any] = {"estimator": name}
+        for what in ("fixed", "best"):
+            chosen = (
+                [rates[FIXED if what == "fixed" else best_rate(rates)] for rates in by_task.values()] if whole else []
+            )
+            ends = bootstrap(chosen) if whole else (np.nan,) * 3
+            row |= dict(zip((what, f"{what}_low", f"{what}_high"), ends, strict=True))
+        means = {task: rates[FIXED].mean() for task, rates in by_task.items() if FIXED in rates}
+        worst = sorted(means, key=lambda task: means[task])[:2]
+        rows.append(row | {"worst": ", ".join(f"{task} {means[task]:.2f}" for task in worst)})
+    return pd.DataFrame(rows)
+
+
+class Against(NamedTuple):
+    """What a task says of an estimator and a reference: the difference of scores at the fixed rate, by seed."""
+
+    task: str
+    difference: float
+    low: float
+    high: float
+
+
+def against(cells: pd.DataFrame, name: str, reference: str) -> list[Against]:
+    """Differences by seed, with 95% intervals that hold together for all tasks (Bonferroni); tasks with fewer than two
+    common seeds are left out."""
+    wide = scored(cells[cells["rate"] == FIXED]).pivot(index=["task", "seed"], columns="estimator", values="score")
+    rows = []
+    for task in TASKS:
+        if task in wide.index.get_level_values("task"):
+            part = wide.loc[task]
+            differences = (part[name] - part[reference]).dropna().to_numpy()
+            if differences.size >= 2:
+                rows.append(Against(task, *pooled_interval([differences], len(TASKS))))
+    return rows
+
+
+def said(cells: pd.DataFrame, name: str, reference: str) -> str:
+    """In a sentence, what an estimator is sensitive to beside a reference."""
+    rows = against(cells, name, reference)
+    parts = []
+    for word, chosen in (
+        ("below", [row for row in rows if row.high < 0]),
+        ("above", [row for row in rows if row.low > 0]),
+    ):
+        chosen.sort(key=lambda row: -abs(row.difference))
+        named = ", ".join(f"{row.task} ({row.difference:+.2f})" for row in chosen)
+        parts.append(f"{word} it in {named or 'no task'}")
+    same, level = sum(row.low == row.high == 0 for row in rows), sum(row.low <= 0 <= row.high for row in rows)
+    end = f", {same} of them equal bit for bit." if same else "."
+    parts.append(f"no significant difference in {level} of {len(rows)} tasks")
+    return f"{name} beside {reference}: {'; '.join(parts)}{end}"

@@ -1,0 +1,95 @@
+"""The tasks of the suite, from their one table, and the runs that a task asks of an estimator.
+
+What a score means hangs on every number of `studies/assets/suite_tasks.csv`, and on the anchors in `suite_anchors.csv`,
+which `python -m dev.suite anchors` makes. A change to a task is another `VERSION`, whose results never mix with others.
+"""
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from rftlab.shared.cards.card import Card
+from rftlab.shared.design import Design
+from rftlab.shared.plumbing.errors import check
+from rftlab.sim.config import Evaluation, Linear, Optimizer, Sampler, Simulation
+from rftlab.studies.data.runs.points import RunSpec
+
+VERSION = 1
+ASSETS = files("rftlab.studies") / "assets"
+RATES = (0.5, 1.0, 2.0)
+"""Learning rates of every task, as multiples of its own; the middle one is the fixed rate."""
+FIXED = 1.0
+PARTS = 20
+"""Parts of the grid of rollouts, even from 0 to the budget, on which a cell is the mean."""
+COMMON: dict[str, Any] = {"n_train": 2048, "n_test": 1024, "n_features": 128, "kappa": 3.0, "align": 0.6}
+COMMON["base_format"] = 1.5
+DESIGN: dict[str, Any] = {"batch_size": 32, "rollouts": 8, "rounds": 400}
+PASS_AT_1 = "test_pass_at_1"
+
+
+class SuiteTask(NamedTuple):
+    """A task: what it changes in COMMON and DESIGN, and what a score there says."""
+
+    name: str
+    isolates: str
+    rate: float
+    """Adam's, the best of a coarse grid for RLOO."""
+    seeds: int
+    lag: int
+    metric: str
+    environment: dict[str, Any]
+    design: dict[str, Any]
+    real: str
+    """The fact of real runs that it stands for."""
+    silent: str
+    """What a score does not say."""
+
+
+def _read() -> dict[str, SuiteTask]:
+    made: dict[str, Callable[[str], Any]] = {
+        "rate": float,
+        "seeds": int,
+        "lag": int,
+        "environment": json.loads,
+        "design": json.loads,
+    }
+    with (ASSETS / "suite_tasks.csv").open() as file:
+        rows = [{name: made.get(name, str)(text) for name, text in row.items()} for row in csv.DictReader(file)]
+    return {row["name"]: SuiteTask(**row) for row in rows}
+
+
+TASKS = _read()
+
+
+def pair(task: SuiteTask) -> str:
+    """What the store calls a task of this version."""
+    return f"suite{VERSION}-{task.name}"
+
+
+def task_design(task: SuiteTask, card: Card) -> Design:
+    """The card's design on a task: the task's contexts, rollouts and rounds, and the card's own sampling where a group
+    allows it. Raises UserError where it cannot run there."""
+    check(card.estimator is not None, f"{card.name} cannot run here. {card.note}")
+    assert card.estimator is not None
+    size = {**DESIGN, **task.design}
+    k, every = size["rollouts"], size["rounds"] // PARTS
+    sampling = replace(
+        card.sampling,
+        keep=min(card.sampling.keep, k // 2),
+        tries=card.sampling.tries if k > 1 else 1,
+    )
+    window = max(card.replay_window, k) if card.replay_window else 0
+    return Design(**size, replay_window=window, estimator=card.estimator, sampling=sampling, eval_every=every)
+
+
+def task_point(task: SuiteTask, design: Design, factor: float, seed: int) -> RunSpec:
+    """A run of a task at a multiple of its rate."""
+    environment = Linear(**{**COMMON, **task.environment})
+    evaluation: Evaluation = "exact" if task.metric == PASS_AT_1 else "full"
+    optimizer = Optimizer(learning_rate=factor * task.rate)
+    return RunSpec(
+        pair(task), Simulation(environment, design, optimizer, Sampler(task.lag), evaluation=evaluation, seed=seed)
+    )
