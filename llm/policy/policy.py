@@ -159,9 +159,9 @@ class Policy:
         out, parts = np.empty(len(responses.tokens)), self.micro_batches(responses)
         if parts:
             order = np.concatenate([token_indices(responses.starts, rows) for rows in parts])
-            found = (self.log_probs(responses, rows, entropy) for rows in parts)
+            passes = (self.log_probs(responses, rows, entropy) for rows in parts)
             out[order] = torch.cat(
-                [of_tokens if entropies is None else entropies for of_tokens, entropies in found]
+                [of_tokens if entropies is None else entropies for of_tokens, entropies in passes]
             ).cpu()
         return out
 
