@@ -1,4 +1,4 @@
-"""An estimator of your own: `rftlab compare-estimators median_mad grpo --plugins examples/median_mad.py`."""
+"""An estimator of your own: `rftlab suite median_mad grpo --plugins examples/median_mad.py`."""
 
 import numpy as np
 
