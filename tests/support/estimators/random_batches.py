@@ -199,7 +199,7 @@ def random_length(rng: np.random.Generator) -> Length:
 def random_estimator(rng: np.random.Generator, **fixed: Callable) -> Estimator:
     """Every choice of every field, independently, in combinations that are allowed; `fixed` are other ways to draw a
     field."""
-    parts = {
+    parts: dict[str, Callable] = {
         "advantage": random_advantage,
         "surrogate": random_surrogate,
         "kl": random_kl,

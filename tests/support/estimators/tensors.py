@@ -77,7 +77,7 @@ def of_pool(pool) -> tuple[torch.Tensor, torch.Tensor]:
 
 def batch_of(place: Place, frozen: FrozenBatch) -> Batch:
     columns = (frozen.advantage, frozen.share, frozen.kl_share, frozen.old_logp, frozen.ref_logp)
-    return Batch(*(place.numbers(part) for part in columns), place.row)
+    return Batch._make([*map(place.numbers, columns), place.row])
 
 
 def frozen_of(place: Place, batch: Batch) -> FrozenBatch:

@@ -125,7 +125,7 @@ def same(actual, expected, what: str) -> None:
         raise AssertionError(f"{what}: {actual!r} is not exactly {expected!r}")
 
 
-def starts_of(lengths: Sequence[int]) -> np.ndarray:
+def starts_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Offsets (R+1,) of packed responses."""
     return np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
 
