@@ -2,9 +2,6 @@
 
 import json
 import re
-import resource
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -230,15 +227,12 @@ def test_bad_input_is_one_line(arguments, said, tmp_path, monkeypatch):
     assert status == 2 and said in text and len(text.splitlines()) == 1
 
 
-def test_the_first_answer_takes_seconds(tmp_path):
-    """In a process of its own: CPU-seconds, which a crowded machine does not change much."""
-    file = written(tmp_path, "grpo.json", TRL)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "rftlab.studies.cli.main", "check", str(file), "--processes", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0 and "Your batch" in done.stdout
-    assert spent.ru_utime + spent.ru_stime - before.ru_utime - before.ru_stime < 20
+def test_values_of_a_configuration_that_cannot_be_read_are_named(tmp_path):
+    odd = TRL | {"per_device_train_batch_size": -4, "gradient_accumulation_steps": "x", "learning_rate": float("nan")}
+    status, text = flowing(written(tmp_path, "odd.json", odd), "--processes", 8)
+    assert status == 0 and "an unknown number of prompts" in text
+    assert "Of your configuration: per_device_train_batch_size is '-4', which is no whole number" in text
+    assert "gradient_accumulation_steps is 'x'" in text and "learning_rate is 'nan'" in text
 
 
 def test_the_page_of_the_documentation_prints_what_is_printed(tmp_path):

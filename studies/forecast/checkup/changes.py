@@ -156,6 +156,9 @@ def teaching_share(subject: Subject, rollouts: int, other: int) -> float | None:
 def name_unknowns(subject: Subject) -> Iterator[Sentence]:
     """What nobody measured, how to measure it, and how long that takes."""
     prompts, plan = subject.design.prompts, subject.plan()
+    if subject.doubts:
+        more = f"; {len(subject.doubts) - 3} more" if len(subject.doubts) > 3 else ""
+        yield Sentence(f"Of your configuration: {'; '.join(subject.doubts[:3])}{more}.", subject.doubts)
     if subject.shape() is None:
         yield Sentence("The model's size, and with it memory, hours and which rate is usual: --model NAME tells.",
                        ("a name, a folder, or a number of parameters such as 1.7B",))  # fmt: skip

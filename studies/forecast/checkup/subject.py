@@ -52,6 +52,8 @@ class Subject(NamedTuple):
     config: dict[str, Any]
     design: KnownDesign
     notes: tuple[str, ...]
+    doubts: tuple[str, ...]
+    """Those of the notes that are about the configuration."""
     runs: tuple[ImportedRun, ...]
     asked: Asked
     name: str
@@ -147,13 +149,14 @@ def read_subject(paths: tuple[str, ...], results: Path, asked: Asked) -> Subject
         maybe = any(path.suffix in CONFIGURATIONS for path in logs)
         raise UserError(f"{error}; or a configuration: {ALLOWED}" if maybe else str(error)) from None
     design, notes = read_design(config, "", asked.processes) if config else (KnownDesign(), [])
+    doubts = tuple(notes)
     for run in runs:
         design = merge_designs(design, run.design)
     design = merge_designs(KnownDesign(model=asked.model or None), design)
     notes += [note for run in runs for note in run.notes if note not in notes]
     tool = detect_trainer(config) or next((run.tool for run in runs), "")
     name = runs[0].name if runs else Path(paths[0]).name
-    return Subject(tool, config, design, tuple(notes), tuple(runs), asked, name)
+    return Subject(tool, config, design, tuple(notes), doubts, tuple(runs), asked, name)
 
 
 def _read_config(path: Path) -> dict[str, Any] | None:
