@@ -19,7 +19,7 @@ from rftlab.sim.lanes.tiles import TARGET
 from rftlab.sim.run import simulate
 from rftlab.studies.explore.choices import Choices, chosen_run
 from tests.support.web.browser import until
-from tests.support.web.explorer_page import chromium, explorer, prompt_text, settled
+from tests.support.web.explorer_page import chromium, explorer, settled, text_of
 
 DESIGNS = ((32, 8), (256, 8), (2048, 1))
 WATCH = """
@@ -117,7 +117,7 @@ def pictures(folder: Path) -> None:
                     driver.get(f"{address}?{state}&dark={dark}")
                     settled(driver)
                     driver.execute_script("document.querySelector('#heat-fill').click()")
-                    until(lambda driver=driver: "done" in prompt_text(driver, "#heat-status"), "the map")
+                    until(lambda driver=driver: "done" in text_of(driver, "#heat-status"), "the map")
                     image = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
                 place = folder / f"explore-{name}-{'dark' if dark else 'light'}.png"
                 image.quantize(96).save(place, optimize=True)

@@ -34,3 +34,9 @@ def test_every_frequent_question_has_threads():
 def test_the_readme_is_short():
     assert len(README.splitlines()) <= 120 and README.count("](") < 15
     assert README.split("\n\n")[1].startswith("**For people who fine-tune language models")
+
+
+def test_the_moving_picture_is_small_and_moves():
+    picture = (ROOT / "docs" / "explorer.gif").read_bytes()
+    frames = picture.count(b"\x21\xf9\x04")  # graphic control extensions, one a frame
+    assert len(picture) < 600_000 and 12 <= frames <= 20

@@ -23,8 +23,8 @@ def explorer(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
     """A running `rftlab explore`: its address, and its process."""
     command = [sys.executable, "-m", "rftlab.studies.cli.main", "explore", "--no-browser", "--threads", "2", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_interrupts)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("explore: http://127.0.0.1:"), line
         yield line.split()[1], process
