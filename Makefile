@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV := .venv$(if $(filter yes,$(NEWEST)),-newest)
 BIN := $(VENV)/bin
 PINS := $(if $(filter yes,$(NEWEST)),,--constraint constraints.txt)
-TORCH_CPU := $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorch.org/whl/cpu)
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+# asked once: pip would try a blocked address again for every package
+REACHED = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(CPU_INDEX)/', timeout=10)" 2>/dev/null && echo yes)
+TORCH_CPU = $(if $(filter yes,$(CPU)),$(if $(REACHED),--extra-index-url $(CPU_INDEX),$(warning $(CPU_INDEX) cannot be reached: torch comes from the usual index, which may have it with CUDA alone)))
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
 TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
 OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own
