@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dev import badges
 from tests.support.docs.pages import ROOT, run_page
 
 README = (ROOT / "README.md").read_text()
@@ -32,7 +33,7 @@ def test_every_frequent_question_has_threads():
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 120 and README.count("](") < 15
+    assert len(README.splitlines()) <= 120 and len(re.findall(r"(?<!!)\[[^]]*\]\(", README)) < 15
     assert README.split("\n\n")[1].startswith("**For people who fine-tune language models")
 
 
@@ -40,3 +41,8 @@ def test_the_moving_picture_is_small_and_moves():
     picture = (ROOT / "docs" / "explorer.gif").read_bytes()
     frames = picture.count(b"\x21\xf9\x04")  # graphic control extensions, one a frame
     assert len(picture) < 600_000 and 12 <= frames <= 20
+
+
+def test_badges_say_what_the_checkout_holds():
+    assert badges.BADGES.read_text(encoding="utf-8") == badges.draw()
+    assert set(badges.facts()) == {"version", "python", "licence", "estimators", "theory checks"}
