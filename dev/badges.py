@@ -13,13 +13,13 @@ CHARACTER, PAD, HEIGHT = 6.6, 12, 20
 
 
 def facts() -> dict[str, str]:
-    """Return the text of each badge: version, Python and licence of pyproject.toml, estimators that run, checks."""
+    """Return the text of each badge: version, Python and license of pyproject.toml, estimators that run, checks."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     runnable = sum(card.estimator is not None for card in CARDS.values())
     return {
         "version": project["version"],
         "python": project["requires-python"].replace(">=", "") + " or newer",
-        "licence": project["license"],
+        "license": project["license"],
         "estimators": str(runnable),
         "theory checks": str(len(ALL_CHECKS)),
     }

@@ -45,4 +45,4 @@ def test_the_moving_picture_is_small_and_moves():
 
 def test_badges_say_what_the_checkout_holds():
     assert badges.BADGES.read_text(encoding="utf-8") == badges.draw()
-    assert set(badges.facts()) == {"version", "python", "licence", "estimators", "theory checks"}
+    assert set(badges.facts()) == {"version", "python", "license", "estimators", "theory checks"}
