@@ -36,6 +36,7 @@ rank = 16
 """
 VERL = "data.train_batch_size: 32\nactor_rollout_ref.rollout.n: 64\nactor_rollout_ref.actor.ppo_mini_batch_size: 8\n"
 SCRIPT = "python -m verl.trainer.main_ppo data.train_batch_size=32 actor_rollout_ref.rollout.n=64\n"
+PLAIN = "group_size = 8\nrollout_batch_size = 256\nn_grpo_steps = 300\n"
 ARGUMENTS = "from trl import GRPOConfig\nargs = GRPOConfig(num_generations=16, per_device_train_batch_size=16)\n"
 
 
@@ -59,6 +60,7 @@ def flowing(*arguments):
         ("verl.yaml", VERL, (), "32 prompts with 64 rollouts for each prompt: 32 x 64 = 2,048 responses in all"),
         ("run.sh", SCRIPT, (), "32 prompts with 64 rollouts for each prompt: 32 x 64 = 2,048 responses in all"),
         ("rl.toml", PRIME, (), "8 prompts with 16 rollouts for each prompt: 8 x 16 = 128 responses in all"),
+        ("train.py", PLAIN, (), "32 prompts with 8 rollouts for each prompt: 32 x 8 = 256 responses in all"),
         ("grpo.json", TRL, (), "an unknown number of prompts with 8 rollouts for each prompt."),
     ],
 )
@@ -74,6 +76,10 @@ def test_a_configuration_alone_says_memory_hours_rate_and_what_to_measure(tmp_pa
     assert "The learning rate 1e-06 is low for full weights of 1.7B: 1e-05 is the highest rate that held" in text
     assert "Learning rate 1e-06 -> 1e-05." in text and "MeasureNoise(trainer, 'mine')" in text
     assert "in the first 8 steps of a run, about" in text and "Health" not in text and "Where it ends" not in text
+
+
+def test_a_plain_script_says_its_steps(tmp_path):
+    assert read_subject([str(written(tmp_path, "train.py", PLAIN))], tmp_path, Asked()).planned == 300
 
 
 def test_adapters_have_no_rate_to_advise(tmp_path):

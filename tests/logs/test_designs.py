@@ -203,3 +203,106 @@ def test_what_a_verl_configuration_leaves_out_is_verls_default_and_said():
     for name, value in (("data.train_batch_size", 1024), ("ppo_mini_batch_size", 256), ("optim.lr", 1e-6)):
         assert f"{name} is not stated; the default of verl 0.9.1 is {value}" in said
     assert "rollout.n" not in said
+
+
+PLAIN = {"group_size": 8, "rollout_batch_size": 256, "train_batch_size": 64, "epochs_per_rollout_batch": 2,
+         "gradient_accumulation_steps": 32, "learning_rate": 1e-5, "loss_type": "grpo_clip", "cliprange": 0.2,
+         "use_std_normalization": False, "advantage_eps": 1e-6, "n_grpo_steps": 200}  # fmt: skip
+"""A plain training script's settings, as in CS336's assignment 5."""
+
+
+def plain_design(**more):
+    return read_design({name: value for name, value in (PLAIN | more).items() if value != "left out"}, "", None)
+
+
+def test_plain_scripts_count_completions():
+    for config in (PLAIN, {"training": PLAIN}, {name: {"value": value} for name, value in PLAIN.items()}):
+        assert detect_trainer(config) == "CS336"
+        known, notes = read_design(config, "", None)
+        assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate) == (32, 8, 8, 1e-5)
+        assert (known.advantage, known.loss, known.assumed) == ("group_mean", "grpo_clip, clip 0.2", ())
+        (note,) = notes
+        assert note.startswith("rollout_batch_size = 256 counts completions, as in CS336")
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "value", "said"),
+    [
+        ({"use_std_normalization": True}, "advantage", "group_zscore", ""),
+        ({"use_std_normalization": "left out"}, "advantage", "group_zscore", "use_std_normalization is not stated"),
+        ({"use_std_normalization": "maybe"}, "advantage", None, "use_std_normalization is 'maybe', which is no truth"),
+        ({"loss_type": "no_baseline"}, "advantage", "raw", ""),
+        ({"loss_type": "left out"}, "advantage", "group_mean", "loss_type is not stated; the default of CS336"),
+        ({"loss_type": "a\x1b[31m"}, "advantage", None, "loss_type is 'a"),
+        ({"loss_type": "reinforce_with_baseline"}, "loss", "reinforce_with_baseline", ""),
+        ({"epochs_per_rollout_batch": "left out"}, "updates_per_round", 4, "epochs_per_rollout_batch is not stated"),
+        ({"train_batch_size": "left out"}, "updates_per_round", None, ""),
+        ({"train_batch_size": 96}, "updates_per_round", None, "256 is no multiple of train_batch_size = 96"),
+        ({"train_batch_size": 512}, "updates_per_round", None, "256 is no multiple of train_batch_size = 512"),
+        ({"group_size": 7}, "prompts", None, "256 is no multiple of group_size = 7"),
+        ({"group_size": 0}, "prompts", None, "group_size is '0', which is no whole number"),
+        ({"rollout_batch_size": "1e400"}, "prompts", None, "rollout_batch_size is '1e400', which is no whole number"),
+        ({"rollout_batch_size": [8] * 9999}, "prompts", None, "rollout_batch_size is '[8, 8"),
+        ({"eval": {"temperature": 0.0}, "rollout": {"temperature": 1.0}}, "temperature", None, "differ; which one"),
+        ({"sampling_temperature": 1.0, "temperature": 0.0}, "temperature", 1.0, ""),
+    ],
+)
+def test_a_guess_on_a_plain_script_is_a_line(more, field, value, said):
+    known, notes = plain_design(**more)
+    assert getattr(known, field) == value
+    lines = [line for line in (*notes, *known.assumed) if "counts completions" not in line]
+    assert len(lines) == bool(said) and all(said in line and len(line) < 400 and line.isprintable() for line in lines)
+
+
+def test_other_trainers_words_are_not_taken_for_a_plain_scripts():
+    """OpenRLHF's and slime's rollout_batch_size counts prompts; ROLL's group_size stands in another table."""
+    for config in (PLAIN | {"n_samples_per_prompt": 8}, {"rollout_batch_size": 32, "train_env": {"group_size": 8}}):
+        assert detect_trainer(config) == ""
+    assert detect_trainer(PLAIN | {"num_generations": 8}) == "trl"
+    hostile = {"x" * 10_000: PLAIN} | {f"t{i}": {"lr": i, "group_size": i} for i in range(20_000)} | PLAIN
+    known, notes = read_design(hostile, "", None)
+    assert known.rollouts is None and sum(map(len, notes)) < 1000
+
+
+SETTINGS = """
+class Config:
+    rollout_batch_size: int = 256
+    group_size: int = 8
+    learning_rate: float = 1e-5
+"""
+PYTHON = {
+    "a class": SETTINGS,
+    "an instance": SETTINGS + "train(group_size=config.group_size, max_tokens=args.sampling_max_tokens)\n",
+    "a function": "def train(model, *, rollout_batch_size=256, group_size: int = 8, learning_rate=1e-5): ...\n",
+    "a dictionary": "n = 8\nconfig = {'rollout_batch_size': 256, 'group_size': n, 'learning_rate': 1e-5}\n",
+    "constants": "ROLLOUT_BATCH_SIZE = 256\nGROUP_SIZE = 8\nLR = 1e-5\ninit(group_size=GROUP_SIZE, lr=LR)\n",
+    "argparse": "".join(f"p.add_argument('--{name.replace('_', '-')}', type=float, default={PLAIN[name]})\n"
+                        for name in ("rollout_batch_size", "group_size", "learning_rate")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PYTHON.values(), ids=PYTHON)
+def test_a_plain_script_is_read_and_not_run(text, tmp_path):
+    known, notes = told(tmp_path, "train.py", "import torch\n" + text)
+    assert (known.prompts, known.rollouts, known.learning_rate) == (32, 8, 1e-5)
+    assert "settings count as the script has them; its arguments may say otherwise" in notes
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("if debug:\n    config['group_size'] = 1\n", "group_size is 8 or 1, which the script sets more than once"),
+        ("config.group_size = 2 * n\n", "group_size is 2 * n or 8, which the script sets more than once"),
+    ],
+)
+def test_what_a_plain_script_sets_twice_is_unknown(more, why, tmp_path):
+    known, notes = told(tmp_path, "train.py", SETTINGS + more)
+    assert known.rollouts is known.prompts is None and notes.count(why) == 1
+
+
+def test_flags_of_a_plain_script_are_read_from_the_command(tmp_path):
+    command = "uv run python grpo.py --group-size 8 --rollout-batch-size=256 --train_batch_size 128\n"
+    known, _ = told(tmp_path, "run.sh", command)
+    assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 2)
+    known, notes = told(tmp_path, "sweep.sh", command + command.replace("size 8", "size 4"))
+    assert known.rollouts is None and any("differs between 2 commands" in note for note in notes)

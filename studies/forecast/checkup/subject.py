@@ -28,7 +28,9 @@ from rftlab.studies.readers.run import ImportedRun, KnownDesign, merge_designs
 
 CONFIGURATIONS = {".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".bash", ".bin"}
 """Ends of names of files that may hold a configuration."""
-_PLANNED = {"trl": "max_steps", "verl": "trainer.total_training_steps", "prime-rl": "max_steps"}
+_PLANNED = {
+    **dict.fromkeys(("trl", "prime-rl"), "max_steps"), "verl": "trainer.total_training_steps", "CS336": "n_grpo_steps",
+}  # fmt: skip
 _RANKS = ("lora_r", "actor_rollout_ref.model.lora_rank", "trainer.model.lora.rank")
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 

@@ -4,8 +4,13 @@ rest."""
 from dataclasses import replace
 
 from rftlab.shared.plumbing.errors import plain
+from rftlab.studies.readers.designs.completions import (
+    is_prime_config,
+    is_script_config,
+    prime_design,
+    script_design,
+)
 from rftlab.studies.readers.designs.ours import is_own_config, own_design
-from rftlab.studies.readers.designs.prime_rl import is_prime_config, prime_design
 from rftlab.studies.readers.designs.trl import is_trl_config, trl_design
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.designs.verl import is_verl_config, verl_design
@@ -15,6 +20,7 @@ _TRAINERS = {
     "verl": (is_verl_config, verl_design),
     "trl": (is_trl_config, trl_design),
     "prime-rl": (is_prime_config, prime_design),
+    "CS336": (is_script_config, script_design),
     "rftlab": (is_own_config, own_design),
 }
 """Whether a configuration is a trainer's, and the design of it."""
@@ -30,7 +36,7 @@ def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDe
     configuration holds."""
     trainer = detect_trainer(config) or tool
     if trainer not in _TRAINERS:
-        return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, prime-rl, rftlab"]
+        return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, prime-rl, CS336, rftlab"]
     reader = Reader(config)
     design = _TRAINERS[trainer][1](reader, processes)
     return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from typing import Any, NamedTuple
 
+from rftlab.studies.readers.designs.completions import MARKS, NAMES
 from rftlab.studies.readers.designs.values import Fallback, Unknown
 
 UNSET, TWICE = "which the script does not set", "which the script sets more than once"
@@ -19,7 +20,7 @@ VERL = re.compile(r"(?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1
 _GRPO = ("num_generations", "steps_per_generation", "generation_batch_size", "scale_rewards")
 TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "learning_rate",
        "loss_type", "beta", "epsilon", "epsilon_high", "temperature", "max_completion_length", "model_name_or_path",
-       "num_processes")  # fmt: skip
+       "num_processes", "rollout_batch_size")  # fmt: skip
 """Arguments by which a command counts as one of TRL's; those of GRPO alone come first."""
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]{0,100})=(.{1,200})")
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
@@ -72,6 +73,9 @@ def python_settings(text: str) -> Settings:
         nodes = list(ast.walk(tree))
         names = _Names(tree, nodes)
         settings = agreed_settings([launch for node in nodes if (launch := _launch(node, names))])
+        plain = _plain(nodes, names)
+        if plain.keys() >= set(MARKS) and not settings.keys() & set(_GRPO):
+            return plain
         return settings or agreed_settings([Launch(_in_texts(nodes), [])])
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"it is no Python: {type(error).__name__}") from None
@@ -118,6 +122,46 @@ def _launch(node: ast.AST, names: _Names) -> Launch | None:
     if not {name for name, _ in pairs} & set(TRL):
         return None
     return Launch({name: names.value(value) for name, value in pairs}, hidden)
+
+
+def _plain(nodes: list[ast.AST], names: _Names) -> Settings:
+    """What a file gives to the settings of plain training scripts: fields, entries, keywords, defaults, assignments.
+    `group_size=args.group_size` hands on and gives nothing; what is given two values is unknown."""
+    known, given = {name for group in NAMES.values() for name in group}, Settings()
+    values: dict[str, dict[str, Any]] = {}
+    for name, value in ((_last(target).lower(), value) for node in nodes for target, value in _given(node)):
+        if name in known and value is not None and _last(value).lower() not in known:
+            read = names.value(value)
+            values.setdefault(name, {})[str(read)] = read
+    for name, each in values.items():
+        given[name] = next(iter(each.values())) if len(each) == 1 else Unknown(" or ".join(each), TWICE)
+    given.unless = ", unless an argument of the script says otherwise"
+    return given
+
+
+def _given(node: ast.AST) -> list[tuple[Any, Any]]:
+    """What a node gives values to, and those values."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="add_argument"), args=[*_, ast.Constant(value=str(flag))]):
+            name = flag.lstrip("-").replace("-", "_")
+            return [(ast.Name(name), word.value) for word in node.keywords if word.arg == "default"]
+        case ast.Dict(keys=keys, values=values):
+            return list(zip(keys, values, strict=True))
+        case ast.arguments(args=args, defaults=defaults):
+            late = zip(args[::-1], defaults[::-1], strict=False)
+            return [*late, *zip(node.kwonlyargs, node.kw_defaults, strict=True)]
+        case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=value):
+            return [(target, value)]
+        case ast.keyword(value=value):
+            return [(node, value)]
+    return []
+
+
+def _last(node: Any) -> str:
+    """`size` of size, args.size, args["size"], size=8 and "size"; "" of another expression."""
+    node = node.slice if isinstance(node, ast.Subscript) else node
+    name = next((getattr(node, at) for at in ("id", "attr", "arg", "value") if hasattr(node, at)), "")
+    return name if isinstance(name, str) else ""
 
 
 def _in_texts(nodes: list[ast.AST]) -> dict[str, Any]:
