@@ -42,21 +42,21 @@ def stacked(rewards):
     return rewards - rewards.mean()
 
 
+SOUND = {"suite_largest": "dr_grpo", "suite_sign": "rloo", "rloo": "dr_grpo"}
+"""What is planted, and the sound estimator beside it."""
+
+
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    """Mean difference of scores to a sound estimator by task, at the fixed rate, three seeds each: with two `gap` is
+def fixed_cells(tmp_path_factory):
+    """Cells of what is planted, of sound estimators and of pkpo, at the fixed rate, three seeds each: with two `gap` is
     within noise."""
     root, rates = tmp_path_factory.mktemp("suite"), suite_run.RATES
     suite_run.RATES = (FIXED,)
     try:
         rl.advantage("suite_largest")(largest)
         rl.advantage("suite_sign", surrogate=Reinforce())(sign)
-        sound = {"suite_largest": "dr_grpo", "suite_sign": "rloo", "rloo": "dr_grpo"}
-        found = {}
-        for name in {*sound, *sound.values()}:
-            cells = scores.scored(run_cells(QUIET, root, find_card(name), seeds=3))
-            found[name] = cells.groupby("task", sort=False)["score"].mean()
-        return {name: found[name] - found[other] for name, other in sound.items()}
+        names = {*SOUND, *SOUND.values(), "pkpo"}
+        return {name: run_cells(QUIET, root, find_card(name), seeds=3) for name in names}
     finally:
         suite_run.RATES = rates
 
@@ -66,10 +66,20 @@ def planted(tmp_path_factory):
     [("suite_largest", set(TASKS)), ("suite_sign", {"k1"}), ("rloo", {"passes"})],
     ids=["the largest reward as baseline", "a wrong sign at K = 1", "the plain policy gradient"],
 )
-def test_a_planted_error_is_low_where_it_should_be_and_nowhere_else(planted, name, low):
-    differences = planted[name]
+def test_a_planted_error_is_low_where_it_should_be_and_nowhere_else(fixed_cells, name, low):
+    mine, sound = (
+        scores.scored(fixed_cells[each]).groupby("task", sort=False)["score"].mean() for each in (name, SOUND[name])
+    )
+    differences = mine - sound
     assert set(differences.index) == set(TASKS)
     assert {task for task, difference in differences.items() if difference < -0.05} == low
+
+
+def test_the_page_has_the_sentence_of_its_command(fixed_cells):
+    """`rftlab suite pkpo rloo --seeds 3` ends with it; of three rates it is the fixed one that it is about."""
+    cells = pd.concat([fixed_cells["pkpo"], fixed_cells["rloo"]], ignore_index=True)
+    page = (dev_suite.DOCS / "suite.md").read_text()
+    assert page.split("```text\n")[1].split("\n```")[0] == scores.said(cells, "pkpo", "rloo")
 
 
 def curve(values, rollouts):
