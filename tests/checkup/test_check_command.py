@@ -10,6 +10,7 @@ import pytest
 from rftlab.studies.analysis.diagnose.alarms import describe_rates
 from rftlab.studies.forecast.checkup.changes import MOST, split_gains, teaching_share
 from rftlab.studies.forecast.checkup.page import make_sections
+from rftlab.studies.forecast.checkup.sections import describe_time
 from rftlab.studies.forecast.checkup.subject import Asked, read_subject
 from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import write_collection
@@ -86,6 +87,21 @@ def test_adapters_have_no_rate_to_advise(tmp_path):
     status, text = flowing(written(tmp_path, "rl.toml", PRIME))
     assert status == 0 and "The learning rate 3e-06 cannot be judged for adapters of 4B: runs like it held at" in text
     assert "Nothing that was measured speaks for a change." in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.04, "0.04 s"), (1.4, "1 s"), (119, "119 s"), (120, "2 minutes"), (359, "6 minutes"), (360, "0.1 hours"),
+     (90_000, "25.0 hours")],
+)  # fmt: skip
+def test_a_time_has_a_unit_in_which_it_is_not_zero(seconds, words):
+    assert describe_time(seconds) == words
+
+
+def test_a_short_run_takes_minutes(tmp_path):
+    small = TRL | {"model_name_or_path": "Qwen/Qwen2.5-0.5B", "max_steps": 30}
+    status, text = flowing(written(tmp_path, "grpo.json", small), "--processes", 8, "--gpus", "8xH100")
+    assert status == 0 and re.search(r"30 steps take \d+ (s|minutes)\.", text)
 
 
 def test_what_public_runs_failed_with_is_named(tmp_path):

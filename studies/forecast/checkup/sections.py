@@ -39,6 +39,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def describe_time(seconds: float) -> str:
+    """Seconds below two minutes, minutes below a tenth of an hour, hours from there on."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1g} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 360 else f"{seconds / 3600:.1f} hours"
+
+
 def describe_batch(subject: Subject) -> Iterator[Sentence]:
     """Prompts, rollouts, updates, tokens, memory and hours, in words that leave no other reading."""
     design, plan, model = subject.design, subject.plan(), subject.shape()
@@ -68,8 +75,8 @@ def describe_batch(subject: Subject) -> Iterator[Sentence]:
         trained = f"adapters of rank {subject.rank}" if subject.rank else "all weights are trained"
         yield Sentence(
             f"On {plan.fleet.name} it {'fits' if plan.fits else 'does not fit'}: it needs {plan.memory.peak / 1e9:.0f} "
-            f"of the {room:.0f} GB of a GPU. A step takes about {seconds:.0f} s, and {steps:,} steps take "
-            f"{seconds * steps / 3600:.1f} hours.",
+            f"of the {room:.0f} GB of a GPU. A step takes about {describe_time(seconds)}, and {steps:,} steps take "
+            f"{describe_time(seconds * steps)}.",
             (f"{model.name}: {model.note or 'its shape is known'}", trained, ", ".join(phases), *COSTS),
         )
     k, silence = design.rollouts or 1, subject.silence
