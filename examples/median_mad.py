@@ -1,12 +1,13 @@
-"""An estimator of your own: `rftlab suite median_mad grpo --plugins examples/median_mad.py`."""
+"""An estimator of your own: `rftlab suite examples/median_mad.py:median_mad grpo`."""
 
 import numpy as np
 
 import rftlab as rl
 
 
-@rl.advantage("median_mad")
+@rl.advantage("median_mad", batched=True)
 def median_mad(rewards, pool):
-    """Return advantages (K,) of a group's rewards (K,): distance to the median, over the median deviation."""
-    middle = np.median(pool)
-    return (rewards - middle) / (np.median(np.abs(pool - middle)) + 0.5)
+    """Return advantages (G, K) of rewards (G, K): distance to the group's median, over its median deviation."""
+    distance = rewards - np.median(pool, axis=1, keepdims=True)
+    spread = np.median(np.abs(pool - np.median(pool, axis=1, keepdims=True)), axis=1, keepdims=True)
+    return distance / (spread + 0.5)

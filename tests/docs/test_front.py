@@ -19,7 +19,7 @@ def folder(tmp_path) -> Path:
 
 
 def test_the_readme_prints_what_it_says(folder):
-    assert run_page(README, folder) == 3
+    assert run_page(README, folder) == 4
 
 
 def test_the_answers_to_frequent_questions_print_what_they_say(folder):
