@@ -1,5 +1,5 @@
-"""Estimator algebra, T1 to T6: what the mean gradient of an estimator is, as a factor W(p) on the gradient of the
-pass rate."""
+"""Estimator algebra, T1 to T6 and D38: what the mean gradient of an estimator is, as a factor W(p) on the gradient of
+the pass rate."""
 
 import numpy as np
 from scipy.special import beta
@@ -14,6 +14,7 @@ from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     RLOO,
+    ExactPolicy,
     all_groups,
     along_gradient,
     beta_rates,
@@ -185,3 +186,22 @@ def batch_std(mutant: int) -> Claims:
             yield sampled(
                 f"W over the batch std of {name}, p in [{low}, {high})", (size - 1) / size / sd, measured, 1e-3
             )
+
+
+@theory_check("D38")
+def reward_flips(mutant: int) -> Claims:
+    """D38. Every arm counts twice, as passed and as failed by the verifier. Its pass rate p' = a + (1-a-b) p has a
+    gradient that is 1-a-b times that of p; where a + b is beyond 1 it teaches what is wrong."""
+    size, rest, p, (probs, right, scores) = 4, 0.0, FOUR_ARMS.pass_rate, FOUR_ARMS
+    for a, b in ((0.2, 0.0), (0.0, 0.3), (0.2, 0.3), (0.6, 0.7)):
+        passed = np.where(right == 1, 1 - b, [0, a / 2, a, 0] if mutant == 3 else a)
+        policy = ExactPolicy(np.hstack([probs * passed, probs * (1 - passed)]), np.repeat([1.0, 0.0], 4),
+                             np.tile(scores, (2, 1)))  # fmt: skip
+        kept, seen = 1.0 if mutant == 1 else 1 - a - b, p if mutant == 2 else a + (1 - a - b) * p
+        factors = {"raw": (RAW, 1), "RLOO": (RLOO, 1), "group mean": (MEAN, (size - 1) / size),
+                   "GRPO": (zscore(1), zscore_factor(size, seen))}  # fmt: skip
+        for name, (estimator, factor) in factors.items():
+            measured, across = along_gradient(FOUR_ARMS, gradient_moments(policy, estimator, size)[0])
+            yield exact(f"W of {name}, a={a}, b={b}", float(kept * factor), measured)
+            rest = max(rest, across)
+    yield exact("largest part off the direction of ∇p", 0.0, rest)

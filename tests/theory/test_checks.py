@@ -25,7 +25,7 @@ from rftlab.studies.theory.check import (
 )
 from tests.support.theory import BY_ID, measured
 
-DERIVED = ("D1", "D2", "D3", "D24", *(f"D{i}" for i in range(31, 38)))
+DERIVED = ("D1", "D2", "D3", "D24", *(f"D{i}" for i in range(31, 39)))
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.id)
