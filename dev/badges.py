@@ -4,7 +4,7 @@ import tomllib
 from html import escape
 from pathlib import Path
 
-from rftlab.shared.cards import CARDS
+from rftlab.shared.cards import SHIPPED
 from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).parent.parent
@@ -15,7 +15,7 @@ CHARACTER, PAD, HEIGHT = 6.6, 12, 20
 def facts() -> dict[str, str]:
     """Return the text of each badge: version, Python and license of pyproject.toml, estimators that run, checks."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    runnable = sum(card.estimator is not None for card in CARDS.values())
+    runnable = sum(card.estimator is not None for card in SHIPPED.values())
     return {
         "version": project["version"],
         "python": project["requires-python"].replace(">=", "") + " or newer",
