@@ -7,6 +7,7 @@ import pytest
 
 from dev import badges
 from tests.support.docs.pages import ROOT, run_page
+from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 
 README = (ROOT / "README.md").read_text()
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tests.support.docs.pages import run_page
+from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 
 TRANSCRIPTS = (Path(__file__).parent / "transcripts.md").read_text(encoding="utf-8")
 
