@@ -32,7 +32,7 @@ class Estimators:
 
 @dataclass(frozen=True)
 class Suite(Common):
-    """Profile estimators: tasks that each isolate one difficulty.
+    """Profile estimators on tasks that isolate a difficulty.
 
         rftlab suite grpo my_file.py:mine
 

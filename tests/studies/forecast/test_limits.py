@@ -131,11 +131,7 @@ def test_limits_hold_for_whoever_forecasts():
     """The simulator's and the law's forecast alike: low, wide, and never above a design that was measured."""
     evidence = Evidence(
         Facts(SHORT, 2048, 64, 0.1, 0.5),
-        (
-            Observed(
-                design(), np.array([10, 20]), np.array([[0.3, 0.3], [0.5, 0.5]]), np.full((2, 2), 0.01), None, 1e-5
-            ),
-        ),
+        (Observed(design(), np.array([10, 20]), np.array([[0.3, 0.3], [0.5, 0.5]]), np.full((2, 2), 0.01), 1e-5),),
     )
     cells, rates = (design(rounds=20, eval_every=20),) * 2, (1e-5, 1e-3)
     far = outside(evidence, cells, rates, "test")
