@@ -19,6 +19,7 @@ from rftlab.llm.config import Compute
 from rftlab.llm.engines.rollouts import Draws
 from rftlab.llm.engines.vllm import installed_vllm
 from rftlab.llm.losses import prepare as frozen
+from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.losses.layout import make_layout
 from rftlab.llm.policy.packing import ALONE
 from rftlab.llm.policy.policy import Policy
@@ -31,7 +32,7 @@ from tests.llm.fake_cuda.checks import longest, paper_run
 from tests.support.estimators.random_batches import binary, random_batch
 from tests.support.estimators.tensors import compiled, laid_out, needed, rounded
 
-LOOKS_AT_ALL = ("clip_cov", "kl_cov", "deepseek_v32", "m2po")
+LOOKS_AT_ALL = ("clip_cov", "kl_cov", "deepseek_v32", "m2po", "top_entropy")
 """Cards whose mask looks at all tokens, and so waits for the device once."""
 LOOKED_AT = 1
 """Times that advantages on a CPU are looked at, to see that they are finite."""
@@ -98,7 +99,7 @@ def card_waits(name: str, padded: bool, device: str) -> int:
         named["ref_logp"] = drawn[1]
     if estimator.correction.kind != "none":
         named["sampler_logp"] = drawn[2]
-    if estimator.entropy:
+    if reads_entropy(estimator):
         named["entropy"] = -drawn[3]
     named["advantages"] = torch.randn(ROWS, device=device)
     if estimator.aggregation.kind == "prompt_mean":
@@ -135,8 +136,8 @@ def card_gap(name: str, padded: bool, device: str, seed: int = 8000) -> float:
     batch, given = rounded(batch, needed(estimator, batch, rng), torch.float32)
     expected = compiled(estimator, batch, batch.logp, given)
     place, arguments = laid_out(batch, given, padded, torch.float32)
-    if estimator.entropy:
-        arguments["entropy"] = torch.zeros(place.shape)
+    if reads_entropy(estimator):  # a mask compares entropies, which are the keys there; a bonus is not in the weights
+        arguments["entropy"] = torch.zeros(place.shape) if estimator.entropy else arguments["keys"].float()
     arguments = {key: torch.as_tensor(value).detach().to(device) for key, value in arguments.items()}
     logp = arguments["logp"].requires_grad_()
     objective = rl.losses.objective(**arguments, estimator=name)
