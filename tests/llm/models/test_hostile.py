@@ -31,7 +31,7 @@ def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tm
     """A user who answers yes to a question of transformers must not have been asked one."""
     place = with_code(folder, tmp_path / "model", file)
     monkeypatch.setattr("builtins.input", lambda *question: pytest.fail("it asks"))
-    flags = f"--pair qwen-gsm8k --model.source {place} --task.source {data} --compute.device cpu"
+    flags = f"--pair qwen-gsm8k --model.source {place} --task.source {data} --compute.device cpu --compute.engine hf"
     flags += f" --folder {tmp_path / 'run'} --compute.precision fp32 --batch-size 4 --rounds 1 --eval-every 1"
     status, printed = rftlab("train", "--quiet", *flags.split())
     assert not (place / "ran").exists()

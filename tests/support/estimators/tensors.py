@@ -121,10 +121,21 @@ def shaped_rewards(padded, estimator, rewards, starts, old_logp, ref_logp=None):
 
 
 def batch_from_advantages(
-    padded, estimator, advantage, starts, old_logp, ref_logp=None, *, sampler_logp=None, correction=None, **counts
+    padded,
+    estimator,
+    advantage,
+    starts,
+    old_logp,
+    ref_logp=None,
+    *,
+    sampler_logp=None,
+    correction=None,
+    group=None,
+    **counts,
 ):
     place = Place(starts, padded)
     columns = (place.tensor(advantage), place.tensor(old_logp), place.maybe(ref_logp))
+    counts |= {} if group is None else {"group": torch.as_tensor(group)}
     rest = {"sampler_logp": place.maybe(sampler_logp), "correction": place.maybe(correction), **counts}
     return batch_of(place, freeze(estimator, place.layout, *columns, **rest))
 
