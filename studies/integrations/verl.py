@@ -33,6 +33,7 @@ from verl.utils.tracking import Tracking
 from rftlab.shared.cards import CARDS
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.config.surrogate import Dro, GeometricMean
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
@@ -135,6 +136,10 @@ def policy_loss(name: str, estimator: Estimator):
         config=None,
         rollout_is_weights=None,
     ):
+        hidden = (isinstance(plain.mask, TopEntropy) and "entropies") or (
+            plain.aggregation.kind == "prompt_mean" and "prompts"
+        )
+        check(not hidden, f"{PREFIX}{name}: verl hands a loss no {hidden}; allowed: an estimator that asks for none")
         batch = getattr(config, "global_batch_info", None) or {}
         if getattr(config, "use_dynamic_bsz", False):
             _check_micro_batches(plain, "with use_dynamic_bsz")

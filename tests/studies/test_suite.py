@@ -21,6 +21,7 @@ from rftlab.studies.estimators.suite import scores
 from rftlab.studies.estimators.suite.run import run_cells, run_suite
 from rftlab.studies.estimators.suite.submission import find_card, source_hash, submission, suite_names
 from rftlab.studies.estimators.suite.tasks import FIXED, RATES, TASKS, VERSION, task_design, task_point
+from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 
 FAST = ("dense", "k1", "k2")
 QUIET = Console(file=StringIO(), width=120)
