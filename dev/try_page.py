@@ -50,8 +50,8 @@ def curve(choice: tuple[str, int, int, str, float], rounds: int = ROUNDS, every:
     run = start(pair)
     design = rl.Design(batch, rollouts, estimator=rl.preset(advantage), rounds=rounds, eval_every=every)
     optimizer = replace(run.optimizer, learning_rate=rate * run.optimizer.learning_rate)
-    found = rl.simulate(replace(run, design=design, optimizer=optimizer, seed=0)).curve
-    return [[round(1000 * float(value)) for value in getattr(found, f"{split}_pass_at_1")] for split in DASHES]
+    curve = rl.simulate(replace(run, design=design, optimizer=optimizer, seed=0)).curve
+    return [[round(1000 * float(value)) for value in getattr(curve, f"{split}_pass_at_1")] for split in DASHES]
 
 
 def chart() -> Chart:

@@ -9,6 +9,7 @@ numbers; a completion that begins with an even number is right. The learning rat
 import json
 import logging
 from pathlib import Path
+from tempfile import gettempdir
 
 import torch
 from datasets import Dataset
@@ -59,7 +60,7 @@ def main():
     model = LlamaForCausalLM(LlamaConfig(**shape))
     (FOLDER / "grpo.json").write_text(json.dumps(SETTINGS, indent=2) + "\n")
     (FOLDER / "train.log").unlink(missing_ok=True)
-    here = {"output_dir": "/tmp/trl-run", "save_strategy": "no", "report_to": [], "use_cpu": True, "bf16": False}
+    here = {"output_dir": gettempdir(), "save_strategy": "no", "report_to": [], "use_cpu": True, "bf16": False}
     trainer = GRPOTrainer(
         model,
         begins_even,

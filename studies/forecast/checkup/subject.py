@@ -98,8 +98,8 @@ class Subject(NamedTuple):
         return assumed, f"{said}; --prompt-tokens and --response-tokens tell"
 
     def shape(self) -> NamedShape | None:
-        """The model's shape, from its name or the size in it; None where nobody names it, or where that does not tell.
-        Raises UserError for a name of the user's own that tells none."""
+        """The model's shape, from its name or the size in it; None where no name is given or the name tells
+        no size. Raises UserError where --model names no shape that is known."""
         if self.asked.model:
             return shape_named(self.asked.model)
         name = self.design.model or ""
