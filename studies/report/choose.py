@@ -99,8 +99,8 @@ def _less(table: pd.DataFrame, first: str, second: str) -> Estimate:
 
 
 def in_words(design: Design) -> str:
-    """A design as a reader would say it: batch 32, 8 rollouts, replay window 8."""
-    parts = [f"batch {design.batch_size}", f"{design.rollouts} rollout{'s' * (design.rollouts > 1)}"]
+    """A design as a reader would say it: 32 contexts x 8 rollouts, replay window 8."""
+    parts = [f"{design.batch_size} contexts x {design.rollouts} rollout{'s' * (design.rollouts > 1)}"]
     if design.support_rollouts:
         parts.append(f"{design.support_rollouts} more for the baseline")
     if design.replay_window:

@@ -35,15 +35,15 @@ def advise(table, level="sim"):
 
 def test_the_cheapest_of_those_that_are_as_good_is_chosen():
     found = advise(curves(dict(zip(CELLS, (0.50, 0.59, 0.595, 0.60, 0.605), strict=True))))
-    assert (found.design, found.per_round, found.best) == ("batch 32, 8 rollouts", 256, "batch 32, 64 rollouts")
+    assert (found.design, found.per_round, found.best) == ("32 contexts x 8 rollouts", 256, "32 contexts x 64 rollouts")
     assert found.gain.value == pytest.approx(0.58) and found.tried == 5
 
 
 def test_a_design_that_may_be_worse_is_not_chosen():
     close = dict(zip(CELLS, (0.50, 0.59, 0.595, 0.60, 0.605), strict=True))
     # seeds move 8 rollouts one way and 16 and 64 the other, so that the difference of the last two stays sure
-    assert advise(curves(close, noise=0.05)).design == "batch 32, 16 rollouts"
-    assert advise(curves(close, seeds=1)).design == "batch 32, 64 rollouts"
+    assert advise(curves(close, noise=0.05)).design == "32 contexts x 16 rollouts"
+    assert advise(curves(close, seeds=1)).design == "32 contexts x 64 rollouts"
 
 
 def test_what_nothing_moves_is_said():
@@ -56,7 +56,7 @@ def test_the_best_split_of_a_common_cost_is_told():
     (found,) = advise_pairs(
         table, endpoint_table(table, [same], ["qwen-gsm8k"]), "sim", {label(c): c for c in same.cells}
     )
-    assert (found.equal, found.equal_cost) == ("batch 64, 4 rollouts", 256)
+    assert (found.equal, found.equal_cost) == ("64 contexts x 4 rollouts", 256)
     assert advise(curves(dict.fromkeys(CELLS, 0.5))).equal == ""
 
 
@@ -81,9 +81,9 @@ def test_trust_has_reasons(table, level, trust, reason):
 
 def test_designs_in_words():
     replay, supported = EXPERIMENTS["ceiling"].cells[0], EXPERIMENTS["advantage"].cells[1]
-    assert in_words(replay) == "batch 256, 1 rollout, replay window 8"
-    assert in_words(supported) == "batch 32, 1 rollout, 7 more for the baseline" and supported.round_rollouts == 256
-    assert in_words(BASELINE) == "batch 32, 1 rollout, raw reward"
+    assert in_words(replay) == "256 contexts x 1 rollout, replay window 8"
+    assert in_words(supported) == "32 contexts x 1 rollout, 7 more for the baseline" and supported.round_rollouts == 256
+    assert in_words(BASELINE) == "32 contexts x 1 rollout, raw reward"
 
 
 @pytest.mark.parametrize(
