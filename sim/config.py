@@ -96,6 +96,8 @@ class Linear:
     verbosity: float = 0.0
     """How much a learnt number, the same for all contexts, raises the logits of answers in all styles but the first,
     the shortest, per unit of it."""
+    verbosity_noise: float = 1.0
+    """Noise in the gradient of that number, as a multiple of what others that contexts have in common have."""
     short_right: float = 1.0
     """Share of contexts in which an answer of the first style can be right; below 1 the base policy's logits of these
     answers are lower by 1."""
@@ -152,6 +154,7 @@ class Linear:
             "correctness",
             "damage",
             "verbosity",
+            "verbosity_noise",
             "exploration",
         )
         for name in (*scales, "reward_noise"):

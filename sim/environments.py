@@ -22,6 +22,7 @@ _EXTRAS = (
     "correctness_parts",
     "damage",
     "verbosity",
+    "verbosity_noise",
     "exploration",
     "partial_credit",
     "reward_noise",

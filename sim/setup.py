@@ -62,6 +62,7 @@ def make_plan(run, world: World) -> RunNumbers:
         damage=world.damage / DAMAGE_PARTS,
         n_damaged=DAMAGE_PARTS if world.damage > 0 else 0,
         verbosity=float(world.verbosity),
+        verbosity_noise=float(world.verbosity_noise),
         exploration=float(world.exploration),
         n_common=world.n_common,
         long_arms=np.uint32(world.long_arms),

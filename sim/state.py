@@ -49,6 +49,8 @@ class RunNumbers(NamedTuple):
     """How many such numbers there are; they lie behind those of correctness."""
     verbosity: float
     """Factor of a learnt number in the bonus of long arms."""
+    verbosity_noise: float
+    """Factor of the noise of its gradient."""
     exploration: float
     """Factor of a learnt number in the logits of style tokens."""
     n_common: int

@@ -76,6 +76,8 @@ class World(NamedTuple):
     """How much the mean square of numbers that only noise moves lowers the format's logit."""
     verbosity: float = 0.0
     """How much a learnt number raises long arms."""
+    verbosity_noise: float = 1.0
+    """Noise of its gradient relative to that of the others."""
     exploration: float = 0.0
     """How much a learnt number raises the logits of style tokens."""
 

@@ -2,7 +2,8 @@
 
 A context i whose score in its logits is S_i, nuisance aside, adds S_i . dz_i/dth, exactly, and noise: each of its
 rollouts says something about the parameter on which no reward depends (variance nuisance^2 w_k^2, as in every
-coordinate of W), and what it teaches leaks in from other contexts (interference^2 |S_i|^2). Each parameter has noise of
+coordinate of W), and what it teaches leaks in from other contexts (interference^2 |S_i|^2). The deviation of
+verbosity's noise is a multiple of that. Each parameter has noise of
 its own, so several parts of correctness agree on what all of them see, and on nothing else.
 """
 
@@ -71,7 +72,7 @@ def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisa
         stop -= 1
     if plan.verbosity > 0.0:
         stop -= 1
-        grad[stop] += plan.verbosity * of_long + spread * common_noise[row, stop - start]
+        grad[stop] += plan.verbosity * of_long + plan.verbosity_noise * spread * common_noise[row, stop - start]
     first, damaged = start, stop - plan.n_damaged
     if plan.sharpening > 0.0:
         grad[start] += slope * of_base + spread * common_noise[row, 0]
@@ -132,6 +133,8 @@ def common_squares(contexts, plan, view, row, context, chance, distance, right_d
         longer, right_longer = _squared_sums(contexts, plan, view, row, context, plan.long_arms, False)
     parts = noisy - plan.n_damaged - (1 if plan.sharpening > 0.0 else 0) - (1 if plan.verbosity > 0.0 else 0)
     steep, raised, lengthened = view.common[0] ** 2, parts * plan.correctness**2, plan.verbosity**2
+    if plan.verbosity > 0.0:
+        noisy += plan.verbosity_noise**2 - 1.0
     fixed = noisy * plan.nuisance**2 * (1.0 - plan.surprise)
     with_distance = noisy * (plan.nuisance**2 * plan.surprise + plan.interference**2)
     return (

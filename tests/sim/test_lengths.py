@@ -17,6 +17,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.policy.style import token_style
 from rftlab.sim.run import GeneralLearner, PlainLearner, batches, simulate
 from rftlab.sim.state import no_totals
+from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
 from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of, sigmoid
 from tests.support.worlds.general import BASE, RUNS
@@ -24,7 +25,8 @@ from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, run_of
 from tests.support.worlds.small_worlds import places_of, same, spelt_world, styled
 
 SHORT = {"verbosity": 0.9, "short_right": 0.4, "length_by_style": 0.6}
-ALL = {"sharpening": 0.8, "correctness": 0.6, "correctness_parts": 2, "damage": 0.5, "verbosity": 0.9}
+ALL = {"sharpening": 0.8, "correctness": 0.6, "correctness_parts": 2, "damage": 0.5}
+ALL |= {"verbosity": 0.9, "verbosity_noise": 3.0}
 OTHERS = {"surprise": 0.7, "interference": 0.4, "forgetting": 0.5}
 PROBLEMS = {
     "short": replace(SMALL, **SHORT),
@@ -88,6 +90,10 @@ WRONG = {
     ),
     "noise does not grow with length": ("group", {"relative_length": lambda self, arms: np.ones(arms.shape[:-1])}),
     "short arms are raised": ("group", {"long_arms": lambda self: 1 - NaiveRun.long_arms(self)}),
+    "verbosity has the noise of the others": (
+        "group",
+        {"noisiness": lambda self: NaiveRun.noisiness(self) ** 0 * (np.arange(self.common.size) < 8)},
+    ),
     "verbosity is fixed": ("group", {"lengthen": lambda self, common: 0.0}),
     "verbosity is correctness": ("group", {"long_arms": lambda self: self.right_arms(0)}),
     "damage and verbosity change places": (
@@ -138,17 +144,20 @@ def test_the_optimal_baseline_knows_verbosity():
     world = spelt_world(15, 2, 4, **ALL, **OTHERS)._replace(style=token_style(0, 0.0, 0.0, 2, 0.7))
     curve, columns = simulate(RUNS["optimal"], world).curve, general_curve(RUNS["optimal"], world)
     np.testing.assert_allclose(curve.train_pass_at_1, columns["train_pass_at_1"], rtol=1e-9)
-    wrong = type(
-        "Wrong",
-        (NaiveGeneral,),
-        {
-            "common_square": lambda self, context, p, arms: (
-                NaiveGeneral.common_square(self, context, p, arms)
-                - (self.directions(context)[-1] @ self.answer_score(p, arms)) ** 2
-            )
-        },
-    )
-    assert np.abs(curve.train_pass_at_1 - general_curve(RUNS["optimal"], world, wrong)["train_pass_at_1"]).max() > 1e-6
+
+    def square_without_it(self, context, p, arms):
+        score = self.directions(context)[-1] @ self.answer_score(p, arms)
+        return NaiveGeneral.common_square(self, context, p, arms) - score**2
+
+    def square_as_noisy_as_others(self, context, p, arms):
+        noise = self.world.nuisance**2 * self.variance(p, arms)
+        noise += self.world.interference**2 * (self.answer_score(p, arms) ** 2).sum()
+        return NaiveGeneral.common_square(self, context, p, arms) + (1 - self.world.verbosity_noise**2) * noise
+
+    for square in (square_without_it, square_as_noisy_as_others):
+        wrong = type("Wrong", (NaiveGeneral,), {"common_square": square})
+        columns = general_curve(RUNS["optimal"], world, wrong)
+        assert np.abs(curve.train_pass_at_1 - columns["train_pass_at_1"]).max() > 1e-6
 
 
 def even_reference(self, policy, response):
@@ -276,6 +285,7 @@ def test_short_answers_are_right_in_a_share_of_contexts_and_rarer():
         ({"verbosity": 1.0, "n_styles": 1}, "verbosity = 1.0 with n_styles = 1"),
         ({"short_right": 0.5, "n_styles": 1}, "short_right = 0.5 with n_styles = 1"),
         ({"short_right": 1.5}, "allowed: 0 to 1"),
+        ({"verbosity_noise": -1.0}, "verbosity_noise = -1.0; allowed: 0 or more"),
         ({"exploration": 1.0}, "exploration = 1.0 with style_tokens = 0"),
         ({"length_by_style": 1.0}, "allowed: below 1"),
         ({"correctness_parts": 11, "damage": 1.0, "verbosity": 1.0}, "allowed: 1 to 10"),
@@ -307,3 +317,24 @@ def test_raw_rewards_make_answers_short_where_each_is_divided_by_its_length():
             ends[f"{name}, {k}"] = sigmoid(10.0 * learner.state.theta[-2])
     assert max(ends["raw, mean of means, 1"], ends["raw, mean of means, 8"]) < 0.3
     assert min(end for name, end in ends.items() if "raw, mean of means" not in name) > 0.8
+
+
+def test_with_a_noisy_verbosity_grpo_lengthens_wrong_answers_and_dr_grpo_does_not():
+    """Adam moves a number by its gradient over its noise; without noise only the sign counts, and both move alike."""
+
+    def wrong_lengths(**changes):
+        start = start_at("qwen-math-fragile", "sim")
+        environment = replace(linear_environment(start), n_train=1000, n_test=1000, **changes)
+        world, ends = build(environment), []
+        for advantage, kind in (
+            (Advantage("group_mean", "group_std"), "seq_mean_token_mean"),
+            (Advantage("group_mean"), "seq_mean_token_sum"),
+        ):
+            design = Design(
+                32, 8, estimator=Estimator(advantage, aggregation=Aggregation(kind)), rounds=200, eval_every=200
+            )
+            run = replace(start, environment=environment, design=design, evaluation="full")
+            ends.append(simulate(run, world).metrics["test_length_wrong"].iloc[-1])
+        return ends[0] / ends[1]
+
+    assert wrong_lengths(verbosity_noise=20.0) > 1.015 > wrong_lengths(verbosity_noise=1.0)

@@ -126,6 +126,7 @@ def _fragile(name: str) -> Pair:
         damage=EDGE / rate**2,
         sharpening=3.0,
         verbosity=10.0,
+        verbosity_noise=6.0,
         short_right=0.3,
         length_by_style=0.9,
         **fitted,

@@ -77,6 +77,7 @@ LATER: dict[str, dict[str, float]] = {
     "environment": {
         **dict.fromkeys(("partial_credit", "reward_noise", "damage", "verbosity", "exploration", *FLIPS), 0.0),
         "short_right": 1.0,
+        "verbosity_noise": 1.0,
         "sticky_flips": False,
     },
     "optimizer": {"bf16_rate": 0.0},

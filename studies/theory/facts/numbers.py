@@ -84,8 +84,8 @@ def rise(column: str) -> Measure:
 def lottery(runs: dict[str, Runs]) -> Measured:
     """Of the rates the one whose seeds are most divided: the smaller of the shares that collapse and that do not."""
     usual = ends(runs["usual"]).mean()
-    collapsed = [(ends(of_rate) < HALF * usual).mean() for name, of_rate in runs.items() if name.startswith("rate")]
-    divided = max(min(share, 1 - share) for share in collapsed)
+    collapsed = [ends(of_rate) < HALF * usual for name, of_rate in runs.items() if name.startswith("rate")]
+    divided = max(min(fell.sum(), (~fell).sum()) / fell.size for fell in collapsed)
     return Estimate(divided, divided, divided)
 
 

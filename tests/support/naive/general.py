@@ -258,7 +258,7 @@ class NaiveGeneral(NaiveRun):
         """Expected square of an answer's score in the parameters in common, noise included."""
         score = self.answer_score(p, arms)
         noise = self.world.nuisance**2 * self.variance(p, arms) + self.world.interference**2 * (score @ score)
-        return ((self.directions(context) @ score) ** 2).sum() + sum(self.counts[:4]) * noise
+        return ((self.directions(context) @ score) ** 2).sum() + (self.noisiness() ** 2).sum() * noise
 
     def sample(self):
         """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all

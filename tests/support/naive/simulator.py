@@ -153,11 +153,15 @@ class NaiveRun:
         """Standard normals, one for each parameter in common."""
         return self.normals(COMMON, round_index, context, self.common.size)
 
+    def noisiness(self):
+        """Noise of the parameters in common, as multiples of a parameter of W's."""
+        return np.repeat([1.0, 1.0, 1.0, self.world.verbosity_noise, 0.0], self.counts)
+
     def common_gradient(self, round_index, context, score, variance):
         """What a context teaches the parameters in common: score (A,) without its nuisance, of which a parameter has
         `variance`."""
         spread = np.sqrt(variance + self.world.interference**2 * (score**2).sum())
-        noise = self.common_noise(round_index, context) * (np.arange(self.common.size) < sum(self.counts[:4]))
+        noise = self.common_noise(round_index, context) * self.noisiness()
         return self.directions(context) @ score + spread * noise
 
     # --- virtual lengths ---
