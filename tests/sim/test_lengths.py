@@ -320,8 +320,6 @@ def test_raw_rewards_make_answers_short_where_each_is_divided_by_its_length():
 
 
 def test_with_a_noisy_verbosity_grpo_lengthens_wrong_answers_and_dr_grpo_does_not():
-    """Adam moves a number by its gradient over its noise; without noise only the sign counts, and both move alike."""
-
     def wrong_lengths(**changes):
         start = start_at("qwen-math-fragile", "sim")
         environment = replace(linear_environment(start), n_train=1000, n_test=1000, **changes)
