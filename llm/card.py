@@ -58,7 +58,7 @@ def model_card(run: StoredRun, done: int, adapter: bool) -> str:
 
 
 def _name(source: Any) -> str:
-    """What a source is called; of a path on this machine its last part."""
+    """The name of a source; for a path on this machine its last part."""
     text = str(source)
     return text if _is_hub_name(text) and not Path(text).exists() else Path(text).name
 
@@ -86,7 +86,7 @@ def _version() -> str:
 
 
 def _choices(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What is asked first of a run, by dotted names; estimators flat."""
+    """The first settings that a reader asks for, by dotted names; estimators flat."""
     settings = [(name, value) for name, value in _flat(config["design"], "") if value not in (None, (), [], "")]
     settings += [(f"optimizer.{name}", value) for name, value in config["optimizer"].items()]
     settings += [(f"lora.{name}", value) for name, value in config["lora"].items() if config["lora"].get("rank")]

@@ -81,7 +81,7 @@ class Model:
     """`tiny`; `smollm2-135m`, which comes from the package registry; or a folder (or a name on the hub) with a
     causal language model and its tokenizer."""
     tiny: Tiny = field(default_factory=Tiny)
-    """What `tiny` is; not read for other models."""
+    """The model `tiny`; not read for other models."""
     max_prompt_length: int = 512
     """Tokens of a prompt; problems with longer prompts are left out and counted."""
     max_response_length: int = 1024
@@ -148,7 +148,7 @@ class LoRA:
 
 @config
 class Evaluation:
-    """What is measured every `design.eval_every` rounds."""
+    """Measurements that are taken every `design.eval_every` rounds."""
 
     samples: int = 1
     """Responses sampled to each question, at the temperature of training."""
@@ -175,8 +175,8 @@ class Evaluation:
 
 @config
 class Compute:
-    """How the work is cut into pieces that fit the machine. Every choice here but the engine changes results by
-    rounding only."""
+    """The pieces that the work is cut into, so that it fits the machine. Every choice here but the engine changes
+    results by rounding only."""
 
     device: str = "cpu"
     """Where the model lives: cpu, cuda, or with the engine hf cuda:1, ..., mps."""
@@ -186,7 +186,7 @@ class Compute:
     precision: Precision = "fp32"
     """bf16: forward and backward passes under bfloat16 autocast. Weights and log-probabilities are float32 in both."""
     engine: EngineName = "hf"
-    """What samples: the trained model itself, or vLLM beside it. They draw other random numbers, so curves are equal
+    """The sampler: the trained model itself, or vLLM beside it. They draw other random numbers, so curves are equal
     in distribution only."""
     cache_gb: float = 4.0
     """Memory for the keys and values of vLLM."""
@@ -239,9 +239,9 @@ class LLMRun:
     optimizer: AdamW = field(default_factory=AdamW)
     """The update rule."""
     evaluation: Evaluation = field(default_factory=Evaluation)
-    """What is measured."""
+    """Measurements of the policy."""
     compute: Compute = field(default_factory=Compute)
-    """How the work is cut into pieces."""
+    """The pieces that the work is cut into."""
     lora: LoRA = field(default_factory=LoRA)
     """Whether all weights are trained, or adapters beside them."""
     temperature: float = 1.0
@@ -259,7 +259,7 @@ class LLMRun:
     seed: int = 0
     """Seed of the order of prompts, of every sampled token and of adapters."""
     rewards: tuple[NamedReward, ...] = ()
-    """What is trained on in place of the task's strict reward; `rftlab.llm.train.train` fills it from functions."""
+    """Rewards to train on in place of the task's strict reward; `rftlab.llm.train.train` fills it from functions."""
     reward_timeout: float = SECONDS
     """Seconds that a call of a reward may take; no part of a run's identity."""
 
@@ -318,7 +318,7 @@ class LLMRun:
 
     @property
     def idle_penalty(self) -> str:
-        """What to say of a length penalty that no response is long enough for; empty where one is."""
+        """A warning about a length penalty that no response is long enough for; empty where one is."""
         length, longest = self.design.estimator.length, self.model.max_response_length
         first = length.limit - length.buffer
         if length.coef == 0 or longest > first:

@@ -112,7 +112,7 @@ def _write_model(
 
 
 def _generation(model: PreTrainedModel, codec: Codec, run: LLMRun) -> GenerationConfig:
-    """How the run sampled: from the whole distribution, at its temperature, to one of its ends."""
+    """Settings with which the run sampled: the whole distribution, its temperature, and its ends."""
     before = model.generation_config
     ids: dict[str, Any] = {name: getattr(before, name, None) for name in ("bos_token_id", "pad_token_id")}
     return GenerationConfig(

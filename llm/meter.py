@@ -31,7 +31,7 @@ class Meter:
 
     @contextmanager
     def phase(self, name: str):
-        """What runs inside counts as phase `name`."""
+        """Count all that runs inside as phase `name`."""
         reset_peak(self.device)
         began = time.perf_counter()
         try:
@@ -90,7 +90,7 @@ def peak_megabytes(device: torch.device) -> float:
 
 
 class _Heap(ctypes.Structure):
-    """What glibc's `mallinfo2` tells."""
+    """The fields of glibc's `mallinfo2`."""
 
     _fields_ = (("others", ctypes.c_size_t * 8), ("free", ctypes.c_size_t), ("top", ctypes.c_size_t))
 

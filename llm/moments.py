@@ -1,5 +1,5 @@
-"""What a training needs to go on as if it had never stopped, as named tensors: weights, and the optimiser's of each
-parameter."""
+"""The state with which a training goes on as if it had never stopped, as named tensors: weights, and the optimiser's of
+each parameter."""
 
 from collections.abc import Iterable
 from pathlib import Path

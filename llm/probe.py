@@ -1,5 +1,5 @@
-"""What a pilot measures: responses of the base model to many questions, and how gradients vary between questions and
-between responses, of the base model and of one that was trained for a while.
+"""The measurements of a pilot: responses of the base model to many questions, and how gradients vary between questions
+and between responses, of the base model and of one that was trained for a while.
 
 Gradients are those of the trainer (`rftlab.llm.training.update.accumulate`), each of one question's responses. A
 question's responses make two halves of n, two independent groups, so their difference shows what comes from sampling
@@ -72,7 +72,7 @@ class SplitAnswers(NamedTuple):
 
 
 class HeadroomAnswers(NamedTuple):
-    """What the base model does at other temperatures, and in many tries, on some of the unseen questions."""
+    """Responses of the base model at other temperatures, and in many tries, to some of the unseen questions."""
 
     questions: np.ndarray
     """(q,) which of the answered test questions were asked at other temperatures."""
@@ -91,7 +91,7 @@ class HeadroomAnswers(NamedTuple):
     shots: int
     """Examples in these prompts."""
     tokens: int
-    """Of the responses that were sampled for this alone."""
+    """The number of responses that were sampled for this alone."""
     rollouts: int
     seconds: float
 
@@ -119,7 +119,7 @@ class ProbedGradients(NamedTuple):
 
 
 class ProbeCallbacks(NamedTuple):
-    """How a probe tells of its progress."""
+    """Callbacks for the progress of a probe."""
 
     step: Callable[[int, int], None] = noop
     """Questions done of all: answered, and then gone through for each estimator."""
@@ -201,7 +201,7 @@ class _Steps:
 
 
 class _Asker(NamedTuple):
-    """What answers questions of a split."""
+    """The sampler of answers to the questions of a split."""
 
     run: LLMRun
     engine: Engine

@@ -1,5 +1,5 @@
-"""How much a pilot measures on a base model, and what it keeps of gradients. Reading it needs no torch, so a command
-line can show it at once."""
+"""The size of a pilot's measurements of a base model, and of the gradients that it keeps. Reading it needs no torch, so
+a command line can show it at once."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,7 +78,7 @@ class ProbeConfig:
 
 
 class GradientProducts(NamedTuple):
-    """What a jackknifed analysis of variance needs of the gradients g_i1, g_i2 of two halves of G questions'
+    """The terms of a jackknifed analysis of variance of the gradients g_i1, g_i2 of two halves of G questions'
     responses, with g_i their mean."""
 
     group: int

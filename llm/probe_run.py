@@ -1,4 +1,4 @@
-"""What is measured of the responses to a prompt in somebody's own training run: rewards, lengths, and gradients of two
+"""Measurements of the responses to a prompt in a user's training run: rewards, lengths, and gradients of two
 halves, sketched.
 
 Only inner products of gradients are wanted, so a gradient is not kept. It is sketched to SIZE numbers by one fixed
@@ -53,7 +53,7 @@ def half_weights(rewards: np.ndarray) -> np.ndarray:
 
 
 class GroupNoise(NamedTuple):
-    """What was measured of one prompt's K responses."""
+    """The measurements of one prompt's K responses."""
 
     rewards: np.ndarray
     """(K,)"""

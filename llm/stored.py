@@ -15,7 +15,7 @@ CONFIG, CHECKPOINTS, STATE = "config.json", "checkpoints", "state.json"
 
 
 class StoredRun(NamedTuple):
-    """What a folder says of the run in it."""
+    """The run that a folder holds, by its files."""
 
     folder: Path
     config: dict[str, Any]
@@ -84,7 +84,7 @@ def find_checkpoint(run: StoredRun, round_index: int | None, needed: tuple[str, 
         facts, sums = read_json(places[wanted] / STATE), read_json(places[wanted] / "checksums.json")
         check(
             isinstance(facts, dict) and facts.get("config") == run.config,
-            f"{places[wanted]} is of another configuration than {run.folder / CONFIG}; allowed: a folder with one run",
+            f"{places[wanted]} differs from {run.folder / CONFIG}; allowed: a folder with one run",
         )
         check(
             all(name in sums for name in needed),

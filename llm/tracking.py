@@ -24,7 +24,7 @@ Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb", "trackio"]
 ROUNDS = "rounds.jsonl"
 LARGEST = 1e300
-"""Of a measurement; nan and larger numbers are none."""
+"""The largest value of a measurement; nan and larger numbers are left out."""
 
 
 def make_tracker(kind: Kind, folder: Path) -> Tracker:
@@ -78,7 +78,7 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases, always the same for one folder; project, entity and mode are those of the user's
+    """A run of Weights & Biases, always the same for one folder; project, entity and mode come from the user's
     WANDB_ variables."""
 
     package = "wandb"

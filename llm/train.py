@@ -55,7 +55,7 @@ class StopTraining(UserError):
 
 
 class TrainingResult(NamedTuple):
-    """What a run gives."""
+    """The result of a run."""
 
     curve: Curve
     metrics: pd.DataFrame
@@ -66,16 +66,16 @@ class TrainingResult(NamedTuple):
 
 
 class TrainingCallbacks(NamedTuple):
-    """How a run tells of its progress."""
+    """Callbacks for the progress of a run."""
 
     rounds: Callable[[int], None] = noop
     """Rounds done, after each."""
     measured: Callable[[Round, dict[str, float]], None] = noop
-    """What a round sampled and its measurements (llm/training/live.py), after each."""
+    """Called after each round with its responses and its measurements (llm/training/live.py)."""
     evaluated: Tracker = noop
     """The round and what was measured, columns of the curve and metrics, after each evaluation."""
     remark: Callable[[str], None] = noop
-    """What a user should know."""
+    """Called with warnings for the user."""
     pretraining: Callable[[int, float], None] = noop
     """Steps and Pass@1 of the base model's own training."""
 
@@ -150,7 +150,7 @@ def _train(
 def training_caller(
     run: LLMRun, rewards: tuple[LoadedReward, ...], data: Data, codec: Codec, remark: Callable[[str], None]
 ) -> RewardCaller | None:
-    """What calls a user's rewards; None where there are none. Raises UserError where then nothing tells right from
+    """The caller of a user's rewards; None where there are none. Raises UserError where then nothing tells right from
     wrong, and for a reward that asks for what is not there."""
     if not rewards:
         check(
@@ -172,8 +172,8 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
 
 
 def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
-    """Note the configuration in a folder, or see that it is of this one. A folder is of the run whose rounds it keeps:
-    a refused one leaves it free.
+    """Note the configuration in a folder, or see that it is of this one. A folder belongs to the run whose rounds it
+    keeps: a refused one leaves it free.
 
     A checkpoint says too of which configuration it is, so a damaged config.json beside one is written again.
     """

@@ -7,7 +7,7 @@ studies of both.
     designs = [rl.Design(batch_size=32, rollouts=k, estimator=rl.preset("rloo")) for k in (2, 4, 8)]
     curves = rl.sweep(run, designs, seeds=3)               # a data frame
 
-**Estimators.** What turns rewards into one weight for each sampled token.
+**Estimators.** A map from rewards to one weight for each sampled token.
 
     CARDS, preset       the named estimators of the field, each with formula, bias and source; the estimator of a name
     Estimator           a combination of independent choices:
@@ -20,7 +20,7 @@ studies of both.
     losses              the same on torch tensors, for a training loop of your own: losses.objective, losses.advantages
                         (extra `llm`)
 
-**Designs and runs.** What is trained, on what.
+**Designs and runs.** The model that is trained, and its task.
 
     Design, Sampling    how a run spends its rollouts, and its estimator
     start_at, PAIRS     the run from which those of a model-dataset pair start, simulated or real

@@ -71,7 +71,7 @@ def length_weighted_means(rewards, starts, group, n_groups):
 
 @inner(inline="always")
 def other_centres(kind, rewards, starts, group, pool, pool_starts):
-    """What takes the place of the mean of each group's baseline set, (G,); empty where nothing does."""
+    """Baselines in place of the mean of each group's baseline set, (G,); empty where there are none."""
     if kind == LENGTH_WEIGHTED:
         return length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
     if kind not in (GROUP_MEAN, LEAVE_ONE_OUT, JAMES_STEIN, BATCH_MEAN, CONSTANT, NONE):

@@ -59,7 +59,8 @@ def check_starts(starts: np.ndarray) -> None:
 
 
 def row_count(spec: Aggregation, group: np.ndarray) -> int:
-    """What means count besides tokens, of responses in `group` (R,): prompts under prompt_mean, else responses."""
+    """The number of units that means count besides tokens, for responses in `group` (R,): prompts under prompt_mean,
+    else responses."""
     return len(np.unique(group)) if spec.kind == "prompt_mean" else len(group)
 
 

@@ -11,7 +11,7 @@ from rftlab.shared.plumbing.notebook import changed_table
 
 @config
 class Design:
-    """How a run spends its rollouts, and the estimator that turns them into updates."""
+    """The spending of a run's rollouts, and the estimator that turns them into updates."""
 
     batch_size: int = 32
     """B: contexts of a round (prompts, not completions)."""
@@ -23,7 +23,7 @@ class Design:
     """Most recent rewards of a context that form its baseline set, the current ones included; 0 means the current
     ones alone."""
     estimator: Estimator = field(default_factory=Estimator)
-    """How rewards become updates."""
+    """The estimator that turns rewards into updates."""
     sampling: Sampling = field(default_factory=Sampling)
     """Which contexts, rollouts and groups make up a round."""
     rounds: int = 2000

@@ -5,15 +5,15 @@ so the mean over B prompts with K rollouts each has
 
     tr Cov = (between + within f / K) / B = within / B_eff,      B_eff = B / (r + f / K),      r = between / within
 
-r and `within` are those of the raw reward, f = 1. What a baseline does stands in f: against the mean of n rewards, its
-own among them, the noise within prompts becomes phi n / (n - 1) times as large at equal signal. phi is what a perfect
-baseline gains, E[pq] / E[p] where noise does not depend on what was answered, and n / (n - 1) is the price of
+r and `within` are those of the raw reward, f = 1. The effect of a baseline stands in f: against the mean of n rewards,
+its own among them, the noise within prompts becomes phi n / (n - 1) times as large at equal signal. phi is what a
+perfect baseline gains, E[pq] / E[p] where noise does not depend on what was answered, and n / (n - 1) is the price of
 estimating it from n rewards. Support rollouts and replayed rewards count in n and not in K; replayed ones as if the
 pass rate had not moved since. B_eff is B times the inverse of the gradient noise scale (McCandlish et al. 1812.06162)
 but for a constant.
 
 Adam's steps have one length whatever the gradient's scale, so in noise it moves along the signal by the ratio of signal
-to noise, in proportion to sqrt(B_eff) an update. Hence designs are to be compared at equal
+to noise, in proportion to sqrt(B_eff) an update. Compare designs at equal
 
     tau = t E sqrt(m B_eff / B_ref)       t rounds of E epochs over m mini-batches, each of which has B_eff / m
 
@@ -28,7 +28,7 @@ from rftlab.shared.plumbing.errors import check, check_finite
 
 
 class NoiseRatios(NamedTuple):
-    """What decides how noise goes with B, K and the baseline."""
+    """The numbers that decide how noise depends on B, K and the baseline."""
 
     between: float
     """r: variance of gradients between prompts over that of a rollout within its prompt, raw reward."""
@@ -80,7 +80,7 @@ def time_per_round(design: Design, noise: NoiseRatios, plain: bool = False) -> f
 
 
 class Costs(NamedTuple):
-    """What a round costs, in any unit: B (prompt + K rollout)."""
+    """The cost of a round, in any unit: B (prompt + K rollout)."""
 
     prompt: float
     """Of a prompt: finding it, reading it once."""
@@ -110,7 +110,7 @@ def best_rollouts(noise: NoiseRatios, costs: Costs, baseline: bool) -> float:
 
 
 class BudgetSplit(NamedTuple):
-    """How to spend a round."""
+    """The split of a round into B and K."""
 
     batch_size: int
     rollouts: int

@@ -31,13 +31,13 @@ class Estimator:
     """One estimator: a value for each of the independent choices."""
 
     advantage: Advantage = field(default_factory=lambda: Advantage("group_mean", "group_std"))
-    """How rewards become advantages."""
+    """The map from rewards to advantages."""
     surrogate: Surrogate = field(default_factory=Clip)
     """The objective of a token."""
     kl: KL = field(default_factory=KL)
     """Penalty that keeps the policy near the base policy."""
     aggregation: Aggregation = field(default_factory=Aggregation)
-    """How tokens become a batch."""
+    """The map from tokens to a batch."""
     ratio: Ratio = field(default_factory=Ratio)
     """The ratio that the surrogate looks at."""
     mask: Mask = field(default_factory=Unmasked)

@@ -122,4 +122,4 @@ def mask_into(rules, batch, logp, keys, share, kl_share):
     elif rules.mask.kind == SECOND_MOMENT:
         second_moment_into(rules.mask, batch, logp, share)
     elif rules.mask.kind != UNMASKED:
-        raise UserError("mask is of a kind that no kernel computes")
+        raise UserError("mask has a kind that no kernel computes")

@@ -1,4 +1,4 @@
-"""What is kept of each context's rewards: a moving average, and a window of the most recent ones. A checkpoint holds
+"""The memory of each context's rewards: a moving average, and a window of the most recent ones. A checkpoint holds
 both as plain arrays.
 
 The moving average is a baseline, or an estimate of a context's difficulty. sums (n_contexts + 1, 2): discounted sum of

@@ -19,7 +19,7 @@ from rftlab.shared.plumbing.pool import Pool, make_pool
 
 @inner
 def length_penalty(rule, length):
-    """What a response of `length` tokens loses (DAPO, 2503.14476, eq. 13)."""
+    """The penalty on a response of `length` tokens (DAPO, 2503.14476, eq. 13)."""
     return rule.coef * min(max((length - rule.limit + rule.buffer) / rule.buffer, 0.0), 1.0)
 
 
@@ -37,8 +37,8 @@ def shape_into(rule, rewards, starts, old_logp, ref_logp):
 
 
 class Batch(NamedTuple):
-    """What stays fixed while the policy moves; every array is (T,), and slicing all of them between responses gives
-    a micro-batch."""
+    """Values that stay fixed while the policy moves; every array is (T,), and slicing all of them between responses
+    gives a micro-batch."""
 
     advantage: np.ndarray
     share: np.ndarray
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
     is part of its surrogate."""
     old_logp: np.ndarray
     ref_logp: np.ndarray
-    """What the KL penalty compares with."""
+    """Log-probabilities that the KL penalty compares with."""
     row: np.ndarray
     """Index of the token's response."""
 

@@ -1,4 +1,4 @@
-"""How the rollouts of a round are spent, and which of them are trained on."""
+"""The rules that spend a round's rollouts, and choose those that are trained on."""
 
 import itertools
 

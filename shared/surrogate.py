@@ -80,7 +80,7 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
             False,
         )
     if rule.kind != VESPO:
-        raise UserError("surrogate is of a kind that no kernel computes")
+        raise UserError("surrogate has a kind that no kernel computes")
     k, lam = (rule.k_positive, rule.lam_positive) if advantage >= 0.0 else (rule.k_negative, rule.lam_negative)
     weight = math.exp(lam + k * held - lam * ratio) * advantage
     return weight * logp, weight, False, False

@@ -280,7 +280,7 @@ class Optimizer:
 
 @config
 class Sampler:
-    """How the policy that samples differs from the one that is trained (as an inference engine's does)."""
+    """The difference between the policy that samples and the one that is trained (as with an inference engine)."""
 
     lag: int = 0
     """Rounds by which its weights are stale."""
@@ -323,7 +323,7 @@ class Simulation:
     optimizer: Optimizer = field(default_factory=Optimizer)
     """The update rule."""
     sampler: Sampler = field(default_factory=Sampler)
-    """How the policy that samples differs from the one that is trained."""
+    """The difference between the policy that samples and the one that is trained."""
     critic_learning_rate: float = 0.1
     """Step of the critic (advantage.baseline value): the part of its error that one visit of a context takes away."""
     evaluation: Evaluation = "exact"

@@ -1,4 +1,4 @@
-"""What a run knows, changes and works in, as the tuples of numbers and arrays that kernels take."""
+"""The constants, state and work arrays of a run, as the tuples of numbers and arrays that kernels take."""
 
 from typing import Any, NamedTuple
 
@@ -152,7 +152,7 @@ def no_totals() -> np.ndarray:
 
 
 class View(NamedTuple):
-    """What one policy makes of the contexts of a batch; fields as in `rftlab.sim.state.Work`, and one more."""
+    """The outputs of one policy on the contexts of a batch; fields as in `rftlab.sim.state.Work`, and one more."""
 
     rows: np.ndarray
     logits: np.ndarray
@@ -188,7 +188,7 @@ class GeneralNumbers(NamedTuple):
 
 
 class GeneralState(NamedTuple):
-    """What a run with options of the general round remembers besides `rftlab.sim.state.LearnerState`."""
+    """The state of a run with options of the general round, besides `rftlab.sim.state.LearnerState`."""
 
     history: np.ndarray
     """(lag + 1, parameters): the latest parameters, those of round r in row r % (lag + 1)."""

@@ -1,4 +1,4 @@
-"""What a kernel sees of an environment: arrays, and two sets of contexts."""
+"""An environment as kernels see it: arrays, and two sets of contexts."""
 
 from typing import NamedTuple
 

@@ -26,7 +26,7 @@ of level 2."""
 
 
 class Device(NamedTuple):
-    """What a plan needs of a machine."""
+    """The properties of a machine that a plan needs."""
 
     name: str
     memory: float
@@ -38,7 +38,7 @@ class Device(NamedTuple):
     bandwidth: float
     """Bytes a second."""
     note: str = ""
-    """What a reader should know of these numbers."""
+    """Remarks on these numbers for the reader."""
     link: float = 0.0
     """Bytes a second from a GPU to the others of its machine."""
     utilisation: float = UTILISATION

@@ -32,7 +32,7 @@ SUMS = (8, 8)
 
 
 class Assumed(NamedTuple):
-    """What a plan cannot know."""
+    """Assumptions about a run that a plan cannot check."""
 
     prompt: int
     """Tokens of a prompt, mean."""

@@ -28,16 +28,16 @@ LOGIT_COPIES, VLLM_COPIES = 2, 3
 """Numbers in float32 that a chunk of `compute.logit_rows` tokens holds at a time for each entry of the vocabulary;
 and a row that vLLM samples."""
 PICK_BYTES = 24
-"""What `rftlab.llm.engines.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays of
-float64."""
+"""Bytes that `rftlab.llm.engines.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays
+of float64."""
 LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
 """The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its
 libraries' workspaces."""
 READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Projections of a block that read the same numbers, as many as a token's hidden state."""
 VLLM, ASLEEP = {"cpu": 1e9, "cuda": 2e9}, 1e9
-"""What vLLM needs beside weights and cache: set to what SmolLM2 took on a CPU; assumed of a GPU, graphs and what it
-computes a batch of prompts in, and what of that stays while it sleeps, the graphs."""
+"""Bytes that vLLM needs beside weights and cache: set to what SmolLM2 took on a CPU; assumed of a GPU, graphs and what
+it computes a batch of prompts in, and what of that stays while it sleeps, the graphs."""
 
 
 class Pass(NamedTuple):
@@ -52,7 +52,7 @@ class Pass(NamedTuple):
 
 
 class MemoryUse(NamedTuple):
-    """What exists at the peak of each phase: phase -> part -> bytes."""
+    """Bytes at the peak of each phase: phase -> part -> bytes."""
 
     phases: dict[str, dict[str, float]]
 
@@ -132,7 +132,7 @@ def pass_memory(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
 
 
 def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
-    """What a block keeps for its backward pass, without copies of its weights.
+    """Bytes that a block keeps for its backward pass, without copies of its weights.
 
     A norm keeps what it reads and what it makes of it, in float32; a projection what it reads; attention its arguments,
     whose keys and values are repeated for all heads where there is a mask, and a number per head; the feed-forward
@@ -151,15 +151,15 @@ def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
 
 
 def outer_bytes(shape: Shape, read: Pass, narrow: int) -> float:
-    """What is kept outside of blocks: ids, the last norm (where weights are frozen, what it reads alone), sines and
-    cosines, the mask."""
+    """Bytes that are kept outside of blocks: ids, the last norm (where weights are frozen, what it reads alone), sines
+    and cosines, the mask."""
     known = 4 * shape.hidden if shape.rank else 8 + 8 * shape.hidden
     positions = 8 * shape.head_dim * (read.tokens if read.shared else read.length)
     return read.tokens * (known + 4 + (narrow * read.length if read.shared else 0)) + positions
 
 
 def saved_bytes(shape: Shape, read: Pass, narrow: int, checkpointing: bool) -> float:
-    """What a forward pass of the body keeps for the backward pass; with checkpointing the arguments of the blocks
+    """Bytes that the body's forward pass keeps for the backward pass; with checkpointing the arguments of the blocks
     alone."""
     block = 4 * read.tokens * shape.hidden if checkpointing else block_bytes(shape, read, narrow)
     return outer_bytes(shape, read, narrow) + shape.layers * block
@@ -182,8 +182,8 @@ def _copies(run: LLMRun, shape: Shape, kept: bool = False, trained: bool = True)
 
 
 def _beside(shape: Shape, tokens: int, narrow: int) -> float:
-    """What adapters add up in: the widest layer's output, what its adapter makes of the same, and their sum instead
-    of the first alone."""
+    """Bytes in which adapters add up: the widest layer's output, what its adapter makes of the same, and their sum
+    instead of the first alone."""
     return 2.0 * narrow * tokens * shape.ffn if shape.rank else 0.0
 
 
@@ -207,7 +207,7 @@ def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
 
 
 def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
-    """What a block computes in, where nothing is kept."""
+    """Bytes in which a block computes, where nothing is kept."""
     return tokens * (3 * run.compute.number_bytes * shape.ffn + 16 * shape.hidden) + _beside(
         shape, tokens, run.compute.number_bytes
     )

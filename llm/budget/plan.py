@@ -1,4 +1,4 @@
-"""What a run would need, before it runs: memory against a device's, time, and the smallest change that makes it fit."""
+"""The needs of a run, before it runs: memory against a device's, time, and the smallest change that makes it fit."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -18,7 +18,7 @@ SIZES, DERIVED = (
     ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers", "vocab_size"),
     ("num_key_value_heads", "head_dim"),
 )
-"""What a config.json must say of a model, and what follows from that where it does not say it."""
+"""Required entries of a model's config.json, and defaults for the entries that it may leave out."""
 MAX = (
     (re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), MAX_DEPTH),
     (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), MAX_WIDTH),
@@ -45,7 +45,7 @@ class Shape(NamedTuple):
     """Norms of queries, keys and of what a block adds, as in OLMo 2; otherwise of what attention and the
     feed-forward layer read."""
     rank: int = 0
-    """Of adapters beside frozen weights; 0: all weights are trained."""
+    """Rank of adapters beside frozen weights; 0: all weights are trained."""
     targets: tuple[str, ...] = ()
     """Layers of a block that have adapters."""
 
@@ -119,7 +119,7 @@ KNOWN = {
 }
 """Models whose shape needs no download, from their config.json."""
 GATED = ("meta-llama/",)
-"""How names on the hub begin whose owner must grant access."""
+"""First parts of the names on the hub whose owner must grant access."""
 
 
 def adapted(shape: Shape, lora: LoRA) -> Shape:

@@ -1,6 +1,6 @@
 """Rollouts: one small interface for engines that sample, and an engine that is a Hugging Face model itself.
 
-What is promised of the latter: a token is a function of the policy's distribution and of one uniform, which depends on
+The latter keeps a promise: a token is a function of the policy's distribution and of one uniform, which depends on
 (seed, stream, round, prompt, rollout, position) alone. So the split into batches and the order of work change tokens
 only where rounding moves a distribution across its uniform, about once in 10^7 tokens in fp32; log-probabilities agree
 to rounding, not bit for bit. Equal calls give equal bits.
@@ -52,7 +52,7 @@ def ignore(ended: Sequence[tuple[int, Sequence[int]]]) -> None:
 
 
 class Engine(Protocol):
-    """What the trainer needs of something that samples."""
+    """The interface of a sampler, as the trainer needs it."""
 
     def sample(
         self,

@@ -123,7 +123,7 @@ class VLLMEngine:
         return Rollouts(Responses(tuple(prompts), group, tokens, starts), np.array(logp, dtype=np.float64), finished)
 
     def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: OnResponses) -> list:
-        """What vLLM makes of requests, in their order."""
+        """The responses of vLLM to requests, in their order."""
         names = self.engine.enqueue(
             requests, settings, use_tqdm=False
         )  # a number, and random characters that outputs leave out
@@ -165,7 +165,7 @@ def installed_vllm() -> Any:
 
 
 def engine_arguments(run: LLMRun, folder: Path, cuda: bool) -> dict:
-    """What vLLM is made with for a run. folder: of the architecture."""
+    """Arguments of vLLM's constructor for a run. folder: of the architecture."""
     compute = run.compute
     free = {"gpu_memory_utilization": LITTLE} if cuda else {}
     return free | {
@@ -248,7 +248,7 @@ def _kept_usable(kinds: set[Any]):
     """Let models of these classes still be made and called outside vLLM after an engine was built.
 
     For an architecture without code of its own, vLLM changes the class of transformers: making a model then needs
-    vLLM's configuration, and calling one compiles it. The policy is of the same class, and so is that of a later run.
+    vLLM's configuration, and calling one compiles it. The policy has the same class, and so does that of a later run.
     """
     plain = {kind: kind.__init__ for kind in kinds}
     try:

@@ -1,4 +1,4 @@
-"""What the public functions are given: as tensors on one device, and checked without waiting for it."""
+"""Arguments of the public functions, as tensors on one device, and checked without waiting for it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -23,7 +23,7 @@ without_graph, joined = torch.no_grad, torch.cat
 
 
 class Given(NamedTuple):
-    """What the arguments of `objective` say of advantages, besides tokens and mask."""
+    """The arguments of `objective` about advantages, besides tokens and mask."""
 
     rewards: Column | None = None
     group: Labels | None = None

@@ -1,7 +1,7 @@
 """Where tokens lie: responses as rows of a padded (R, L) tensor, or one behind the other in a packed (T,) one.
 
 A number of each response, spread over its tokens, stays a column (R, 1) where rows are padded; every function of tokens
-broadcasts it. What lies in hidden places (padding, a prompt, a tool's answer) is never read: it may be anything.
+broadcasts it. Hidden places (padding, a prompt, a tool's answer) are never read: they may hold anything.
 """
 
 from abc import ABC, abstractmethod
@@ -122,7 +122,7 @@ class PackedPlace:
 def packed_on_cpu(
     layout: Layout, tokens: list[torch.Tensor], rows: list[torch.Tensor]
 ) -> tuple[PackedPlace, list[np.ndarray], list[np.ndarray]]:
-    """What broadcasts to the tokens, as packed arrays of those that count, and columns of responses (R,): in one copy
+    """Return arrays that broadcast to the tokens, packed, and columns of responses (R,): in one copy
     from a device. Kernels of `shared` take them."""
     flat = [part.expand(layout.shown.shape).flatten() for part in (layout.shown, *tokens)]
     lengths, *brought = on_cpu([layout.lengths, *flat, *rows])
@@ -134,7 +134,7 @@ def packed_on_cpu(
 def make_layout(
     shape: tuple[int, ...], device: torch.device, mask: torch.Tensor | None, starts: torch.Tensor | None
 ) -> Layout:
-    """How tokens lie, of which there is a `shape`. Raises UserError where shapes disagree."""
+    """The layout of tokens, of which there is a `shape`. Raises UserError where shapes disagree."""
     check(len(shape) in (1, 2), f"tokens {shape}; allowed: (responses, tokens), or (tokens,) with starts")
     check(
         (starts is not None) == (len(shape) == 1),

@@ -82,7 +82,7 @@ def _weigh(
     given: Given,
     flags: bool = False,
 ) -> tuple[torch.Tensor, TensorWeights, Layout]:
-    """What `objective` returns, and what it was found from."""
+    """The result of `objective`, and the values behind it."""
     check(isinstance(logp, torch.Tensor), f"logp is a {type(logp).__name__}; allowed: a tensor")
     check(logp.is_floating_point(), f"logp of type {logp.dtype}; allowed: floating point")
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
@@ -163,8 +163,8 @@ def objective(
     come from `advantages`, over the whole of it. Under prompt_mean n_rows counts prompts, each of which lies in one
     part, and group says which response is whose.
 
-    Raises UserError where shapes disagree or the estimator needs something that is missing. What only numbers tell (an
-    empty baseline set) is an error where they lie on the CPU, and nan on a GPU, which never waits for it.
+    Raises UserError where shapes disagree or the estimator needs something that is missing. An error that only numbers
+    show (an empty baseline set) is an error where they lie on the CPU, and nan on a GPU, which never waits for it.
     """
     given = Given(
         rewards,

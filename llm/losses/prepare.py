@@ -21,7 +21,7 @@ Count: TypeAlias = int | float | torch.Tensor | None
 
 
 class FrozenBatch(NamedTuple):
-    """What stays fixed while the policy moves; each entry broadcasts to the tokens."""
+    """Values that stay fixed while the policy moves; each entry broadcasts to the tokens."""
 
     advantage: torch.Tensor
     share: torch.Tensor
@@ -35,7 +35,7 @@ class FrozenBatch(NamedTuple):
 
 
 def _count(name: str, n: int | float | torch.Tensor) -> int | float | torch.Tensor:
-    """What shares are divided by: 1 in place of 0, where no token shares anything. Raises UserError for what is no
+    """The divisor of shares: 1 in place of 0, where no token shares anything. Raises UserError for what is no
     count."""
     if isinstance(n, torch.Tensor):
         check(n.ndim == 0, f"{name} {tuple(n.shape)}; allowed: one number")

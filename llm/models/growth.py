@@ -1,5 +1,5 @@
-"""How much longer the rules of a tokenizer make a text. The library applies them in this process, without a limit: a
-letter that becomes a thousand four times over, or a table that says it has four billion bytes, ends it where memory
+"""A bound on the length of a text after a tokenizer's rules. The library applies them in this process, without a limit:
+a letter that becomes a thousand four times over, or a table that says it has four billion bytes, ends it where memory
 does."""
 
 import base64
@@ -16,7 +16,7 @@ PARTS = ("normalizer", "decoder")
 
 def check_growth(folder: Path) -> None:
     """Raise UserError where a folder's tokenizer.json has rules that may write more than LARGEST characters for one, or
-    a table of characters that goes beyond its end. What is no JSON is left to the library, which says so."""
+    a table of characters that goes beyond its end. A file that is no JSON is left to the library, which says so."""
     place = folder / "tokenizer.json"
     rules: Any = {}
     try:

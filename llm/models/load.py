@@ -161,7 +161,7 @@ def _said(error: BaseException, source: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """What an error says, as the part of one line."""
+    """The text of an error, as part of one line."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= 200 else said[:197] + "..."
 

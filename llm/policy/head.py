@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 class TokenStatistics(NamedTuple):
-    """How a head is read."""
+    """The ways to read a head."""
 
     temperature: float
     entropy: bool

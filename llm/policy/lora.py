@@ -65,7 +65,7 @@ def adapted_layers(model: nn.Module) -> dict[str, Any]:
 
 @contextmanager
 def turned_off(model: nn.Module) -> Iterator[None]:
-    """What is inside sees the base model: the layers alone, without what adapters add."""
+    """Code inside sees the base model: the layers alone, without what adapters add."""
     layers = adapted_layers(model).values()
     for layer in layers:
         layer.enable_adapters(False)

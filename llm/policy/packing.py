@@ -1,4 +1,4 @@
-"""What the model reads: responses to one prompt side by side in one sequence, so that the prompt is computed once for
+"""Sequences that the model reads: responses to one prompt side by side, so that the prompt is computed once for
 all of them.
 
 A *sequence* is a prompt with one or more different responses to it. Each response sees the prompt and itself, at the
@@ -54,7 +54,7 @@ class PackedInput(NamedTuple):
 
 
 def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> PackedInput:
-    """What the model reads for some rows."""
+    """The sequences that the model reads for some rows."""
     firsts, which = np.unique(response_numbers(responses, rows), return_inverse=True)
     heads = rows[firsts]
     lengths, parts = responses.lengths[heads], sequences(responses, heads, sharing)

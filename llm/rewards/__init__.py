@@ -1,1 +1,1 @@
-"""From a response and the truth to rewards. What a model wrote is matched and parsed, never evaluated."""
+"""From a response and the truth to rewards. Text of a model is matched and parsed, never evaluated."""

@@ -97,5 +97,5 @@ def stated(response: str) -> str | None:
 
 
 def _content(formula: re.Match[str]) -> str:
-    """What the alternative that matched names."""
+    """The name of the alternative that matched."""
     return formula[formula.lastgroup or 0].strip()

@@ -1,4 +1,4 @@
-"""Calls of a user's reward functions, and what is checked of them: one finite number for each response, or one for each
+"""Calls of a user's reward functions, and their checks. They give one finite number for each response, or one for each
 of its tokens; inputs as they were; an answer in time; and the same answer to the same question.
 
 R responses to G prompts; _R runs along responses, _T along tokens.
@@ -148,7 +148,7 @@ class RewardCaller:
             )
 
     def _values(self, reward: LoadedReward, batch: RewardBatch) -> list[np.ndarray]:
-        """What a reward says of each response: a number, or (its tokens,) numbers."""
+        """The reward of each response: a number, or (its tokens,) numbers."""
         name, n = reward.named.name, len(batch.texts)
         given = self._arguments(reward, batch)
         kept = copy.deepcopy(given)
@@ -210,7 +210,7 @@ class RewardCaller:
 
 @contextmanager
 def _settings_kept() -> Iterator[None]:
-    """Whatever a user's function does, the working folder and torch's settings are afterwards what they were."""
+    """Restore the working folder and torch's settings after a call of a user's function."""
     number = torch.get_default_dtype()
     with chdir("."), torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
@@ -244,7 +244,7 @@ def _changed(batch: RewardBatch, now: Any, before: Any) -> str:
 
 
 def _checked(name: str, batch: RewardBatch, said: Any) -> list[np.ndarray]:
-    """What a reward said of each response, as numbers. Raises UserError where it is something else."""
+    """The rewards of the responses, as numbers. Raises UserError where it is something else."""
     said, n = _plain(said), len(batch.texts)
     where = f"reward {name}, {batch.place}"
     allowed = f"allowed: {n} finite numbers, one for each response, or {n} lists with one for each token"
@@ -259,7 +259,7 @@ def _checked(name: str, batch: RewardBatch, said: Any) -> list[np.ndarray]:
 
 
 def _wrong(value: Any, by_token: bool, tokens: int) -> str:
-    """What is wrong with the reward of a response of so many tokens; empty where nothing is."""
+    """A fault in the reward of a response of so many tokens; empty where there is none."""
     if isinstance(value, list) != by_token:
         return f"{_kind(value)} beside {'lists' if by_token else 'numbers'}"
     parts = [_plain(part) for part in value] if by_token else [value]

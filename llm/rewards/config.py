@@ -1,4 +1,4 @@
-"""What a configuration says of rewards that a user brings."""
+"""The part of a configuration about rewards that a user brings."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""How responses to a user's own data are judged. Strictly an answer stands where the prompt asks for it, flexibly
+"""Rules that judge responses to a user's own data. Strictly an answer stands where the prompt asks for it, flexibly
 anywhere sensible; what is strictly right is flexibly right too. Every function looks at a bounded number of characters.
 
 number   strictly what follows the last `####`; flexibly the last number. Compared as numbers: 1,875 is 1875.0
@@ -27,7 +27,7 @@ _LEAD = re.compile(r"^\s*(?:####|answer:)\s*", re.IGNORECASE)
 
 
 class AnswerRules(NamedTuple):
-    """How responses to one kind of truth are judged."""
+    """The rules that judge responses to one kind of truth."""
 
     strict: Callable[[str, str], bool]
     """Of a response and the truth."""

@@ -25,8 +25,8 @@ class OutOfTime(BaseException):
 
 
 def within(seconds: float, call: Callable[[], Any], name: str = "a function") -> Any:
-    """What a call returns. Raises OutOfTime where it takes longer, and what it raises. Of one that keeps catching
-    OutOfTime nobody gets back: `rftlab.shared.custom.slow` is told of it, by its name."""
+    """Return what a call returns. Raises OutOfTime where it takes longer, and what it raises. A call that keeps
+    catching OutOfTime never ends: `rftlab.shared.custom.slow` is told of it, by its name."""
     began = time.monotonic()
     in_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
     returned = _interrupted(seconds, call, name) if in_main else _left_behind(seconds, call)

@@ -30,12 +30,12 @@ from rftlab.shared.plumbing.errors import UserError, blaming, check
 
 Function = Callable[..., Any]
 Given = Function | Sequence[Function] | Mapping[str, Function]
-"""What a caller hands over: one function, several, or several by name."""
+"""Rewards as a caller gives them: one function, several, or several by name."""
 PIECES = "pieces"
 VARIABLE = "RFTLAB_REWARDS"
 """Where processes that are started from here find what a command line names: places, as JSON."""
 OFFERED = ("responses", "truths", "prompts", "completions", "completion_ids", PIECES)
-"""What a reward can ask for besides the columns of the data; these names go before a column's."""
+"""Arguments of a reward besides the columns of the data; these names go before a column's."""
 
 
 class LoadedReward(NamedTuple):

@@ -35,7 +35,7 @@ START_LIMIT = 120.0
 
 @dataclass(frozen=True)
 class Checks:
-    """What the pool did for a list of answers; different pairs (answer, truth) count once."""
+    """The work of the pool for a list of answers; different pairs (answer, truth) count once."""
 
     asked: int = 0
     """Pairs compared, those that failed or ran out of time included."""

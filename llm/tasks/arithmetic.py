@@ -37,13 +37,13 @@ class Styles:
 
 
 class Kind(NamedTuple):
-    """What the problems of a task look like, and what its base model has read."""
+    """The problems of a task, and the corpus of its base model."""
 
     operations: str
     steps: tuple[int, ...]
     """Numbers of operations of a problem, each as likely."""
     styles: Styles
-    """How the corpus of the base model responds."""
+    """Responses in the corpus of the base model."""
 
     @property
     def available(self) -> int:

@@ -18,9 +18,9 @@ from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
-"""What GSM8K's solutions carry for a calculator."""
+"""Marks for a calculator in GSM8K's solutions."""
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
-"""What the strict rule leaves of a number, without commas."""
+"""A number as the strict rule reads it, without commas."""
 
 
 def _after_marker(solution: str) -> str:
@@ -42,12 +42,12 @@ class Benchmark:
     truth: Callable[[str], str]
     """The true answer in a solution; empty where there is none."""
     marker: str
-    """What makes it the answer, for messages."""
+    """The mark of an answer, for messages."""
     findable: Callable[[str], bool]
     """Whether the strict rule can find an answer in a response that states it."""
     instruction: str
     unanswered: tuple[str, ...] = ()
-    """How the problems begin whose published solution gives no answer."""
+    """The first words of the problems whose published solution gives no answer."""
 
 
 BENCHMARKS = {
@@ -122,7 +122,7 @@ def _read_split(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, in
 
 
 def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
-    """What to say of a row without an answer."""
+    """The message about a row without an answer."""
     if "prompt" in row.columns:
         return "reward_model.ground_truth is empty; allowed: text that is not empty"
     return (

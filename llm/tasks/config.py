@@ -20,7 +20,7 @@ Truth = Literal["text", "number", "boxed", "choice"]
 
 @config
 class OwnData:
-    """How the rows of a user's data become prompts and true answers; for the task `own` alone."""
+    """The columns of a user's data that become prompts and true answers; for the task `own` alone."""
 
     prompt_column: str = "question"
     """Column with the question; a list of chat messages in it is the whole prompt."""
@@ -29,7 +29,7 @@ class OwnData:
     choices_column: str = "choices"
     """Column with the list of choices, where truth is choice and there is such a column."""
     truth: Truth = "text"
-    """What true answers are, and by which rule responses are right: text; number (after `####`); boxed (LaTeX in
+    """The kind of the true answers, and so the rule that judges responses: text; number (after `####`); boxed (LaTeX in
     \\boxed{}); choice (a letter)."""
     template: str = ""
     """Prompt, with columns in braces, as `{question} Answer in French.` ({{ and }} are braces; {choices} is a list
@@ -100,6 +100,7 @@ class TaskConfig:
 
 
 def task_facts(task: TaskConfig) -> dict:
-    """A task as plain values. What is of own data alone is left out of others, whose identity is older than it."""
+    """A task as plain values. Fields for custom data alone are left out of other tasks, whose identity is older than
+    they are."""
     facts = asdict(task)
     return facts if task.name == OWN else {name: value for name, value in facts.items() if name != "own"}

@@ -37,7 +37,7 @@ INSTRUCTIONS = {
     "boxed": "Let's think step by step and output the final answer within \\boxed{}.",
     "choice": "Write the letter of the right choice alone on the last line.",
 }
-"""What the usual template adds, by kind of truth."""
+"""The text that the usual template adds, by kind of truth."""
 VERIFIER = {"boxed": "math"}
 """Of a kind of truth, where it has another name."""
 CHOICES = 26

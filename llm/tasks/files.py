@@ -1,5 +1,5 @@
-"""Rows of data sets: local files of Parquet, JSON lines or CSV, or from the hub, and what their columns must hold. What
-cannot be read is an error that names the file and the place in it."""
+"""Rows of data sets: local files of Parquet, JSON lines or CSV, or from the hub, and what their columns must hold. An
+unreadable row is an error that names the file and the place in it."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What a task is, whatever it is about."""
+"""The interface of a task."""
 
 import hashlib
 import json

@@ -20,8 +20,8 @@ SECONDS = 60
 LONGEST = 100_000
 """Characters that a template may add to those of a chat."""
 TODAY = date(2024, 7, 26)
-"""What templates take for today, so that a run's prompts do not change overnight: the date that Llama 3.2's has
-where there is no clock."""
+"""The date that templates take for today, so that a run's prompts do not change overnight: the date that Llama 3.2's
+has where there is no clock."""
 _CODES = "aAbBcdDeFgGhHIjklmMpPrRSTuUVwWxXyYzZ"
 """Of strftime, after % or %-; those that depend on the machine's place left out."""
 

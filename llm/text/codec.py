@@ -9,7 +9,7 @@ from rftlab.llm.text.chat import rendered
 from rftlab.shared.plumbing.errors import UserError, check
 
 LARGEST_ID = 2**31 - 1
-"""What every tokenizer and engine can count to."""
+"""A number of tokens that every tokenizer and engine can count to."""
 
 
 def is_failure(error: BaseException) -> bool:
@@ -19,7 +19,7 @@ def is_failure(error: BaseException) -> bool:
 
 
 class Codec(Protocol):
-    """What a model reads and writes."""
+    """Tokens that a model reads and writes."""
 
     stops: tuple[int, ...]
     """Every id that ends a response."""

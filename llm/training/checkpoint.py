@@ -3,7 +3,7 @@ JSON; nothing is pickled.
 
     checkpoints/000100/{model,optimizer,arrays}.safetensors, state.json, checksums.json
 A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is
-used. Of a finished run of a study `state.json` alone is kept (`prune`): it has all that was measured.
+used. A finished run of a study keeps `state.json` alone (`prune`): it has all that was measured.
 """
 
 import hashlib
@@ -40,11 +40,11 @@ _FACTS = {
     "data": str,
     "next": dict,
 }
-"""What a checkpoint says, and of which type."""
+"""The entries of a checkpoint, and their types."""
 
 
 class Progress(NamedTuple):
-    """What a run has measured so far."""
+    """The measurements of a run so far."""
 
     rows: list
     """One tuple per evaluation: the fields of `rftlab.shared.curve.Curve` before FLEXIBLE, which are in `metrics`."""
@@ -71,7 +71,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def prune(folder: Path) -> None:
-    """Of a finished run keep what was measured, and drop weights and moments: three times the model, twice."""
+    """Keep the measurements of a finished run, and drop weights and moments: three times the model, twice."""
     place = folder_below(folder, "checkpoints")
     last = numbered(place)[-1]
     with reported(last, "the run is finished, and kept"):
@@ -106,7 +106,7 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
     """Put a trainer where the latest good checkpoint was; None where there is none. Of a finished run it gets no
     weights.
 
-    Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would
+    Raises UserError where a checkpoint has another configuration, data or base model, or where other prompts would
     come next.
     """
     for place in reversed(numbered(folder_below(folder, "checkpoints"))):
@@ -135,14 +135,14 @@ def recorded(folder: Path) -> dict | None:
 
 
 def _read(place: Path, rounds: int) -> dict:
-    """What a checkpoint says, if all that it needs to be is there; tensors only where the run is to go on. Raises
+    """The contents of a checkpoint, if it is whole; tensors only where the run is to go on. Raises
     ValueError."""
     verify_folder(place, (STATE, *TENSORS) if int(place.name) < rounds else (STATE,))
     facts = read_json(place / STATE)
     if not isinstance(facts, dict) or any(type(facts.get(name)) is not kind for name, kind in _FACTS.items()):
         raise ValueError(f"{place / STATE} is not what a checkpoint says")
     if facts["state"].get("round") != int(place.name):
-        raise ValueError(f"{place} is of another round than its name says")
+        raise ValueError(f"{place} belongs to another round than its name says")
     return facts
 
 
@@ -161,7 +161,7 @@ def check_config(place: Path, there: dict, here: dict) -> None:
         if str(stored.get(name)) != str(wanted.get(name)):
             was, now = stored.get(name, "absent"), wanted.get(name, "absent")
             raise UserError(
-                f"{place} is of another configuration: {name} = {was!r} there, {now!r} here; name another folder"
+                f"{place} belongs to another configuration: {name} = {was!r} there, {now!r} here; name another folder"
             )
 
 

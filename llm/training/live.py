@@ -60,7 +60,7 @@ class RoundMeter:
         }
 
     def _mean(self, name: str, count: str) -> float:
-        """What the round added to a total, for each unit that it added to another."""
+        """The round's addition to a total, for each unit that it added to another."""
         amount, units = (self.trainer.state.totals.get(key, 0.0) - self.totals.get(key, 0.0) for key in (name, count))
         return amount / units if units else float("nan")
 

@@ -1,4 +1,4 @@
-"""What a round samples: responses to a batch of prompts, scored twice, and where their baselines come from."""
+"""The samples of a round: responses to a batch of prompts, scored twice, and where their baselines come from."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -66,7 +66,7 @@ class Samples(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """What turns responses into rewards."""
+    """The function that turns responses into rewards."""
 
     verifier: str
     codec: Codec
@@ -109,7 +109,7 @@ class Judge(NamedTuple):
 
 
 def _asked(rollouts: Rollouts, texts: Sequence[str], problems: Problems, place: str) -> RewardBatch:
-    """What a user's rewards are asked."""
+    """The arguments of a user's rewards."""
     responses, rows = rollouts.responses, problems.rows or ({},) * len(problems.answers)
     tokens = [responses.response(i).tolist() for i in range(len(texts))]
     return RewardBatch(place, problems.numbers, problems.shown, problems.answers, rows, responses.group, texts, tokens)

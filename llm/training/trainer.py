@@ -66,7 +66,7 @@ class TrainerState:
 
 
 class Round(NamedTuple):
-    """What a round leaves for the records."""
+    """The values of a round for the records."""
 
     number: int
     """From 0."""
@@ -340,7 +340,8 @@ class Trainer:
         return done.logp if on_policy else old_T, False
 
     def _keys(self, mine: Responses) -> np.ndarray | None:
-        """What a mask reads at tokens besides log-probabilities: random numbers (n,) to draw by, or entropies."""
+        """Values that a mask reads at tokens besides log-probabilities: random numbers (n,) to draw by, or
+        entropies."""
         mask, n = self.run.design.estimator.mask, len(mine.tokens)
         if isinstance(mask, TopEntropy):
             return self.policy.all_entropies(mine)

@@ -31,7 +31,7 @@ def batch_part(batch: Batch, tokens: np.ndarray) -> Batch:
 
 
 class Updated(NamedTuple):
-    """What an update was: its objective, sums over its tokens, and the log-probabilities (T,) at which it was
+    """The record of an update: its objective, sums over its tokens, and the log-probabilities (T,) at which it was
     weighed."""
 
     objective: float

@@ -1,4 +1,4 @@
-"""What an estimator card holds besides the estimator itself, and the knobs of a card that differ from their
+"""The fields of an estimator card besides the estimator itself, and the knobs of a card that differ from their
 defaults."""
 
 from collections.abc import Iterator
@@ -42,11 +42,11 @@ class Card:
     alias: str = ""
     """Card whose weights this one has wherever a response has one advantage."""
     note: str = ""
-    """What is special, and what the knobs leave out."""
+    """The special parts, and those that the knobs leave out."""
 
 
 class EstimatorKnob(NamedTuple):
-    """A field that differs from its default; where a part is of another kind, its name stands for the value."""
+    """A field that differs from its default; where a part has another kind, its name stands for the value."""
 
     path: str
     value: object

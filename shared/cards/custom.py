@@ -1,4 +1,4 @@
-"""Estimators of the user's: a function under a decorator becomes a card, and all that a card can do.
+"""Custom estimators: a function under a decorator becomes a card, and all that a card can do.
 
 @rl.advantage("median_mad")
 def median_mad(rewards, pool):

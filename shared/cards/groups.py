@@ -1,4 +1,4 @@
-"""What the responses of one context say about each other, beyond GRPO and RLOO."""
+"""Estimators that compare the responses of one context, beyond GRPO and RLOO."""
 
 from functools import partial
 

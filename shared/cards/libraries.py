@@ -40,7 +40,7 @@ AGG_MODES: dict[str, dict[str, Aggregation]] = {
         "seq-mean-token-sum-norm": Aggregation("token_sum", length=LENGTH),
     },
 }
-"""What a version of verl calls `agg_mode`, by version and name. A mode that a version does not have is absent."""
+"""The `agg_mode` of each version of verl, by version and name. A mode that a version does not have is absent."""
 
 CARDS = (
     _card(

@@ -44,12 +44,12 @@ BY_RESPONSES = code_for(WhitenKind, "responses")
 RAW = code_for(SingletonRule, "raw")
 ZERO = code_for(SingletonRule, "zero")
 ERROR = code_for(SingletonRule, "error")
-"""What kernels compare with."""
+"""The numbers by which kernels know these choices."""
 
 
 @config
 class Advantage:
-    """How rewards become advantages: A = (credit - baseline) / scale, then whitened."""
+    """The map from rewards to advantages: A = (credit - baseline) / scale, then whitened."""
 
     baseline: BaselineKind = "group_mean"
     """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts),

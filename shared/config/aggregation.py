@@ -23,7 +23,7 @@ MICRO_BATCH_TOKEN_MEAN = code_for(AggregationKind, "micro_batch_token_mean")
 
 @config
 class Aggregation:
-    """How the objectives of tokens become the objective of a batch."""
+    """The map from the objectives of tokens to the objective of a batch."""
 
     kind: AggregationKind = "seq_mean_token_sum"
     """Mean or sum over all tokens; mean over responses of their token sums or token means; mean over prompts of the

@@ -29,7 +29,7 @@ class KL:
     place: KLPlace = "loss"
     """loss: subtracted from the objective per token. reward: the sampled value is subtracted from the reward."""
     anchor: KLAnchor = "base"
-    """What the policy is kept near: the base policy, or the old policy that started the round."""
+    """The policy that the penalty compares with: the base policy, or the old policy that started the round."""
     straight_through: bool = False
     """Value of `kind`, gradient of k2 (the gradient of the reverse KL)."""
     weighted: bool = False

@@ -1,4 +1,4 @@
-"""How the rollouts of a round are spent, and which of them are trained on."""
+"""The spending of a round's rollouts, and the choice of those that are trained on."""
 
 from typing import Literal, get_args
 

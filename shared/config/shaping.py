@@ -1,4 +1,4 @@
-"""What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on
+"""Penalties on a response's reward before advantages are computed: a KL penalty in the reward, and a penalty on
 its length."""
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Length:
 
 
 class ShapingRule(NamedTuple):
-    """What kernels need of `Length`, and whether there is anything to take off."""
+    """The numbers of `Length` for kernels, and whether there is anything to take off."""
 
     active: bool
     coef: float

@@ -25,7 +25,7 @@ class Target(NamedTuple):
 
     name: str
     feature: str
-    """What LLVM calls the instructions that it must have."""
+    """LLVM's names of the instructions that it must have."""
     lanes: int
     """float32 of a vector register."""
     registers: int
@@ -60,7 +60,7 @@ TARGET = find_target(features())
 
 
 class Tiles(NamedTuple):
-    """What stays in registers."""
+    """The values that stay in registers."""
 
     contexts: int
     """Contexts whose logits do."""

@@ -1,1 +1,1 @@
-"""What a policy makes of contexts: logits, probabilities, answers of one or more tokens, style."""
+"""The outputs of a policy on contexts: logits, probabilities, answers of one or more tokens, style."""

@@ -1,4 +1,4 @@
-"""What all contexts have in common besides the matrix W: a policy that gets sharper, and one that gets more correct.
+"""Parameters that all contexts share besides the matrix W: a policy that gets sharper, and one that gets more correct.
 
     z(x, a) = (1 + c_b th_b) z0(x, a) + 1[a correct] (c_s / sqrt M) sum_m th_m + 1[a long] c_v th_v + x W
     h(x) = h0(x) + c th_f - (d / 4) sum_m v_m^2
@@ -12,7 +12,7 @@ this way, sooner with one seed than with another; the term has no derivative. On
 answers are (verbosity, c_v), long being all styles but the first, and one how ready its style tokens are to say 1
 (exploration, c_x; `rftlab.sim.policy.style`). The parameters lie behind W, in this order, and before that of the
 format, th_f; where c_b, c_s, d, c_v or c_x is 0, theirs do not exist. The base policy of a KL penalty knows nothing of
-them. What the base policy knew may also fade as the parameters move away from it (forgetting,
+them. Knowledge of the base policy may also fade as the parameters move away from it (forgetting,
 off by default). docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
 """
 
@@ -47,7 +47,7 @@ def base_logit_scale(forgetting, theta, n_common=0):
 
 
 class BasePolicy(NamedTuple):
-    """What has become of the base policy at some parameters."""
+    """The base policy at some parameters."""
 
     kept: float
     """Factor of its format's logits: what is not forgotten."""
@@ -58,16 +58,16 @@ class BasePolicy(NamedTuple):
     lift: float
     """Bonus of correct arms."""
     damage: float
-    """What the logit of the format has lost."""
+    """The fall of the format's logit."""
     lengthen: float
     """Bonus of long arms."""
     explore: float
-    """What the logits of style tokens have gained."""
+    """The rise of the logits of style tokens."""
 
 
 @kernel
 def base_policy(plan, theta):
-    """What has become of the base policy at parameters theta."""
+    """The base policy at parameters theta."""
     kept = base_logit_scale(plan.forgetting, theta, plan.n_common)
     scale, slope, lift, at, stop = kept, 0.0, 0.0, theta.shape[0] - 1 - plan.n_common, theta.shape[0] - 1
     if plan.sharpening > 0.0:

@@ -5,9 +5,9 @@ contiguous: the matrix, then the format parameter. The table is (N, A). W lies i
 the arms, LANES / 2 arms, 2 features), as `places` says: so one load, of two features into all lanes, serves two
 multiplications, and what they wait for is the multipliers instead of memory.
 
-What a tile adds up stays in registers, as many as the target has (`sim/lanes/tiles.py`): the logits of some contexts
-while the matrix, 28 KB that stay in the first-level cache, streams by, or the gradient of some features while contexts
-do. Rows come in whole blocks, which the caller fills up.
+The sums of a tile stay in registers, as many as the target has (`sim/lanes/tiles.py`). They are the logits of some
+contexts while the matrix, 28 KB that stay in the first-level cache, streams by, or the gradient of some features while
+contexts do. Rows come in whole blocks, which the caller fills up.
 """
 
 import numpy as np

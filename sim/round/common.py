@@ -1,4 +1,4 @@
-"""What a round teaches the parameters that all contexts have in common (`rftlab.sim.policy.common`).
+"""The gradient of a round for the parameters that all contexts share (`rftlab.sim.policy.common`).
 
 A context i whose score in its logits is S_i, nuisance aside, adds S_i . dz_i/dth, exactly, and noise: each of its
 rollouts says something about the parameter on which no reward depends (variance nuisance^2 w_k^2, as in every

@@ -1,4 +1,4 @@
-"""What both rounds do with the responses of a context: its baseline set, and its part in the metrics."""
+"""Steps of both rounds for the responses of a context: its baseline set, and its part in the metrics."""
 
 from rftlab.shared.memory import window_into
 from rftlab.shared.plumbing.arithmetic import total

@@ -1,4 +1,4 @@
-"""What a policy does on a set of contexts besides being right: pass@k, entropy, format, groups that teach nothing, and
+"""Measures of a policy on a set of contexts besides Pass@1: pass@k, entropy, format, groups that teach nothing, and
 how long right and wrong responses are. Exact means over all responses; a run computes them where it asks for them
 (`Simulation.evaluation` = full).
 """
@@ -21,7 +21,8 @@ DIRECTIONS = 64
 
 
 class ResponsePolicy(NamedTuple):
-    """What a policy says on n contexts, token by token; the tokens and the format of a response are independent."""
+    """The responses of a policy on n contexts, token by token; the tokens and the format of a response are
+    independent."""
 
     probs: np.ndarray
     """(n, T, A / T) probability of each arm of each token."""
@@ -71,13 +72,15 @@ def style_entropy(contexts: Contexts, style: Style, plan, theta: np.ndarray) -> 
 
 
 def measure(world: World, policy: ResponsePolicy, rollouts: int) -> dict[str, float]:
-    """Means over a set of contexts: strict_pass_at_k and flexible_pass_at_k for each k of KS; format_rate, the share of
-    well-formed responses; entropy, in nats, of a response's answer and format; style_entropy, that of one style token,
-    nan without such tokens; zero_variance_fraction, the share of
-    groups of `rollouts` whose rewards are all equal; length_right and length_wrong, tokens of a response that is
-    rewarded and of one that is not, nan where there is none.
+    """Means over a set of contexts:
 
-    Style tokens count in lengths; `entropy` leaves them out.
+    strict_pass_at_k          for each k of KS; the same for flexible
+    format_rate               share of well-formed responses
+    entropy                   of a response's answer and format, in nats
+    style_entropy             of one style token, in nats; nan without such tokens
+    zero_variance_fraction    share of groups of `rollouts` whose rewards are all equal
+    length_right              tokens of a rewarded response, style tokens included; nan where there is none
+    length_wrong              the same of a response that is not rewarded
     """
     answered = policy.right.prod(axis=1)
     rates = {"strict": policy.formed * answered, "flexible": answered}

@@ -53,7 +53,7 @@ def respond(contexts, plan, row, context, draw, at, count, work):
     """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative
     probabilities, `draw` is their first uniform.
 
-    What they have in common is read once, because stores into `work` would have it read again for each of them.
+    Shared values are read once, because stores into `work` would have them read again for each context.
     """
     row, context, tokens = N(row), N(context), len(plan.token_starts)
     correct, formed, offset, base_offset = (

@@ -55,7 +55,7 @@ class Marks(NamedTuple):
     signs: int
     """Direction of a style token, a bit for each arm."""
     style_token: int
-    """What a style token says, 0 or 1."""
+    """The value of a style token, 0 or 1."""
     response: int
 
 

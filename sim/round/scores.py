@@ -22,9 +22,11 @@ from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 
 @kernel
 def squared_weights(plan, probs, row, weights, arms):
-    """sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,); v = 1 - q + q |e - pi|^2 is the variance of
-    a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a +
-    sum_b pi_b^2; times its relative length where lengths are virtual.
+    """sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,).
+
+    v = 1 - q + q |e - pi|^2 is the variance of a rollout's nuisance relative to plan.nuisance^2, with q the surprise.
+    |e - pi|^2 is the sum over its tokens of 1 - 2 pi_a + sum_b pi_b^2. Where lengths are virtual, v is multiplied by
+    the response's relative length.
     """
     total, tokens = 0.0, len(plan.token_starts)
     sharpness = squared_length(probs, row)

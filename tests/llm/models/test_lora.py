@@ -228,7 +228,7 @@ def test_another_rank_is_refused(tmp_path):
     for name in ("the folder", "the checkpoint"):
         with pytest.raises(UserError) as caught:
             train(lora_run(rounds=4, rank=4), tmp_path)
-        assert "is of another configuration: lora.rank = 8 there, 4 here; name another folder" in str(caught.value)
+        assert "belongs to another configuration: lora.rank = 8 there, 4 here; name another folder" in str(caught.value)
         assert "\n" not in str(caught.value), name
         (tmp_path / "config.json").write_text(json.dumps(model_config(lora_run(rounds=4, rank=4))))
 

@@ -128,7 +128,7 @@ def test_a_folder_never_gives_the_curve_of_another_reward(tmp_path):
     config = json.loads((tmp_path / "config.json").read_bytes())
     assert config["rewards"] == {"digits": {"sha256": source_sha256(mine.digits), "weight": 1.0}}
     for other in ({"reward": {"digits": mine.near}}, {"reward": mine.digits, "reward_weights": [2]}, {}):
-        with pytest.raises(UserError, match=r"is of another configuration: rewards\.digits"):
+        with pytest.raises(UserError, match=r"belongs to another configuration: rewards\.digits"):
             train(run, tmp_path, **other)
     with pytest.raises(UserError, match="the run has rewards and train got none"):
         train(run_of(rewards=(NamedReward("digits", "0"),)), tmp_path)
