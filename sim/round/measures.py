@@ -72,7 +72,7 @@ def style_entropy(contexts: Contexts, style: Style, plan, theta: np.ndarray) -> 
 
 
 def measure(world: World, policy: ResponsePolicy, rollouts: int) -> dict[str, float]:
-    """Means over a set of contexts:
+    """Return means over a set of contexts, by name.
 
     strict_pass_at_k          for each k of KS; the same for flexible
     format_rate               share of well-formed responses
