@@ -9,6 +9,7 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu
 REACHED = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(CPU_INDEX)/', timeout=10)" 2>/dev/null && echo yes)
 TORCH_CPU = $(if $(filter yes,$(CPU)),$(if $(REACHED),--extra-index-url $(CPU_INDEX),$(warning $(CPU_INDEX) cannot be reached: torch comes from the usual index, which may have it with CUDA alone)))
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
+IN_ORDER := tests/docs/test_tutorials.py::test_the_parts_run_in_order_in_one_folder
 TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
 OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
@@ -40,7 +41,7 @@ test-verl: .venv-verl/tests
 	.venv-verl/bin/python -m pytest -W default -k verl tests/docs/test_own_project.py
 
 test-trl: $(VENV)/installed-trl
-	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]'
+	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]' $(IN_ORDER)
 
 trainer: $(VENV)/installed-trainer
 
