@@ -16,7 +16,10 @@ import pandas as pd
 
 from rftlab.llm.config import Evaluation, LLMRun
 from rftlab.shared.cards import preset
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check_choice
 from rftlab.studies.data.paper.pairs import start_at
 
@@ -91,15 +94,20 @@ def planted_runs() -> list[PlantedRun]:
         ]
     ruined = _run("tiny-mix97", 1e-2, usual, 0)
     found.append(PlantedRun("mix97 rate 1e-2 s0", (COLLAPSE, STEP), (APART,), ruined))
+    for seed in range(3):
+        for kind in ("seq_mean_token_mean", "token_mean"):
+            raw = Estimator(Advantage("none"), aggregation=Aggregation(kind))
+            found.append(
+                PlantedRun(f"mix97 raw {kind} s{seed}", (), (), _run("tiny-mix97", 1e-4, _design(estimator=raw), seed))
+            )
     for seed in range(4):
         alone = _run("tiny-mix97", 1e-4, short, seed)
         found.append(PlantedRun(f"mix97 marker alone s{seed}", (FORMAT,), (APART,), alone, reward=marked))
     return found
 
 
-def _design(rollouts: int = 8, rounds: int = 150, eval_every: int = 5, minibatches: int = 1) -> Design:
-    grpo = preset("grpo")
-    return Design(32, rollouts, estimator=grpo, rounds=rounds, eval_every=eval_every, minibatches=minibatches)
+def _design(rollouts: int = 8, rounds: int = 150, eval_every: int = 5, **more: Any) -> Design:
+    return Design(32, rollouts, rounds=rounds, eval_every=eval_every, **{"estimator": preset("grpo")} | more)
 
 
 def _run(pair: str, rate: float, design: Design, seed: int) -> LLMRun:

@@ -29,7 +29,7 @@ _SOON = 0.05
 _interrupted = threading.Event()
 _FRAME = str.maketrans("", "", "╭╮╰╯│─")
 """What tyro draws around an error; where a terminal lacks these signs it is |, + and -."""
-_ASIDE = "Argument helptext:"
+_ASIDE, _MEANT = "Argument helptext:", "Perhaps you meant:"
 
 
 @contextlib.contextmanager
@@ -48,14 +48,16 @@ def one_line() -> Iterator[None]:
 
 
 def flat(box: str) -> str:
-    """Return the parts of a framed text, without its title, behind each other."""
+    """Return the parts of a framed text, without its title, behind each other. Of flags that are suggested it keeps
+    the names."""
     parts = [""]
     for line in box.splitlines()[1:]:
         text = line.translate(_FRAME).strip("| ")
-        if text.strip("-+"):
-            parts[-1] += f" {text}"
-        else:
+        suggests = parts[-1].startswith(f" {_MEANT}")
+        if not text.strip("-+"):
             parts.append("")
+        elif not suggests or text.startswith("--"):  # a flag's help stands below the flag
+            parts[-1] += f", {text}" if suggests and not parts[-1].endswith(":") else f" {text}"
     return "; ".join(part.removeprefix(f" {_ASIDE}").strip(" .") for part in parts if part)
 
 

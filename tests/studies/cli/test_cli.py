@@ -126,6 +126,10 @@ BAD = {
     "level of a run": (("run", "cell", "--level", "gpu"), "level = 'gpu' is unknown; allowed: sim, llm"),
     "no results": (("report",), "is not a results folder of rftlab"),
     "unknown option": (("reproduce", "--sead", 3), "rftlab: Unrecognized options: --sead, 3; "),
+    "unknown flag of training": (
+        ("train", "--rolouts", 3),
+        "rftlab: Unrecognized options: --rolouts, 3; Perhaps you meant: --rollouts INT; For full helptext, ",
+    ),
     "wrong type": (
         ("reproduce", "--seeds", "many"),
         "--seeds: invalid literal for int() with base 10: 'many'; --seeds INT ",
