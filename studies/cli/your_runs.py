@@ -36,12 +36,12 @@ class CheckRun:
     """A configuration, logs of its run, imported:NAME or public:SOURCE."""
     model: str = ""
     """A name, a folder with a config.json, or a number of parameters (1.7B); that of the files if left out."""
-    gpus: str = "1xH100"
-    """COUNTxNAME, of A100-40, A100-80, H100, H200."""
+    gpus: str = ""
+    """COUNTxNAME, of A100-40, A100-80, H100, H200; 1xH100 if left out."""
     rounds: int | None = None
     """Steps that the run will have; those of the configuration, else twice those of the log, if left out."""
     processes: int | None = None
-    """World size, which TRL's batch depends on and its arguments do not hold."""
+    """World size, which TRL's batch depends on and its arguments do not hold; the number of --gpus if left out."""
     prompt_tokens: int | None = None
     """Mean tokens of a prompt."""
     response_tokens: int | None = None

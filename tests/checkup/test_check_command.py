@@ -62,6 +62,13 @@ def flowing(*arguments):
         ("run.sh", SCRIPT, (), "32 prompts with 64 rollouts for each prompt: 32 x 64 = 2,048 responses in all"),
         ("rl.toml", PRIME, (), "8 prompts with 16 rollouts for each prompt: 8 x 16 = 128 responses in all"),
         ("train.py", PLAIN, (), "32 prompts with 8 rollouts for each prompt: 32 x 8 = 256 responses in all"),
+        (
+            "grpo.json",
+            TRL,
+            ("--gpus", "8xA100-80"),
+            "32 prompts with 8 rollouts for each prompt: 32 x 8 = 256 responses",
+        ),
+        ("grpo.json", TRL, ("--gpus", "8xH100", "--processes", 2), "8 prompts with 8 rollouts for each prompt: 8 x 8 "),
         ("grpo.json", TRL, (), "an unknown number of prompts with 8 rollouts for each prompt."),
     ],
 )
@@ -70,10 +77,18 @@ def test_the_batch_is_in_plain_words(name, content, more, batch, tmp_path):
     assert status == 0 and f"Your batch Each step samples {batch}" in text
 
 
+def test_processes_are_guessed_from_gpus_that_are_named(tmp_path):
+    path = written(tmp_path, "grpo.json", TRL)
+    assert (
+        "processes: 8 is a guess, one for each of --gpus 8xA100-80; --proc" in flowing(path, "--gpus", "8xA100-80")[1]
+    )
+    assert "is a guess, one for each" not in flowing(path)[1]
+
+
 def test_a_configuration_alone_says_memory_hours_rate_and_what_to_measure(tmp_path):
     status, text = flowing(written(tmp_path, "grpo.json", TRL), "--processes", 8, "--gpus", "8xH100")
     assert status == 0 and "On 8xH100 it fits: it needs" in text and "500 steps take" in text
-    assert "The optimizer takes 1 update a step, on all of them." in text
+    assert "The optimizer takes 1 update a step, on all of them." in text and "is a guess, one for each" not in text
     assert "The learning rate 1e-06 is low for full weights of 1.7B: 1e-05 is the highest rate that held" in text
     assert "Learning rate 1e-06 -> 1e-05." in text and "MeasureNoise(trainer, 'mine')" in text
     assert "in the first 8 steps of a run, about" in text and "Health" not in text and "Where it ends" not in text

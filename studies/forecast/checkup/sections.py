@@ -67,8 +67,10 @@ def describe_batch(subject: Subject) -> Iterator[Sentence]:
         return
     assumed, lengths = subject.lengths()
     tokens = subject.responses * (assumed.prompt + assumed.response)
-    each = f"{assumed.prompt:,} of a prompt and {assumed.response:,} of a response on average"
-    yield Sentence(f"A step has about {tokens:,} tokens: {each}.", (lengths,))
+    prompt_guess = "" if subject.asked.prompt_tokens else " (a guess)"
+    response_guess = " (a guess)" * lengths.startswith("assumed")
+    each = f"{assumed.prompt:,} of a prompt{prompt_guess} and {assumed.response:,} of a response{response_guess}"
+    yield Sentence(f"A step has about {tokens:,} tokens: on average {each}.", (lengths,))
     if plan and model:
         seconds, steps, room = plan.duration.round_seconds, subject.planned or 100, plan.fleet.device.memory / 1e9
         phases = (f"{PLANNED.get(name, name)} {cost.seconds:.1f} s" for name, cost in plan.duration.phases.items())

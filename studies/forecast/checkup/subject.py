@@ -31,6 +31,8 @@ CONFIGURATIONS = {".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".bash", ".bi
 _PLANNED = {
     **dict.fromkeys(("trl", "prime-rl"), "max_steps"), "verl": "trainer.total_training_steps", "CS336": "n_grpo_steps",
 }  # fmt: skip
+USUAL_GPUS = "1xH100"
+"""The GPUs for which hours are told where none are named."""
 _RANKS = ("lora_r", "actor_rollout_ref.model.lora_rank", "trainer.model.lora.rank")
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 
@@ -39,7 +41,7 @@ class Asked(NamedTuple):
     """What a user says beside the files; `rftlab check --help` explains it."""
 
     model: str = ""
-    gpus: str = "1xH100"
+    gpus: str = ""
     rounds: int | None = None
     processes: int | None = None
     prompt_tokens: int | None = None
@@ -129,7 +131,7 @@ class Subject(NamedTuple):
                         epochs=updates // parts, minibatches=parts)  # fmt: skip
         assumed, _ = self.lengths()
         run = advised_run(model.name, design, assumed)
-        shape, fleet = adapted(model.shape, lora), parse_fleet(self.asked.gpus)
+        shape, fleet = adapted(model.shape, lora), parse_fleet(self.asked.gpus or USUAL_GPUS)
         return planned_on(replace(run, lora=lora), shape, fleet, assumed)
 
 
@@ -145,18 +147,23 @@ def read_subject(paths: tuple[str, ...], results: Path, asked: Asked) -> Subject
             logs.append(Path(named))
     check(len(configs) <= 1, f"{' and '.join(map(str, configs))} are configurations; allowed: one, and logs of its run")
     file, config = next(iter(configs.items()), (None, {}))
+    tool = detect_trainer(config) if config else ""
+    guessed = parse_fleet(asked.gpus).count if asked.gpus and tool == "trl" and not asked.processes else None
+    processes = asked.processes or guessed
     try:
-        runs += read_logs(logs, config=file, processes=asked.processes) if logs else []
+        runs += read_logs(logs, config=file, processes=processes) if logs else []
     except UserError as error:
         maybe = any(path.suffix in CONFIGURATIONS for path in logs)
         raise UserError(f"{error}; or a configuration: {ALLOWED}" if maybe else str(error)) from None
-    design, notes = read_design(config, "", asked.processes) if config else (KnownDesign(), [])
+    design, notes = read_design(config, "", processes) if config else (KnownDesign(), [])
+    if guessed:
+        notes.append(f"processes: {guessed} is a guess, one for each of --gpus {asked.gpus}; --processes tells")
     doubts = tuple(notes)
     for run in runs:
         design = merge_designs(design, run.design)
     design = merge_designs(KnownDesign(model=asked.model or None), design)
     notes += [note for run in runs for note in run.notes if note not in notes]
-    tool = detect_trainer(config) or next((run.tool for run in runs), "")
+    tool = tool or next((run.tool for run in runs), "")
     name = runs[0].name if runs else Path(paths[0]).name
     return Subject(tool, config, design, tuple(notes), doubts, tuple(runs), asked, name)
 
