@@ -55,7 +55,7 @@ from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
 
 class Counts(NamedTuple):
-    """Of one kind: hits of so many that are true, false alarms of so many that are not, and what was not judged."""
+    """Counts for one kind: hits among the true cases, false alarms among the others, and cases that were not judged."""
 
     hits: int
     true: int
@@ -160,7 +160,7 @@ def _continued(line, cut: int) -> dict[str, bool]:
 
 
 def score(cases: list[KnownCase]) -> dict[str, Counts]:
-    """Counts by kind, of the kinds of which something is known. Of an alarm it is true that the run collapses."""
+    """Counts by kind, of the kinds of which something is known. The truth of an alarm is whether the run collapses."""
     table = {}
     for kind in CHECKS:
         truth = "collapse" if kind in ALARM_CHECKS else kind

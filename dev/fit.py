@@ -5,8 +5,8 @@ preset. The cell with the largest batch, which costs as much as all others, is n
 noisy and few, so each step fits a line with a curvature to every error as a function of the knobs, weighted by how
 near a run is to the best one, and tries the minimum of the surfaces (response surface methodology, Box and Wilson
 1951). With `--runs FILE` every run is kept there, and a search that was cut off goes on. Damage follows the rate, so
-that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are. What it
-prints goes into `studies/assets/pairs.csv`.
+that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are. Its
+output belongs into `studies/assets/pairs.csv`.
 """
 
 import argparse

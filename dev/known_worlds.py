@@ -1,7 +1,7 @@
 """Runs of the simulator of which the truth is known, as logs with sampled evaluations.
 
 The truth is the exact Pass@1 of the run, of other learning rates, and of the same run when it goes on for half as many
-rounds again. What lies in between is neither true nor false.
+rounds again. A case in between is neither true nor false.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ FEWEST = 8
 
 
 class InWorld(NamedTuple):
-    """What a series of learning rates has in common."""
+    """The common settings of a series of learning rates."""
 
     environment: Environment
     design: Design

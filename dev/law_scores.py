@@ -1,6 +1,6 @@
-"""How well the law ranks designs, and how far off its forecasts are, wherever both are known: language models whose
-runs come with rftlab, simulated pairs of a results folder, published numbers, and public runs that repeat their
-designs: `python -m dev.law_scores [RESULTS]` prints both tables and draws the runs.
+"""Scores of the law, how well it ranks designs and how far off its forecasts are, wherever both are known: language
+models whose runs come with rftlab, simulated pairs of a results folder, published numbers, and public runs that repeat
+their designs: `python -m dev.law_scores [RESULTS]` prints both tables and draws the runs.
 """
 
 import sys
@@ -134,8 +134,9 @@ def simulated_pairs(root: Path) -> Iterator[RankedPair]:
 
 
 def published_pairs() -> Iterator[RankedPair]:
-    """What arXiv 2601.22532 reports, with r and phi of the simulated pair, whose parameters were fitted to these very
-    numbers on GSM8K, to those of the base model and of (32, 1) on MATH. These two are known to forecasts."""
+    """Return the numbers that arXiv 2601.22532 reports, with r and phi of the simulated pair, whose parameters were
+    fitted to these very numbers on GSM8K, to those of the base model and of (32, 1) on MATH. These two are known to
+    forecasts."""
     for name in pairs_at("sim"):
         model, dataset = PAIRS[name].model, PAIRS[name].dataset
         base_noise, noise = simulated_noise(name)
@@ -160,7 +161,7 @@ def published_pairs() -> Iterator[RankedPair]:
 
 def public_pairs() -> Iterator[RankedPair]:
     """PODS after six hours, GSM8K, mean of ten runs a cell: one prompt a round, K the responses trained on. Nobody
-    measured r. What a rule that selects responses does is not in the law."""
+    measured r. The law leaves out rules that select responses."""
     collection = store.shipped()
     rows = store.score_rows(store.of_source(collection, "pods"), "gsm8k")
     rows = rows[rows["seconds"] == SIX_HOURS].merge(collection.runs, on="run_id")

@@ -1,4 +1,4 @@
-"""What curves of imported runs say of the law, how fast designs learn and which r / phi fits that:
+"""Tests of the law on curves of imported runs, that is how fast designs learn and which r / phi fits that:
 `python -m dev.paces imported:NAME [RESULTS]`.
 
 All curves of one model and task are fitted by one P = A expit(logit(p0 / A) + (pace t)^q) with a pace for each design.
@@ -49,7 +49,7 @@ class CurveFit(NamedTuple):
 
 
 class PaceFits(NamedTuple):
-    """What the curves of designs say."""
+    """The findings of the curves of designs."""
 
     designs: tuple[Design, ...]
     labels: tuple[str, ...]

@@ -51,7 +51,7 @@ class PlantedRun(NamedTuple):
     planted: tuple[str, ...]
     """Kinds of findings."""
     clear: tuple[str, ...]
-    """Kinds that are certainly not in it. What is in neither is not scored."""
+    """Kinds that are certainly not in it. A kind that is in neither is not scored."""
     run: LLMRun
     engine: Callable[..., Any] | None = None
     reward: Callable[..., Any] | None = None

@@ -1,6 +1,6 @@
 """Take a folder of the collection of public runs into the package: `python -m dev.public_runs FOLDER`.
 
-Numbers of sources with a licence are shipped as tables. Of the others come figures, as pictures, and the statistics
+Numbers of sources with a licence are shipped as tables. The others give figures, as pictures, and the statistics
 that rftlab.studies.analysis.public.facts reads, each with its reference.
 """
 
@@ -218,7 +218,7 @@ PICTURES: dict[str, tuple[Callable[..., Drawn], tuple[str, ...]]] = {
     "public_single_runs.png": (single_runs, ("shibukizero",)),
     "public_starts.png": (starts, ("verl_logs", "josancamon")),
 }
-"""What draws each file of rftlab.studies.analysis.public.section, and whose curves it gets."""
+"""The function that draws each file of rftlab.studies.analysis.public.section, and whose curves it gets."""
 
 
 def pictures_of(collection: Collection) -> dict[str, bytes]:

@@ -2,8 +2,8 @@
 `rftlab check` and `rftlab advise` compare with.
 
 A folder has runs.csv and curves.csv. A row counts the runs of a source that share model, adapter, precision, B, K,
-updates, learning rate and KL coefficient, train with a baseline and were evaluated after round 0: how many failed, and
-the mean end over that of the source's best row, on the task that most runs were tested on.
+updates, learning rate and KL coefficient, train with a baseline and were evaluated after round 0. It has the number of
+failed runs, and the mean end over that of the source's best row, on the task that most runs were tested on.
 """
 
 import sys
@@ -19,7 +19,7 @@ from rftlab.studies.readers.designs.values import weight_precision
 
 KEYS = ["source", "model", "billions", "lora", "precision", "prompts", "rollouts", "updates", "rate", "kl"]
 OTHER = ("prompt", "subset_rule")
-"""What runs vary that says nothing of these settings: the prompt, and which responses are trained on."""
+"""Variations of runs that say nothing of these settings: the prompt, and which responses are trained on."""
 
 
 def read_ends(folder: Path) -> pd.DataFrame:

@@ -127,7 +127,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def page_parts() -> dict[str, str]:
-    """What the page takes from the record, by the names of its marks."""
+    """Return the parts of the page that come from the record, by the names of its marks."""
     known, anchors, real = scores.record(), scores.anchors(), real_rows()
     counts = {word: sum(row[-1] == word for row in real) for word in ("agree", "disagree", "undecided")}
     decided = counts["agree"] + counts["disagree"]

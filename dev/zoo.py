@@ -2,7 +2,7 @@
 
 Some hours of one core. FOLDER keeps what is finished, and the same command goes on: base models and their pilots come
 first, then the forecasts, which are written once with their date, then the runs of (32, 8), and those of (32, 1) last.
-What is finished then becomes the files that come with rftlab; `python -m dev.zoo_scores` scores them.
+The finished runs then become the files that come with rftlab; `python -m dev.zoo_scores` scores them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The zoo: what a pilot without training foretells of runs of `tiny` models, which differ in the length of their
+"""The zoo: forecasts from a pilot without training for runs of `tiny` models, which differ in the length of their
 pre-training, in task, size, and in whether they know the format that is rewarded.
 
 `python -m dev.zoo_scores` scores it. `zoo_predictions.csv` has the pilots and the forecasts as they were written before
@@ -26,7 +26,7 @@ DESIGNS = {"32x8": replace(GRPO, rollouts=8), "32x1": BASELINE}
 ROUNDS = 200
 """Of a run."""
 CREDIT = ["flexible", "greedy", "majority"]
-"""What a base model can do that the strict reward at temperature 1 does not give it; right in any format."""
+"""The abilities of a base model that the strict reward at temperature 1 does not give it; right in any format."""
 CELLS = {"32x8": "32x8-paper_text", "32x1": "32x1-minimalist"}
 KNOWN = ("tiny-mix97", "tiny-mod97", "tiny-sign97")
 """Runs that were known before the zoo: names of the designs, and pairs."""
@@ -39,8 +39,8 @@ FITTED: dict[str, list[str]] = {
     "+ task": ["sums and differences"],
     "+ format": ["taught"],
 }
-"""Lines for the gain through the other pre-trainings, and what each is a line in: credit less Pass@1, pass@64 less
-Pass@1, the share of zero-variance groups of 8, the logarithm of the parameters, and whether a model is of a kind."""
+"""Lines for the gain through the other pre-trainings, and the variables of each line: credit less Pass@1, pass@64 less
+Pass@1, the share of zero-variance groups of 8, the logarithm of the parameters, and the kind of the model."""
 SHUFFLES = 1000
 
 
@@ -101,9 +101,12 @@ def gain_maps(models: pd.DataFrame) -> dict[str, np.ndarray]:
 
 def score_zoo(models: pd.DataFrame, label: str) -> pd.DataFrame:
     """Return a row for each forecast of the ends of a design, those that were written before the runs and the base's
-    Pass@1 plus each line of FITTED: `error`, its mean absolute error; `rare` and `taught`, that of models by format;
-    `closer`, how much closer than `stays` it is; both as Estimate; and `shuffled`, the share of SHUFFLES of the gains
-    among models in which its error is as small. models: as `zoo_models` returns them."""
+    Pass@1 plus each line of FITTED.
+
+    `error` is its mean absolute error, `rare` and `taught` that of models by format. `closer` is how much closer than
+    `stays` it is. All are an Estimate. `shuffled` is the share of SHUFFLES of the gains among models in which its error
+    is as small. models: as `zoo_models` returns them.
+    """
     models = models[models[label].notna()].reset_index(drop=True)
     base, groups = models["strict"].to_numpy(), models["pretraining"]
     written = {f"end_{name}": name for name in ("stays", *CREDIT, "credit", "pass_at_64")}

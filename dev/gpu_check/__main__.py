@@ -93,7 +93,8 @@ def run_child(device: str, group: str, wanted: list[int]) -> None:
 
 
 def run_group(device: str, group: str, wanted: list[int]) -> list[dict[str, Any]]:
-    """What the checks of a group say, each a part of the report; a process that dies or hangs fails those it owes."""
+    """Return the reports of a group's checks, a part of the whole report each; a process that dies or hangs fails those
+    it owes."""
     command = [sys.executable, "-m", "dev.gpu_check", "--device", device, "--group", group, "--only", *map(str, wanted)]
     began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:

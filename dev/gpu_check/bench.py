@@ -1,4 +1,4 @@
-"""What a check measures against its limits, and models and responses for it."""
+"""Measurements beside their limits, and the models and responses that checks measure."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     "head_dim": 32,
     "ffn": 192,
 }  # fmt: skip
-"""What is left of a model's shape where there is no GPU."""
+"""The reduced shape of a model where there is no GPU."""
 NO_GPU = "needs a GPU"
 
 
@@ -108,7 +108,7 @@ class Bench:
 
 
 def describe(device: str) -> dict[str, Any]:
-    """What a report says of the device."""
+    """Return the report's facts about the device."""
     if device != "cuda":
         return {"name": named_device("cpu", None).name, "memory": named_device("cpu", None).memory, "like": None}
     properties, free = torch.cuda.get_device_properties(0), torch.cuda.mem_get_info()[0]

@@ -41,7 +41,7 @@ class Sampler(NamedTuple):
 
 
 class _Codec:
-    """What an engine needs of one: the id that ends a response, which random weights hardly ever draw."""
+    """The part of a codec that an engine needs: the id that ends a response, which random weights hardly ever draw."""
 
     stops = (2,)
 

@@ -274,7 +274,7 @@ def _seconds(policy: Policy, responses: Responses, alone: bool) -> float:
 
 
 class _Stops:
-    """What an engine needs of a codec: no token ends a response."""
+    """The part of a codec that an engine needs: no token ends a response."""
 
     stops = (2,)
 

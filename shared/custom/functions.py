@@ -1,8 +1,8 @@
-"""How compiled code calls a custom function: at an address, once for a batch.
+"""Calls of custom functions from compiled code: at an address, once for a batch.
 
 At the address is a Python function that gets the arrays, hands each group to the user's function and looks at what
-comes back. So the trainer, the simulator and a loop of one's own call the same. Nothing can be raised through compiled
-code, so what goes wrong is kept for the thread that called, and `raising` raises it.
+comes back. So the trainer, the simulator and a user's loop call the same function. Nothing can be raised through
+compiled code, so what goes wrong is kept for the thread that called, and `raising` raises it.
 
 A Python function is called once for each different group that it was given so far (rewards are often 0 or 1, groups
 small), or for all groups at once where it says that it takes them so; one that numba compiled is called from a
@@ -75,7 +75,7 @@ def call_surrogate(typingctx, address, advantage, logp, old_logp, value, slope):
 
 
 class _State(threading.local):
-    """What a thread's calls have met."""
+    """The state of a thread's calls."""
 
     calls = 0
     failure: str | None = None
@@ -105,7 +105,7 @@ def raising(calls_per_round: int = 0, first_round: int = 0) -> Iterator[None]:
 
 @contextmanager
 def at_round(number: int) -> Iterator[None]:
-    """What fails here is said to be of this round."""
+    """Name this round in errors of functions that are called inside."""
     _state.round = number
     try:
         yield
@@ -114,7 +114,7 @@ def at_round(number: int) -> Iterator[None]:
 
 
 def _guarded(call: Callable[..., None]) -> Callable[..., None]:
-    """What lies at an address: it keeps the first failure, and does nothing after it."""
+    """The callback at an address: it keeps the first failure, and does nothing after it."""
 
     def entry(*arguments: int) -> None:
         if _state.failure is not None:
@@ -155,14 +155,14 @@ def takes_pool(function: Callable) -> bool:
 
 
 def positional(function: Callable) -> list[inspect.Parameter]:
-    """What a function may be given by place. Raises ValueError or TypeError where Python does not know."""
+    """The arguments that a function may take by position. Raises ValueError or TypeError where Python does not know."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [one for one in inspect.signature(python_function(function)).parameters.values() if one.kind in kinds]
 
 
 def _advantage_entry(name: str, function: Callable, batched: bool) -> Callable[..., None]:
-    """What compiled code calls for an advantage: numbers of responses and of edges of sets; addresses of rewards,
-    group, pool, pool_starts, out."""
+    """Call a custom advantage from compiled code. The arguments are numbers of responses and of edges of sets;
+    addresses of rewards, group, pool, pool_starts, out."""
     with_pool = takes_pool(function)
     compiled = FromCompiledLoop(function, with_pool) if is_compiled(function) else None
     python, is_first = (Together if batched else OneByOne)(function, with_pool), True
@@ -188,8 +188,8 @@ def _advantage_entry(name: str, function: Callable, batched: bool) -> Callable[.
 
 
 def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
-    """What compiled code calls for a surrogate: number of tokens, addresses of advantage, logp, old_logp, value,
-    slope."""
+    """Call a custom surrogate from compiled code. The arguments are the number of tokens, addresses of advantage, logp,
+    old_logp, value, slope."""
 
     def call(n: int, *addresses: int) -> None:
         advantage, logp, old_logp, value, slope = (_array(address, n) for address in addresses)

@@ -1,8 +1,8 @@
 """The groups of a batch, handed to a custom function: one by one, together where it takes them so, or from a
 compiled loop where numba compiled it.
 
-What lies in the batch belongs to compiled code and is soon written over, so functions get copies that they cannot write
-to. Whether the numbers that came back are finite is asked once for the whole batch.
+The arrays of a batch belong to compiled code, which soon writes over them, so functions get copies that they cannot
+write to. Whether the numbers that came back are finite is asked once for the whole batch.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def frozen(values: np.ndarray) -> np.ndarray:
 
 
 def checked(returned: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """What a function returned, if it is float64 numbers of a shape. Raises UserError."""
+    """Return the result of a function if it is float64 numbers of a shape. Raises UserError."""
     if type(returned) is not np.ndarray or returned.dtype != FLOAT:
         kind = returned.dtype if type(returned) is np.ndarray else type(returned).__name__
         raise UserError(f"{where}returned {kind}; allowed: an array of float64")
@@ -58,7 +58,7 @@ def check_finite(values: np.ndarray, where: str) -> np.ndarray:
 
 
 def answer(function: Callable, arguments: list[np.ndarray], where: str) -> np.ndarray:
-    """What a function returns, in the shape of its first argument. Raises UserError."""
+    """Return the result of a function in the shape of its first argument. Raises UserError."""
     with blaming(where):
         returned = function(*arguments)
     return checked(returned, arguments[0].shape, where)

@@ -2,10 +2,11 @@
 gets the results of another one.
 
 It covers the code, defaults, closure and attributes of the function, and of every function, class and object of the
-user's own that its names lead to, with the values that they have now; objects by what pickle would store. The text of
-every file of the user's own that these files import is in it too. What is installed counts by its name and version.
+user that its names lead to, with the values that they have now; objects by what pickle would store. The text of every
+file of the user that these files import is in it too. Installed packages count by name and version.
 
-What cannot be followed completely makes the identity one of this session, so that its results are used in no other.
+An object that cannot be followed completely makes the identity valid for this session alone, so that its results are
+used in no other.
 """
 
 import ast
@@ -81,7 +82,7 @@ class _Walk:
 
     def __init__(self):
         self.seen = {}
-        """What was met, by its id, which so stays its own, and its number."""
+        """Objects that were visited, by id, with their numbers. Keeping them keeps their ids unique."""
         self.files = set()
         self.unknown = ""
 
@@ -164,7 +165,7 @@ class _Walk:
             yield from self._import(name, names.get("__package__"))
 
     def _module(self, module: ModuleType) -> Iterator[str]:
-        """A module by its name; one of the user's by its text, and all that lies in it now."""
+        """Yield the name of a module; for a module of the user its text and its present content."""
         path = getattr(module, "__file__", None)
         if module.__name__ in sys.builtin_module_names or (path and _installed(path)) or not _is_users_module(module):
             yield f"{module.__name__} {_version(module.__name__)}"
@@ -178,7 +179,7 @@ class _Walk:
                 yield from self.parts(value)
 
     def _text(self, path: Path, package: str | None) -> Iterator[str]:
-        """The text of a file of the user's, and of those that it imports anywhere."""
+        """Yield the text of a file of the user, and of those that it imports anywhere."""
         if path in self.files:
             return
         self.files.add(path)
@@ -217,7 +218,7 @@ class _Walk:
         yield from self._text(Path(path), name if Path(path).stem == "__init__" else name.rpartition(".")[0])
 
     def _class(self, value: type) -> Iterator[str]:
-        """A class of the user's by all that lies in it, and the classes that it is made from."""
+        """Yield the content of a user's class, and of its base classes."""
         if not _is_users(value):
             yield _named(value)
             return

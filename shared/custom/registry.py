@@ -35,7 +35,7 @@ class CustomFunction(NamedTuple):
     address: int
     """Of what compiled code calls."""
     entry: Any
-    """What lies at the address; kept, so that it stays there."""
+    """The callback at the address; kept, so that it stays there."""
     batched: bool = False
     """Whether it takes stacked groups."""
     of_batch: bool = False

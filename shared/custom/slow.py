@@ -34,7 +34,7 @@ _inside = _Inside()
 
 
 def on_hang(do: Callable[[str], None]) -> None:
-    """What to do where a function does not come back; it is given a line."""
+    """The action for a function that does not come back; it gets a line of text."""
     global _do
     _do = do
 

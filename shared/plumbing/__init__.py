@@ -1,1 +1,1 @@
-"""What any package needs: errors, files, folders, compilation, plug-ins and source code."""
+"""Parts that any package needs: errors, files, folders, compilation, plug-ins and source code."""

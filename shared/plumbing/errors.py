@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import get_args
 
 _NUMBA = re.compile(r"Failed in nopython mode pipeline \(step: [^)]*\)")
-"""What numba says at each level of calls, before it says why."""
+"""The text that numba prints at each level of calls, before the reason."""
 
 
 class UserError(Exception):
@@ -25,7 +25,7 @@ def plain(text: str) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """What a user's program raised, in a line, even where it cannot say it."""
+    """Return the error that a user's program raised as one line, even where the error cannot print itself."""
     name = type(error).__name__
     try:
         text = " ".join(_NUMBA.sub("", str(error)).split())
@@ -36,7 +36,7 @@ def said_by(error: BaseException) -> str:
 
 @contextmanager
 def blaming(where: str) -> Iterator[None]:
-    """What a user's program raises in here is a UserError of one line; an interrupt stays one."""
+    """Turn errors that a user's program raises inside into a UserError of one line; an interrupt stays one."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
-"""What lies below a folder of ours. Anybody may have put it there: no link is followed, no pipe is waited for, nothing
-is read without end.
+"""Files and folders below a folder of ours. Anybody may have put it there: no link is followed, no pipe is waited for,
+nothing is read without end.
 
 Whoever reads, lists, removes or writes below a results folder, a run's folder or a cache does so with these functions,
 or at a place that `below`, `file_below` or `folder_below` gave. The folder itself may be a link, because its user named
@@ -30,7 +30,7 @@ _KINDS = {
 LARGEST = 1 << 28
 """Bytes of a file that is read whole; the tables and records of a run are far smaller."""
 DEEPEST = 40
-"""Levels of JSON; a configuration has eight. What is deeper than this may be too deep for who works with it."""
+"""Levels of JSON; a configuration has eight. Deeper content may be too deep for its readers."""
 
 
 def cache_folder(name: str) -> Path:
@@ -45,7 +45,7 @@ def cache_folder(name: str) -> Path:
 
 
 def path_kind(path: Path) -> str | None:
-    """What has this name, a link being a link; None where nothing has."""
+    """Return the kind of file that has this name, a link being a link; None where nothing has."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -113,8 +113,8 @@ def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What a file says; objects: makes one of its pairs, dict unless given. Raises OSError, and ValueError where it is
-    not JSON that can be read."""
+    """Return the content of a JSON file; objects: makes one of its pairs, dict unless given. Raises OSError, and
+    ValueError where it is not JSON that can be read."""
     try:
         value = json.loads(read_file(path), object_pairs_hook=objects)
     except RecursionError:
@@ -133,7 +133,7 @@ def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None
 
 
 def entries(folder: Path) -> list[Path]:
-    """What lies in a folder; nothing where it is no folder."""
+    """Return the names in a folder; nothing where it is no folder."""
     return sorted(folder.iterdir()) if path_kind(folder) == FOLDER else []
 
 

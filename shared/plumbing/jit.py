@@ -27,11 +27,11 @@ PURPOSES = {
     "rftlab.sim": "the simulator",
     "rftlab.shared": "the estimators",
 }
-"""What compiled functions are for, by the beginning of their module's name; the longest that fits."""
+"""The purpose of compiled functions, by the beginning of their module's name; the longest that fits."""
 
 
 def compile_purpose(module: str) -> str | None:
-    """What the functions of a module are for; None where it is not ours."""
+    """Return the purpose of a module's functions; None where it is not ours."""
     return next(
         (purpose for start, purpose in PURPOSES.items() if module == start or module.startswith(start + ".")), None
     )
@@ -103,7 +103,7 @@ class SourceLocator(caching.UserProvidedCacheLocator):
         return super().from_function(py_func, py_file) if ours else None
 
     def get_source_stamp(self):
-        """Equal for all files: the folder is of one version of the sources."""
+        """Return the same for all files: the folder holds one version of the sources."""
         return ""
 
 

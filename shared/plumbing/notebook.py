@@ -1,4 +1,4 @@
-"""How objects show themselves in a notebook: tables of what differs from the defaults, and a small picture of a curve.
+"""Views of objects in a notebook: tables of what differs from the defaults, and a small picture of a curve.
 
 All is text of ours with escaped values, in colours of the notebook's own, without scripts.
 """

@@ -1,5 +1,5 @@
-"""What compiled code takes from inside numba, in one place: no other file imports from `numba.core`, and what a version
-lacks is said in a line.
+"""The internals of numba that compiled code needs, in one place: no other file imports from `numba.core`, and an error
+of one line names what a version lacks.
 
 numba documents `numba.extending`, `numba.types` and `numba.config`; what stands here may go with any release.
 """

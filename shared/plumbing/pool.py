@@ -13,7 +13,7 @@ from rftlab.shared.plumbing.errors import check, check_labels
 from rftlab.shared.plumbing.jit import inner, kernel
 
 LARGEST = 1e100
-"""What a reward is smaller than, up to its sign: the squares of sums of such are finite."""
+"""The limit of a reward's absolute value: the squares of sums of such are finite."""
 
 
 class Pool(NamedTuple):

@@ -1,6 +1,6 @@
 """Tables and lines in a terminal, and numbers as CSV files.
 
-What is shown is text, never markup: names come from logs, from models and from users.
+Output is text, never markup: names come from logs, from models and from users.
 """
 
 import math
@@ -31,7 +31,7 @@ class Screen(Console):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether bars may move. What rich asks before colours are known is about these."""
+        """Whether bars may move. rich asks this before colors are known."""
         return super().is_terminal and (not self._colours_known or self.file.isatty())
 
     def on_broken_pipe(self) -> None:

@@ -1,4 +1,4 @@
-"""What surrounds a command: errors as one line, interrupts, closed pipes, terminals of any width and encoding."""
+"""The surroundings of a command: errors as one line, interrupts, closed pipes, terminals of any width and encoding."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ from rftlab.shared.plumbing.files import reason
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 """Exit statuses; the last two are what a shell shows of a command that SIGINT or SIGPIPE ended."""
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "out of memory")
-"""How packages that know no MemoryError say it."""
+"""Messages of packages that report a lack of memory without a MemoryError."""
 MIN_ROOM = 2 * 10**9
 """Bytes of address space below which a compiler or a thread may end the process with no chance to say so."""
 NARROWEST = 20
@@ -28,7 +28,7 @@ _SOON = 0.05
 """Seconds after which such a place is left."""
 _interrupted = threading.Event()
 _FRAME = str.maketrans("", "", "╭╮╰╯│─")
-"""What tyro draws around an error; where a terminal lacks these signs it is |, + and -."""
+"""The frame that tyro draws around an error; where a terminal lacks these signs it is |, + and -."""
 _ASIDE, _MEANT = "Argument helptext:", "Perhaps you meant:"
 
 
@@ -48,8 +48,8 @@ def one_line() -> Iterator[None]:
 
 
 def flat(box: str) -> str:
-    """Return the parts of a framed text, without its title, behind each other. Of flags that are suggested it keeps
-    the names."""
+    """Return the parts of a framed text, without its title, behind each other. Suggested flags keep their
+    names alone."""
     parts = [""]
     for line in box.splitlines()[1:]:
         text = line.translate(_FRAME).strip("| ")
@@ -150,7 +150,7 @@ def _interrupt() -> int:
 
 
 def _line_of(error: Exception) -> str | None:
-    """What to say of an exception; None of one that is a defect of ours."""
+    """Return the message for an exception; None of one that is a defect of ours."""
     text = str(error)
     if (
         isinstance(error, MemoryError)
@@ -164,7 +164,7 @@ def _line_of(error: Exception) -> str | None:
 
 
 def say(text: str) -> None:
-    """A line on standard error. What could move the cursor or break the line is shown as its code."""
+    """A line on standard error. A character that could move the cursor or break the line is shown as its code."""
     plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
     red, end = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     print(f"{red}rftlab: {plain}{end}", file=sys.stderr, flush=True)

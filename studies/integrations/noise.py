@@ -1,4 +1,4 @@
-"""Noise of gradients in somebody's own training run, and the file that keeps it.
+"""Noise of gradients in a user's training run, and the file that keeps it.
 
 The quantities are those of a pilot (llm/probe.py): for each prompt the gradients of two halves of its responses, with
 the raw reward and with each reward against the mean of the others of its half, from which an analysis of variance
@@ -89,7 +89,7 @@ class GroupRewards:
 
 
 _MEASURED: dict[str, GroupRewards] = {}
-"""What was measured so far in this process, by the name of a run."""
+"""The measurements so far in this process, by the name of a run."""
 
 
 def keep_rewards(name: str, results: str, rewards: list[float], lengths: list[int], group: list) -> None:

@@ -1,4 +1,4 @@
-"""rftlab's estimators inside slime, by two function paths and the file of one's own settings.
+"""rftlab's estimators inside slime, by two function paths and a file of settings.
 
     --custom-reward-post-process-path rftlab.studies.integrations.slime.rewards
     --loss-type custom_loss --custom-loss-function-path rftlab.studies.integrations.slime.loss

@@ -31,7 +31,8 @@ def advantages(rewards: Sequence[Sequence[float]], estimator: str | Estimator) -
 
 
 def loss(estimator: str | Estimator) -> Callable[[list[Any], list[Any]], tuple[Any, dict[str, float]]]:
-    """What `forward_backward_custom` takes: a function of data and log-probabilities, to a loss and metrics.
+    """Return the argument of `forward_backward_custom`: a function from data and log-probabilities to a loss and
+    metrics.
 
     Raises UserError, at once for an estimator with an entropy bonus or a correction (tinker hands over neither), and
     when called for a datum without its fields.

@@ -118,7 +118,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
     estimator: a name of `rftlab estimators`, or an `Estimator`; its KL penalty turns on TRL's reference model.
     support: of the `num_generations` responses to a prompt, the last so many are in its baseline alone.
     window: the most recent rewards of a prompt, this round's included, that form its baseline; 0 for this round's
-    alone. Prompts are told apart by their text. Raises UserError where an option of TRL's contradicts these.
+    alone. The text of a prompt identifies it. Raises UserError where an option of TRL's contradicts these.
     """
 
     def __init__(
@@ -246,8 +246,8 @@ class RftlabGRPOTrainer(GRPOTrainer):
         return self._get_per_token_logps_and_entropies(model, ids, mask, answered.shape[1], **given, **more)
 
     def _sampler(self, inputs: dict[str, Any], logp) -> dict[str, Any]:
-        """What the loss is told of the policy that sampled: its log-probabilities where the estimator corrects for
-        it, else the weights that TRL has found."""
+        """Return the loss's inputs from the policy that sampled: its log-probabilities where the estimator corrects for
+        it, else TRL's weights."""
         old = inputs.get("old_per_token_logps")
         old = logp.detach() if old is None else old
         if self.estimator.correction.kind == "none":

@@ -1,4 +1,4 @@
-"""A callback for TRL that measures r, phi and what else a pilot needs in the first rounds of somebody's own run.
+"""A callback for TRL that measures r, phi and what else a pilot needs in the first rounds of a user's run.
 
     trainer = GRPOTrainer(...)                          # or RftlabGRPOTrainer
     trainer.add_callback(MeasureNoise(trainer, "mine"))

@@ -37,7 +37,7 @@ def compares_with_base(estimator: Estimator) -> bool:
 
 
 def design_facts(estimator: Estimator, support: int) -> dict[str, Any]:
-    """What TRL's arguments should say of the run, as plain values; `rftlab import` reads them."""
+    """Return what TRL's arguments should say of the run, as plain values; `rftlab import` reads them."""
     spec = estimator.advantage
     return {
         "rftlab_advantage": advantage_name(spec.baseline, spec.scale),

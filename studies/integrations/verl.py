@@ -17,9 +17,9 @@ entropy bonus (`actor.entropy_coeff`), importance weights of the sampler (`algor
     +algorithm.rftlab.alarms=True   the alarms of `rftlab diagnose` are printed while the run goes on, and their number
                                     is logged as rftlab/alarms to every tracker of trainer.logger
 
-What verl's interface does not let through, because a plug-in sees neither the prompt nor other rounds: replay windows,
-moving averages, critics and greedy baselines (verl samples those for its own `remax` alone). Such a card raises an
-error that says so, at the first batch. verl is silent where a plug-in cannot be imported; importing this module says
+A plug-in of verl sees neither the prompt nor other rounds. Replay windows, moving averages, critics and greedy
+baselines (verl samples those for its own `remax` alone) are therefore not available. Such a card raises an error that
+says so, at the first batch. verl is silent where a plug-in cannot be imported; importing this module says
 why.
 """
 
@@ -51,7 +51,7 @@ def without_what_verl_adds(estimator: Estimator) -> Estimator:
 
 
 def _our_flags(config: Any) -> Any:
-    """What stands below `algorithm.rftlab`."""
+    """Return the settings below `algorithm.rftlab`."""
     said = config.get("rftlab", None) if isinstance(config, Mapping) or hasattr(config, "get") else None
     return {} if said is None else said
 
@@ -94,7 +94,7 @@ def _check_micro_batches(estimator: Estimator, where: str) -> None:
 
 
 def advantage_estimator(name: str, estimator: Estimator):
-    """What verl calls for advantages and returns, both (R, L), of an estimator."""
+    """Return the function that verl calls for the advantages and returns of an estimator, both (R, L)."""
     plain = without_what_verl_adds(estimator)
 
     def compute(token_level_rewards, response_mask, config=None, index=None, reward_baselines=None, **_):
@@ -122,7 +122,7 @@ def advantage_estimator(name: str, estimator: Estimator):
 
 
 def policy_loss(name: str, estimator: Estimator):
-    """What verl calls for the loss of a micro-batch and its metrics, of an estimator."""
+    """Return the function that verl calls for an estimator's loss of a micro-batch and its metrics."""
     plain = without_what_verl_adds(estimator)
     if isinstance(plain.surrogate, GeometricMean):  # verl's geo_mean divides by all rows, those without tokens too
         plain = replace(plain, aggregation=replace(plain.aggregation, empty="count"))

@@ -33,7 +33,7 @@ def exponent(batches: int) -> float:
 
 
 def spaced_gaps(horizon: float, count: int) -> np.ndarray:
-    """Gaps (count,) from far below what T steps can tell apart to the largest, 1."""
+    """Return gaps (count,) from far below what T steps can resolve to the largest, 1."""
     return np.geomspace(horizon**-0.6, 1.0, count)
 
 

@@ -1,4 +1,4 @@
-"""What a theory check is: a statement, a formula, an experiment, and the rule that turns numbers into PASS, FAIL or
+"""Theory checks. Each has a statement, a formula, an experiment, and the rule that turns numbers into PASS, FAIL or
 INCONCLUSIVE.
 
 A check is an experiment that returns one or more comparisons, its claims. It also runs on its mutants, named wrong
@@ -52,7 +52,7 @@ class MeasuredValue(NamedTuple):
 
     @property
     def expected_text(self) -> str:
-        """What the theory says, in print."""
+        """The formula, in print."""
         return ("> " if self.is_bound else "") + five_digits(self.expected)
 
     @property
@@ -124,7 +124,7 @@ class Mutant(NamedTuple):
     """A wrong estimator, formula or procedure on which a check must FAIL."""
 
     text: str
-    """What is wrong, in a few words."""
+    """The error, in a few words."""
     breaks: str = ""
     """Regular expression: every claim in whose name it is found must FAIL on this mutant. By default every claim."""
 
@@ -151,7 +151,7 @@ class Check:
     """experiment(0) runs the check, experiment(n) its n-th mutant; the claims have the same names in each."""
     tier: Tier = "fast"
     corrects: str = ""
-    """What the literature says otherwise, with the numbers; empty where it does not."""
+    """A statement of the literature that differs, with the numbers; empty where there is none."""
 
 
 @cache

@@ -34,7 +34,7 @@ SLOW = 8
 
 
 class Result(NamedTuple):
-    """What came of a check or of one of its mutants."""
+    """The result of a check or of one of its mutants."""
 
     check: Check
     comparisons: list[MeasuredValue]

@@ -1,4 +1,4 @@
-"""How learning starts, and what decides whether a pair of model and data can learn at all."""
+"""The start of learning, and what decides whether a pair of model and data can learn at all."""
 
 import numpy as np
 from scipy.special import betaln, expit, logit

@@ -86,7 +86,7 @@ python3 -m verl.trainer.main_ppo --config-path "$here" --config-name verl \\
 
 
 class Written(NamedTuple):
-    """What was written of a pair."""
+    """The files that were written for a pair."""
 
     folder: Path
     points: list[RunSpec]
@@ -238,7 +238,7 @@ def data_files(run: LLMRun, task: Task) -> dict[str, bytes]:
 
 
 def describe_data(run: LLMRun, task: Task) -> bytes:
-    """What the files are made from: equal where they would be."""
+    """Return the sources of the files as bytes: equal where the files would be."""
     evaluation = run.evaluation
     sizes = {"train": evaluation.train_subset, evaluation.split: evaluation.test_subset}
     return json.dumps({"task": task.name, "sha256": task.sha256, "evaluated": sizes}, indent=1).encode()

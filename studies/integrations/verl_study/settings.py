@@ -45,7 +45,7 @@ def refused(run: LLMRun, cluster: Cluster, native: bool = False) -> str:
 
 
 def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
-    """What verl's own terms lack: penalties and corrections."""
+    """Return the terms that verl lacks: penalties and corrections."""
     kl, correction, aggregation = estimator.kl, estimator.correction, estimator.aggregation
     against_base = kl.kind != "none" and kl.anchor == "base"
     terms = against_base or estimator.entropy > 0

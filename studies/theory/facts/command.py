@@ -26,12 +26,12 @@ YES, NO, OPPOSITE, UNMEASURED, NOT_RUN = "yes", "no", "opposite", "not measurabl
 
 
 class FactVerdict(NamedTuple):
-    """What a world, or `tiny`, says of a fact."""
+    """The answer of a world, or of `tiny`, to a fact."""
 
     verdict: str
     measured: Estimate = NONE
     runs: int = 0
-    """Values behind it; 0 where the interval is of the measure itself."""
+    """The number of values behind it; 0 where the measure itself gives the interval."""
     is_sure: bool = True
     """Whether the whole interval says so."""
 

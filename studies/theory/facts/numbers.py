@@ -82,7 +82,7 @@ def rise(column: str) -> Measure:
 
 
 def lottery(runs: dict[str, Runs]) -> Measured:
-    """Of the rates the one whose seeds are most divided: the smaller of the shares that collapse and that do not."""
+    """Return the smaller of the shares of seeds that collapse and that do not, at the rate that divides them most."""
     usual = ends(runs["usual"]).mean()
     collapsed = [ends(of_rate) < HALF * usual for name, of_rate in runs.items() if name.startswith("rate")]
     divided = max(min(fell.sum(), (~fell).sum()) / fell.size for fell in collapsed)
@@ -121,7 +121,7 @@ def kept_entropy(runs: dict[str, Runs]) -> Measured:
 
 
 def lag_harm(runs: dict[str, Runs]) -> Measured:
-    """What a lag of 16 rounds costs at a high rate, less what it changes at a low one."""
+    """Return the cost of a lag of 16 rounds at a high rate, less its effect at a low one."""
     high, low = (ends(runs[f"{rate} rate"]) - ends(runs[f"{rate} rate, lag 16"]) for rate in ("high", "low"))
     return high - np.abs(low)
 
