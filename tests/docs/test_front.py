@@ -1,4 +1,5 @@
-"""The first pages that a stranger reads print what they say, beside the files of examples/, and stay short."""
+"""The first pages that a stranger reads print what they say, beside the files of examples/, and stay short; so do the
+transcripts of five questions in transcripts.md, typed as they stand."""
 
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.support.docs.pages import ROOT, run_page
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 
 README = (ROOT / "README.md").read_text()
+TRANSCRIPTS = Path(__file__).with_name("transcripts.md").read_text()
 
 
 @pytest.fixture
@@ -19,8 +21,11 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def test_the_readme_prints_what_it_says(folder):
+def test_the_readme_and_the_questions_that_a_stranger_asks_of_it_print_what_they_say(folder):
+    """In one folder: the last question is the README's command again, whose runs are there."""
     assert run_page(README, folder) == 4
+    assert len(re.findall(r"^## .*\?$", TRANSCRIPTS, re.MULTILINE)) == 5
+    assert run_page(TRANSCRIPTS, folder) == 6
 
 
 def test_the_answers_to_frequent_questions_print_what_they_say(folder):
