@@ -103,9 +103,9 @@ def score_zoo(models: pd.DataFrame, label: str) -> pd.DataFrame:
     """Return a row for each forecast of the ends of a design, those that were written before the runs and the base's
     Pass@1 plus each line of FITTED.
 
-    `error` is its mean absolute error, `rare` and `taught` that of models by format. `closer` is how much closer than
-    `stays` it is. All are an Estimate. `shuffled` is the share of SHUFFLES of the gains among models in which its error
-    is as small. models: as `zoo_models` returns them.
+    `error` is its mean absolute error and `closer` how much closer than `stays` it is, both as Estimate. `rare` and
+    `taught` are the errors of models by format. `shuffled` is the share of SHUFFLES of the gains among models in which
+    the error is as small. models: as `zoo_models` returns them.
     """
     models = models[models[label].notna()].reset_index(drop=True)
     base, groups = models["strict"].to_numpy(), models["pretraining"]

@@ -110,9 +110,9 @@ class LLMFlags:
     optimizer: AdamW = field(default_factory=AdamW)
     """The pair's update rule."""
     evaluation: Evaluation = field(default_factory=Evaluation)
-    """What is measured."""
+    """The measurements of an evaluation."""
     compute: Compute = field(default_factory=Compute)
-    """How the work is cut into pieces."""
+    """The sizes of the pieces of work."""
     lora: LoRA = field(default_factory=LoRA)
     """Whether all weights are trained, or adapters beside them."""
     temperature: float = 1.0
@@ -135,7 +135,7 @@ class LLMFlags:
 
 @dataclass(frozen=True)
 class RewardFlags:
-    """What is trained on, where it is not the task's own reward."""
+    """Rewards to train on in place of the task's."""
 
     reward: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py:FUNCTION [...]")] = ()
     """Functions of your own that are trained on, in place of the task's strict reward. Naming a file runs it."""
@@ -166,7 +166,7 @@ class RewardFlags:
 
 
 def llm_flags(run: LLMRun | LLMFlags) -> dict:
-    """What the flags say, or are for a run."""
+    """Return the values of the flags, or those of a run."""
     return {flag.name: getattr(run, flag.name) for flag in fields(LLMFlags)}
 
 

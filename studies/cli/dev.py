@@ -13,7 +13,7 @@ from rftlab.studies.cli.common import check_given
 
 @dataclass(frozen=True)
 class CostFlags:
-    """What a round's parts cost, in any unit."""
+    """The costs of a round's parts, in any unit."""
 
     prompt: float = 0.0
     """Of a prompt."""
@@ -49,9 +49,9 @@ class Law:
     phi: float = 1.0
     """With --r: what a perfect baseline leaves of the variance within."""
     budget: float = 256.0
-    """What a round may cost."""
+    """The limit of a round's cost."""
     cost: CostFlags = field(default_factory=CostFlags)
-    """What its parts cost."""
+    """The costs of its parts."""
     results: Path = Path("results")
     """Results folder, for pilots."""
 

@@ -21,7 +21,7 @@ from rftlab.studies.data.runs.limits import check_threads
 from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 
 SCORED = ("language", "smollm2", "paper", "public")
-"""What comes with rftlab and can be scored."""
+"""Parts of rftlab that can be scored."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Pilot(Common):
     model: Model = field(default_factory=lambda: start_at(TINY_PAIR, "llm").model)
     """The pair's model, or another: a folder, or a name on the hub."""
     compute: Compute = field(default_factory=lambda: start_at(TINY_PAIR, "llm").compute)
-    """How the work is cut into pieces; with --model on the GPU where there is one."""
+    """The sizes of the pieces of work; with --model on the GPU where there is one."""
     temperature: float = 1.0
     """Temperature of training."""
     designs: tuple[str, ...] = PILOT_CELLS
@@ -66,7 +66,7 @@ class Pilot(Common):
     sibling: bool = False
     """The reported score is that of the instruct sibling."""
     config: Annotated[ProbeConfig, tyro.conf.arg(name="")] = field(default_factory=ProbeConfig)
-    """What is measured on the base model."""
+    """The measurements on the base model."""
     alone: tyro.conf.Fixed[bool] = False
     """Whether a model was named, so that nothing is trained."""
 
@@ -141,7 +141,7 @@ def _usual_compute() -> Compute:
 
 @dataclass(frozen=True)
 class _Forecasting:
-    """What the commands have in common."""
+    """Flags that the commands share."""
 
     results: Path = Path("results")
     """Results folder with the pilot, and for what is found."""
@@ -159,13 +159,13 @@ class _Forecasting:
 
 @dataclass(frozen=True)
 class _ForecastingImported(_Forecasting):
-    """What the commands have in common that make forecasts from imported runs without an evaluation at round 0."""
+    """Flags of commands that make forecasts from imported runs without an evaluation at round 0."""
 
     base: float | None = None
     """Of imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed from
     the first evaluations if left out."""
     questions: int | None = None
-    """Of imported runs: responses behind a test Pass@1, where the log does not tell."""
+    """Of imported runs: responses behind a test Pass@1, where the log does not say."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -211,7 +211,7 @@ class Predict(_ForecastingImported):
     model_size: float | None = None
     """Billions of parameters of a model that nobody ran: where its runs end, from --family and --task alone."""
     family: str | None = None
-    """What the names of its models begin with, such as qwen or llama."""
+    """The beginning of its models' names, such as qwen or llama."""
     task: str | None = None
     """gsm8k or math."""
     pilot: Path | None = None

@@ -105,7 +105,7 @@ class Signal:
         show.show_tries(console, rates.rates, self.batch[min(1, len(self.batch) - 1)], self.rollouts)
         if measured:
             show.show_drops(console, rates, measured, self.rollouts)
-        text = "Of the model as it was measured: pass rates move as it learns. Prompts are drawn independently here."
+        text = "Pass rates are those of the measured model; they move as it learns. Prompts are drawn independently."
         say(console, text, "dim")
         return 0
 
@@ -343,7 +343,7 @@ class Advise:
             show.show_engine(console, self.engine, chosen.label, flags)
 
     def _warn(self, console: Console, name: str) -> None:
-        """Say so where a pilot is of another model or task than the one that is asked about."""
+        """Warn where a pilot measured another model or task than the one that is asked about."""
         from rftlab.studies.data.paper.pairs import start_at
 
         if self.pair is not None:

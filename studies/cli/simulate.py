@@ -47,7 +47,7 @@ class Reproduce(Common):
     """
 
     level: Level = "sim"
-    """What runs: the simulator, or real language models (they need the extra `llm`)."""
+    """The kind of runs: the simulator, or real language models (they need the extra `llm`)."""
     pairs: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=("--pair",), metavar="STR [STR ...]")] = None
     """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones. all: the paper's six, with --level
     llm."""
@@ -64,11 +64,11 @@ class Reproduce(Common):
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
     backend: Literal["rftlab", "verl"] = "rftlab"
-    """What trains language models: our trainer; or verl, for which runs are written, not run."""
+    """The trainer of language models: ours; or verl, for which runs are written, not run."""
     verl: Cluster = field(default_factory=Cluster)
     """The cluster of --backend verl."""
     changes: Annotated[dict[str, float | str], tyro.conf.Fixed, tyro.conf.Suppress] = field(default_factory=dict)
-    """What --environment, --optimizer and --sampler say."""
+    """The values of --environment, --optimizer and --sampler."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -122,7 +122,7 @@ class Reproduce(Common):
 
 @dataclass(frozen=True)
 class StudyCommand(Common):
-    """What a study has at every level."""
+    """Flags of a study at every level."""
 
     study: tyro.conf.Positional[str] = SINGLE
     """Study, or `cell` for one design."""
@@ -162,7 +162,8 @@ class StudyCommand(Common):
         return 0
 
     def _not_its_own(self, cells: tuple[Design, ...]) -> list[str]:
-        """What is not the pair's own, so that the numbers published for the pair are no comparison."""
+        """Return the settings that differ from the pair's, so that the numbers published for the pair are no
+        comparison."""
         start = self.start()
         own = start_at(self.pair, "sim" if isinstance(start, Simulation) else "llm")
         if isinstance(start, Simulation) and start.evaluation == "full":  # exact too, and more of it
@@ -210,9 +211,9 @@ class Run(StudyCommand):
     """
 
     level: Literal["sim"] = "sim"
-    """What runs: the simulator, or with llm a language model."""
+    """The kind of runs: the simulator, or with llm a language model."""
     sampler: Sampler = field(default_factory=Sampler)
-    """How the policy that samples differs from the one that is trained."""
+    """The differences of the policy that samples from the one that is trained."""
     environment: Linear = field(default_factory=Linear)
     """The pair's problem, to change."""
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -237,7 +238,7 @@ class RunModel(RewardFlags, LLMFlags, StudyCommand):
     """
 
     level: Literal["llm"] = "llm"
-    """What runs: a language model, or with sim the simulator."""
+    """The kind of runs: a language model, or with sim the simulator."""
 
     def start(self) -> LLMRun:
         """The pair's run with this command's changes."""
@@ -316,7 +317,7 @@ class Explore:
     results: tyro.conf.Positional[Path | None] = None
     """Results folder whose real runs are laid over simulated ones; if left out, those that come with rftlab alone."""
     state: str = ""
-    """What the page begins with: the part behind the question mark of a link that it gave."""
+    """The state that the page begins with: the part behind the question mark of a link that it gave."""
     port: int = 0
     """Where it listens; 0 takes a free port."""
     threads: int = 0

@@ -137,7 +137,7 @@ class ShowRollouts:
     prompt: int | None = None
     """One prompt by its number."""
     letters: int = 300
-    """Of a text that are shown."""
+    """Letters of a text that are shown."""
 
     def __post_init__(self):
         for name in ("groups", "responses", "letters"):

@@ -84,7 +84,7 @@ class Import:
         rftlab import mine.csv --columns step=iter pass_at_1=accuracy
         rftlab import --config grpo.yaml --processes 8       # what are my B and K?
 
-    Prints what was found, the design in our terms, what could not be told, and every repair. Runs lie in
+    Prints what was found, the design in our terms, what is unknown, and every repair. Runs lie in
     RESULTS/imported/NAME.
     """
 
@@ -185,7 +185,7 @@ class Diagnose:
         rftlab diagnose imported:sweep#lr1e-5    # one run of a collection
         rftlab diagnose imported:sweep           # a line for each of its runs
 
-    What the log does not hold is not judged, and said.
+    Checks that the log does not allow are listed, not judged.
     """
 
     runs: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -247,7 +247,7 @@ class Compare(Common):
     levels: tyro.conf.Positional[tuple[str, ...]] = ()
     """Two or three of LEVEL:PAIR; `rftlab --help` lists the pairs."""
     axis: AxisName = "rounds"
-    """What curves are drawn against; trade-off curves stand where every design has spent as much. fraction: of the
+    """The axis of the curves; trade-off curves stand where every design has spent as much. fraction: of the
     planned rounds."""
     seeds: int | None = None
     """Seeds of simulated levels; those of the folder's study if left out, else 5."""
@@ -285,13 +285,13 @@ class Report:
         rftlab report train:results/train      # a run of `rftlab train`, or all that lie in a folder
 
     Of imported runs it writes RESULTS/report-imported-NAME/report.html: curves, ends, designs in our terms, repairs and
-    what could not be told.
+    what is unknown.
     """
 
     source: tyro.conf.Positional[str | None] = None
     """imported:NAME or public:SOURCE, or a part of it, or train:FOLDER; the study of --level if left out."""
     results: Path = Path("results")
-    """Results folder, or the folder of one run. Without a study, the report is of the runs that are there."""
+    """Results folder, or the folder of one run. Without a study, the report shows the runs that are there."""
     level: Level = "sim"
     """Which of its studies."""
     quiet: bool = False

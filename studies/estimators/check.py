@@ -35,7 +35,7 @@ class Checked(NamedTuple):
 
 
 class EstimatorReport(NamedTuple):
-    """What the battery found."""
+    """The result of all checks."""
 
     name: str
     lines: tuple[Checked, ...]
@@ -145,7 +145,7 @@ def _alone(estimator: Estimator) -> list[Checked]:
 
 
 def _shifts(estimator: Estimator) -> list[Checked]:
-    """What a shift, a factor and another order do."""
+    """Check the effects of a shift, a factor and another order."""
     spec = estimator.advantage
     groups = [rewards for rewards in _groups(spec) if rewards.size > 1 and rewards.std() > 0.1]
     own = [_group(spec, rewards) for rewards in groups]

@@ -91,7 +91,7 @@ def aggregation_text(g: Aggregation) -> str:
 
 
 def _outside_knobs(card: Card) -> list[EstimatorKnob]:
-    """What a card changes that is no field of its estimator."""
+    """Return the settings of a card that are no fields of its estimator."""
     return [knob for knob in all_knobs(card) if not knob.path.startswith("estimator")]
 
 
@@ -201,7 +201,7 @@ def _show_all(console: Console) -> None:
             table.add(*(cells[column] for column in columns))
         console.print("", Text(family, style="bold italic"), sep="\n")
         console.print(table)
-    console.print("", Text("What versions of verl call agg_mode", style="italic"), sep="\n")
+    console.print("", Text("agg_mode in versions of verl", style="italic"), sep="\n")
     table = Table("", "", "", align="left", pad_edge=False, show_header=False)
     for version, modes in AGG_MODES.items():
         for i, (mode, kind) in enumerate(modes.items()):
@@ -212,7 +212,7 @@ def _show_all(console: Console) -> None:
 
 
 def _cells(card: Card) -> dict[str, str]:
-    """What a row of all cards may say of one."""
+    """Return the cells of a card's row in the table of all cards."""
     e = card.estimator
     return {
         "name": card.name,

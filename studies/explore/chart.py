@@ -1,7 +1,7 @@
 """Curves as the options of a chart (echarts.apache.org), as rows at equal spending, and as files: pure, so that tests
 read what a browser draws.
 
-What draws and writes files is imported where a file is asked for: the page is to be there soon.
+Modules that draw and write files are imported where a file is asked for, so that the page appears soon.
 """
 
 from math import inf
@@ -27,7 +27,7 @@ RATES = ("train_pass_at_1", "test_pass_at_1", *FLEXIBLE)
 
 
 class ChartView(NamedTuple):
-    """How a chart is shown."""
+    """The settings of a chart's display."""
 
     axis: Axis = "rounds"
     dark: bool = False

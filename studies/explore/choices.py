@@ -1,4 +1,4 @@
-"""What a user has chosen, as data that fits in an address; and the run that it means."""
+"""The choices of a user, as data that fits in an address; and the run that they mean."""
 
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any

@@ -81,7 +81,7 @@ def _changed_text(text: str, part: Any, usual: Any) -> str:
 
 
 def trainer_text(choices: Choices, engine: EngineChoice) -> str:
-    """The configuration of a trainer of the pair's language model. Raises UserError where it cannot be told."""
+    """The configuration of a trainer of the pair's language model. Raises UserError where there is none."""
     run, real = chosen_run(choices), model_behind(choices.start)
     if real is None:
         raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")

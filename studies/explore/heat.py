@@ -51,7 +51,7 @@ def heat_cells(choices: Choices, axis: Axis, seconds: Callable[[Choices], float 
 
 
 def _spent(choices: Choices, run: Simulation, axis: Axis, seconds: Callable[[Choices], float | None]) -> float:
-    """What a round costs along an axis."""
+    """Return the cost of a round along an axis."""
     design = run.design
     if axis == "rounds":
         return 1.0

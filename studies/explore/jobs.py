@@ -57,7 +57,7 @@ class Job:
 
     @property
     def stage(self) -> tuple[bool, bool, bool]:
-        """What people wait for: whether all seeds have points to join, one is whole, all are."""
+        """The progress that people wait for: whether all seeds have points to join, one is whole, all are."""
         curves = self.snapshot()
         begun = len(curves) == self.seeds and all(len(curve.round) > 1 for curve in curves)
         return begun, self.ended > 0, self.ended >= self.seeds
@@ -146,7 +146,7 @@ class Bench:
         job.signal = gradient_signal(job.run, world, job.stop.is_set)
 
     def fill(self, cells: list[HeatCell]) -> HeatJob:
-        """Begin a map. Its cells wait while somebody's curve runs."""
+        """Begin a map. Its cells wait while a visitor's curve runs."""
         job = HeatJob(cells)
         for cell in cells:
             if cell.run is not None:

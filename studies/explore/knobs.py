@@ -1,7 +1,7 @@
 """The explorer's sliders as data: which number of a run each sets, and where it stops.
 
-A new knob is one line of `KNOBS`: its name in the address, the way to its field, its stops and its title. What it is, a
-reader is told in the words of `--help`.
+A new knob is one line of `KNOBS`: its name in the address, the way to its field, its stops and its title. `--help`
+has its description.
 """
 
 import ast
@@ -61,7 +61,7 @@ class ExplorerKnob(NamedTuple):
 
     @property
     def help(self) -> str:
-        """What it is, as `--help` says it."""
+        """The description of the field in `--help`."""
         return field_help(self.kind, self.path.rsplit(".", 1)[-1])
 
     def stops_at(self, start: Simulation, *held: float) -> list[float]:

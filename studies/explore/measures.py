@@ -1,4 +1,4 @@
-"""What stands beside a curve: how clear its gradient is, how many groups teach nothing, and what the run would cost.
+"""Numbers beside a curve: how clear its gradient is, how many groups teach nothing, and what the run would cost.
 
 The gradient's signal-to-noise ratio of a round at the base policy is |E g|^2 / tr Cov(g), g the sum of the round's
 updates by plain gradient ascent. Both are measured from n independent rounds on random contexts: (|sum g|^2 - sum
@@ -82,7 +82,7 @@ def _compared(gradients: np.ndarray) -> GradientSignal:
 
 
 class RunCost(NamedTuple):
-    """What a run of a language model with this design would cost, as a dry run estimates it."""
+    """The cost of a language model's run with this design, as a dry run estimates it."""
 
     rollouts: int
     tokens: int
@@ -91,11 +91,11 @@ class RunCost(NamedTuple):
     seconds: float
     """Of the whole run, its evaluations included."""
     description: str
-    """What was assumed."""
+    """The assumptions."""
 
 
 def run_cost(start: str, run: Simulation, gpu: str) -> RunCost:
-    """The cost on one GPU of that name. Raises UserError where it cannot be told."""
+    """Return the cost on one GPU of that name. Raises UserError where no model is known."""
     real = model_behind(start)
     if real is None:
         raise UserError(f"start = {start}: no model of ours is behind it; allowed: a pair")
@@ -113,7 +113,7 @@ EVALUATED = 20
 
 
 class GroupSignal(NamedTuple):
-    """What groups teach, over the run."""
+    """The shares of groups with a signal, over the run."""
 
     first: float
     """Share of zero-variance contexts up to the first evaluation: all advantages zero."""

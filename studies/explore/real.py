@@ -1,6 +1,6 @@
 """Runs of language models with the same design, to be laid over simulated curves.
 
-What reads tables is imported where it is asked for: the page is to be there soon.
+Modules that read tables are imported where a table is asked for, so that the page appears soon.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ MOST = 12
 
 
 def sources_in(root: Path | None) -> tuple[str, ...]:
-    """What can be laid over: nothing, the paper's endpoints, pairs with reference runs or runs in a results folder,
-    public runs and the folder's collections."""
+    """Return the sources of curves that can be laid over: none, the paper's endpoints, pairs with reference runs or
+    runs in a results folder, public runs and the folder's collections."""
     stored, imported = [], []
     if root is not None:
         from rftlab.studies.readers.store import collections

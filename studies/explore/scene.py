@@ -70,7 +70,7 @@ def to_address(scene: Scene) -> str:
 
 
 def from_address(text: str) -> Scene:
-    """What an address restores. Raises UserError for one that means nothing."""
+    """Return the scene that an address restores. Raises UserError for an address without a meaning."""
     pairs = pairs_in(text)
     given = dict(pairs)
     pinned = [from_query(value) for name, value in pairs if name == "pin"]
@@ -96,7 +96,7 @@ def from_address(text: str) -> Scene:
 
 
 def restored(text: str) -> tuple[Scene, str]:
-    """What an address restores, or a fresh page and what is wrong with the address."""
+    """Return the scene that an address restores, or a fresh one and the error of the address."""
     try:
         return from_address(text), ""
     except UserError as error:

@@ -1,8 +1,8 @@
 """Where a curve may begin: pairs of the simulator, and simulations that were calibrated to a pilot or to imported runs.
 
 A calibration is many parameter sets; the explorer takes the one with the largest weight. One that is not finished is
-left out, because finishing it takes minutes. What reads them is imported where a results folder is named: the page is
-to be there soon.
+left out, because finishing it takes minutes. Modules that read them are imported where a results folder is named, so
+that the page appears soon.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ CALIBRATED = "calibrated:"
 PLAIN = "qwen-gsm8k"
 """The pair whose flags a copied command starts from where the start is none."""
 SEED = 0
-"""Of the calibrations that are looked for: that of `rftlab predict` without --seed."""
+"""The seed of the calibrations that are looked for: that of `rftlab predict` without --seed."""
 _calibrated: dict[str, Simulation] = {}
 """Calibrations of the results folder that was named; set once, before pages are served."""
 

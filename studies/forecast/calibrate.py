@@ -50,7 +50,7 @@ Progress = Callable[[int, int], None]
 
 
 class Proposal(NamedTuple):
-    """How a generation was drawn: its size and its log density."""
+    """The distribution of a generation: its size and its log density."""
 
     size: int
     density: Density
@@ -256,7 +256,7 @@ def _read(path: Path, remark: Callable[[str], None]) -> np.ndarray:
         data = read_file(path)
         values = np.frombuffer(data[32:], "<f8")
         if data[:32] != _sum(path, data[32:]) or np.isnan(values).any():
-            raise ValueError("it was changed, or is of another calibration or version of rftlab")
+            raise ValueError("it was changed, or was written by another calibration or version of rftlab")
     except (OSError, ValueError) as damage:
         remark(f"damaged, redone: {path}: {damage}")
         with reported(path):

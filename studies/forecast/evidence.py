@@ -1,5 +1,5 @@
-"""What a simulation is compared with: points of the learning curves of a pilot, and how far a right simulation may be
-from them.
+"""The evidence that a simulation is compared with: points of the learning curves of a pilot, and how far a right
+simulation may be from them.
 
 Four things keep a simulated curve from a measured one: the seed of either run, the questions of an evaluation, and what
 the simulator leaves out. The last is common to the points of a run, so those of one run are correlated.
@@ -139,7 +139,7 @@ class Evidence(NamedTuple):
     """Whether the runs are other people's."""
 
     def tried(self, split: str = "test") -> list[TriedRun]:
-        """What limits of forecasts (studies/forecast/law/limits.py) look at."""
+        """The runs for the limits of forecasts (studies/forecast/law/limits.py)."""
         column = SPLITS.index(split)
         return [
             TriedRun(run.design, run.learning_rate, run.values[seen, column], run.errors[seen, column])
@@ -180,7 +180,7 @@ def observe(design: Design, curve: Curve, questions: tuple[int, int], responses:
 
 
 def pilot_evidence(pilot: PilotMeasurements) -> Evidence:
-    """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short."""
+    """The evidence of a pilot. Responses of up to MANY_TOKENS tokens on average count as short."""
     base = pilot.base
     parts = base.splits.values()
     strict, formed = (

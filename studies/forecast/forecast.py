@@ -59,7 +59,7 @@ class Request(NamedTuple):
     """Behind a test Pass@1."""
     rounds: int
     remarks: tuple[str, ...] = ()
-    """What was left out or taken as given, in words."""
+    """Omissions and assumptions, in words."""
     pilot: PilotMeasurements | None = None
     """Where the known runs are a pilot of a pair, and the designs its grid."""
 
@@ -203,17 +203,16 @@ class DesignForecasts(NamedTuple):
     """Forecasts of several designs, and the one that is recommended."""
 
     table: pd.DataFrame
-    """A row per design: cell, rollouts, with a pilot share (of the grid's rollouts), forecast, low, high (80%),
-    measured
-    (nan where it was not run), best (chance that it is within CLOSE of the best one in budget; nan where the forecast
-    has no draws), in_budget, outside (why it is beyond what was measured, "" where it is not), and the simulator's, the
-    law's and each plain forecast."""
+    """A row per design: cell, rollouts, forecast, low, high (80%), measured (nan where it was not run), in_budget, and
+    the forecast of the simulator, of the law and of each plain method. `share` (with a pilot) is that of the grid's
+    rollouts. `best` is the chance that the design is within CLOSE of the best one in budget, nan where the forecast has
+    no draws. `outside` is why it is beyond what was measured, "" where it is not."""
     recommended: str
     """The best in budget; "" where all are outside what was measured."""
     source: ForecastSource = "simulator"
     """Whose forecast is in the column of that name."""
     misfit: float = 0.0
-    """Of the simulator at the ends of the known runs; nan where it was not asked."""
+    """The error of the simulator at the ends of the known runs; nan where it was not asked."""
 
 
 def check_budget(request: Request, budget: int | None) -> None:
@@ -229,7 +228,7 @@ def check_budget(request: Request, budget: int | None) -> None:
 def simulated_forecast(
     console: Console, request: Request, posterior: Posterior, seed: int, threads: int, quiet: bool
 ) -> Forecast:
-    """What the calibrated simulator says of the designs."""
+    """The forecasts of the calibrated simulator for the designs."""
     with step_progress(console, "forecasting", quiet) as step:
         designs = tuple(request.designs.values())
         return predict(posterior, designs, request.questions, seed, count_threads(threads), step)

@@ -146,7 +146,7 @@ QUICK: dict[str, Forecaster] = {
 def quick_forecasts(
     evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> dict[str, CellForecast]:
-    """What each says."""
+    """The forecast of each."""
     return {name: forecaster(evidence, cells, split, rates) for name, forecaster in QUICK.items()}
 
 

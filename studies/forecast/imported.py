@@ -48,13 +48,13 @@ MAX_ROLLOUTS = 20_000_000
 EVALUATIONS = 12
 """Of a simulated run."""
 TRAIN_QUESTIONS = 2000
-"""Of a task whose size is not known."""
+"""The number for a task of unknown size."""
 RESPONSES = 100
 """Taken to be behind an evaluation that does not say."""
 
 
 class Imported(NamedTuple):
-    """What imported runs say to a calibration."""
+    """The evidence of imported runs for a calibration."""
 
     name: str
     slug: str
@@ -66,12 +66,12 @@ class Imported(NamedTuple):
     questions: int
     """Behind a test Pass@1."""
     remarks: tuple[str, ...]
-    """What was left out or taken as given, in words."""
+    """Omissions and assumptions, in words."""
 
 
 def imported_evidence(name: str, root: Path, base: float | None = None, questions: int | None = None) -> Imported:
     """Evidence from `imported:NAME` or a part of it. base: test Pass@1 of the untrained model, and questions: responses
-    behind an evaluation, where the logs do not tell; both outrank them. Raises UserError, naming what is missing, where
+    behind an evaluation, where the logs do not say; both outrank them. Raises UserError, naming what is missing, where
     there is none."""
     source = free_source(name)
     runs = source.runs(root)
@@ -151,7 +151,7 @@ def trained_part(group: Group) -> Group:
 
 
 def unusable(group: Group) -> str:
-    """What keeps a group from being simulated; "" where nothing does."""
+    """Return the reason why a group cannot be simulated; "" where there is none."""
     design = group.design
     if not design.prompts or not design.rollouts:
         sizes = (("--prompts", design.prompts), ("--rollouts", design.rollouts))
@@ -187,7 +187,7 @@ def alike_evidence(
     known = np.isfinite(numbers)
     responses = questions or (int(np.nanmedian(numbers)) if known.any() else RESPONSES)
     if questions or not known.any():
-        why = "as told (--questions)" if questions else "which the logs do not tell; --questions N does"
+        why = "as told (--questions)" if questions else "which the logs do not say; --questions N does"
         remarks += [f"taken: {responses} responses behind an evaluation, {why}"]
     task = groups[0].task
     widest = max(_sizes(group)[0] for group in groups)
@@ -225,8 +225,8 @@ def guessed_base(groups: list[Group]) -> tuple[float, float, float]:
 
     The line through the first two evaluations is followed back to round 0. Learning is fastest at first, so the bound
     below is as far again and half as far below, and one of 0.05 more; the bound above is 0.02 above the first value.
-    Of 38 public curves whose base was measured these bounds hold it in 89%; where only later evaluations are there, in
-    fewer (71% from the second, 53% from the fourth).
+    These bounds hold the base of 89% of 38 public curves on which it was measured, and of fewer where only later
+    evaluations are there (71% from the second, 53% from the fourth).
     """
     guesses = []
     for group in groups:

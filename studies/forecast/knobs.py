@@ -71,7 +71,7 @@ class Family:
     knobs: tuple[SimulatorKnob, ...]
     template: Linear
     rounds: int
-    """Of the runs for which the median of the rate is meant."""
+    """The rounds of the runs for which the median of the rate is meant."""
     effort: Effort
     """Less where a simulation takes longer and there is less to find. The first generation is a power of 2 (Sobol
     points)."""
@@ -111,7 +111,7 @@ LONG = Family(
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a pair before training: sizes, and how often the base model is right and well formed (None
+    """The knowledge of a pair before training: sizes, and how often the base model is right and well formed (None
     where that was not measured)."""
 
     family: Family

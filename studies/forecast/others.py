@@ -1,5 +1,5 @@
-"""What is known of pairs that come with rftlab: language models whose whole grids are there, and the numbers that the
-paper publishes, rounded to 0.01."""
+"""The known numbers of pairs that come with rftlab: language models whose whole grids are there, and the numbers that
+the paper publishes, rounded to 0.01."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,9 +1,9 @@
 """From a posterior of the simulator to a forecast of every cell of the grid.
 
-Every parameter set simulates the cells. What is left between a set's curves and the pilot's is carried over to cells
-like those of the pilot: a Gaussian process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001). A
-forecast is of one run, so it has the spread of parameters, of discrepancy, of training seeds and of the questions of an
-evaluation.
+Every parameter set simulates the cells. The difference between a set's curves and the pilot's carries over to cells
+like those of the pilot by a Gaussian process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001).
+A forecast is about one run, so it has the spread of parameters, of discrepancy, of training seeds and of the questions
+of an evaluation.
 """
 
 from dataclasses import replace

@@ -113,7 +113,7 @@ def rate_powers(evidence: Evidence, split: str = "test") -> np.ndarray:
 
 
 def reading_text(evidence: Evidence) -> str:
-    """How learning rates and repeats count, and where that is from, in words."""
+    """The rules for learning rates and repeats with their source, in words."""
     middle, spread = RATE_POWERS[evidence.precision]
     low, power, high = np.quantile(rate_powers(evidence), [0.1, 0.5, 0.9])
     kind = f"{evidence.precision} weights" if evidence.precision else "the precision of weights is not known, so that"

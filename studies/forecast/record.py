@@ -1,10 +1,10 @@
-"""How good forecasts were on public runs: the scores that come with rftlab, and what follows from them for a forecast.
+"""The record of forecasts on public runs: the scores that come with rftlab, and what follows from them for a forecast.
 
-`forecast_designs.csv` has a row for every design of a source and task (repeats averaged) that was forecast from one
-other design of it that held, every such design in turn; `forecast_ends.csv` one for every curve and part of it from
-which its end was forecast; `forecast_leaders.csv` one for every two runs of a source and task that are known until the
-same round. `python -m dev.forecast_scores FOLDER..` makes them from collections of public runs. What was fitted to
-these runs stands in docs/forecast.md.
+`forecast_designs.csv` has a row for every forecast of a design of a source and task (repeats averaged) from another one
+that held. `forecast_ends.csv` has a row for every curve and each part of it from which its end was forecast.
+`forecast_leaders.csv` has a row for every two runs of a source and task that are known until the same round. `python -m
+dev.forecast_scores FOLDER..` makes them from collections of public runs. docs/forecast.md lists everything that was
+fitted to these runs.
 """
 
 from functools import cache
@@ -19,7 +19,7 @@ DESIGNS, ENDS, LEADERS = "forecast_designs.csv", "forecast_ends.csv", "forecast_
 PLAIN = ("steps", "still", "sigmoid")
 """Plain forecasts of designs that every case has."""
 APART = 0.03
-"""Ends that differ by more are told apart."""
+"""A larger difference of ends counts as one."""
 MORE = 0.02
 """A run that gains this much more is worth going on with."""
 RESAMPLES = 2000
@@ -66,7 +66,7 @@ def design_rows(other_rate: bool) -> pd.DataFrame:
 
 
 def design_lines(other_rate: bool) -> list[str]:
-    """What the record says of such designs, in sentences, and whether a plain forecast is as good."""
+    """Return the record of such designs in sentences, and whether a plain forecast is as good."""
     rows = design_rows(other_rate)
     leads = {plain: ahead(rows, "curve", plain) for plain in PLAIN}
     level = [plain for plain, lead in leads.items() if lead.low <= 0]
@@ -105,7 +105,7 @@ def ending_lines(part: float) -> list[str]:
     ]
     if not known:
         lines.append(
-            f"Whether going on brings {MORE:g} more cannot be told: the forecast was right for {right:.0%} of these "
+            f"It is unknown whether going on brings {MORE:g} more: the forecast was right for {right:.0%} of these "
             f"curves, the more frequent answer for {usual:.0%}."
         )
     return lines

@@ -151,7 +151,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def seen(table: pd.DataFrame, recommended: str) -> list[str]:
-    """What the table itself says about its trust: whether designs are told apart, and how it meets the known ones."""
+    """Return lines on the trust in the table: whether designs differ significantly, and how it fits the known ones."""
     own = table.set_index("cell").loc[recommended]
     within = table[table["in_budget"] & (table["cell"] != recommended)]
     level = int((within["high"] >= own["low"]).sum())
@@ -164,7 +164,7 @@ def seen(table: pd.DataFrame, recommended: str) -> list[str]:
         off = float(np.abs(known["forecast"] - known["measured"]).mean())
         inside = int(((known["low"] <= known["measured"]) & (known["measured"] <= known["high"])).sum())
         said.append(
-            f"Of the {len(known)} designs that were run the forecast is {off:.3f} off on average, and the 80% interval "
-            f"has {inside}. The forecast had seen them: of others expect more."
+            f"The forecast of the {len(known)} designs that were run is {off:.3f} off on average, and the 80% interval "
+            f"has {inside}. The forecast had seen them: expect larger errors of others."
         )
     return said

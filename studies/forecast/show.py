@@ -14,7 +14,7 @@ from rftlab.studies.forecast.forecast import CLOSE, DesignForecasts, Request, fi
 from rftlab.studies.forecast.forecasters import QUICK
 
 FOUND, VAGUE = 0.5, 0.85
-"""Of a knob's prior spread: below the first it was found, above the second nothing was learnt."""
+"""Shares of a knob's prior spread: below the first it was found, above the second nothing was learned."""
 
 
 SHORT_NAMES = {"simulator": "sim."}
@@ -24,8 +24,8 @@ SHORT_NAMES = {"simulator": "sim."}
 def show_posterior(
     console: Console, posterior: Posterior, title: str, labels: list[str], unused: pd.DataFrame | None = None
 ) -> None:
-    """What was found, what not, and whether it fits. labels: of the runs of the evidence; unused: `checks` of numbers
-    that the calibration did not use."""
+    """Print which parameters were found, which were not, and whether the simulation fits. labels: of the runs of the
+    evidence; unused: `checks` of numbers that the calibration did not use."""
     columns = ("parameter", "prior", "posterior (80%)", Column("spread left", ".2f"), "")
     table = Table(*columns, title=f"{title}: parameters of the simulator")
     for row in knob_table(posterior).itertuples():
@@ -104,7 +104,7 @@ def say_outside(console: Console, table: pd.DataFrame) -> None:
 NOTHING = "nothing is recommended: every design in budget is outside what was measured"
 BESIDE_TEXT = (
     "law = one curve in rounds of effective batch; curve = the nearest known run, where it had learned for as long; "
-    "steps = the same at equal rate x rounds; still = the end of the nearest known run; gain = the baseline and other "
+    "steps = the same at equal rate x rounds. still = the end of the nearest known run; gain = the baseline and other "
     "pairs' mean gain; sigmoid = a saturating curve in rollouts (docs/forecast.md)"
 )
 

@@ -28,7 +28,7 @@ _POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 @dataclass(frozen=True)
 class MarkStyle:
-    """How a mark is drawn. dash: - -- : -. or "" for no line. width and size (of markers) are points."""
+    """The style of a mark. dash: - -- : -. or "" for no line. width and size (of markers) are points."""
 
     colour: str = GREY
     dash: str = "-"
@@ -60,7 +60,7 @@ def shades(count: int) -> list[str]:
 
 
 def colours(count: int) -> list[str]:
-    """Return `count` colours that can be told apart: the palette, or shades where there are more than it has."""
+    """Return `count` different colors: the palette, or shades where there are more than it has."""
     return PALETTE[:count] if count <= len(PALETTE) else shades(count)
 
 
@@ -201,7 +201,7 @@ class Chart:
 
 
 Drawn = tuple[Chart, pd.DataFrame]
-"""What a figure function returns: the chart and a table of what it shows."""
+"""The result of a figure function: the chart and a table of what it shows."""
 
 
 class ResolvedAxis(NamedTuple):

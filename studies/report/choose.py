@@ -1,4 +1,4 @@
-"""What a study says one should choose, for each pair, and how far to trust it.
+"""The design that a study recommends for each pair, and how far to trust it.
 
 The choice is the cheapest design, by rollouts a round, that is surely no worse than the best one by more than `SAME`:
 the 95% t interval of the paired difference lies below it. The best of many designs is named by the numbers that show
@@ -29,11 +29,11 @@ SPLITS_OF = 3
 
 
 class Advice(NamedTuple):
-    """What to choose for one pair."""
+    """The recommendation for one pair."""
 
     pair: str
     title: str
-    """What a reader calls it."""
+    """Its name for readers."""
     level: str
     design: str
     """In words; "" where nothing moves the pair."""

@@ -33,9 +33,9 @@ LITTLE = "says little"
 MARKS = {**VERDICTS, LITTLE: "~", NOT_REPORTED: "·"}
 STYLES = dict(zip(MARKS, ("green", "red", "yellow", "dim", "dim", "dim"), strict=True))
 NAMES = {HOLDS: "holds", FAILS: "fails"}
-"""What marks of either kind of verdict are called."""
+"""The names of marks of either kind of verdict."""
 WITHIN = {HOLDS: "within the paper's range", FAILS: "outside the paper's range"}
-"""What verdicts against the paper's range are called: none of them is a reproduction."""
+"""The names of verdicts against the paper's range: none of them is a reproduction."""
 SIDES = {MORE: "▲", LESS: "▼", BOTH: "▲▼"}
 """Marks beside the cross of a claim that fails."""
 LEVELS = {"sim": "simulated", "llm": "language model"}
@@ -46,13 +46,13 @@ LEGEND = (
     "range, by the same rules."
 )
 HOW_SURE = (
-    f"Expected is what labels of designs give that are shuffled within each pair, {SHUFFLES} times. What more than "
-    "half of the shuffles reach, or fulfil, says little (~) and is not counted. Nor is our own hypothesis."
+    f"The expected counts come from {SHUFFLES} shuffles of the designs' labels within each pair. A verdict that more "
+    "than half of the shuffles reach says little (~) and is not counted. Our own hypothesis is not counted."
 )
 
 
 class Count(NamedTuple):
-    """What one level's verdicts of one kind come to."""
+    """The count of one level's verdicts of one kind."""
 
     level: Level
     kind: str
@@ -66,7 +66,7 @@ class Count(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """What the holding ones are called."""
+        """The name of claims that hold."""
         return "reproduced" if self.kind == OWN else "within the paper's range"
 
     @property
@@ -90,7 +90,7 @@ def count_verdicts(level: Level, findings: list[ClaimFinding], changed: bool = F
 
 
 def mark_name(one: Judgement) -> str:
-    """What a judgement is marked as."""
+    """Return the mark of a judgment."""
     return LITTLE if one.little else one.verdict
 
 
@@ -118,8 +118,8 @@ def claim_rows(findings: list[ClaimFinding]) -> list[dict[str, Any]]:
 
 
 def measured_quantities(f: ClaimFinding) -> list[dict[str, Any]]:
-    """What was measured, one entry per quantity: what is accepted over pairs, and what the paper reports of this one.
-    A best design that is what it would be compared with is left out."""
+    """Return the measurements, one entry per quantity, with the range that is accepted over pairs and the number that
+    the paper reports of this one. A best design that would be compared with itself is left out."""
     rows: dict[str, dict[str, Any]] = {}
     for part in (*f.parts, *f.held):
         if not part.with_itself:
@@ -148,9 +148,9 @@ def range_words(low: float, high: float) -> str:
 
 
 def findings_table(findings: list[ClaimFinding]) -> pd.DataFrame:
-    """One row per quantity: what was measured with its interval, the pair's own published difference and the verdict
-    on it, the paper's range and whether the claim is within it, the paper's own verdict, and of both verdicts the share
-    of shuffles that reach it, that in which the claim holds, and whether it is counted."""
+    """Return one row per quantity: the measurement with its interval, the pair's published difference and the verdict
+    on it, the paper's range and whether the claim is within it, and the paper's own verdict. For both verdicts it has
+    the share of shuffles that reach it, the share in which the claim holds, and whether it is counted."""
     rows = []
     for f in findings:
         for row in measured_quantities(f):
@@ -177,8 +177,8 @@ def _columns(name: str, one: Judgement, said: str) -> dict[str, Any]:
 
 
 def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding], bool]]) -> None:
-    """What was found, as a matrix of claims and pairs with counts, and how sure that is. parts: a level, its findings,
-    and whether the study changed the pairs."""
+    """Print the verdicts as a matrix of claims and pairs with counts, and how sure they are. parts: a level, its
+    findings, and whether the study changed the pairs."""
     findings = [f for _, own, _ in parts for f in own]
     columns = ordered_pairs(findings)
     pairs = (Column(pretty(pair).replace(" · ", "\n"), align="center") for pair in columns)

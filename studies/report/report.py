@@ -80,7 +80,7 @@ class ReportPart(NamedTuple):
     diverged: list[str]
     """A line for each run that diverged."""
     changed: str = ""
-    """What is not the pairs' own, in words."""
+    """The settings that differ from the pairs', in words."""
 
     @property
     def pairs(self) -> list[str]:
@@ -139,7 +139,7 @@ def write_report(
 
 
 def terminal_summary(parts: list[ReportPart], console: Console) -> None:
-    """What was found: verdicts as a matrix of claims and pairs with their counts. Then how sure that is, and what is
+    """Print the verdicts as a matrix of claims and pairs with their counts. Then print how sure they are, and what was
     fitted: the mean absolute errors of the first part, and whether these are fair."""
     show_claims(console, [(part.level, part.findings, bool(part.changed)) for part in parts])
     console.print(FLOOR)
@@ -169,7 +169,7 @@ def unfair(part: ReportPart) -> str:
 
 
 def _facets(experiments: list[Experiment], parts: list[ReportPart]) -> dict[str, dict[str, str]]:
-    """What the page can be filtered by: the values of each fact, and what a reader calls them."""
+    """Return the filters of the page: the values of each fact, with their names for readers."""
     return {
         "pair": {pair: pretty(pair) for part in parts for pair in part.pairs},
         "experiment": {e.name: e.title for e in experiments},
@@ -222,7 +222,7 @@ def draw(folder: Path, name: str, drawn: Drawn) -> Markup:
 
 
 def _error_lines(endpoints: pd.DataFrame, level: Level) -> dict[str, list[str]]:
-    """What the titles of the agreement figure say about the errors of each split."""
+    """Return the lines on errors of each split in the titles of the agreement figure."""
     lines: dict[str, list[str]] = {split: [] for split in SPLITS}
     for row in agreement(endpoints).itertuples():
         lines[row.split].append(f"MAE {_dataset_title(row.dataset, level)} {row.mae:.3f} (n = {row.cells})")
@@ -230,8 +230,8 @@ def _error_lines(endpoints: pd.DataFrame, level: Level) -> dict[str, list[str]]:
 
 
 def _tables(part: ReportPart, gained: pd.DataFrame, experiments: list[Experiment]) -> dict[str, Any]:
-    """What the page says about a part: endpoints by experiment, the parts of gains, and where language models ran
-    their costs."""
+    """Return the tables of the page for a part: endpoints by experiment, the parts of gains, and the costs of language
+    models."""
     return {
         "level": part.level,
         "pairs": part.pairs,
@@ -264,7 +264,7 @@ def signed(value: float) -> str:
 
 @cache
 def script() -> str:
-    """What every page runs: theme, filters, sorting, and the numbers of marks."""
+    """Return the script of every page: theme, filters, sorting, and the numbers of marks."""
     return (TEMPLATES / "page.js").read_text(encoding="utf-8")
 
 

@@ -31,7 +31,8 @@ _TOP, _RIGHT, _LETTER, _MAX_LABEL = 9, 12, 5.9, 24
 _PALE = 0.62
 """Lightness that colours have at least on a dark page."""
 MAX_POINTS = 12_000
-"""Of a chart; where there are more, lines keep every second, third ... point, and the files have all."""
+"""The most points of a chart; where there are more, lines keep every second, third ... point, and the files have
+all."""
 _DASHES = {"--": "5 3", ":": "1.5 2.5", "-.": "6 2 1.5 2"}
 _SHAPES = {
     "D": "m0-4.2l4.2 4.2-4.2 4.2-4.2-4.2z",
@@ -272,7 +273,7 @@ def _band(ends: np.ndarray) -> Markup:
 
 
 def _rows(one: PlotSeries, place: _Place, pixels: np.ndarray, at: np.ndarray) -> list[list[Any]]:
-    """What page.js shows of a series."""
+    """Return the values of a series that page.js shows."""
     rows = []
     for (left, top), i in zip(pixels.tolist(), at.tolist(), strict=True):
         if isfinite(left) and isfinite(top):
@@ -282,7 +283,7 @@ def _rows(one: PlotSeries, place: _Place, pixels: np.ndarray, at: np.ndarray) ->
 
 
 def _named(axis: ResolvedAxis, value: float) -> str | float | int | None:
-    """A value as its axis calls it; marks beside each other share the name that they stand around."""
+    """Return the name of a value on its axis; marks that share a place share its name."""
     return axis.names.get(round(value), _short(value)) if axis.names and isfinite(value) else _short(value)
 
 

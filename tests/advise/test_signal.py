@@ -280,4 +280,4 @@ def test_rates_of_two_numbers_drop_no_prompts():
 def test_fits_that_disagree_are_shown(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps([[0, 4]] * 3))
     _, text = rftlab("signal", tmp_path / "a.json")
-    assert "the counts do not tell" in text and "over 1,000" in text
+    assert "the counts do not decide" in text and "over 1,000" in text

@@ -217,7 +217,7 @@ def test_the_command_and_a_submission(tmp_path, monkeypatch):
     assert run(["suite", "--check", str(folder / "grpo.json")]) == 0
     for change, message in (
         ({"suite": VERSION + 1}, "is of version"),
-        ({"source_sha256": "0"}, "is of another estimator"),
+        ({"source_sha256": "0"}, "was made with another source of"),
         ({"cells": []}, "holds no cell"),
         ({"cells": [["../x", 1, 0, 0.5, ""]]}, "holds no cell"),
         ({"cells": 3}, "is no submission"),

@@ -1,1 +1,1 @@
-"""What the commands do, once a command line is parsed."""
+"""The actions of the commands, once a command line is parsed."""

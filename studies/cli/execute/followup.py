@@ -1,4 +1,4 @@
-"""What `rftlab run first` and `rftlab run next_checks` do."""
+"""The actions of `rftlab run first` and `rftlab run next_checks`."""
 
 from typing import TYPE_CHECKING
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 def show_first(
     console: Console, command: "StudyCommand", chosen: Experiment, curves: pd.DataFrame, changed: list[str]
 ) -> None:
-    """What the rules say of the runs of study `first`, and how often they are wrong."""
+    """Show the answers of the rules for the runs of study `first`, and how often they are wrong."""
     counts, lines = record(known_ends(command.results))
     names = dict(zip(map(label, chosen.cells), map(label, FOLLOW_UPS["first"].cells), strict=True))
     ends = measure_pair(curves.assign(cell=curves["cell"].map(names)), command.pair)
     endpoints = endpoint_table(curves, [chosen], [command.pair])
     figure = tradeoff(chosen, endpoints.assign(published=np.nan) if changed else endpoints, [command.pair])
     sections = [
-        Section("first", f"What three runs say: {command.pair}", chosen.question, [rule_table(ends)], figure=figure),
+        Section("first", f"Three runs: {command.pair}", chosen.question, [rule_table(ends)], figure=figure),
         Section(
             "record",
             "How often these rules are wrong",

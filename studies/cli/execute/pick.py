@@ -1,8 +1,8 @@
 """`rftlab reproduce --level llm --hours N`: the runs that decide most verdicts on the paper's claims within the hours.
 
-What a pair's runs will show is taken from its fitted simulation (studies/data/paper/pairs.py), or from the reference
-runs of a language model where it has none. A claim is decided by the fewest seeds n at which the interval of each of
-its differences,
+The expected results of a pair's runs come from its fitted simulation (studies/data/paper/pairs.py), or from the
+reference runs of a language model where it has none. A claim is decided by the fewest seeds n at which the interval of
+each of its differences,
 
     d +- t(n-1) sqrt(v / n),    v = variance over seeds + sum over its designs of p (1 - p) / questions,
 

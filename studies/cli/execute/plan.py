@@ -164,7 +164,7 @@ def _cells_table(plans: dict[str, CostPlan], left: Counter, seeds: int) -> Table
 
 
 def _notes(console: Console, plan: CostPlan) -> None:
-    """What the numbers rest on."""
+    """The basis of the numbers."""
     assumed = plan.assumed
     lengths = (
         f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, "

@@ -40,12 +40,12 @@ class RunStatus(NamedTuple):
     point: RunSpec
     state: State
     round: int | None
-    """Of one that is running or interrupted: the round of its last checkpoint, 0 after the first evaluation, None
+    """The round of the last checkpoint of a run that is running or interrupted: 0 after the first evaluation, None
     before."""
     seconds: float | None
-    """What a finished one took."""
+    """The time that a finished run took."""
     damage: str = ""
-    """What is wrong with what is there."""
+    """The damage of the stored files, in words."""
 
     @property
     def left(self) -> float:
@@ -95,7 +95,7 @@ def follow_rounds(console: Console, root: Path) -> None:
 
 
 def _runs(root: Path) -> str:
-    """What the folder holds beside studies, in words: runs of `rftlab run` belong to none."""
+    """Return the content of the folder beside studies, in words: runs of `rftlab run` belong to none."""
     runs = {level: [run for pair in folders_in(root / level) for run in folders_in(pair)] for level in LEVELS}
     counts = {
         level: [sum(path_kind(run / name) == FILE for run in own) for name in ("done.json", "config.json")]

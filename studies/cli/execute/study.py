@@ -1,4 +1,5 @@
-"""What `rftlab reproduce`, `rftlab report` and `rftlab run` do: run a study, judge its claims, write its report."""
+"""The actions of `rftlab reproduce`, `rftlab report` and `rftlab run`: run a study, judge its claims, write its
+report."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -48,7 +49,7 @@ NOTES = {
         _PAIRED,
     ],
 }
-"""What a reader of each level's report should know."""
+"""The facts that a reader of each level's report should know."""
 
 
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool) -> Path:

@@ -48,8 +48,8 @@ def write_study_for(console: Console, study: Study, root: Path, cluster: Cluster
 
 
 def show_fleet(console: Console, study: Study, cluster: Cluster, flags: PlanFlags) -> bool:
-    """Print memory and GPU-hours of every cell on the cluster's GPUs; whether all of them fit. Raises UserError where
-    a model's shape cannot be told."""
+    """Print memory and GPU-hours of every cell on the cluster's GPUs; return whether all of them fit. Raises UserError
+    where a model's shape is unknown."""
     fleet, fitting = Fleet(cluster.gpus, known_gpu(flags.gpu or USUAL_GPU)), True
     for pair in study.pairs:
         points = [point for point in points_on(study, pair, cluster) if point.run.seed == 0]

@@ -39,7 +39,7 @@ class Experiment:
     title: str
     question: str
     axis: str
-    """What the trade-off curve is drawn against."""
+    """The axis of the trade-off curve."""
     cells: tuple[Design, ...]
     """In the order of the axis."""
     ticks: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""What runs say: endpoints, claims with verdicts, intervals, the reference runs that are shipped."""
+"""The results of runs: endpoints, claims with verdicts, intervals, the reference runs that are shipped."""

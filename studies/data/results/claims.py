@@ -12,9 +12,9 @@ held to the paper's range
     quantities without published numbers have this verdict alone.
 
 A verdict fails where an interval lies outside, and is undecided across an edge; a claim holds where all parts do and
-fails where one does. Beside both stands what shuffled labels give: designs permuted within the pair, SHUFFLES times. A
-verdict that more than half of these reach too says little, and no tally counts it. Intervals are not corrected for the
-number of claims. The paper's own numbers are judged by the same rules. Slacks and thresholds are ours.
+fails where one does. Both stand beside the verdicts of shuffled labels: designs permuted within the pair, SHUFFLES
+times. A verdict that more than half of these reach too says little, and no tally counts it. Intervals are not corrected
+for the number of claims. The paper's own numbers are judged by the same rules. Slacks and thresholds are ours.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ SAME = 0.02
 STILL = 0.02
 """A baseline that gains less than this has not moved."""
 SLIGHT = 0.04
-"""What the paper calls slight, of a pair that the baseline does not move."""
+"""The gain that the paper calls slight, of a pair that the baseline does not move."""
 PACE = 0.5
 """Correlation from which train and test are said to move together. The paper gives no number."""
 

@@ -1,4 +1,4 @@
-"""What only a language model has: where the time and memory of a run went, or would go."""
+"""Measurements of language models alone: where the time and memory of a run went, or would go."""
 
 from typing import Any
 

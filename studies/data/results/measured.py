@@ -74,8 +74,8 @@ def measure_pair(curves: pd.DataFrame, pair_name: str) -> Measured:
 
 
 def reported_by_paper(pair_name: str, split: str = "test") -> Measured | None:
-    """What the paper reports of a pair on a split; None where nothing. A number is taken as it stands: two equal rows
-    have an interval without width."""
+    """Return the numbers that the paper reports of a pair on a split; None where there are none. A number is taken as
+    it stands: two equal rows have an interval without width."""
     known = pair(pair_name)
     designs = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))} | {"base": None}
     values = {cell: published(known.model, known.dataset, split, design) for cell, design in designs.items()}

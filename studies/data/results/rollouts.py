@@ -1,5 +1,6 @@
-"""What a run sampled, from its records: groups (responses to one prompt in one round), the worst of them, and prompts
-whose rewards changed most. Records are read twice, the texts of the chosen groups alone, so that memory stays small.
+"""The responses that a run sampled, from its records: groups (responses to one prompt in one round), the worst of them,
+and prompts whose rewards changed most. Records are read twice, the texts of the chosen groups alone, so that memory
+stays small.
 """
 
 import re

@@ -19,7 +19,7 @@ _WORDS = {1.0: HOLDS, 0.0: UNDECIDED, -1.0: FAILS}
 
 
 class Part(NamedTuple):
-    """A quantity with its 95% interval, and the range in which a claim wants it. Of shuffled labels the numbers are
+    """A quantity with its 95% interval, and the range in which a claim wants it. The numbers of shuffled labels are
     arrays (shuffles,)."""
 
     name: str
@@ -31,11 +31,11 @@ class Part(NamedTuple):
     among: tuple[str, ...] = ()
     """Where one of them is the best of several by these very numbers: of which."""
     values: np.ndarray = np.empty(0)
-    """What `measured` was made of, one value per seed or draw (..., rows); nan where a run is missing."""
+    """The values behind `measured`, one value per seed or draw (..., rows); nan where a run is missing."""
     applies: np.ndarray | bool = True
     """Whether the claim is about this pair."""
     note: str = ""
-    """What the interval comes from, where that is not seeds."""
+    """The source of the interval, where that is not seeds."""
     published: float = np.nan
     """The difference that the paper reports for this pair, where the range is what is accepted about it."""
 
@@ -76,7 +76,7 @@ class Claim:
     source: str = "arXiv 2601.22532"
     """Whose claim it is; "" where it is our own hypothesis, which no tally counts."""
     remark: str = ""
-    """What to bear in mind."""
+    """A caveat."""
 
 
 class Judgement(NamedTuple):
@@ -100,7 +100,7 @@ class Judgement(NamedTuple):
 
 
 class ClaimFinding(NamedTuple):
-    """What runs say of a claim, on one pair or source."""
+    """The verdict of runs on a claim, on one pair or source."""
 
     claim: Claim
     pair: str

@@ -41,8 +41,8 @@ STALE = 3600.0
 
 
 def check_writable(folder: Path) -> None:
-    """Raise UserError unless files can be written into a folder, which is made if new. What killed processes left half
-    written in it is removed."""
+    """Raise UserError unless files can be written into a folder, which is made if new. Half-written files
+    of killed processes are removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -1,4 +1,4 @@
-"""What may be asked of a study: threads, seeds, rounds, where it runs, in which order its groups are shown. Light,
+"""The limits of a study: threads, seeds, rounds, where it runs, in which order its groups are shown. Light,
 because the command line is checked with it."""
 
 from importlib.util import find_spec

@@ -85,7 +85,7 @@ def ordered(todo: list[RunSpec]) -> list[RunSpec]:
 
 
 def train_point(root: Path, point: RunSpec, reported: "TrainingCallbacks") -> None:
-    """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished.
+    """Train a run in its folder of the store, and declare it finished: the work of a process, whoever started it.
     Raises UserError where it cannot.
 
     Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
@@ -170,7 +170,7 @@ def _ended(root: Path, run: _Running, report: StudyCallbacks) -> _Failure | None
 
 
 def _work(root: Path, point: RunSpec, connection: Connection) -> None:
-    """What a process of ours does: it tells its parent how the run goes."""
+    """Train a run in a child process, which tells its parent how the run goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     from rftlab.llm.train import TrainingCallbacks
 

@@ -30,7 +30,7 @@ class RunSpec:
 
     @property
     def level(self) -> Level:
-        """What runs."""
+        """The kind of run: `sim` or `llm`."""
         return "llm" if isinstance(self.run, LLMRun) else "sim"
 
     @property
@@ -54,7 +54,7 @@ class RunSpec:
 
     @property
     def name(self) -> str:
-        """What a reader calls the run."""
+        """The name of the run for readers."""
         return f"{self.pair} {self.cell} seed {self.run.seed}"
 
     @property

@@ -1,4 +1,4 @@
-"""What a command shows while it runs: a bar with the time left, the latest result, remarks."""
+"""The display of a command while it runs: a bar with the time left, the latest result, remarks."""
 
 import math
 import sys
@@ -26,11 +26,11 @@ LIVE = {
     "zero_signal_fraction": "no signal {:.0%}",
     "tokens_per_second": "{:,.0f} tokens/s",
 }
-"""What the bar says of a round."""
+"""The text of the bar for each measurement of a round."""
 
 
 def live_line(measured: dict[str, float]) -> str:
-    """What a round measured, in a line; what is missing or not a finite number is left out."""
+    """Return the measurements of a round as one line, without those that are missing or not finite."""
     parts = [(text, measured.get(name)) for name, text in LIVE.items()]
     return ", ".join(text.format(value) for text, value in parts if isinstance(value, float) and math.isfinite(value))
 

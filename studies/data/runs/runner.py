@@ -31,8 +31,8 @@ from rftlab.studies.data.runs.store import Stored
 
 @contextmanager
 def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads. What ends it early drops the work that has not begun; Ctrl-C does not even wait for what
-    has."""
+    """Yield a pool of threads. An error drops the work that has not begun; Ctrl-C does not wait for running work
+    either."""
     pool = ThreadPoolExecutor(threads)
     try:
         yield pool
@@ -43,8 +43,8 @@ def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
 
 
 class StudyCallbacks(NamedTuple):
-    """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), what is being done,
-    a remark."""
+    """The callbacks by which a runner reports its progress: a finished point, a part of one (in seconds of cost), what
+    is being done, a remark."""
 
     finished: Callable[[RunSpec, Stored], None]
     advanced: Callable[[float], None]
@@ -105,7 +105,7 @@ def run_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallb
     `threads`.
 
     The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as
-    all is compiled. What ends it early, an interrupt or a store that cannot be written, stops those that run.
+    all is compiled. An interrupt, or a store that cannot be written, stops the running ones.
     """
     sweep(root / store.SCRATCH, "tmp*")
     worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)

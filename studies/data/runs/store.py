@@ -166,7 +166,7 @@ def is_there(root: Path, point: RunSpec) -> bool:
 
 
 def read_facts(root: Path, point: RunSpec) -> dict | None:
-    """What done.json says of a finished point; None where there is none. Raises DamagedPoint."""
+    """Return the content of done.json of a finished point; None where there is none. Raises DamagedPoint."""
     folder = point_folder(root, point)
     if not is_there(root, point):
         return None
@@ -216,7 +216,7 @@ def _damaged(folder: Path, error: Exception) -> DamagedPoint:
 def discard(root: Path, point: RunSpec) -> None:
     """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
 
-    Of a language model only what says that it is finished goes: its last checkpoint has all that was measured, and
+    A language model's run loses only the mark that it is finished: its last checkpoint has all that was measured, and
     writes the tables again.
     """
     folder = point_folder(root, point)

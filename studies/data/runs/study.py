@@ -1,4 +1,4 @@
-"""What a study was asked for, and its record in a results folder."""
+"""The request of a study, and its record in a results folder."""
 
 import hashlib
 from pathlib import Path
@@ -16,7 +16,7 @@ from rftlab.studies.data.runs.points import Changes, RunSpec, canonical, changed
 
 
 class Study(NamedTuple):
-    """What was asked for; kept in the results folder so that the report can be made again."""
+    """The request of a study; kept in the results folder so that the report can be made again."""
 
     level: Level
     pairs: list[str]
@@ -26,7 +26,7 @@ class Study(NamedTuple):
     whole_sets: bool = False
     """Whether language models are evaluated on all questions, as in the paper."""
     changes: Changes | None = None
-    """What is not each pair's own; None: nothing."""
+    """The settings that differ from each pair's; None: none."""
 
     @property
     def changed(self) -> str:

@@ -32,7 +32,7 @@ _TAKEN: dict[Any, tuple[Any, str]] = {
     float: (int | float, "a number"),
     Estimator: (str | Estimator, "an estimator, or its name"),
 }
-"""What a field of a kind takes, and how to say it."""
+"""The values that a field of a kind takes, and their description."""
 EVERY = 5.0
 """Seconds between two lines of progress."""
 

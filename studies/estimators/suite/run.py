@@ -70,8 +70,8 @@ def run_cells(
 ) -> pd.DataFrame:
     """Cells of an estimator, with what is not in the store `root` run first: columns KEYS, value, note.
 
-    A run that cannot be, that diverges or that fails has the value of the untrained policy and a note. What is not
-    done after so many minutes is left out, and done when the same is asked for again.
+    A run that cannot be, that diverges or that fails has the value of the untrained policy and a note. Cells that
+    are not done after so many minutes are left out; the same call does them later.
     """
     cells = list(planned(card, seeds, tasks))
     wanted = {each.point: each for each in cells if each.point is not None}
@@ -112,7 +112,7 @@ def run_cells(
 
 
 class SuiteResult(NamedTuple):
-    """What the suite says of estimators."""
+    """The results of the suite for estimators."""
 
     cells: pd.DataFrame
     """A row for each run: estimator, task, rate (a multiple of the task's), seed, value, note."""

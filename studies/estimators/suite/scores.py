@@ -137,7 +137,7 @@ def summary(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 class Against(NamedTuple):
-    """What a task says of an estimator and a reference: the difference of scores at the fixed rate, by seed."""
+    """The comparison of an estimator and a reference on a task: the difference of scores at the fixed rate, by seed."""
 
     task: str
     difference: float

@@ -1,5 +1,5 @@
-"""What the suite takes for an estimator, and its results as others may check them: a JSON with the version, a hash of
-the estimator, seeds and all cells."""
+"""The estimators that the suite takes, and submissions of results that others may check: a JSON with the version, a
+hash of the estimator, seeds and all cells."""
 
 import hashlib
 from dataclasses import asdict
@@ -74,7 +74,7 @@ def source_hash(card: Card) -> str:
 
 
 def submission(card: Card, cells: pd.DataFrame) -> dict[str, Any]:
-    """What somebody sends in of an estimator."""
+    """Return the submission of an estimator's results."""
     own = cells[cells["estimator"] == card.name]
     about = {"suite": VERSION, "estimator": card.name, "source_sha256": source_hash(card)}
     seeds = {str(task): int(part["seed"].nunique()) for task, part in own.groupby("task", sort=False)}
@@ -98,7 +98,7 @@ def check_submission(console: Console, path: Path, named: str | None = None) -> 
         ) from None
     check(version == VERSION, f"{path} is of version {version!r} of the suite; allowed: {VERSION}")
     card = find_card(named or name)
-    check(source_hash(card) == source, f"{path} is of another estimator than {card.name}: sources differ")
+    check(source_hash(card) == source, f"{path} was made with another source of {card.name}; allowed: the same source")
     check(bool(cells), f"{path} holds no cell of a run that ended; allowed: one or more")
     differ = 0
     for i in np.random.default_rng().choice(len(cells), min(CHECKED, len(cells)), replace=False):

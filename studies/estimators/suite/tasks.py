@@ -1,7 +1,8 @@
 """The tasks of the suite, from their one table, and the runs that a task asks of an estimator.
 
-What a score means hangs on every number of `studies/assets/suite_tasks.csv`, and on the anchors in `suite_anchors.csv`,
-which `python -m dev.suite anchors` makes. A change to a task is another `VERSION`, whose results never mix with others.
+The meaning of a score depends on every number of `studies/assets/suite_tasks.csv`, and on the anchors in
+`suite_anchors.csv`, which `python -m dev.suite anchors` makes. A change to a task is another `VERSION`, whose results
+never mix with others.
 """
 
 import csv
@@ -45,7 +46,7 @@ class SuiteTask(NamedTuple):
     real: str
     """The fact of real runs that it stands for."""
     silent: str
-    """What a score does not say."""
+    """The conclusion that a score does not allow."""
 
 
 def _read() -> dict[str, SuiteTask]:
@@ -65,7 +66,7 @@ TASKS = _read()
 
 
 def pair(task: SuiteTask) -> str:
-    """What the store calls a task of this version."""
+    """Return the name of a task of this version in the store."""
     return f"suite{VERSION}-{task.name}"
 
 

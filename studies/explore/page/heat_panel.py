@@ -60,7 +60,7 @@ class HeatPanel:
         self.buttons[batch, group] = button
 
     def _choices(self, batch: int, group: int) -> Choices:
-        """What a cell means: the run whose value it shows, where there is one."""
+        """Return the choices of a cell, with the run whose value it shows where there is one."""
         choices = self.filled.choices.moving("B", batch).moving("K", group)
         cells = self.job.cells if self.job else []
         runs = [cell.run for cell in cells if (cell.batch, cell.group) == (batch, group) and cell.run]
@@ -81,7 +81,8 @@ class HeatPanel:
             self.job.stop.set()
 
     def show(self, scene: Scene) -> bool:
-        """What is known so far, and whether it is of the choices of now. Returns whether nothing more comes."""
+        """Show the values that are known so far, and whether they match the present choices. Return whether the map is
+        complete."""
         if self.job is None:
             self.filled = scene
             return True

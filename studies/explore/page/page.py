@@ -51,7 +51,7 @@ NOW = "now"
 
 @dataclass
 class Setting:
-    """What all pages of a server share: threads that simulate, and where real runs are."""
+    """The state that all pages of a server share: threads that simulate, and where real runs are."""
 
     bench: Bench
     results: Path | None = None
@@ -61,7 +61,7 @@ class Setting:
 
 
 class ExplorerPage:
-    """What one visitor sees."""
+    """The page of one visitor."""
 
     def __init__(self, setting: Setting, query: str):
         self.setting, self.bench = setting, setting.bench
@@ -136,7 +136,7 @@ class ExplorerPage:
         with ui.element("div").classes("card heat-card"):
             self.heat = HeatPanel(self.bench, self._fill, self._show_cell)
         with ui.element("div").classes("card"):
-            heading("What a round teaches, and what it costs")
+            heading("Signal and cost of a round")
             self.tiles = NumberTiles()
             gpu = ui.select(list(GPU_NAMES), label="GPU", value=self.scene.gpu)
             paragraph(field_help(Scene, "gpu"))
@@ -209,7 +209,7 @@ class ExplorerPage:
         self._describe()
 
     def _describe(self) -> None:
-        """What goes with the choices, and needs no simulation."""
+        """Update the texts that depend on the choices and need no simulation."""
         self.costs = {
             choices: self._cost(choices) for choices in (self.scene.choices, *(p.choices for p in self.scene.pins))
         }
@@ -344,7 +344,7 @@ class ExplorerPage:
 
 
 def pages(setting: Setting) -> Callable[[], None]:
-    """What builds a page for each visitor."""
+    """Return the function that builds a page for each visitor."""
 
     def root() -> None:
         client = ui.context.client

@@ -16,7 +16,7 @@ POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; form-action 'none'"
 )
-"""What a page may load: nothing of another host. Vue compiles templates and needs eval."""
+"""The sources that a page may load from: no other host. Vue compiles templates and needs eval."""
 HEADERS = {
     "content-security-policy": POLICY,
     "referrer-policy": "no-referrer",

@@ -1,1 +1,1 @@
-"""What designs of a model would need, what is known of them, and which to run first."""
+"""Needs of a model's designs, the knowledge of them, and which to run first."""

@@ -22,7 +22,7 @@ from rftlab.studies.readers.designs.trl import DEFAULTS, LIBRARY
 from rftlab.studies.readers.designs.values import Reader
 
 EPS = 1e-4
-"""What TRL adds to a deviation."""
+"""The number that TRL adds to a deviation."""
 _SCALES = {"group_std": "group", "batch_std": "batch", "none": "none"}
 _LOSSES = {
     (Clip, "token_mean"): "dapo",
@@ -56,7 +56,7 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
 
 
 def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str, ...]:
-    """What TRL does otherwise, in words. limit: tokens of a response at most."""
+    """Return the differences of TRL, in words. limit: tokens of a response at most."""
     spec, aggregation, kl = estimator.advantage, estimator.aggregation, estimator.kl
     total = aggregation.kind == "seq_mean_token_sum" and estimator.ratio.level == "token"
     held = 1.0 if aggregation.length is None else aggregation.length

@@ -24,7 +24,7 @@ Flags = dict[str, str | int | float]
 
 
 class EngineSettings(NamedTuple):
-    """What an engine is told."""
+    """The settings for an engine."""
 
     design: Design
     model: str
@@ -39,7 +39,7 @@ class EngineSettings(NamedTuple):
 
 
 class EngineFlags(NamedTuple):
-    """How an engine is told."""
+    """The command or file with the settings for an engine."""
 
     flags: Flags
     notes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What is known of a model's Pass@1: nothing, a pilot, imported runs, a file of pass rates."""
+"""Evidence about a model's Pass@1: none, a pilot, imported runs, a file of pass rates."""
 
 from collections import defaultdict
 from math import inf, nan, sqrt
@@ -47,12 +47,12 @@ NOTHING = AdviceEvidence(None, None, {}, ())
 
 
 def design_key(design: Design) -> Key:
-    """What two designs must have in common to count as one."""
+    """The fields of two designs that must be equal for them to count as one."""
     return design.batch_size, design.rollouts, design.support_rollouts, design.replay_window
 
 
 def gather_evidence(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> AdviceEvidence:
-    """What a pilot, a collection and a file say. Raises UserError where one that is named is not there."""
+    """The evidence of a pilot, a collection and a file. Raises UserError where one that is named is not there."""
     evidence = NOTHING if pair is None else _pilot_evidence(root, pair)
     if rates is not None:
         measured = read_rates(rates, None, None)

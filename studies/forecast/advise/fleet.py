@@ -1,8 +1,8 @@
-"""What one run needs on several GPUs, with its training state fully sharded (FSDP, ZeRO-3; 1910.02054).
+"""The needs of a run on several GPUs, with its training state fully sharded (FSDP, ZeRO-3; 1910.02054).
 
-Of each GPU's memory: weights, reference, optimiser states and gradients are divided by the number of GPUs; the block
-that computes is whole, and the next one that is fetched; activations and logits are the GPU's own; vLLM has all its
-weights on each GPU, divided only where one copy spans several (tensor parallel).
+Each GPU holds its share of weights, reference, optimizer states and gradients. The block that computes is whole, and
+the next one that is fetched. Activations and logits are the GPU's own. vLLM has all its weights on each GPU, divided
+only where one copy spans several (tensor parallel).
 
 Nothing here was measured on several GPUs. It is the dry run of one GPU (llm/budget) and arithmetic.
 """
@@ -157,7 +157,7 @@ def link_speed(fleet: Fleet) -> float:
 
 
 def _part(run: LLMRun, count: int, assumed: Assumed) -> LLMRun:
-    """What one of `count` does: prompts divided first; then the responses of a prompt."""
+    """Return the part of one GPU of `count`: prompts are divided first, then the responses of a prompt."""
     design, evaluation = run.design, run.evaluation
     own = -(-design.batch_size // count)
     each = -(-design.rollouts * design.batch_size // count) if design.batch_size < count else design.rollouts

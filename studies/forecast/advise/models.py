@@ -42,7 +42,7 @@ _UNITS = {"": 1.0, "m": 1e6, "b": 1e9}
 MIN, MAX = 1e8, 1e12
 """Parameters that a number may name."""
 HEAD_DIM, VOCABULARY, WIDER, KV, STEP = 128, 128_000, 3.5, 4, 64
-"""What is assumed where only a number of parameters is given: width of a head, entries of the vocabulary, how much
+"""Assumptions where only a number of parameters is given: width of a head, entries of the vocabulary, how much
 wider the feed-forward layer is, query heads to a key head, steps of that layer's width. A layer for each head, as in
 Llama 2 7B (32 of both) and nearly so in others of its kind."""
 
@@ -53,13 +53,13 @@ class NamedShape(NamedTuple):
     name: str
     shape: Shape
     note: str
-    """What was assumed; "" for nothing."""
+    """The assumption; "" for none."""
     path: str
     """Where an engine finds it."""
 
 
 def shape_named(text: str) -> NamedShape:
-    """The shape of what a user named. Raises UserError where it cannot be told; asks no hub."""
+    """The shape of what a user named. Raises UserError where it is unknown; asks no hub."""
     path = Path(text)
     if path.is_dir() or path.is_file():
         return _from_file(text, path / "config.json" if path.is_dir() else path)

@@ -149,7 +149,7 @@ def _blank(able: list[Option], budget: float) -> list[tuple[Option, str]]:
         ]
         if others:
             far = max(others, key=lambda option: (option.distance(middle), -option.plan.gpu_hours))
-            runs.append((far, "as dear, but split otherwise between B and K: which of them counts here"))
+            runs.append((far, "the same cost, but another split of B and K: it shows which of them counts here"))
         return [*runs, (middle, "again with another seed: without the spread no difference means anything")]
     cheapest = sorted(able, key=lambda option: option.plan.gpu_hours)[:1]
     return [(option, "the only kind of run that can be paid") for option in cheapest]

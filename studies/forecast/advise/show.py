@@ -44,7 +44,7 @@ def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Ass
 
 
 def show_evidence(console: Console, evidence: AdviceEvidence) -> None:
-    """What is known, or that nothing is."""
+    """Print the evidence, or that there is none."""
     for line in evidence.origins or ("evidence: none",):
         say(console, line)
     if evidence.base is not None:
@@ -86,7 +86,7 @@ def show_memory(console: Console, option: Option) -> None:
 
 
 def show_unfit(console: Console, gpus: int | None, name: str) -> None:
-    """What would make a run fit where none does."""
+    """Return the changes that would make a run fit where none does."""
     where = f"{gpus}x{name}" if gpus else f"no number of {name}"
     say(console, f"no design fits; the smallest fits on {where}", "red")
 
@@ -108,7 +108,7 @@ def show_first(console: Console, runs: list[tuple[Option, str]], budget: float, 
 
 
 def show_engine(console: Console, name: str, label: str, command: EngineFlags) -> None:
-    """How an engine is told the first design; `rftlab import --config` reads the lines back."""
+    """Print the settings of the first design for an engine; `rftlab import --config` reads the lines back."""
     if command.refused:
         say(console, f"{label} on {name}: {command.refused}", "yellow")
         return
@@ -130,7 +130,7 @@ def show_start(console: Console, start: Start) -> None:
 
 
 def show_changes(console: Console, name: str, label: str, start: Start, command: EngineFlags) -> None:
-    """What the first design changes of the user's configuration, a line each."""
+    """Print the changes that the first design makes to the configuration, a line each."""
     if command.refused:
         say(console, f"{label} on {name}: {command.refused}", "yellow")
         return
@@ -179,7 +179,7 @@ def show_trust(console: Console, evidence: AdviceEvidence, plan: FleetPlan) -> N
         text = (
             "Pass@1 of designs that were run is measured, of all others unknown.",
             "A single run has no interval: another seed may end elsewhere.",
-            "Designs whose intervals overlap are not told apart (rftlab power).",
+            "Designs whose intervals overlap have no significant difference (rftlab power).",
         )
     for line in text:
         say(console, line, "bold")

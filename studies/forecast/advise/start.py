@@ -28,13 +28,13 @@ _REPLACED = {
 
 
 class Start(NamedTuple):
-    """What a configuration says."""
+    """The content of a configuration."""
 
     tool: Any
     config: dict[str, Any]
     known: KnownDesign
     notes: tuple[str, ...]
-    """What could not be read, and what was assumed."""
+    """Values that could not be read, and assumptions."""
     estimator: Estimator
     epochs: int
     minibatches: int
@@ -65,8 +65,8 @@ def read_start(path: Path, processes: int) -> Start:
 
 
 def list_changes(start: Start, told: EngineFlags) -> list[tuple[str, str, str]]:
-    """What a design changes of a configuration, in the order of its settings: name, old and new value. A setting that
-    is not stated has its trainer's default."""
+    """Return the changes of a design to a configuration, in the order of its settings: name, old and new value. A
+    setting that is not stated has its trainer's default."""
     words, _ = _WORDS[start.tool]
     changes = []
     for name, new in told.flags.items():

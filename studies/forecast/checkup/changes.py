@@ -1,4 +1,4 @@
-"""What is worth trying, within what was measured, and what has to be measured first."""
+"""Changes worth trying, within the range of measurements, and what has to be measured first."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -154,7 +154,7 @@ def teaching_share(subject: Subject, rollouts: int, other: int) -> float | None:
 
 
 def name_unknowns(subject: Subject) -> Iterator[Sentence]:
-    """What nobody measured, how to measure it, and how long that takes."""
+    """Yield the missing measurements, how to make them, and how long that takes."""
     prompts, plan = subject.design.prompts, subject.plan()
     if subject.doubts:
         more = f"; {len(subject.doubts) - 3} more" if len(subject.doubts) > 3 else ""
@@ -180,7 +180,7 @@ def name_unknowns(subject: Subject) -> Iterator[Sentence]:
                        ("a reward of training tells neither where a run ends nor whether it overfits",))  # fmt: skip
     if len(subject.runs) == 1:
         yield Sentence(
-            "The spread over seeds: one run cannot tell it. On public runs two single runs that differ by less than "
-            "0.12 may be equal; rftlab power says how many seeds a difference needs.",
+            "The spread over seeds, which one run does not show. On public runs two single runs that differ by less "
+            "than 0.12 may be equal; rftlab power says how many seeds a difference needs.",
             ("repeats differ by 0.045 at Pass@1 0.5 (docs/forecast.md); 1.96 x sqrt(2) x 0.045 = 0.12",),
         )

@@ -1,4 +1,4 @@
-"""What is said of a run as it is: its batch, what is unusual, its health, and where it ends."""
+"""The description of a run as it is: its batch, what is unusual, its health, and where it ends."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What `rftlab check` looks at: a configuration, logs, or both, with what they say of the run."""
+"""The subject of `rftlab check`: a configuration, logs, or both, with the design and the curves of the run."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,7 @@ _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 
 
 class Asked(NamedTuple):
-    """What a user says beside the files; `rftlab check --help` explains it."""
+    """The flags of a user beside the files; `rftlab check --help` explains it."""
 
     model: str = ""
     gpus: str = ""
@@ -76,7 +76,7 @@ class Subject(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Of adapters; 0 where all weights are trained."""
+        """The rank of adapters; 0 where all weights are trained."""
         return next((rank for name in _RANKS if (rank := as_count(value_at(self.config, name)))), 0)
 
     @property

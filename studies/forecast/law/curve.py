@@ -2,8 +2,8 @@
 
     P(tau) = A expit(logit(p0 / A) + a tau^q)        tau = t sqrt(B_eff / B_eff(32, 1 raw))
 
-From p0, the base model's, to a ceiling A. The form without a ceiling (A = 1) was chosen in sight of runs of SmolLM2,
-the ceiling in sight of `tiny` and of the paper's numbers; neither is theory. It has no way back, so it cannot be right
+From p0, the base model's, to a ceiling A. The form without a ceiling (A = 1) was chosen after seeing runs of SmolLM2,
+the ceiling after seeing `tiny` and the paper's numbers; neither is theory. It has no way back, so it cannot be right
 where runs collapse. a, q and A are fitted to all points together, of several runs with a loss that one which does not
 fit cannot rule (soft L1), and a prior on q and A: of other pairs where some are known (`learn_prior`).
 """
@@ -34,7 +34,7 @@ ROOM = 1e-3
 
 
 class CurvePrior(NamedTuple):
-    """What is believed of a curve beforehand: normal in log q and in the logit of (A - p0) / (1 - p0)."""
+    """The prior of a curve: normal in log q and in the logit of (A - p0) / (1 - p0)."""
 
     power: float = 0.6
     """Median of q."""
@@ -56,7 +56,7 @@ class CurvePrior(NamedTuple):
 
 
 VAGUE = CurvePrior()
-"""Chosen by hand, in sight of the same runs as the form."""
+"""Chosen by hand after seeing the same runs as the form."""
 
 
 class KnownRun(NamedTuple):
@@ -101,7 +101,7 @@ class LawCurve(NamedTuple):
 
 
 class CellForecast(NamedTuple):
-    """What a forecast says of cells after training: Pass@1 (cells,), nan where it has nothing to say."""
+    """Return the forecast for cells after training: Pass@1 (cells,), nan where it has nothing to say."""
 
     values: np.ndarray
     low: np.ndarray
@@ -173,10 +173,10 @@ def forecast(
     """Pass@1 of designs at rounds (designs,), their own if left out, from points of runs; `draws` (WORLDS, designs)
     are each fit's curve, without the noise of single runs.
 
-    Its spread is that of r and phi, of the fit, and of single runs about the curve: to each draw of r and phi a curve
-    is fitted with the runs and the prior's medians moved within their spreads (randomised maximum likelihood), because
-    where a curve levels off, pace and ceiling are far from normal. base_within: bounds between which a base model that
-    nobody measured is drawn evenly. Takes a second or less; equal arguments give equal numbers.
+    Its spread is that of r and phi, of the fit, and of single runs about the curve. Each draw of r and phi has a curve
+    of its own, fitted with the runs and the prior's medians moved within their spreads (randomized maximum likelihood),
+    because pace and ceiling are far from normal where a curve levels off. base_within: bounds between which a base
+    model that nobody measured is drawn evenly. Takes a second or less; equal arguments give equal numbers.
     """
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
     first, curves, single = fit_curve(base, runs, noise.ratios, prior=prior), [], []

@@ -34,7 +34,7 @@ bound where that is higher: such a design may fail, or go on as others did. Fail
 
 
 class TriedRun(NamedTuple):
-    """What is known of a run: its Pass@1 (n,) in the order of its rounds, with errors (n,)."""
+    """The known part of a run: its Pass@1 (n,) in the order of its rounds, with errors (n,)."""
 
     design: Design
     learning_rate: float | None

@@ -29,7 +29,7 @@ from rftlab.studies.forecast.pilot.pilot import Base
 SURE = 2.0
 """Errors by which phi must differ from 1 to be believed."""
 CONTEXTS, GROUP, BLOCKS = 512, 16, 16
-"""Of the simulator: contexts that are measured, responses of a group, and blocks of the jackknife."""
+"""Sizes of a measurement in the simulator: contexts, responses of a group, and blocks of the jackknife."""
 FIRST = 10**6
 """Round from which random numbers come, beyond those of training."""
 
@@ -44,7 +44,8 @@ class MeasuredNoise(NamedTuple):
 
     @property
     def ratios(self) -> NoiseRatios:
-        """What is believed: an r below 0 is 0, and phi is 1 where it does not differ from 1 by two errors."""
+        """Return the values that a forecast uses: an r below 0 is 0, and phi is 1 where it does not differ from 1 by
+        two errors."""
         sure = abs(self.gain - 1) >= SURE * self.gain_error and self.gain > 0
         return NoiseRatios(max(0.0, self.between), self.gain if sure else 1.0)
 

@@ -1,4 +1,4 @@
-"""What was measured in somebody's own run as it trained (studies/integrations/noise.py), and r and phi from such a
+"""Measurements in a user's run as it trained (studies/integrations/noise.py), and r and phi from such a
 file or from that of a pilot."""
 
 from pathlib import Path
@@ -43,7 +43,7 @@ class MeasuredRun(NamedTuple):
         return self.rewards.sum(axis=1).astype(np.int64) if binary else None
 
     def sentences(self) -> list[str]:
-        """What was measured, in sentences."""
+        """Return the measurements in sentences."""
         prompts, k = self.rewards.shape
         entropy = "" if np.isnan(self.entropy) else f", entropy of a token {self.entropy:.2f} nats"
         said = [
@@ -76,7 +76,7 @@ def file_noise(path: Path) -> tuple[MeasuredNoise, list[str]]:
 
 
 def read_run(path: Path) -> MeasuredRun:
-    """What a file measured in a run. Raises UserError for one that cannot be trusted."""
+    """The measurements of a file. Raises UserError for one that cannot be trusted."""
     try:
         content = read_checksummed(path.absolute(), [FORMAT, KIND])
         first, last = (int(value) for value in content["rounds"])

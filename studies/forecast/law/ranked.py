@@ -42,13 +42,13 @@ class RankedPair(NamedTuple):
     base: float = float("nan")
     """Pass@1 of the base model."""
     error: MeasuredNoise | None = None
-    """What `noise` comes from, with errors."""
+    """The measurements behind `noise`, with errors."""
     base_noise: NoiseRatios | None = None
     """r and phi of the base policy, where `noise` was measured later."""
     known: tuple[KnownRun, ...] = ()
     """The runs that a forecast may see."""
     rounds: int | None = None
-    """Of the grid that is forecast; the longest of the designs' if left out."""
+    """Rounds of the grid that is forecast; the longest of the designs' if left out."""
     curves: pd.DataFrame = pd.DataFrame()
     """design (index into `designs`), round, value: means over seeds."""
 
@@ -70,7 +70,7 @@ def _base_noise(base: Base) -> NoiseRatios | None:
 
 
 def piloted_pair(root: Path, name: str) -> RankedPair:
-    """What a pilot of the user found: r, phi, and its runs, all of which a forecast may see. Raises UserError where
+    """The results of a user's pilot: r, phi, and its runs, all of which a forecast may see. Raises UserError where
     there is none, or a damaged one."""
     pilot = read_pilot(root, name)
     noise = pilot_noise(pilot.base)

@@ -1,8 +1,8 @@
-"""What a base model could already do: at lower temperatures, by a vote, in several tries.
+"""The abilities of a base model before training: at lower temperatures, by a vote, in several tries.
 
 Sharpening makes the likely likelier and teaches nothing new, so its limit is the share of questions whose most likely
-answer is right; a vote of many responses finds that answer, and a vote of few misses it where answers are many. What is
-right once in many tries can be learnt from rewards, but not by sharpening alone.
+answer is right; a vote of many responses finds that answer, and a vote of few misses it where answers are many. An
+answer that is right once in many tries can be learned from rewards, but not by sharpening alone.
 
     pass@k        right at least once in k tries, unbiased from m >= k responses (2107.03374, eq. 1)
     maj@k         the answer that most of k responses give is right, over disjoint groups of k; answers that tie share
@@ -33,7 +33,8 @@ VOTES = (4, 16, 64)
 TRIES = (1, 2, 4, 8, 16, 32, 64)
 """Of a pass@k."""
 GROUP, GROUPS = 8, (2, 4, 8, 16, 32, 64)
-"""Responses of the groups whose silence is told: first of all, and as far as there are responses."""
+"""Sizes of the groups whose share without variance is measured: the first always, the others where there are enough
+responses."""
 
 
 class RateAt(NamedTuple):
@@ -72,8 +73,8 @@ class Credit(NamedTuple):
 
 
 class Headroom(NamedTuple):
-    """What a base model could already do; all of it on unseen questions but for the silence, which is that of training
-    questions."""
+    """The abilities of a base model, measured on unseen questions. The share of zero-variance groups is that of
+    training questions."""
 
     temperatures: tuple[RateAt, ...]
     """Pass@1 at temperatures."""
@@ -84,9 +85,9 @@ class Headroom(NamedTuple):
     silent: RateAt | None
     """Of groups of GROUP; None where questions have fewer responses."""
     silences: tuple[RateAt, ...] = ()
-    """Of groups of each of GROUPS that there are responses for."""
+    """The same for groups of each of GROUPS for which there are enough responses."""
     credit: tuple[Credit, ...] = ()
-    """The first is the harness itself. () where the file is of a time when it was not measured, as for entropy."""
+    """The first is the harness itself. () in files of versions that did not measure it, as for entropy."""
     entropy: RateAt | None = None
     """Of a token, nats, at the temperature of training."""
 

@@ -1,4 +1,4 @@
-"""How noisy gradients are at a policy: signal and noise from products of gradients, and the two ratios r and phi of the
+"""The noise of gradients at a policy: signal and noise from products of gradients, and the two ratios r and phi of the
 law of the effective batch (shared/effective_batch.py).
 
 Signal and noise are a balanced one-way random-effects analysis of variance, for vectors. G contexts, two groups of n

@@ -21,7 +21,7 @@ from rftlab.shared.plumbing.errors import check
 GRID = np.linspace(0.0, 1.0, 201)
 """Rates of the nonparametric fit."""
 EDGES = np.array([0.0, 0.03, *np.arange(1, 10) / 10, 1.0])
-"""Of the bins of a histogram; the first is nearly 0, where a question gives hardly any signal."""
+"""The edges of the bins of a histogram; the first is nearly 0, where a question gives hardly any signal."""
 STEPS, GAP = 20_000, 1.0
 """EM ends after so many steps, or where its log-likelihood is surely that near to the largest one."""
 SUPPORTED = 2.706
@@ -84,7 +84,7 @@ class Mixture(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """How well a distribution explains the counts: Pearson's chi-square over joined cells."""
+    """Return the fit of a distribution to the counts: Pearson's chi-square over joined cells."""
 
     statistic: float
     degrees: int

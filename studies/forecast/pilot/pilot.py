@@ -1,4 +1,4 @@
-"""What a pilot is: what the base model of a pair answers, how noisy its gradients are, and the curves of a few runs.
+"""Pilots: the answers of a pair's base model, the noise of its gradients, and the curves of a few runs.
 Plain data, without torch.
 
 n questions, m responses to each, counts of responses (n,). Rates are counts / m, with sampling noise
@@ -24,7 +24,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class Spent(NamedTuple):
-    """What a part of a pilot cost."""
+    """The cost of a part of a pilot."""
 
     rollouts: int
     tokens: int
@@ -79,7 +79,7 @@ class Midway(NamedTuple):
 
 
 class Base(NamedTuple):
-    """What was measured on the base model of a pair, and on the way from it."""
+    """The measurements on the base model of a pair, and on the way from it."""
 
     pair: str
     n_train: int
@@ -96,9 +96,9 @@ class Base(NamedTuple):
     spent: dict[str, Spent]
     """By part: train, test, gradients, and what was asked further."""
     ratios: GradientRatios | None = None
-    """r and phi with intervals; None where the file is of a time when they were not kept, or nothing can be said."""
+    """r and phi with intervals; None in files of versions that did not keep them, and where there is no estimate."""
     headroom: Headroom | None = None
-    """None where the file is of a time when it was not measured."""
+    """None in files of versions that did not measure it."""
     midway: Midway | None = None
     """None where it was not measured."""
 
@@ -153,13 +153,13 @@ class PilotMeasurements(NamedTuple):
 
     @property
     def spent(self) -> dict[str, Spent]:
-        """What each part cost; evaluations of the runs are in their seconds alone."""
+        """The cost of each part; evaluations of the runs are in their seconds alone."""
         later = self.base.midway.spent if self.base.midway else {}
         return self.base.spent | later | {f"run {run.cell}": run.spent for run in self.runs}
 
     @property
     def total(self) -> Spent:
-        """What all of it cost."""
+        """Return the total cost."""
         return Spent(*(sum(column) for column in zip(*self.spent.values(), strict=True)))
 
     @property

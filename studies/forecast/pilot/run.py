@@ -49,7 +49,7 @@ Stored = TypeVar("Stored", Base, PilotMeasurements)
 
 
 class Wanted(NamedTuple):
-    """What a pilot measures."""
+    """The measurements of a pilot."""
 
     pair: str
     """Name of the pair, or of the folder that a custom model is kept in."""
@@ -162,7 +162,7 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
 
 
 def price_text(what: Wanted) -> str:
-    """What will be sampled at most, before it is."""
+    """Return the most responses that will be sampled."""
     start, runs = what.start, what.points()
     generated, name = start.task.sizes, start.task.name
     sizes = SIZES.get(name, (MAX, MAX) if name == OWN else (generated.train, generated.test))
@@ -182,7 +182,7 @@ def price_text(what: Wanted) -> str:
         f"At most {sum(base.values()) + later + trained:,} rollouts: {sum(base.values()):,} of the base model "
         f"({parts}), "
         + f"{later:,} half way through the baseline's run, " * what.midway
-        + f"{trained:,} in {len(runs)} runs, whose evaluations come on top. What is there already is not sampled again."
+        + f"{trained:,} in {len(runs)} runs, whose evaluations come on top. Stored measurements are not sampled again."
     )
 
 
@@ -216,7 +216,7 @@ def _measure_midway(console: Console, what: Wanted, folder: Path, quiet: bool) -
 
 
 def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
-    """What a file has, if it is of this configuration and whole; a damaged one is named."""
+    """Return the content of a file if it has this configuration and is whole; a remark names a damaged one."""
     try:
         return pilot_store.read(place, kind, config)
     except pilot_store.DamagedPilot as damage:
@@ -226,7 +226,7 @@ def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> 
 
 
 def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., Any], arguments: tuple) -> Any:
-    """What `work` gives in a process of its own, which gives its memory back, that of an accelerator too. Raises
+    """Return the result of `work` in a process of its own, which frees its memory, also that of an accelerator. Raises
     UserError where it fails or is killed."""
     ours, theirs = _PROCESSES.Pipe(duplex=False)
     process = _PROCESSES.Process(target=_work, args=(theirs, work, arguments), daemon=False)
@@ -256,7 +256,7 @@ def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., 
 
 
 class _Told(NamedTuple):
-    """How a process of ours tells of its progress."""
+    """Report the progress of a child process."""
 
     step: Callable[[int, int], None]
     pretraining: Callable[[int, float], None]
@@ -264,7 +264,7 @@ class _Told(NamedTuple):
 
 
 def _work(connection: Connection, work: Callable[..., Any], arguments: tuple) -> None:
-    """What the process does."""
+    """Do the work of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     told = _Told(
         step=lambda done, total: connection.send(("step", (done, total))),
@@ -280,14 +280,14 @@ def _work(connection: Connection, work: Callable[..., Any], arguments: tuple) ->
 
 
 def _work_probe(told: _Told, run: LLMRun, config: ProbeConfig) -> "Probed":
-    """What `probe` measures on the base model of a run."""
+    """Return the measurements of `probe` on the base model of a run."""
     from rftlab.llm.probe import ProbeCallbacks, probe
 
     return probe(run, config, ProbeCallbacks(*told))
 
 
 def _work_probe_trained(told: _Told, run: LLMRun, folder: Path, config: ProbeConfig) -> "ProbedGradients":
-    """What `probe_trained` measures on the model of a run in a folder."""
+    """Return the measurements of `probe_trained` on the model of a run in a folder."""
     from rftlab.llm.probe import ProbeCallbacks, probe_trained
 
     return probe_trained(run, folder, config, ProbeCallbacks(*told))

@@ -183,7 +183,7 @@ def claim_lines(headroom: Headroom, task: str, reported: float | None, kind: str
     if not covered:
         said.append(
             "Where public runs end is known for GSM8K and MATH alone. Off-task sets, tasks that nobody trained the "
-            f"model for and failing rates are not covered, so nothing here foretells where runs on {task} end."
+            f"model for and failing rates are not covered, so there is no forecast of where runs on {task} end."
         )
     elif reported is None:
         said.append("With the score that the makers report, --reported also says where runs like this end.")
@@ -191,7 +191,7 @@ def claim_lines(headroom: Headroom, task: str, reported: float | None, kind: str
 
 
 def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
-    """What r says, where it was measured, and what was not measured."""
+    """Print the meaning of r where it was measured, and what was not measured."""
     base = pilot.base
     measured = base.midway.ratios if base.midway else base.ratios
     if measured is not None:
@@ -292,7 +292,7 @@ def _costs(pilot: PilotMeasurements) -> Table:
 
 
 def _evaluations(pilot: PilotMeasurements) -> str:
-    """What the rollouts leave out."""
+    """The costs that the rollouts leave out."""
     grid = f"The grid: {len(CELLS)} designs of {pilot.rounds} rounds, one seed, {pilot.grid_rollouts:,} rollouts."
     if not pilot.runs:
         return grid

@@ -32,7 +32,7 @@ FORMAT = 2
 SHIPPED = files("rftlab.studies") / "assets" / "pilots.json"
 
 Stored = TypeVar("Stored", PilotMeasurements, Base)
-"""What a file holds."""
+"""The content of a file."""
 
 
 class DamagedPilot(Exception):
@@ -123,8 +123,8 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(kind: Any, value: Any) -> Any:
-    """What `encoded` took apart, by the types of its fields. A field with a default may be missing: older files do
-    not have what was not measured then."""
+    """Return the object that `encoded` took apart, by the types of its fields. A field with a default may be missing:
+    older files do not have what was not measured then."""
     if hasattr(kind, "_fields"):
         hints, known = get_type_hints(kind), [name for name in kind._fields if name not in kind._field_defaults]
         known += [name for name in kind._field_defaults if name in value]

@@ -1,4 +1,4 @@
-"""What a pilot keeps of the responses and gradients of a probe."""
+"""The summary that a pilot keeps of the responses and gradients of a probe."""
 
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def base_from(pair: str, probed: "Probed", temperature: float = 1.0) -> Base:
-    """What a pilot keeps of a probe at a temperature of training."""
+    """Return the summary that a pilot keeps of a probe at a temperature of training."""
     headroom, train, raw, centred = probed.headroom, probed.train, probed.raw, probed.centred
     asked = {"train": train, "test": probed.test}
     spent = {name: _spent(answers) for name, answers in asked.items() if answers is not None}
@@ -46,9 +46,9 @@ def base_from(pair: str, probed: "Probed", temperature: float = 1.0) -> Base:
 
 
 def summarize_headroom(probed: "Probed", temperature: float = 1.0) -> Headroom:
-    """What the base model could already do, from all of its responses: k tries and votes from all test questions
-    where they have k responses, else from the few that have many. Silence is that of the training questions
-    where these were asked."""
+    """Return the abilities of the base model, from all of its responses: k tries and votes from all test questions
+    where they have k responses, else from the few that have many. Zero-variance groups are those of the training
+    questions where these were asked."""
     train, test, headroom = probed.train or probed.test, probed.test, probed.headroom
     counts, m = train.strict.sum(axis=1), train.strict.shape[1]
     few, many = test.strict.shape[1], headroom.many.shape[1]

@@ -1,1 +1,1 @@
-"""How good forecasts are: what was known, what was held out, and how far off each was."""
+"""Scores of forecasts: the known part, the held-out part, and the error of each forecast."""

@@ -1,12 +1,13 @@
-"""What forecasts are scored on: cases of runs that come with rftlab, of the paper's numbers, of other people's runs.
+"""Cases on which forecasts are scored: cases of runs that come with rftlab, of the paper's numbers, of other people's
+runs.
 
 A case is a pair with a known part and a held-out part, and `Case.evidence` is made from the first alone. Other pairs
 enter whole: for the plain baseline of mean gains, for the medians of the law's prior, and where the simulator's prior
 is that of other pairs (published numbers).
 
-Of other people's runs the design of a model and task is known that generates the fewest rollouts a round, as a careful
-user would try it first; of several the one whose learning rate is nearest to the median of all, of these the longest,
-of these the first. Nothing is chosen by hand or by results.
+The known design of other people's runs is, for a model and task, the one that generates the fewest rollouts a round, as
+a careful user would try it first. If there are several, it is the one whose learning rate is nearest to the median of
+all, then the longest, then the first. Nothing is chosen by hand or by results.
 """
 
 from dataclasses import replace
@@ -68,13 +69,13 @@ class Case(NamedTuple):
     rates: tuple[float | None, ...] = ()
     """Learning rates of the held-out cells; those of the known runs where left out or None."""
     seed: int = 0
-    """Of the runs that the evidence comes from."""
+    """The seed of the runs that the evidence comes from."""
     remarks: tuple[str, ...] = ()
-    """What was guessed, in words."""
+    """The guesses, in words."""
 
     @property
     def split(self) -> dict:
-        """What a forecast may know of the pair, and what it is scored on."""
+        """The part of a pair that a forecast may know, and the part it is scored on."""
         return {"pair": self.pair, "known": list(self.known), "known_seed": self.seed, "held_out": list(self.cells)}
 
 
@@ -140,7 +141,7 @@ CASES = {
     "paper": paper_cases,
     "public": lambda: [case for name in PUBLIC for case in group_cases(name, read_public(name))],
 }
-"""What comes with rftlab."""
+"""The cases that come with rftlab."""
 
 
 def cases_named(
@@ -149,7 +150,7 @@ def cases_named(
     """The cases of one of CASES or of a source of runs, and the name as a part of a folder's.
 
     base: of such a source, test Pass@1 of the untrained model, and questions: responses behind an evaluation, where the
-    logs do not tell; both outrank them. Raises UserError where no model and task has two designs, or where a base or a
+    logs do not say; both outrank them. Raises UserError where no model and task has two designs, or where a base or a
     number of questions is given for several models or tasks, each of which has its own.
     """
     if not is_free(what):
@@ -157,7 +158,7 @@ def cases_named(
     source = free_source(what)
     title = source.slug if source.kind == "train" else source.place
     cases = group_cases(title, source.runs(root), source.task, base, questions)
-    check(bool(cases), f"{source.name} has no two designs that can be told apart of one model and task")
+    check(bool(cases), f"{source.name} has no two different designs of one model and task")
     for name, value in (("base", base), ("questions", questions)):
         check(
             value is None or len(cases) == 1,
@@ -182,8 +183,8 @@ def group_cases(
     base: float | None = None,
     questions: int | None = None,
 ) -> list[Case]:
-    """A case for every model and task of which two designs or more can be told apart, learning rates among what they
-    may differ in. Without the simulator: calibrations to as many runs would take hours."""
+    """Return a case for every model and task with two designs or more that differ, in the learning rate or elsewhere.
+    The simulator is left out: calibrations to as many runs would take hours."""
     usable = [group for group in map(trained_part, group_runs(runs, TEST, task)) if not unusable(group)]
     sets: dict[tuple, list[Group]] = {}
     for group in usable:

@@ -86,7 +86,7 @@ def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: 
 
 
 def announce(console: Console, cases: list[Case], quiet: bool) -> None:
-    """What is guessed or told, and what takes minutes, before it begins."""
+    """Print the guesses, and what takes minutes, before it begins."""
     for case in cases:
         for text in case.remarks:
             say(console, f"{case.pair}: {text}", "dim")

@@ -1,4 +1,4 @@
-"""How good forecasts are, on everything that is known. Nothing is fitted to the cells it is scored on."""
+"""Scores of forecasts on all known runs. Nothing is fitted to the cells it is scored on."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from rftlab.studies.forecast.score.cases import Case, check_split
 
 RESAMPLES = 4000
 SOURCES = ("forecast", "simulator", *QUICK)
-"""What is scored: the recommended forecast first, then each."""
+"""The forecasts that are scored: the recommended forecast first, then each."""
 INTERVALS = ("forecast", "simulator", "law", "curve")
 """Those with intervals."""
 

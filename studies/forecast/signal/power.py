@@ -29,7 +29,7 @@ MAX_SPLITS = 200_000
 
 
 class Questions(NamedTuple):
-    """What is known of the test questions."""
+    """The knowledge of the test questions."""
 
     p: float
     """Pass@1."""
@@ -83,7 +83,8 @@ class Difference(NamedTuple):
 
     value: float
     low: float
-    """Of the 95% interval; -inf and inf where the noise is unknown: one run a side, or runs that are all equal."""
+    """The ends of the 95% interval; -inf and inf where the noise is unknown: one run a side, or runs that are all
+    equal."""
     high: float
     p_value: float
     """Of a t test: Welch's, or of the pairs; nan where it cannot be made."""

@@ -34,7 +34,7 @@ def final_score(run: ImportedRun, task: str | None = None) -> float | None:
 
 
 def tasks_told(runs: list[ImportedRun], task: str | None) -> str:
-    """What to tell where scores are means over several test sets; "" where they are not."""
+    """Return the remark where scores are means over several test sets; "" where they are not."""
     parts = (piece for run in runs for piece in run.pieces)
     tasks = sorted({piece.task for piece in parts if (piece.split, piece.metric) == ("test", METRIC)})
     several = task is None and len(tasks) > 1

@@ -44,11 +44,11 @@ def _otherwise(believed: Fitted, measured: MeasuredRates | None, k: int) -> tupl
 
 
 def _show_apart(console: Console, rates: Rates, other: Rates, rollouts: tuple[int, ...]) -> None:
-    """Say so where the counts do not tell two fits apart that differ in what follows."""
+    """Warn where two fits explain the counts equally well but differ in their consequences."""
     apart = {k: abs(zero_variance_share(rates, k) - zero_variance_share(other, k)) for k in rollouts}
     worst = max(apart, key=apart.__getitem__)
     if apart[worst] > APART:
-        text = f"The fits differ by {apart[worst]:.2f} at K = {worst}: the counts do not tell. More responses would."
+        text = f"The fits differ by {apart[worst]:.2f} at K = {worst}: the counts do not decide. More responses would."
         say(console, text, "yellow")
 
 

@@ -32,7 +32,10 @@ def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, 
     say(console, "; ".join(sides))
     if not isfinite(difference.low):
         why = "one run on a side says" if min(len(a), len(b)) < 2 else "runs of a side that are all equal say"
-        say(console, f"difference {difference.value:+.4f}; {why} nothing of the seeds: cannot be told")
+        say(
+            console,
+            f"difference {difference.value:+.4f}; {why} nothing about the seeds, so it is unknown whether it is real",
+        )
         say(console, "more seeds, or --sigma of such runs, would tell", "dim")
         return
     test = "z test" if sigma is not None else "t test of pairs" if paired else "Welch's t test"

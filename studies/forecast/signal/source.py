@@ -47,7 +47,7 @@ class MeasuredRates(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What is believed of the pass rates, and why."""
+    """The assumed pass rates, and the reason."""
 
     rates: Rates
     other: Rates | None
@@ -78,8 +78,8 @@ def fit_rates(measured: MeasuredRates) -> Fitted:
 
 
 def pilot_rates(root: Path, pair: str) -> MeasuredRates:
-    """What a pilot measured on training questions, or on unseen ones where it asked no others: that of a results
-    folder, else what comes with rftlab. Raises UserError where there is neither."""
+    """Return the measurements of a pilot on training questions, or on unseen ones where it asked no others: that of a
+    results folder, else what comes with rftlab. Raises UserError where there is neither."""
     base = read_pilot(root, pair).base if path_kind(pilot_path(root, pair)) else shipped_base(pair)
     answers = base.train or base.test
     counts, m = answers.strict, answers.samples
