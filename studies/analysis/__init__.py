@@ -1,1 +1,1 @@
-"""What runs say: comparisons, diagnoses, imported logs and the public runs that come with the package."""
+"""Analyses of runs: comparisons, diagnoses, imported logs and the public runs that come with the package."""

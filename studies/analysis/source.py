@@ -50,7 +50,7 @@ class RunSource(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the user writes."""
+        """The text that the user writes."""
         return self.whole + (f"/{self.task}" if self.task else "") + (f"#{self.run}" if self.run else "")
 
     @property

@@ -98,8 +98,8 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
 
 
 def _aliased(name: str) -> Name:
-    """What the user named: [test.|train.]metric; Pass@k is of the test split unless they say so, all else of the
-    train split."""
+    """Return the metric that the user named: [test.|train.]metric. Without a split Pass@k belongs to the test split,
+    all else to the train split."""
     split, point, metric = name.partition(".")
     if not point or split not in ("test", "train"):
         split, metric = "test" if name.startswith("pass_at_") else "train", name

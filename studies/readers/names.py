@@ -1,7 +1,7 @@
 """The one table from metric names of others to ours.
 
 Sources: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), and
-public logs of loops of people's own. Of several names for one metric the first in the table that a run has is taken;
+public logs of loops of people's own. If a run has several names for one metric, the first in the table is taken;
 the others keep their own names.
 """
 
@@ -18,7 +18,7 @@ SCORES = ("pass_at_1", "reward_mean", "format_rate", "response_length", "truncat
 
 
 class Name(NamedTuple):
-    """What a metric of a source is in our terms."""
+    """A metric of a source in our terms."""
 
     split: str
     metric: str
@@ -118,7 +118,7 @@ def is_metric(name: str) -> bool:
 
 
 def translate_metric(source: str) -> Name | None:
-    """What a metric is in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,
+    """Return a metric in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,
     as its values say."""
     if len(source) > LONGEST_NAME:
         return None

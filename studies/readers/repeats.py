@@ -78,7 +78,7 @@ def mark_repeats(runs: list[ImportedRun], patterns: tuple[str, ...]) -> list[Imp
 
 
 def describe_unmarked(runs: list[ImportedRun]) -> str:
-    """What to tell of runs of which nothing says whether they repeat each other; "" where there are no two."""
+    """Return the note on runs that may or may not repeat each other; "" where there are no two."""
     names = [run.name for run in runs if not run.repeats]
     if len(names) < 2:
         return ""

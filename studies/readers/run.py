@@ -1,4 +1,4 @@
-"""A run read from somebody's log: as its format gives it (`RawRun`), and in our terms (`ImportedRun`)."""
+"""A run read from a log: as its format gives it (`RawRun`), and in our terms (`ImportedRun`)."""
 
 from array import array
 from dataclasses import dataclass, field, fields
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Tool = Literal["verl", "trl", "rftlab", ""]
-"""Whose conventions a log follows; "" where that could not be told."""
+"""The tool whose conventions a log follows; "" where it is unknown."""
 MAX_METRICS = 20_000
 """Of a run."""
 COLUMNS = ("run", "round", "split", "task", "metric", "value", "n", "source_step", "source")
@@ -23,7 +23,7 @@ COLUMNS = ("run", "round", "split", "task", "metric", "value", "n", "source_step
 
 @dataclass(frozen=True)
 class KnownDesign:
-    """What could be told of a run's design; None where it could not."""
+    """The known part of a run's design; None where it could not."""
 
     prompts: int | None = None
     """B: prompts of a round."""
@@ -49,7 +49,7 @@ class KnownDesign:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Fields that the log does not tell. The precision of weights is not listed, because few logs have it."""
+        """Fields that the log does not state. The precision of weights is not listed, because few logs have it."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is None and f.name != "precision")
 
 
@@ -57,7 +57,7 @@ FACTS = tuple(f.name for f in fields(KnownDesign) if f.name != "assumed")
 
 
 def merge_designs(first: KnownDesign, second: KnownDesign) -> KnownDesign:
-    """What `first` knows, and where it knows nothing what `second` does."""
+    """Return the facts of `first`, and those of `second` where `first` has none."""
     taken = {
         name: second_value
         for name in FACTS
@@ -134,7 +134,7 @@ class GroupOutcomes(NamedTuple):
 
 @dataclass
 class RawRun:
-    """What a format read of one run, before any of it is understood."""
+    """The content of one run as a format read it, before any of it is understood."""
 
     name: str
     """The run's own name; "" where the file has none."""
@@ -150,7 +150,7 @@ class RawRun:
     """Whether the places of different series are in one order of time, as lines of a log are; not where a table has
     one metric after another."""
     place: str = "line"
-    """What `Series.places` count: line, row, record."""
+    """The unit of `Series.places`: line, row, record."""
     aliases: dict[str, str] = field(default_factory=dict)
     """Metrics that the user named: from the source's name to [test.|train.]metric of ours."""
     unprinted: set[tuple[str, int]] = field(default_factory=set)
@@ -160,13 +160,13 @@ class RawRun:
     pieces: tuple[MetricSeries, ...] = ()
     """In place of series, of a source that is in our terms already."""
     design: KnownDesign = KnownDesign()
-    """What such a source says of the design; of another what lies beside it, where its configuration is silent."""
+    """The design that such a source states; for another, facts beside it where its configuration is silent."""
     outcomes: tuple[GroupOutcomes, ...] = ()
     """Where the log has a row a response."""
     whole: bool = True
     """Whether `config` is all of the run's own, and not a part of it or what the user gave for every run."""
     stated: dict[str, Any] | None = None
-    """What columns state of the run but for its seed, where they state that too."""
+    """The facts that columns state of the run except its seed, where they state that too."""
     repeats: str = ""
     """As in `ImportedRun`, where the source says so itself."""
 
@@ -215,10 +215,10 @@ class ImportedRun:
         return max((int(piece.rounds.max()) for piece in self.pieces if len(piece.rounds)), default=0)
 
     def _repr_html_(self) -> str:
-        """What is known of it, for notebooks."""
+        """Its known facts, for notebooks."""
         facts = {name: getattr(self.design, name) for name in FACTS}
         known = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
         unknown = ", ".join(self.design.unknown).replace("_", " ")
         values = ", ".join(dict.fromkeys(f"{piece.split} {piece.metric}".strip() for piece in self.pieces))
-        rows = [("rounds", self.rounds), ("values", values), *known, ("could not be told", unknown)]
+        rows = [("rounds", self.rounds), ("values", values), *known, ("unknown", unknown)]
         return table(f"{self.name} ({self.format})", rows + [("note", note) for note in self.notes])

@@ -50,7 +50,7 @@ def _metrics(run: ImportedRun, split: str) -> str:
 
 
 def show_design(console: Console, design: KnownDesign, title: str) -> None:
-    """Print what is known of a design, and what could not be told."""
+    """Print the known and the unknown fields of a design."""
     table = Table("", Column("", align="left"), show_header=False)
     say(console, f"design of {title}")
     for name in FACTS:
@@ -62,4 +62,4 @@ def show_design(console: Console, design: KnownDesign, title: str) -> None:
     for sentence in design.assumed:
         say(console, f"  taken: {sentence}", "dim")
     if design.unknown:
-        say(console, f"  could not be told: {', '.join(TERMS[name] for name in design.unknown)}", "dim")
+        say(console, f"  unknown: {', '.join(TERMS[name] for name in design.unknown)}", "dim")

@@ -145,8 +145,8 @@ def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.nda
 
 
 def _without(parts: Columns, restarts: list[Restart]) -> Columns:
-    """What was logged before a restart of steps that came again goes; the step of the restart itself only where it
-    came again."""
+    """Drop values that were logged before a restart of steps that came again; at the step of the restart itself only
+    where it came again."""
     steps, values, places = parts
     keep = np.ones(len(steps), dtype=bool)
     for restart in restarts:
@@ -220,8 +220,8 @@ def _few(names) -> str:
 
 
 def trainer_by_metrics(names) -> Tool:
-    """Whose metrics these are; "" where that cannot be told. Raises UserError for those of prime-rl, of whose
-    evaluations the round cannot be told."""
+    """Return the trainer that these metrics belong to; "" where it is unknown. Raises UserError for those of prime-rl,
+    whose evaluations have no known round."""
     names = set(names)
     check(not names & set(_LAGGING), "metrics of prime-rl; allowed: a reader of your own for its logs (docs/import.md)")
     for tool, marks in _MARKS:
@@ -231,7 +231,7 @@ def trainer_by_metrics(names) -> Tool:
 
 
 class Counting:
-    """How the steps of one run become rounds."""
+    """The rule that turns the steps of one run into rounds."""
 
     def __init__(self, run: RawRun, names: Iterable[str], train: list[Points], test: list[Points], updates: int | None):
         self.tool, self.updates, self.notes = run.tool, updates or 1, []
@@ -263,7 +263,7 @@ class Counting:
             if self.ahead
             else "an evaluation at step s is after s"
         )
-        return f"steps count from 0: step s is round s+1; {when}; at step 0 it is of the untrained model"
+        return f"steps count from 0: step s is round s+1; {when}; at step 0 it tests the untrained model"
 
     def rounds(self, steps: np.ndarray, test: bool) -> np.ndarray:
         """Rounds of train rows, or of test rows."""

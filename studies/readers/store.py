@@ -30,7 +30,7 @@ from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, 
 
 PLACE, FACTS, CURVES, FORMAT = "imported", "imported.json", "curves.parquet", 1
 ROWS = 1 << 18
-"""Of a part that is written at a time."""
+"""Rows of a part that is written at a time."""
 _LABELS = [field.name for field in SCHEMA if pyarrow.types.is_dictionary(field.type)]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -131,7 +131,7 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
         table = arrow_table(data, _LABELS)
         check(
             facts.get("format") == FORMAT and table.column_names == SCHEMA.names,
-            f"{folder} is of another version of rftlab; import the logs again",
+            f"{folder} was written by another version of rftlab; import the logs again",
         )
         pieces = split_pieces(table)
         return [_run(each, pieces.get(each["name"], ())) for each in facts["runs"]]

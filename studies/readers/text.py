@@ -114,7 +114,7 @@ def detect_encoding(raw: bytes) -> str:
 
 
 def kind_named(raw: bytes) -> str:
-    """What a file is that is no text, in words."""
+    """Return the kind of a file that is no text, in words."""
     return next((words for start, words in _KINDS.items() if raw.startswith(start)), "binary")
 
 
@@ -145,7 +145,7 @@ def shown_nulls(line: str) -> str:
 
 
 def encoding_note(encoding: str) -> list[str]:
-    """What to tell of an encoding that is not UTF-8."""
+    """Return the note on an encoding that is not UTF-8."""
     return [f"read as {encoding}, not UTF-8"] if encoding.startswith(("latin", "utf-16", "utf-32")) else []
 
 
@@ -175,8 +175,8 @@ def parse_number(text: str, comma: bool = False) -> float | None:
 
 
 def once(values: dict[str, float], name: str, value: float) -> None:
-    """Add a value of a record; nan where it has another one of this name, for which of the two is meant cannot be
-    told."""
+    """Add a value of a record; nan where it has another one of this name, because it is unknown which of the two is
+    meant."""
     values[name] = value if values.get(name, value) == value else math.nan
 
 

@@ -245,7 +245,7 @@ def test_short_and_well_formed_is_told_from_broken():
     assert all("lower learning rate" in said[name].advice for name in ("malformed", "long"))
     bare = {key: values for key, values in gone(healthy()).items() if key == ("train", "pass_at_1")}
     (found,) = [found for found in diagnose(log_of(bare)).findings if found.kind == "collapse"]
-    assert "cannot be told: needs response_length and format_rate" in found.evidence[-1]
+    assert "unknown without response_length and format_rate" in found.evidence[-1]
 
 
 @needs_runs

@@ -1,5 +1,6 @@
 """How pages are written."""
 
+import ast
 import re
 from typing import get_args
 
@@ -7,6 +8,7 @@ import pytest
 
 from rftlab.studies.analysis.source import FREE, PairLevel
 from rftlab.studies.forecast.run import TRUST
+from tests.support.docs import sentences
 from tests.support.docs.pages import ROOT
 from tests.support.docs.prose import PAGES as PROSE
 from tests.support.docs.prose import RECORDS, faults
@@ -82,3 +84,27 @@ def test_what_breaks_a_rule_is_found(text, fault):
 
 def test_code_tables_and_questions_break_no_rule():
     assert faults("# A\n\n```text\nsilence\n```\n\n| silence |\n\n    silence\n\nWhat is `silence`?\n") == []
+
+
+def test_docstrings_and_messages_keep_the_rules():
+    assert list(sentences.places()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ('"""What it does."""', "begins with a clause: What it does."),
+        ('def f():\n    """Return it. So is the other."""', "inverted: So is the other."),
+        ('value: int\n"""Silence of a group."""', "zero-variance group: Silence of a group."),
+        ('raise UserError(f"{path} is of another version; allowed: {this}")', "belongs to: "),
+        ('print("' + "word " * 50 + 'word.")', "51 words"),
+    ],
+)
+def test_code_that_breaks_a_rule_is_found(code, fault):
+    ((_, text),) = sentences.strings(ast.parse(code))
+    assert any(found.startswith(fault) for found in sentences.faults(text))
+
+
+def test_short_texts_questions_and_tables_of_code_break_no_rule():
+    code = '"""Whether it ends.\n\n    silence    What it is, for all.\n"""\nx = "so is it"\n"""How many there are."""'
+    assert [fault for _, text in sentences.strings(ast.parse(code)) for fault in sentences.faults(text)] == []

@@ -31,7 +31,7 @@ def test_it_prints_the_design_and_what_could_not_be_told(log, tmp_path):
         "rollouts a prompt (K)",
         "updates a round",
         "group_zscore",
-        "could not be told: KL coefficient, model",
+        "unknown: KL coefficient, model",
         "verl console",
     ):
         assert words in text

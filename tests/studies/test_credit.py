@@ -189,7 +189,7 @@ def test_a_reported_score_says_where_runs_end():
     assert "about 0.50" in second and "does not cover" in third
     ends = credit.blind_scores().query("kind == 'instruct'")
     inside = [low <= end - score <= high for end, score in zip(ends["end"], ends["reported"], strict=True)]
-    assert f"Of {len(ends)} ends" in blind and f"{sum(inside)} lie in the 80% range" in blind
+    assert f"{len(ends)} ends were looked up" in blind and f"{sum(inside)} lie in the 80% range" in blind
     assert "instruct sibling" in ending_lines(0.5, "base")[0]
     assert ending_lines(0.99, "instruct")[0].endswith("to 1.00.")
     with pytest.raises(UserError, match="kind"):

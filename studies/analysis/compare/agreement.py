@@ -1,9 +1,9 @@
-"""How well levels agree: errors, ranks and best cells of the designs that two levels share, with intervals from
+"""The agreement of levels: errors, ranks and best cells of the designs that two levels share, with intervals from
 hierarchical paired resampling.
 
 A draw stands for another experiment of the same kind. Its first stage is about seeds: all cells of a level, both splits
-and the base model move together, along the deviations of the seeds that ran, with random weights whose tails are those
-of Student's t, so that a difference of two designs gets its t interval also from three seeds. The second is about
+and the base model move together along the deviations of the seeds that ran. The random weights have the tails of
+Student's t, so that a difference of two designs gets its t interval also from three seeds. The second is about
 questions: every Pass@1 that was measured with sampled responses gets their binomial noise. Outcomes by question are not
 kept, so questions are redrawn through this standard error; it is never too small (a seed's own deviation holds some of
 it too). A published number has no seeds: its noise is the rounding and the test set's alone. Levels are drawn

@@ -64,7 +64,7 @@ STATISTICS = {
 
 
 class Comparison(NamedTuple):
-    """What levels say about each other."""
+    """The comparison of levels."""
 
     levels: list[CurveSet]
     agreements: list[Agreement]

@@ -13,11 +13,11 @@ from rftlab.studies.report.figures import mean_curves
 
 
 class Axis(NamedTuple):
-    """What curves are drawn against."""
+    """The axis of the curves."""
 
     title: str
     ends: str
-    """What a trade-off curve shows."""
+    """The quantity that a trade-off curve shows."""
     log: bool
     """Whether it is drawn in powers of ten, without round 0."""
     spent: bool

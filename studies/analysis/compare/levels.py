@@ -43,7 +43,7 @@ class Finals(NamedTuple):
 
 
 class CurveSet(NamedTuple):
-    """What one level knows of one pair."""
+    """The numbers of one level for one pair."""
 
     origin: RunSource
     curves: pd.DataFrame
@@ -79,7 +79,7 @@ class CurveSet(NamedTuple):
 
 
 class SimulationRuns(NamedTuple):
-    """How levels that are simulated are to be run, as in `levels.load`."""
+    """Settings for running simulated levels, as in `levels.load`."""
 
     seeds: int | None
     rounds: int | None
@@ -124,7 +124,7 @@ def _study(root: Path, one: RunSource) -> Study | None:
 
 
 def _there(one: RunSource, root: Path) -> CurveSet:
-    """What is known without running anything."""
+    """Return the numbers that need no run."""
     if one.kind == "published":
         return _published(one)
     planned = _llm_points(one, root)

@@ -43,7 +43,7 @@ class ClaimRow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What is compared; where levels differ in their best design, that of each."""
+        """The compared designs; where levels differ in their best design, that of each."""
         return " | ".join(dict.fromkeys(side.name for side in self.sides if side.name))
 
 

@@ -1,4 +1,4 @@
-"""What is going on in one run: findings with evidence, threshold and advice (docs/diagnose.md)."""
+"""The diagnosis of one run: findings with evidence, threshold and advice (docs/diagnose.md)."""
 
 from rftlab.studies.analysis.diagnose.checks import CHECKS, diagnose
 from rftlab.studies.analysis.diagnose.finding import THRESHOLDS, Diagnosis, Finding, Unjudged

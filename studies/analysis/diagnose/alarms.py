@@ -36,11 +36,11 @@ class AlarmRule(NamedTuple):
     threshold: str
     """Its name in `THRESHOLDS`."""
     says: str
-    """What is compared, after its value."""
+    """The compared quantity, after its value."""
     above: bool = True
     """Whether values above the threshold are a sign, or values below it."""
     needs: str = ""
-    """What has to be known beside the metric."""
+    """The facts that must be known beside the metric."""
 
     def beyond(self, values: np.ndarray, threshold: float | None = None) -> np.ndarray:
         """Places at which compared values (n,) are a sign, by the rule's own threshold where None."""
@@ -54,7 +54,7 @@ class FiredAlarm(NamedTuple):
     rule: AlarmRule
     round: int
     value: float
-    """What was compared with the threshold."""
+    """The value that was compared with the threshold."""
 
 
 def _running(values: np.ndarray) -> np.ndarray:
@@ -175,7 +175,7 @@ class AlarmWatch:
 
 
 def watched_metrics(logged: Mapping[str, object]) -> dict[str, float]:
-    """What a trainer logged of training that alarms look at, by our names."""
+    """Return the training metrics in a trainer's log that alarms look at, by our names."""
     wanted, metrics = {rule.metric for rule in ALARMS}, dict[str, float]()
     for source, value in logged.items():
         name = translate_metric(source)

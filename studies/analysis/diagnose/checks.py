@@ -33,7 +33,7 @@ CHECKS: dict[str, Check] = {
 
 
 def diagnose(run: ImportedRun, questions: int | None = None, claim: float | None = None) -> Diagnosis:
-    """What is going on in a run.
+    """Return the findings of a run.
 
     questions: of an evaluation, where the log does not say. claim: the difference of Pass@1 that it should show, above
     0; from the first evaluation to the last where None.

@@ -1,5 +1,5 @@
-"""What a check says of a run, and the one table of thresholds; docs/lab/diagnose.md says which were chosen on simulated
-runs."""
+"""Findings of a check on a run, and the one table of thresholds; docs/lab/diagnose.md says which were chosen on
+simulated runs."""
 
 from typing import Literal, NamedTuple
 
@@ -21,9 +21,9 @@ class Finding(NamedTuple):
     evidence: tuple[str, ...]
     """Numbers and rounds, a sentence each."""
     threshold: str
-    """What had to be reached."""
+    """The condition that was met, in words."""
     advice: str
-    """What to try."""
+    """Changes to try."""
 
 
 class Unjudged(NamedTuple):
@@ -31,7 +31,7 @@ class Unjudged(NamedTuple):
 
     kind: str
     needs: str
-    """What the log would have to hold."""
+    """The metrics that the log would need."""
 
 
 class Diagnosis(NamedTuple):
@@ -74,7 +74,9 @@ class Threshold(NamedTuple):
 
 
 THRESHOLDS = {
-    "points": Threshold(12, "values that a trend needs", "with ten, Kendall's test cannot tell a step from noise"),
+    "points": Threshold(
+        12, "values that a trend needs", "with ten, Kendall's test does not separate a step from noise"
+    ),
     "few_points": Threshold(8, "values that a fall needs", "three at the top, three at the end, and some between"),
     "silent_groups": Threshold(0.8, "share of groups without a signal, last quarter", "simulated: others stay below"),
     "silent_rare": Threshold(0.9, "share of groups without a signal where nothing is solved", "nearly all"),

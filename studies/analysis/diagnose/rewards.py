@@ -1,4 +1,4 @@
-"""What a reward is made of: groups without a signal, format alone, responses that grow while it does not."""
+"""The parts of a reward: groups without a signal, format alone, responses that grow while it does not."""
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def _gained(line: Line) -> bool:
 
 
 def _by_format(strict: Line, format_rate: Line) -> Finding | None:
-    """Pass@1 = format f x correct given format g. Of the change f1 g1 - f0 g0 the format's part is
+    """Pass@1 = format f x correct given format g. The format's part of the change f1 g1 - f0 g0 is
     (f1 - f0)(g0 + g1)/2 (Shapley's value of two factors)."""
     (p0, p1), (f0, f1) = ends(strict), ends(format_rate)
     graded_without = p0 > f0 + 0.01 or p1 > f1 + 0.01
@@ -142,7 +142,7 @@ def _jump(strict: Line) -> Finding | None:
     return Finding(
         FORMAT_ONLY,
         "note",
-        "much of the gain may be the format; the log cannot tell",
+        "much of the gain may be the format; the log does not show it",
         (f"Pass@1 {p0:.3f} at round {strict.rounds[0]}, half of its gain by round {at}, {p1:.3f} at the end",),
         f"{limit('start'):g} or less at the start, half of the gain in {limit('jump'):.0%} of the rounds",
         "grade the untrained model leniently or under a prompt with examples, and claim only what is beyond it",

@@ -80,8 +80,8 @@ def lasting_fall(line: Line | None) -> Fall | None:
     """The fall that a whole run shows, looked for at every width.
 
     Levels are running medians of all widths: a narrow one sees a peak that was left at once, a wide one a small fall
-    of noisy values. Of those that are above the end by so many standard errors the one that is highest for certain
-    counts.
+    of noisy values. It takes the one that is highest for certain among those that are above the end by so many standard
+    errors.
     """
     if line is None or len(line) < limit("few_points") or np.isnan(line.values).any():
         return None
@@ -108,7 +108,7 @@ def lasting_fall(line: Line | None) -> Fall | None:
 
 
 def _widths(line: Line) -> list[int]:
-    """Of running medians; a value alone where it is known how sure it is."""
+    """Return the widths of running medians; 1 among them where the error of a single value is known."""
     counted = np.isfinite(line.counts).all() and line.metric != "reward_mean"
     widest = min(len(line) // 2, WIDEST)
     return ([1] if counted else []) + [2**k + 1 for k in range(1, 8) if 2**k + 1 <= max(widest, 3)]
@@ -172,7 +172,7 @@ SHORT = (
 
 
 def _collapsed_kind(seen: ObservedRun) -> tuple[str, tuple[str, ...], str]:
-    """What kind of collapse it is, how responses look at the end, and advice: short and well formed, or broken."""
+    """Return the kind of collapse, how responses look at the end, and advice: short and well formed, or broken."""
     lines = [
         seen.first(("train", metric), ("test", metric), least=int(limit("few_points")))
         for metric in ("response_length", "format_rate")
@@ -192,7 +192,7 @@ def _collapsed_kind(seen: ObservedRun) -> tuple[str, tuple[str, ...], str]:
         how = "long" if is_long else "malformed"
         return f"the policy broke, its responses are {how}, and it did not come back", state, BROKEN
     missing = [name for name, line in zip(("response_length", "format_rate"), lines, strict=True) if line is None]
-    unknown = (f"short and well formed, or broken, cannot be told: needs {' and '.join(missing)}",) if missing else ()
+    unknown = (f"short and well formed, or broken: unknown without {' and '.join(missing)}",) if missing else ()
     return "the policy broke and did not come back", state + unknown, BROKEN
 
 
@@ -323,8 +323,8 @@ def _spikes(seen: ObservedRun) -> str | None:
 
 def _silent_early(seen: ObservedRun) -> str | None:
     """Groups that lose their variance within the first rounds at a reward that then stays: each prompt is answered in
-    one way, right or wrong, before it was learnt. What counts is how many of those that had a signal in the first round
-    lost it: prompts that are never solved have zero variance from the start, whatever the step."""
+    one way, right or wrong, before it was learnt. The check counts how many of those that had a signal in the first
+    round lost it: prompts that are never solved have zero variance from the start, whatever the step."""
     line, reward = (
         _enough(seen, SILENT),
         _enough(seen, ("train", "reward_mean")) or _enough(seen, ("train", "pass_at_1")),

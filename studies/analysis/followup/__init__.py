@@ -1,1 +1,1 @@
-"""Studies beyond the seven experiments: what to run first on a model of one's own, and what to check next."""
+"""Studies beyond the seven experiments: the first runs on a user's model, and the next checks."""

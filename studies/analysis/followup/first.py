@@ -44,7 +44,7 @@ class FirstRule(NamedTuple):
     unseen: tuple[str, ...]
     """Designs that it is put to; none: every one but `after`."""
     kept: tuple[str, str]
-    """What one has by its answer, above and below."""
+    """The design that its answer keeps, above and below."""
     goes: bool = True
     """Whether above the threshold it goes on to unseen designs."""
 
@@ -85,21 +85,22 @@ RULES = (
 
 
 class Decision(NamedTuple):
-    """What a rule says of a pair, by means over seeds."""
+    """The answer of a rule for a pair, by means over seeds."""
 
     difference: Part
-    """What it looks at, and where it answers `below`: the verdict is open where the interval spans the threshold."""
+    """The difference that it looks at, and where it answers `below`: the verdict is open where the interval spans the
+    threshold."""
     above: bool
     best: str
     """The best unseen design."""
     missed: float
-    """What that gains over what one has; nan where no unseen one is known."""
+    """The gain of `best` over the design that one has; nan where no unseen one is known."""
     pays: bool | None
     """Whether that is above the threshold; None where nobody knows."""
 
 
 def decide(rule: FirstRule, ends: Measured) -> Decision | None:
-    """What a rule says; None where the runs that it needs are not there."""
+    """Return the answer of a rule; None where the runs that it needs are not there."""
     values, line = ends.gain(rule.after, rule.before), rule.threshold + _EDGE
     if not np.isfinite(values).any():
         return None
@@ -125,7 +126,7 @@ def known_ends(root: Path) -> dict[str, Measured]:
 
 
 def rule_table(ends: Measured) -> Table:
-    """What the rules say of runs."""
+    """Return the answers of the rules for runs as a table."""
     table = Table("rule", "difference", "measured", "threshold", "what it says", align="left")
     for rule in RULES:
         said = decide(rule, ends)

@@ -1,4 +1,4 @@
-"""What to check next: noisy and graded rewards, staleness against the learning rate, and the size of the model.
+"""The next checks: noisy and graded rewards, staleness against the learning rate, and the size of the model.
 
 Each check runs designs in variants of a simulated pair and puts claims to test Pass@1 after training. All but the
 first, which is the paper's, were stated before their runs were made. Verdicts are those of
@@ -36,7 +36,7 @@ _SPLITS = (_EDGES[0], *_INTERIOR, _EDGES[1])
 
 
 class Variant(NamedTuple):
-    """How a run is changed: new values of fields, and factors of the pair's own values."""
+    """Changes to a run: new values of fields, and factors of the pair's own values."""
 
     values: Changes
     factors: dict[str, float] | None = None

@@ -1,5 +1,5 @@
-"""What groups of runs can be compared by: base, end and gain, the same at equal rounds and at equal rollouts, noise,
-designs that two levels have in common, and what one should choose (studies/report/choose.py without pairs of ours)."""
+"""Quantities that compare groups of runs: base, end and gain, the same at equal rounds and at equal rollouts, noise,
+designs that two levels have in common, and the recommended design (studies/report/choose.py without pairs of ours)."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust
 
 
 class Ends(NamedTuple):
-    """What a group of runs comes to."""
+    """The results of a group of runs."""
 
     side: str
     group: Group
@@ -44,7 +44,7 @@ class CommonDesign(NamedTuple):
     first: Ends
     second: Ends
     unknown: tuple[str, ...]
-    """Facts that one of the two does not tell, so that they are taken as equal."""
+    """Facts that are unknown for one of the two, so that they are taken as equal."""
     end: Mean
     """Second less first."""
     gain: Mean

@@ -69,7 +69,7 @@ class SharedAxes(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the panel is about."""
+        """The subject of the panel."""
         return safe(" · ".join(part for part in (self.side, self.model, self.task) if part))
 
 
@@ -195,7 +195,8 @@ def logged(runs: list[ImportedRun]) -> list[str]:
 
 
 def training_figure(runs: list[ImportedRun]) -> Drawn:
-    """What training logged, a panel a metric, a line a run, one colour for a model; smoothed to `SMOOTH` points."""
+    """Draw the metrics that training logged, a panel a metric, a line a run, one colour for a model; smoothed to
+    `SMOOTH` points."""
     metrics = logged(runs)
     models = sorted({run.design.model or "" for run in runs if any(piece.split == "train" for piece in run.pieces)})
     by_model = dict(zip(models, colours(len(models)), strict=True))

@@ -48,7 +48,7 @@ class Group(NamedTuple):
 
     @property
     def model(self) -> str:
-        """Its model; "" where that could not be told."""
+        """Its model; "" where it is unknown."""
         return self.design.model or ""
 
     @property
@@ -119,13 +119,13 @@ def group_runs(
 
 
 def repeat_key(run: ImportedRun) -> tuple[KnownDesign, tuple[str, str]]:
-    """What runs that repeat each other have in common: all that is known of their designs, and the mark of repeats,
+    """Return the key that repeats of a run share: all that is known of their designs, and the mark of repeats,
     which is their own name for those that have none."""
     return replace(run.design, assumed=()), (run.repeats, "" if run.repeats else run.name)
 
 
 def common_stem(names: Sequence[str]) -> str:
-    """What repeats are called: the first of them, but for a number at the end where there are several."""
+    """Return the name of repeats: that of the first, without a number at the end where there are several."""
     return _NUMBER.sub("", names[0]) if len(names) > 1 else names[0]
 
 
@@ -185,7 +185,7 @@ def _called(group: Group, alike: list[Group]) -> str:
 
 
 def _forms(group: Group) -> tuple[str, str, str]:
-    """What it may be called, the last of which is its own alone."""
+    """Return the names that a group may have; the last of them is unique."""
     name = common_stem(group.runs)
     return name.rpartition("/")[2], name, group.runs[0]
 
@@ -257,8 +257,8 @@ def mean_curve(curves: pd.DataFrame, column: str = "round") -> pd.DataFrame:
 
 
 def elapsed_at(run: ImportedRun, rounds: np.ndarray) -> np.ndarray:
-    """Seconds (n,) when rounds (n,) were finished, linear between those that are known; nan where the log does not
-    tell, and everywhere where its times fall."""
+    """Seconds (n,) when rounds (n,) were finished, linear between those that are known; nan where the log
+    does not say, and everywhere where its times fall."""
     known = _so_far(run) or _added(run)
     if known is None:
         return np.full(len(rounds), np.nan)

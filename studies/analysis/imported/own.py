@@ -18,7 +18,7 @@ from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun
 
 DONE, MAX_RUNS = "done.json", 500
-"""What a finished run of a results folder has; and runs of a page."""
+"""The files of a finished run in a results folder; and the runs of a page."""
 
 
 def run_folders(root: Path) -> list[Path]:

@@ -50,7 +50,7 @@ SEVERAL = "Levels of evidence side by side, whatever their designs"
 
 
 class CollectionView(NamedTuple):
-    """What a page says of one level or of several."""
+    """The content of a page on one level or several."""
 
     sides: list[RunGroups]
     axis: str
@@ -151,7 +151,7 @@ def alike_designs(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
 
 
 def left_to_compare(view: CollectionView) -> str:
-    """What can be said where no design is common."""
+    """The sentences for a page without a common design."""
     spent = ", rollouts" if view.rollouts else " (rollouts need B and K of both)"
     timed = ", seconds" if view.seconds else ""
     return f"Left to compare: curves after as many rounds{spent}{timed}; gains; noise."

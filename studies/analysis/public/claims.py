@@ -102,7 +102,7 @@ CLAIMS = _read()
 
 
 def find(claim: Claim, parts: list[Part]) -> ClaimFinding:
-    """What these parts say of a claim. Labels of a source's cells are not shuffled."""
+    """Return the verdict of these parts on a claim. Labels of a source's cells are not shuffled."""
     return ClaimFinding(claim, claim.source, parts, Judgement(joint_verdict(parts)))
 
 

@@ -160,7 +160,7 @@ def credit_lines(rows: pd.DataFrame) -> list[str]:
         ),
         f"Where the harness gave the base its reported score, {rows['credited'].sum()} runs end {credited.value:+.2f} "
         f"above it, 80% between {credited.low:+.2f} and {credited.high:+.2f}.",
-        f"Of the variance of the paper's test gains {share:.0%} lies between its pairs of model and data set, "
+        f"{share:.0%} of the variance of the paper's test gains lies between its pairs of model and data set, "
         f"{1 - share:.0%} between the designs of a pair.",
     ]
 
@@ -200,7 +200,7 @@ def blind_coverage(kind: str) -> str:
     above = above_reported(reported_scores().query("not credited and kind == @kind"))
     ends = blind_scores().query("kind == @kind").eval("end - reported")
     return (
-        f"Of {len(ends)} ends that were looked up after their scores were written down, "
+        f"{len(ends)} ends were looked up after their scores were written down: "
         f"{ends.between(above.low, above.high).sum()} lie in the 80% range, all between {ends.min():+.2f} and "
         f"{ends.max():+.2f}."
     )

@@ -1,4 +1,4 @@
-"""What is known of the sources whose numbers are not shipped: statistics that dev.public_runs took
+"""Facts about the sources whose numbers are not shipped: statistics that dev.public_runs took
 from the collection."""
 
 import json
@@ -41,7 +41,7 @@ class PublicFacts(NamedTuple):
 
 @cache
 def facts() -> PublicFacts:
-    """What comes with the package."""
+    """The data that come with the package."""
     whole = json.loads((DATA / FACTS).read_text(encoding="utf-8"))
     parts: dict[tuple[str, str], list[Part]] = {}
     for row in whole["parts"]:

@@ -121,8 +121,8 @@ def judge_rate(rate: float, advice: RateAdvice) -> str:
 
 
 def left_out_ends() -> np.ndarray:
-    """What the rule is worth: each axis left out in turn, the part of its best end at the rate that the other sources
-    advise, rising."""
+    """Return the scores of the rule, rising: for each axis, left out in turn, the part of its best end at the rate that
+    the other sources advise."""
     axes = rate_axes(public_settings())
     rules = [_advised(tuple(one for one in axes if one.source != axis.source), None).value for axis in axes]
     return np.sort([axis.end_at(rate) for axis, rate in zip(axes, rules, strict=True)])

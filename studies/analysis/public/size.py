@@ -37,8 +37,8 @@ class SizeForecast(NamedTuple):
     largest: float
     """Billions of parameters of the ends that the forecast is from: of the family where it is known."""
     format: Estimate
-    """What makers report less what the untrained models get in the harness of a run on this task: median, and its 10%
-    and 90% quantiles."""
+    """The score that makers report less that of the untrained models in the harness of a run on this task: median, and
+    its 10% and 90% quantiles."""
 
 
 def known_ends() -> pd.DataFrame:
@@ -103,7 +103,7 @@ def size_lines(parameters: float, family: str, task: str) -> list[str]:
         f"Runs of {family} with {parameters:g} billion parameters on {TASKS[task]} end at {one.end.value:.2f}, 80% "
         f"{one.end.low:.2f} to {one.end.high:.2f}: from {one.ends} {whose} of {one.smallest:g} to {one.largest:g} "
         f"billion. On {left} that were left out whole the error is {one.error:.3f}.",
-        f"Of what such runs gain {one.format.value:+.2f} is format and prompt (80% of public harnesses "
+        f"Format and prompt are {one.format.value:+.2f} of the gain of such runs (80% of public harnesses "
         f"{one.format.low:+.2f} to {one.format.high:+.2f}): the score that makers report less that of the untrained "
         "model in the harness. It is no learning.",
         "This is a guess from other models. `rftlab pilot --reported SCORE` with the score that makers report is "

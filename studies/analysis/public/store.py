@@ -61,7 +61,7 @@ def endpoints() -> pd.DataFrame:
 
 
 def shipped() -> Collection:
-    """What comes with the package."""
+    """The data that come with the package."""
     return Collection(runs(), curves(), endpoints())
 
 

@@ -27,12 +27,12 @@ _TRAINERS = {
 
 
 def detect_trainer(config: dict) -> str:
-    """Whose configuration this is; "" where that cannot be told."""
+    """Return the trainer to which a configuration belongs; "" where it is unknown."""
     return next((name for name, (is_config, _) in _TRAINERS.items() if is_config(config)), "")
 
 
 def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDesign, list[str]]:
-    """What a configuration says, and remarks. tool: "" lets the configuration tell. Never raises for what a
+    """Return the design in a configuration, and remarks. tool: "" lets the configuration tell. Never raises for what a
     configuration holds."""
     trainer = detect_trainer(config) or tool
     if trainer not in _TRAINERS:

@@ -76,7 +76,7 @@ def _read_yaml(text: str) -> Any:
 
 
 class _Frozen:
-    """What stands for any object of a pickle: it keeps what it is given and does nothing."""
+    """The replacement for any object of a pickle: it keeps what it is given and does nothing."""
 
     given: tuple
 

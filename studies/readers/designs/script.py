@@ -15,7 +15,7 @@ from rftlab.studies.readers.designs.values import Fallback, Unknown
 
 UNSET, TWICE = "which the script does not set", "which the script sets more than once"
 ELSEWHERE = "which the script sets inside of something else"
-COMPUTED = "which cannot be told without running the script"
+COMPUTED = "which only running the script would show"
 VERL = re.compile(r"(?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100}")
 _GRPO = ("num_generations", "steps_per_generation", "generation_batch_size", "scale_rewards")
 TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "learning_rate",
@@ -34,7 +34,7 @@ class Settings(dict):
     hidden = ""
     """Where further settings may stand that were not read; "" for nowhere."""
     unless = ""
-    """What a script hands on and may so set, as a clause; "" for nothing."""
+    """Return the settings that a script may pass on, as a clause; "" for none."""
 
 
 class Launch(NamedTuple):
@@ -47,8 +47,8 @@ class Launch(NamedTuple):
 
 
 def agreed_settings(launches: list[Launch]) -> Settings:
-    """What all commands that start verl, else TRL, say; a setting on which they do not agree is unknown. Of TRL's
-    commands those of reinforcement learning count, where there are any."""
+    """Return the settings of all commands that start verl, else TRL; a setting on which they do not agree is unknown.
+    Of TRL's commands those of reinforcement learning count, where there are any."""
     verl = [({n: v for n, v in one.settings.items() if VERL.fullmatch(n)}, one.hidden) for one in launches]
     trl = [(one.settings, one.hidden) for one in launches if set(TRL) & set(one.settings)]
     started = [(values, hidden) for values, hidden in verl if values] or trl
@@ -125,8 +125,9 @@ def _launch(node: ast.AST, names: _Names) -> Launch | None:
 
 
 def _plain(nodes: list[ast.AST], names: _Names) -> Settings:
-    """What a file gives to the settings of plain training scripts: fields, entries, keywords, defaults, assignments.
-    `group_size=args.group_size` hands on and gives nothing; what is given two values is unknown."""
+    """Return the values that a file gives to the settings of plain training scripts: fields, entries, keywords,
+    defaults, assignments. `group_size=args.group_size` hands on and gives nothing; what is given two values is
+    unknown."""
     known, given = {name for group in NAMES.values() for name in group}, Settings()
     values: dict[str, dict[str, Any]] = {}
     for name, value in ((_last(target).lower(), value) for node in nodes for target, value in _given(node)):
@@ -140,7 +141,7 @@ def _plain(nodes: list[ast.AST], names: _Names) -> Settings:
 
 
 def _given(node: ast.AST) -> list[tuple[Any, Any]]:
-    """What a node gives values to, and those values."""
+    """Return the targets of a node that assigns values, and those values."""
     match node:
         case ast.Call(func=ast.Attribute(attr="add_argument"), args=[*_, ast.Constant(value=str(flag))]):
             name = flag.lstrip("-").replace("-", "_")

@@ -48,7 +48,7 @@ _FLAG = re.compile(r"--([A-Za-z][\w.-]{0,100})(?:=(.{0,1000}))?", re.DOTALL)
 _FILES = {"config", "config_path", "config_name", "config_dir"}
 """Flags that name files in which further settings stand."""
 _MARK, _DOLLAR = re.compile("\ue000([0-9]{1,9})\ue001"), "\ue002"
-"""What stands for a value that is not plain, and for a dollar that is no variable's."""
+"""The replacement for a value that is not plain, and for a dollar that is no variable's."""
 
 
 class _Command(NamedTuple):

@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "vllm_enable_sleep_mode": False, "vllm_tensor_parallel_size": 1, "gradient_checkpointing": True,
     "vllm_mode": "colocate",
 }  # fmt: skip
-"""What TRL takes where an argument is not stated."""
+"""The defaults of TRL where an argument is not stated."""
 _SCALES = {
     "group": "group_zscore",
     "true": "group_zscore",
@@ -130,7 +130,7 @@ def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
 
 
 def _advantage(config: Reader) -> str | None:
-    """What rewards are divided by says it, for TRL always takes the group's mean off."""
+    """Return the advantage by what rewards are divided by, for TRL always subtracts the group's mean."""
     return _SCALES.get((config.stated_or("word", "scale_rewards", DEFAULTS["scale_rewards"], LIBRARY) or "").lower())
 
 

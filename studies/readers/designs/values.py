@@ -104,7 +104,7 @@ def weight_precision(text: str | None) -> str | None:
 
 
 class Reader:
-    """Typed values of a configuration. What is stated and cannot be read, and what a default stands for, is kept."""
+    """Typed values of a configuration. It keeps statements that cannot be read, and defaults that were taken."""
 
     def __init__(self, config: dict[str, Any]):
         self.config = config

@@ -31,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "actor_rollout_ref.model.enable_gradient_checkpointing": True, "trainer.nnodes": 1, "trainer.n_gpus_per_node": 8,
     "trainer.total_epochs": 30, "trainer.total_training_steps": None,
 }  # fmt: skip
-"""What verl takes where a setting is not stated."""
+"""The defaults of verl where a setting is not stated."""
 _CARD, _SUPPORT = "rftlab_", "algorithm.rftlab.support"
 _FILTER, _SAMPLED = "algorithm.filter_groups.enable", "data.gen_batch_size"
 _ADVANTAGES = {
@@ -120,7 +120,7 @@ def _without_support(config: Reader, rollouts: int | None) -> int | None:
 
 
 def _card(config: Reader, name: str | None) -> KnownDesign | None:
-    """What a card of ours is in the words of our own runs; None of another name."""
+    """Return a card of ours in the terms of our runs; None for another name."""
     card = SHIPPED.get((name or "").removeprefix(_CARD)) if (name or "").startswith(_CARD) else None
     if card is None or card.estimator is None:
         return None

@@ -35,7 +35,7 @@ keeps its name."""
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """What pyarrow raises in here is a UserError that names the file."""
+    """Turn errors of pyarrow inside into a UserError that names the file."""
     import pyarrow
 
     try:

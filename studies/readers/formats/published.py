@@ -99,7 +99,7 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, array], dict[str, dict[int,
 
 
 def _roundless(without: Counter[str], runs: set[str]) -> list[str]:
-    """What to tell of rows whose cell of a round is empty, as of logs that count seconds alone."""
+    """Return the note on rows whose cell of a round is empty, as of logs that count seconds alone."""
     if not without:
         return []
     gone = [name for name in without if name not in runs]
@@ -156,7 +156,7 @@ def _told(row: dict[str, str]) -> tuple[KnownDesign, dict | None, str, str]:
 
 
 def _design(row: dict[str, str]) -> KnownDesign:
-    """What a row says of a run; empty cells say nothing."""
+    """Return the facts that a row states of a run; empty cells state none."""
     generated, trained = as_count(row.get("rollouts_per_prompt")), as_count(row.get("trained_rollouts_per_prompt"))
     part = trained is not None and generated is not None and trained < generated
     clip = as_word(row.get("clip"))

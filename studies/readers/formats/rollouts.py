@@ -87,7 +87,7 @@ def find_rollouts(folder: Path) -> list[Path]:
 
 
 def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
-    """The run of files that hold responses. Raises UserError where steps cannot be told, or a file is no such."""
+    """The run of files that hold responses. Raises UserError where steps are unknown, or a file is none."""
     run = RawRun("", FORMAT, place="step")
     groups = _Groups()
     for path in files:
@@ -102,7 +102,7 @@ def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
 
 
 class _Groups:
-    """What is kept of rows: of each group responses, right ones, sum, smallest and largest of the rewards."""
+    """Summaries of rows: for each group responses, right ones, sum, smallest and largest of the rewards."""
 
     def __init__(self) -> None:
         self.sums: dict[tuple[str, int, bytes], list[float]] = {}
@@ -216,7 +216,7 @@ def _step_beside(path: Path) -> int | None:
 
 
 def keep_sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[list[Path], list[str]]:
-    """Of files by step those that hold a batch that was sampled for training, each batch once, and what to note.
+    """Return the files, ordered by step, that hold a batch sampled for training, each batch once, and notes.
     evaluated: steps whose table an evaluation's has overwritten. Other files are left as they are."""
     kept: list[Path] = []
     before: list[str] = []

@@ -1,4 +1,4 @@
-"""What tables of text share: separators, decimal commas, rows that are cut, and columns that the user names."""
+"""The common parts of text tables: separators, decimal commas, rows that are cut, and columns that the user names."""
 
 import csv
 import re
@@ -14,7 +14,7 @@ from rftlab.studies.readers.text import LONGEST, Head, encoding_note, opened_tex
 
 FORMAT, SEPARATORS = "table", ",;\t|"
 MISSING = ("", "nan", "na", "none", "null")
-"""How a cell says that it has no value."""
+"""The texts of a cell without a value."""
 MAX_COLUMNS = 20000
 STEPS = (
     "step",
@@ -87,7 +87,7 @@ def read_header(head: Head) -> list[str]:
 
 
 def open_table(head: Head) -> DelimitedText:
-    """How a table is written. Raises UserError where that cannot be told."""
+    """Return the format of a table. Raises UserError where it is unknown."""
     first = next(line for line in head.lines if line.strip())
     header, separator = read_header(head), find_separator(first)
     check(
@@ -178,7 +178,7 @@ def _rows(table: DelimitedText, stream) -> Iterator[tuple[int, list[str]]]:
 
 
 def _left_out(first: int, last: int, cells: int, wanted: int) -> str:
-    """What to tell of a row with another number of cells than the header; a quote without an end swallows lines."""
+    """Return the note on a row with another number of cells than the header; a quote without an end swallows lines."""
     at = f"line {first}" if first == last else f"lines {first} to {last}, from an opening quote on,"
     return f"{at} {'has' if first == last else 'are a row with'} {cells} cells where the header has {wanted}: left out"
 

@@ -108,7 +108,7 @@ class _Odd:
             self._cells[name] = f"line {place}: {name} = {_shown(text)} is no number"
 
     def notes(self, path: Path, numbers: bool) -> list[str]:
-        """What to tell. Raises UserError where half of the rows have no step, or no cell has a number."""
+        """Return notes for the user. Raises UserError where half of the rows have no step, or no cell has a number."""
         said = [f"{text}; such {'cells' if name else 'rows'} are left out" for name, text in self._cells.items()]
         if self._cells and (2 * self._stepless >= self._rows or not numbers):
             first = self._cells.get("", next(iter(self._cells.values())))

@@ -1,4 +1,4 @@
-"""What Hugging Face's trainers print: a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among
+"""The output of Hugging Face's trainers: a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among
 progress bars and everything else. TRL's are of this kind.
 
 No step is printed in them. It is that of the epochs where those tell (transformers prints them with four digits or
@@ -36,7 +36,7 @@ LONGEST_PRINTED = 120
 """Lines over which a dictionary may be broken."""
 _OPEN = re.compile(r"\{'[\w/@. -]{1,200}':")
 _LABEL = re.compile(r"(?<![a-z])(?:step|rollout|eval)s?[ _]?\d{1,9}[^{]{0,40}: ?$", re.IGNORECASE)
-"""What stands before the dictionaries of other trainers, of which Hugging Face's print none."""
+"""The text before the dictionaries of other trainers; Hugging Face's print none."""
 _ITEM = re.compile(
     r"\s*'(?P<name>[^'\n]{1,300})':\s*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\s,'\"{}\[\]]{1,60})|\[[^\]\n]*\])\s*(?P<end>[,}])"
 )
@@ -46,7 +46,7 @@ _END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "
 _BESIDE = ("epoch", "step", "global_step", *_END)
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 OFF = 0.2
-"""Of a step by which an epoch may lie beside it; beyond, epochs do not tell."""
+"""The part of a step by which an epoch may be off; beyond it, epochs do not give steps."""
 SURE = 0.8
 """Share of the bars that must agree with the epochs before their scale is taken from them."""
 
@@ -133,8 +133,8 @@ def _printed(path: Path, head: Head, run: RawRun) -> list[Printed]:
 
 
 def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines with their places; a dictionary that is broken over several, by a terminal or by pprint, in one. What has
-    no end, or another beginning before it, is left as it is."""
+    """Lines with their places; a dictionary that is broken over several, by a terminal or by pprint, in one. A
+    dictionary without an end, or with another beginning before it, stays as it is."""
     held: list[tuple[int, str]] = []
     for place, line in lines:
         if held and ("{'" in line or len(held) >= LONGEST_PRINTED):
@@ -172,8 +172,8 @@ def _stepped(series: Series, stated_steps: np.ndarray) -> Series:
 
 
 def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | None]:
-    """The step of each dictionary; None where that of one cannot be told. An evaluation has that of the training before
-    it, where its epoch does not tell."""
+    """Return the step of each dictionary; None where one is unknown. An evaluation has the step of the training before
+    it where its epoch gives none."""
     train = [one for one in printed if not one.is_test]
     epochs = np.array([one.epoch for one in train])
     stated = [one.stated for one in train]

@@ -26,7 +26,7 @@ LARGEST = 1 << 20
 SHAPE = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _FRONT = re.compile(r"---\r?\n(.{0,20000}?)\n---", re.DOTALL)
 _STATED = {"model_name_or_path": "base_model", "dataset_name": "datasets"}
-"""What the front of a model card calls our facts."""
+"""The names of our facts in the front of a model card."""
 _END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss")
 
 
@@ -100,9 +100,9 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
 
 
 def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
-    """What files say, by the names of TRL's script arguments: model_name_or_path, dataset_name; model_shape where no
-    file names the model. Of several folders the first that states a fact decides. A file that cannot be read says
-    nothing: it belongs to the model, not to the log."""
+    """Return the facts in files, by the names of TRL's script arguments: model_name_or_path, dataset_name; model_shape
+    where no file names the model. Of several folders the first that states a fact decides. A file that cannot be read
+    says nothing: it belongs to the model, not to the log."""
     facts: dict[str, Any] = {}
     shapes: list[dict[str, Any]] = []
     for folder in folders:

@@ -22,7 +22,7 @@ _STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}
 LONGEST_STEP = 1 << 16
 """Characters of a step line that may go on."""
 _LONE = re.compile(r"[\d.:e)][\w./@:()+-]*")
-"""What may be the rest of a number, alone in a line."""
+"""A line that may be the rest of a number."""
 _PREFIX = re.compile(r"\s{0,9}(\([^()]{0,200}pid=\d{1,9}[^()]{0,200}\)) ?")
 _REPEATED = re.compile(r"\s{0,9}\[repeated \d{1,9}x across cluster\].*$")
 _RECOGNISED = re.compile(
@@ -65,7 +65,7 @@ def read_verl_console(path: Path, head: Head, columns: dict[str, str]) -> list[R
 
 
 class _Log:
-    """What has been read of a log so far."""
+    """The part of a log that has been read so far."""
 
     def __init__(self, name: str):
         self.run = RawRun(name, FORMAT, tool="verl")
@@ -295,7 +295,7 @@ class _Block(NamedTuple):
 
 
 def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
-    """Of a value that was printed twice the one with more digits."""
+    """Return the one with more digits of a value that was printed twice."""
     return before[0] if before is not None and len(repr(before[0])) > len(repr(value)) else value
 
 

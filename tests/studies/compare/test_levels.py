@@ -164,7 +164,7 @@ def test_levels_side_by_side(results):
 def test_a_report_of_a_collection(results):
     status, text = rftlab("report", "imported:a", "--results", results, "--quiet")
     page = results / "report-imported-a" / "report.html"
-    assert status == 0 and "noise" in text.split("64x1")[0] and "could not be told" in page.read_text()
+    assert status == 0 and "noise" in text.split("64x1")[0] and "<dt>unknown</dt>" in page.read_text()
 
 
 def test_texts_of_logs_do_nothing(tmp_path):
