@@ -87,12 +87,14 @@ def test_the_page_has_the_scores_of_the_files(models):
 def test_models_that_are_read_ahead_are_what_they_would_be_alone(monkeypatch, tmp_path):
     torch = pytest.importorskip("torch")
     from dev import zoo as program
-    from rftlab.llm.models.tiny import pretrained
+    from rftlab.llm.models import tiny
     from rftlab.llm.tasks.arithmetic import KINDS
     from rftlab.shared.design import Design
 
     monkeypatch.setitem(KINDS, "mod97", KINDS["mod97"])
     monkeypatch.setattr(program, "EVERY", 1)
+    monkeypatch.setattr(tiny, "LOOKS", 1)
+    monkeypatch.setattr(tiny, "LONGEST", 4)  # tokens of a validation's answers
     models = [program.ZooModel("mod97", "rare", "32x1", steps) for steps in (2, 4)]
     weights = {}
     for ahead in (True, False):
@@ -100,6 +102,6 @@ def test_models_that_are_read_ahead_are_what_they_would_be_alone(monkeypatch, tm
         if ahead:
             program.read_ahead(models)
             assert len(list((tmp_path / "True").rglob("state.json"))) == 3
-        weights[ahead] = [pretrained(one.run(Design()).task, one.tiny()).state_dict() for one in models]
+        weights[ahead] = [tiny.pretrained(one.run(Design()).task, one.tiny()).state_dict() for one in models]
     for ours, alone in zip(weights[True], weights[False], strict=True):
         assert all(torch.equal(ours[name], alone[name]) for name in ours)

@@ -19,6 +19,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.compare import compare, levels
+from rftlab.studies.analysis.public import section
 from rftlab.studies.analysis.source import curve_sets
 from rftlab.studies.cli.execute import status
 from rftlab.studies.cli.execute import study as main_job
@@ -46,7 +47,8 @@ SILENT = Console(quiet=True)
 
 
 def patched(patch):
-    """Two designs for the seven experiments, no drawing, no theory, and stand-ins for what needs torch."""
+    """Two designs for the seven experiments, no drawing, no theory, no public runs, and stand-ins for what needs
+    torch."""
 
     def draw_all(folder, plans, progress):
         write_file(folder / "figure.svg", b"<svg/>")
@@ -58,6 +60,7 @@ def patched(patch):
         patch.setattr(module, "draw_all", draw_all)
     patch.setattr(compare, "compared", partial(compare.compared, draws=20))
     patch.setattr(main_job, "_theory", lambda *asked: ("", ""))
+    patch.setattr(section, "public_section", lambda figures: "")
     patch.setattr(main_job, "ProcessPoolExecutor", lambda processes, context: ThreadPoolExecutor(processes))
     patch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: True)
     patch.setattr(
