@@ -3,6 +3,7 @@
 import csv
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ def open_table(head: Head) -> DelimitedText:
         len(head.lines) > 1 or len(first) < LONGEST,
         f"{head.path}: line 1 has more than {LONGEST} characters; allowed: at most {LONGEST}",
     )
-    twice = sorted({name for name in header if header.count(name) > 1})
+    twice = sorted(name for name, times in Counter(header).items() if times > 1)
     check(not twice, f"{head.path}: line 1: the column {twice[:1]} is there twice; allowed: columns of different names")
     comma = separator != "," and _decimal_commas(head, separator)
     notes = encoding_note(head.encoding) + (["decimal commas"] if comma else [])
