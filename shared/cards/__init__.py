@@ -63,9 +63,11 @@ def estimator_name(estimator: Estimator) -> str:
         for name in PRESETS.keys() - SHIPPED.keys():
             preset(name)
     known_name = next((name for name, known in PRESETS.items() if known == estimator), None)
+    if known_name is not None:
+        return known_name
     changed = [
         (knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value)
         for knob in changed_knobs(estimator, Estimator(), "")
     ]
     hashed = hashlib.sha256(repr(changed).encode()).hexdigest()[:8]
-    return known_name or f"{estimator.advantage.baseline}_custom_{hashed}"
+    return f"{estimator.advantage.baseline}_custom_{hashed}"
