@@ -45,13 +45,14 @@ def make_plan(run, world: World) -> RunNumbers:
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
     uneven = design.batch_size * design.rollouts % (aggregation.micro_batch or 1) > 0
     by_style = 0.0 if world.style.tokens > 0 else world.style.by_style
+    starts = np.arange(0, world.n_arms, world.n_arms // world.answer_tokens)
     shared = by_style > 0 and aggregation.kind in ("token_mean", "micro_batch_token_mean")
     at_once = at_once or uneven or shared or isinstance(design.estimator.surrogate, CustomSurrogate)
     return RunNumbers(
         key=seed_key(run.seed),
         optimizer=optimizer_rule(run.optimizer),
         n_arms=world.n_arms,
-        token_starts=tuple(range(0, world.n_arms, world.n_arms // world.answer_tokens)),
+        token_starts=starts if world.answer_tokens > 1 else (0,),
         format_scale=float(world.format_scale),
         nuisance=float(world.nuisance),
         surprise=float(world.surprise),

@@ -28,9 +28,9 @@ class RunNumbers(NamedTuple):
     optimizer: OptimizerRule
     n_arms: int
     """Arms of all tokens of an answer together."""
-    token_starts: tuple[int, ...]
-    """First arm of each token of an answer. Compiled code knows the length of a tuple, so one token costs nothing
-    extra."""
+    token_starts: tuple[int] | np.ndarray
+    """First arm of each token of an answer. One token is a tuple: compiled code knows its length, and it costs nothing
+    extra. Several are an array, so that all numbers of tokens share their code."""
     format_scale: float
     nuisance: float
     surprise: float
