@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pandas as pd
@@ -16,29 +17,38 @@ from rich.console import Console
 
 from rftlab.shared.cards import preset
 from rftlab.studies.cli.commands import DEV, GROUPS, MOVED, parse, run
+from rftlab.studies.cli.execute import study
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.cli.trained import parse_train
 from rftlab.studies.console.table import Table
 from rftlab.studies.console.terminal import guarded
 from rftlab.studies.data.paper.pairs import start_at
+from tests.support.estimators.vectors import ROOT
 from tests.support.machine.command import rftlab as rftlab_process
 from tests.support.machine.processes import hear_interrupts
 
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
-WITHOUT_REPORT = """
+PROGRAM = """
 import sys
-from rftlab.studies.cli.execute import study
 from rftlab.studies.cli.main import main
-study.write_study_report = lambda *arguments: None
+{change}
 sys.argv = ["rftlab", *sys.argv[1:]]
 main()
 """
+WITHOUT_REPORT = "from rftlab.studies.cli.execute import study; study.write_study_report = lambda *arguments: None"
+WITHOUT_THEORY = "from tests.studies.cli.test_cli import no_theory; no_theory(setattr)"
 
 
-def simulate(folder):
-    """A process of `rftlab reproduce` that ends where the report would begin."""
-    command = [sys.executable, "-c", WITHOUT_REPORT, "reproduce", *FEW, "--results", str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+def no_theory(set_part):
+    """Reports that run no check of theory: part 6 of the tutorial makes a whole one."""
+    set_part(study, "ProcessPoolExecutor", lambda processes, context: ThreadPoolExecutor(processes))
+    set_part(study, "_theory", lambda *asked: ("", ""))
+
+
+def simulate(folder, change=WITHOUT_REPORT):
+    """A process of `rftlab reproduce`, by default one that ends where the report would begin."""
+    command = [sys.executable, "-c", PROGRAM.format(change=change), "reproduce", *FEW, "--results", str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
 
 
 def curves_in(folder):
@@ -58,9 +68,10 @@ def report_of(folder):
 def uninterrupted(tmp_path_factory):
     """A finished study, and what the command printed."""
     folder = tmp_path_factory.mktemp("study") / "results"
-    done = rftlab_process("reproduce", *FEW, "--results", folder, cwd=folder.parent)
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
+    process = simulate(folder, WITHOUT_THEORY)
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    return folder, printed
 
 
 @pytest.fixture
@@ -225,7 +236,8 @@ def test_reproduce_writes_report_and_tables(uninterrupted):
     assert len(list((folder / "sim" / "llama-gsm8k").iterdir())) == 50
 
 
-def test_a_second_run_does_nothing_and_report_alone_gives_the_same(uninterrupted, rftlab):
+def test_a_second_run_does_nothing_and_report_alone_gives_the_same(uninterrupted, rftlab, monkeypatch):
+    no_theory(monkeypatch.setattr)
     folder, _ = uninterrupted
     before = report_of(folder)
     assert "s, the sum over 50 runs" in before[1]
