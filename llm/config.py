@@ -373,8 +373,9 @@ def model_config(run: LLMRun) -> dict:
         del facts[name]
     if estimator.aggregation.micro_batch is None:  # runs without it keep the identity that they had before
         del facts["design"]["estimator"]["aggregation"]["micro_batch"]
-    if estimator.advantage.constant == 0:
-        del facts["design"]["estimator"]["advantage"]["constant"]
+    for name, off in (("constant", 0.0), ("combine", "rewards")):
+        if getattr(estimator.advantage, name) == off:
+            del facts["design"]["estimator"]["advantage"][name]
     if run.compute.sleep:
         del facts["compute"]["sleep"]
     if not run.mask_truncated:

@@ -88,6 +88,10 @@ class Design:
             whole or not lengthy,
             "advantage.baseline = length_weighted; allowed: without support rollouts, replay window, sampling.keep",
         )
+        check(
+            whole or self.estimator.advantage.combine == "rewards",
+            "advantage.combine = advantages; allowed: without support rollouts, replay window, sampling.keep",
+        )
 
     def _repr_html_(self) -> str:
         return changed_table(f"Design: B = {self.batch_size}, K = {self.rollouts}", self)

@@ -79,6 +79,10 @@ class Estimator:
             not (shaped and self.advantage.credit == "pass_at_k"),
             "advantage.credit pass_at_k needs 0/1 rewards; allowed: no KL in the reward, length.coef 0",
         )
+        check(
+            not (shaped and self.advantage.combine == "advantages"),
+            "advantage.combine advantages with a penalty on the reward; allowed: no KL in the reward, length.coef 0",
+        )
 
     def _repr_html_(self) -> str:
         return changed_table("Estimator: what differs from the defaults", self)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.advantage import advantages, check_given
+from rftlab.shared.advantage import advantages, check_given, combined_advantages
 from rftlab.shared.aggregation import check_starts, shares
 from rftlab.shared.config.mask import KLCov
 from rftlab.shared.correction import corrections
@@ -138,6 +138,7 @@ def prepare(
     pool: Pool | None = None,
     baseline: np.ndarray | None = None,
     token_rewards: np.ndarray | None = None,
+    several: tuple[np.ndarray, np.ndarray] | None = None,
     sampler_logp: np.ndarray | None = None,
     correction: np.ndarray | None = None,
     n_tokens: int | None = None,
@@ -149,7 +150,9 @@ def prepare(
     reward are applied here.
     pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves.
     baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; values (T,)
-    for value. token_rewards (T,): rewards at tokens, besides the response's own. sampler_logp, correction (T,): see
+    for value. token_rewards (T,): rewards at tokens, besides the response's own. several: the rewards (C, R) of which
+    `rewards` are the sum with weights (C,), for an estimator that combines advantages; it takes `rewards` alone without
+    them, and no pool. sampler_logp, correction (T,): see
     `batch_from_advantages`.
     n_tokens, n_rows: counts of the optimiser batch, where this call covers only a part of it.
     Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is
@@ -170,9 +173,14 @@ def prepare(
             _check_tokens((starts[-1],), token_rewards=np.asarray(token_rewards))
             row_T = np.repeat(np.arange(rewards.size), np.diff(starts))
             rewards = rewards + np.bincount(row_T, weights=token_rewards, minlength=rewards.size)
-        if pool is None:
-            pool = make_pool(int(group.max()) + 1 if group.size else 0, (rewards, group))
-        advantage_R = advantages(spec, rewards, group, pool, starts=starts, baseline=baseline)
+        if spec.combine == "advantages":
+            check(baseline is None, "baseline; allowed: none where advantages are combined")
+            parts_CR, weights_C = (rewards, np.ones(1)) if several is None else several
+            advantage_R = combined_advantages(spec, parts_CR, weights_C, group, starts=starts)
+        else:
+            if pool is None:
+                pool = make_pool(int(group.max()) + 1 if group.size else 0, (rewards, group))
+            advantage_R = advantages(spec, rewards, group, pool, starts=starts, baseline=baseline)
         advantage_T = np.repeat(advantage_R, np.diff(starts))
     return batch_from_advantages(
         estimator,

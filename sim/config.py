@@ -70,6 +70,8 @@ class Linear:
     """Correlation of the base policy's logits with the score."""
     unsolvable: float = 0.0
     """Fraction of contexts without any correct answer."""
+    unknown: float = 0.0
+    """Fraction of contexts of a second task, of whose answers the base policy knows nothing (align 0)."""
     base_format: float = -4.0
     """Mean logit of the base policy's format; its standard deviation over contexts is 1."""
     format_scale: float = 30.0
@@ -119,6 +121,9 @@ class Linear:
     right; Pass@1 asks for all."""
     reward_noise: float = 0.0
     """Standard deviation of normal noise on every reward; Pass@1 has none."""
+    format_reward: float = 0.0
+    """A second reward, which a well-formed response gets beside the first; `advantage.combine` says how the two become
+    advantages. Pass@1 has none of it."""
     false_positive: float = 0.0
     """Chance that a reward of 0 is given as 1; Pass@1 knows the truth."""
     false_negative: float = 0.0
@@ -136,7 +141,16 @@ class Linear:
         check_count("environment.correctness_parts", self.correctness_parts, 1, parts)
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
         check(self.n_arms <= MAX_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MAX_ARMS}")
-        rates = ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise", "partial_credit")
+        rates = (
+            "rho",
+            "align",
+            "unsolvable",
+            "unknown",
+            "length_by_style",
+            "length_jitter",
+            "surprise",
+            "partial_credit",
+        )
         for name in (*rates, "short_right", *FLIPS):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
         check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
@@ -157,17 +171,17 @@ class Linear:
             "verbosity_noise",
             "exploration",
         )
-        for name in (*scales, "reward_noise"):
+        for name in (*scales, "reward_noise", "format_reward"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
         check(
             self.partial_credit == 0 or self.answer_tokens > 1,
             f"environment.partial_credit = {self.partial_credit} with answer_tokens = 1; allowed: 0, or 2 and more",
         )
-        graded = self.partial_credit > 0 or self.reward_noise > 0
+        graded = max(self.partial_credit, self.reward_noise, self.format_reward) > 0
         check(
             not (graded and any(getattr(self, name) for name in FLIPS)),
-            "environment.false_positive, false_negative with partial_credit, reward_noise; allowed: one of the two, "
-            "because flips are of rewards that are 0 or 1",
+            "environment.false_positive, false_negative with partial_credit, reward_noise, format_reward; allowed: one "
+            "kind, because flips are of rewards that are 0 or 1",
         )
         for name in ("base_format", "familiarity"):
             check_finite(f"environment.{name}", getattr(self, name))
@@ -286,9 +300,13 @@ class Sampler:
     """Rounds by which its weights are stale."""
     noise: float = 0.0
     """Standard deviation of the noise on its logits."""
+    every: int = 1
+    """Rounds from one synchronization to the next: rollouts of so many rounds come from a queue that one policy
+    filled."""
 
     def __post_init__(self):
         check_count("sampler.lag", self.lag, 0)
+        check_count("sampler.every", self.every)
         check_finite("sampler.noise", self.noise, 0)
 
 
@@ -302,13 +320,14 @@ def general_options(run, style_tokens: float) -> list[str]:
         "estimator.entropy": estimator.entropy != 0,
         "estimator.mask": not isinstance(estimator.mask, Unmasked),
         f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.given,
+        f"advantage.combine = {estimator.advantage.combine}": estimator.advantage.combine != "rewards",
         f"kl.anchor = {estimator.kl.anchor}": estimator.kl.anchor == "old",
     }
     return [name for name, wanted in options.items() if wanted]
 
 
 Evaluation = Literal["exact", "sampled", "full"]
-OF_REWARDS = ("partial_credit", "reward_noise")
+OF_REWARDS = ("partial_credit", "reward_noise", "format_reward")
 """Fields of the linear environment that make rewards other numbers than 0 and 1; others are older than they."""
 
 

@@ -26,6 +26,7 @@ _EXTRAS = (
     "exploration",
     "partial_credit",
     "reward_noise",
+    "format_reward",
 )
 """Numbers of a linear environment that its world has under the same names."""
 
@@ -142,7 +143,12 @@ class DrawnContexts(NamedTuple):
 
     def base_logits(self, align: float, kappa: float) -> np.ndarray:
         """The base policy's logits (n, A): kappa times a mixture of the score and what is unrelated to it."""
-        answers = kappa * (align * self.score + np.sqrt(1 - align**2) * self.unrelated)
+        known: float | np.ndarray = align
+        if self.environment.unknown > 0:
+            known = np.where(np.arange(len(self.score)) < self.environment.unknown * len(self.score), 0.0, align)[
+                :, None
+            ]
+        answers = kappa * (known * self.score + np.sqrt(1 - known**2) * self.unrelated)
         logits = np.repeat(answers, self.environment.n_styles, axis=1)
         logits += self.noise
         if self.bonus != 0:

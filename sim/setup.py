@@ -26,7 +26,13 @@ from rftlab.sim.world import World
 
 def is_general(run, world: World) -> bool:
     """Whether a run asks for anything that only `rftlab.sim.round.general` does."""
-    rewards = (world.partial_credit, world.reward_noise, world.false_positive, world.false_negative)
+    rewards = (
+        world.partial_credit,
+        world.reward_noise,
+        world.format_reward,
+        world.false_positive,
+        world.false_negative,
+    )
     return bool(general_options(run, world.style.tokens)) or max(rewards) > 0
 
 
@@ -150,12 +156,15 @@ def run_choices(run, world: World) -> GeneralNumbers:
         by_difficulty=by_difficulty,
         draws=design.rollouts * (MAX if by_difficulty else 1) + design.support_rollouts,
         lag=run.sampler.lag,
+        every=run.sampler.every,
         noise=float(run.sampler.noise),
         averages=by_difficulty or advantage.baseline == "moving_average",
         decay=float(advantage.decay),
         critic_learning_rate=float(run.critic_learning_rate),
         partial_credit=float(world.partial_credit),
         reward_noise=float(world.reward_noise),
+        format_reward=float(world.format_reward),
+        several=world.format_reward > 0 or advantage.combine == "advantages",
         false_positive=float(world.false_positive),
         false_negative=float(world.false_negative),
     )
@@ -164,7 +173,7 @@ def run_choices(run, world: World) -> GeneralNumbers:
 def start_memory(run, world: World) -> GeneralState:
     """Nothing seen, nothing spent."""
     n, d = world.train.base_format.shape[0], world.train.features.shape[1]
-    history = np.zeros((run.sampler.lag + 1, world.n_parameters), dtype=world.train.base_logits.dtype)
+    history = np.zeros((run.sampler.lag + run.sampler.every, world.n_parameters), dtype=world.train.base_logits.dtype)
     return GeneralState(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64))
 
 

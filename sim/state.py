@@ -177,12 +177,17 @@ class GeneralNumbers(NamedTuple):
     draws: int
     """Rollouts of a context at most, support included."""
     lag: int
+    every: int
+    """Rounds between two synchronizations of the sampler."""
     noise: float
     averages: bool
     decay: float
     critic_learning_rate: float
     partial_credit: float
     reward_noise: float
+    format_reward: float
+    several: bool
+    """Whether the rewards of a response are kept apart too."""
     false_positive: float
     false_negative: float
 
@@ -191,7 +196,7 @@ class GeneralState(NamedTuple):
     """The state of a run with options of the general round, besides `rftlab.sim.state.LearnerState`."""
 
     history: np.ndarray
-    """(lag + 1, parameters): the latest parameters, those of round r in row r % (lag + 1)."""
+    """(lag + every, parameters): the latest parameters, those of round r in row r % (lag + every)."""
     averages: np.ndarray
     critic: np.ndarray
     spent: np.ndarray

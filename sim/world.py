@@ -62,6 +62,8 @@ class World(NamedTuple):
     """Part of a reward that is in proportion to an answer's right tokens (sim/round/responses.py)."""
     reward_noise: float = 0.0
     """Standard deviation of the noise on a reward (sim/round/responses.py)."""
+    format_reward: float = 0.0
+    """A second reward, of a well-formed response."""
     false_positive: float = 0.0
     """Chance that a rollout's reward of 0 is given as 1."""
     false_negative: float = 0.0

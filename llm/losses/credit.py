@@ -22,7 +22,7 @@ from rftlab.llm.losses.inputs import (
 )
 from rftlab.llm.losses.layout import Layout, on_cpu, packed_on_cpu, send, wide
 from rftlab.shared import credit
-from rftlab.shared.advantage import advantages
+from rftlab.shared.advantage import advantages, combined_advantages
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.estimator import Estimator, as_rule
@@ -58,6 +58,8 @@ def response_advantages(
 ) -> torch.Tensor:
     """Advantages (R,), on the tokens' device, of shaped rewards (R,), against the sets that are given; baseline (R,):
     where it comes from elsewhere."""
+    if spec.combine == "advantages":
+        return several_advantages(spec, layout, rewards[:, None], torch.ones(1), given)
     mine, *others = group_labels(given, rewards.shape[0])
     sets = [("pool or support", part) for part in set_rewards(given, [labels.shape for labels in others])]
     reals = [("rewards", rewards), *([] if baseline is None else [("baseline", baseline)]), *sets]
@@ -73,6 +75,22 @@ def response_advantages(
     parts = list(zip(pools, numbers, strict=True))
     pool = make_pool(len(known), *([] if given.pool is not None else [(rewards_R, group_R)]), *parts)
     advantages_R = advantages(spec, rewards_R, group_R, pool, starts=starts, baseline=baseline_R)
+    return send([advantages_R], layout.shown.device, wide(layout.shown.device))[0]
+
+
+def several_advantages(
+    spec: Advantage, layout: Layout, rewards: torch.Tensor, weights: torch.Tensor, given: Given
+) -> torch.Tensor:
+    """Advantages (R,), on the tokens' device, of several rewards (R, C) with weights (C,), against their groups."""
+    beside = [name for name in ("pool", "support", "baseline", "token_rewards") if getattr(given, name) is not None]
+    check(not beside, f"{', '.join(beside)} with several rewards; allowed: neither")
+    lengths = [layout.lengths] if spec.of_lengths else []
+    rewards_RC, weights_C, labels_R, *rest = on_cpu(
+        [rewards, weights, group_labels(given, rewards.shape[0])[0], *lengths]
+    )
+    starts = np.concatenate([[0], np.cumsum(rest[0])]) if rest else None
+    group_R = np.unique(labels_R, return_inverse=True)[1]
+    advantages_R = combined_advantages(spec, rewards_RC.T, weights_C, group_R, starts=starts)
     return send([advantages_R], layout.shown.device, wide(layout.shown.device))[0]
 
 

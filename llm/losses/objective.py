@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rftlab.llm.losses.credit import tells_tokens_apart, tensor_advantages
+from rftlab.llm.losses.credit import several_advantages, tells_tokens_apart, tensor_advantages
 from rftlab.llm.losses.inputs import (
     Column,
     Given,
@@ -221,16 +221,20 @@ def advantages(
     support: Sets | None = None,
     baseline: Column | None = None,
     token_rewards: Column | None = None,
+    weights: Column | None = None,
 ) -> torch.Tensor:
     """Advantages (R,) of responses, or of their tokens in the shape of `mask` where the estimator tells tokens apart;
     on the device of `rewards` (R,), in their number type.
 
     mask, or starts of packed tokens: needed where advantages depend on lengths or differ from token to token. old_logp,
-    ref_logp: of tokens, for a KL penalty in the reward. The rest is as in `objective`. Raises UserError as that does.
+    ref_logp: of tokens, for a KL penalty in the reward. Several rewards are (R, C), with weights (C,), 1 by default;
+    `advantage.combine` says whether the sum of rewards or of advantages counts. The rest is as in `objective`. Raises
+    UserError as that does.
     """
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
     spec, rewards_R = estimator.advantage, real_tensor("rewards", rewards)
-    check(rewards_R.ndim == 1, f"rewards {tuple(rewards_R.shape)}; allowed: (responses,)")
+    check(rewards_R.ndim in (1, 2), f"rewards {tuple(rewards_R.shape)}; allowed: (responses,), (responses, rewards)")
+    check(weights is None or rewards_R.ndim == 2, "weights; allowed: with rewards (responses, rewards)")
     of_lengths = spec.of_lengths or estimator.length.coef > 0
     looks = tells_tokens_apart(spec, token_rewards) or token_rewards is not None or of_lengths or in_reward(estimator)
     check(not looks or mask is not None or starts is not None, "this estimator needs mask (it looks at tokens)")
@@ -238,11 +242,18 @@ def advantages(
     ends = None if starts is None else check_starts(real_tensor("starts", starts))
     shown = real_tensor("mask", mask) if mask is not None else None
     if shown is None and ends is None:
-        shown = torch.ones((*rewards_R.shape, 1), dtype=torch.bool)
+        shown = torch.ones((len(rewards_R), 1), dtype=torch.bool)
     shape = (int(ends[-1]),) if shown is None and ends is not None else tuple(() if shown is None else shown.shape)
     layout, real = make_layout(shape, rewards_R.device, shown, ends), wide(rewards_R.device)
     given = Given(rewards_R, group, ref_logp=ref_logp, pool=pool, support=support)
     given = given._replace(baseline=baseline, token_rewards=token_rewards)
+    out_type = rewards_R.dtype if rewards_R.is_floating_point() else real
+    if rewards_R.ndim == 2:
+        count = rewards_R.shape[1]
+        weights_C = torch.ones(count) if weights is None else column("weights", weights, (count,))
+        if spec.combine == "advantages":
+            return several_advantages(spec, layout, rewards_R, weights_C, given).to(out_type)
+        given = given._replace(rewards=rewards_R @ weights_C.to(rewards_R))
     old, ref = (at_tokens(name, part, layout, real) for name, part in (("old_logp", old_logp), ("ref_logp", ref_logp)))
     out = tensor_advantages(estimator, layout, given, old, ref)
-    return out.to(rewards_R.dtype if rewards_R.is_floating_point() else real)
+    return out.to(out_type)

@@ -62,11 +62,14 @@ class Rewarded(NamedTuple):
     """(T,) the same of those that are one for each token; None where there are none."""
     by_name: dict[str, np.ndarray]
     """(R,) of each reward, before its weight; of one for each token its sum."""
+    weights: tuple[float, ...] = ()
+    """(C,) of these rewards."""
 
     def take(self, rows_r: np.ndarray, tokens_t: np.ndarray) -> "Rewarded":
         """Those of some responses, whose tokens are tokens_t."""
         steps_t = None if self.steps is None else self.steps[tokens_t]
-        return Rewarded(self.outcome[rows_r], steps_t, {name: own[rows_r] for name, own in self.by_name.items()})
+        by_name = {name: own[rows_r] for name, own in self.by_name.items()}
+        return Rewarded(self.outcome[rows_r], steps_t, by_name, self.weights)
 
     def followed_by(self, other: "Rewarded") -> "Rewarded":
         """Those of these responses, then of others."""
@@ -74,7 +77,7 @@ class Rewarded(NamedTuple):
             return other if len(other.outcome) else self
         steps_T = None if self.steps is None or other.steps is None else np.concatenate([self.steps, other.steps])
         names = {name: np.concatenate([own, other.by_name[name]]) for name, own in self.by_name.items()}
-        return Rewarded(np.concatenate([self.outcome, other.outcome]), steps_T, names)
+        return Rewarded(np.concatenate([self.outcome, other.outcome]), steps_T, names, self.weights)
 
 
 class RewardCaller:
@@ -117,7 +120,7 @@ class RewardCaller:
             else:
                 outcome_R = outcome_R + reward.named.weight * total_R
             by_name[reward.named.name] = total_R
-        return Rewarded(outcome_R, steps_T, by_name)
+        return Rewarded(outcome_R, steps_T, by_name, tuple(reward.named.weight for reward in self.rewards))
 
     def repeat(self) -> None:
         """Ask every reward once more about the responses of its first call, and say so where its answer changed."""

@@ -57,6 +57,11 @@ class Samples(NamedTuple):
         return None if self.own is None else self.own.steps
 
     @property
+    def several(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rewards (C, R) of a user's functions and their weights (C,); None where there are none."""
+        return None if self.own is None else (np.array(list(self.own.by_name.values())), np.array(self.own.weights))
+
+    @property
     def reward(self) -> np.ndarray:
         """(R,) outcome and rewards of tokens together."""
         if self.steps is None:

@@ -144,6 +144,7 @@ class Trainer:
         given_r, greedy = self._baseline(samples, rows_r)
         self._remember(samples, rewards_R, counted_r)
         pool, kept_r = baseline_sets(run.design, samples, rewards_R, state.windows)
+        parts = samples.several
 
         # 6 prepare: advantages and shares, once for the round
         anchor_t = None if ref_T is None else ref_T[tokens_t]
@@ -156,6 +157,7 @@ class Trainer:
             pool=pool,
             baseline=given_r,
             token_rewards=steps_t,
+            several=None if parts is None else (parts[0][:, rows_r], parts[1]),
             sampler_logp=corrected_t,
             n_rows=row_count(estimator.aggregation, responses.group[counted_r]) if run.mask_truncated else None,
         )

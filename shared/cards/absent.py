@@ -60,16 +60,6 @@ CARDS = (
         ),
     ),
     _card(
-        name="gdpo",
-        title="GDPO, a z-score for each reward",
-        source="arXiv 2601.05242",
-        formula="A = whitened over the batch (Σ_k w_k z-score of reward k in its group)",
-        note=(
-            "Needs several named rewards of a response; a response has one here. In a loop of yours: "
-            "`rl.losses.advantages` of each reward, and their weighted sum as `advantages` of `rl.losses.objective`."
-        ),
-    ),
-    _card(
         name="rlep",
         title="RLEP, replayed responses",
         source="arXiv 2507.07451",

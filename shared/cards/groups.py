@@ -49,6 +49,29 @@ CARDS = (
         note="The KL penalty is k2 in the loss, whose gradient is that of the reverse KL; its coefficient is ours.",
     ),
     _card(
+        name="gdpo",
+        title="GDPO, a z-score for each reward",
+        source="arXiv 2601.05242",
+        estimator=Estimator(
+            Advantage("group_mean", "group_std", whiten="tokens", combine="advantages"), Clip(), aggregation=TOKEN_MEAN
+        ),
+        formula=(
+            "A = whitened over the batch's tokens (Σ_c w_c (r_c - mean_c) / (std_c + eps));  "
+            "j = min(ρ A, clip(ρ, 1-ε, 1+ε) A)"
+        ),
+        bias=(
+            "Each reward is divided by its own deviation, so that weights, not scales, say how much it counts. With "
+            "one reward it is GRPO's change of objective (T3) and a learning rate."
+        ),
+        checks=("T3", "T6"),
+        mirrors="verl (advantages); TRL: multi_objective_aggregation normalize_then_sum",
+        note=(
+            "Rewards are those of `--reward`, with their weights, and in the simulator the answer's and "
+            "`environment.format_reward`. No support rollouts, replay window or penalty on the reward. Left out: "
+            "rewards that count only where an easier one is earned."
+        ),
+    ),
+    _card(
         name="lite_ppo",
         title="Lite PPO",
         source="arXiv 2508.08221",

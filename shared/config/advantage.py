@@ -17,6 +17,7 @@ GROUP_SCALES = ("group_std", "others_std", "group_mean")
 """Of the group's own set."""
 WhitenKind = Literal["none", "tokens", "responses"]
 SingletonRule = Literal["raw", "zero", "error"]
+CombineKind = Literal["rewards", "advantages"]
 REWARD = code_for(CreditKind, "reward")
 SET_MEAN = code_for(CreditKind, "set_mean")
 PASS_AT_K = code_for(CreditKind, "pass_at_k")
@@ -44,6 +45,8 @@ BY_RESPONSES = code_for(WhitenKind, "responses")
 RAW = code_for(SingletonRule, "raw")
 ZERO = code_for(SingletonRule, "zero")
 ERROR = code_for(SingletonRule, "error")
+OF_SUM = code_for(CombineKind, "rewards")
+OF_EACH = code_for(CombineKind, "advantages")
 """The numbers by which kernels know these choices."""
 
 
@@ -72,6 +75,9 @@ class Advantage:
     """Added to a standard deviation."""
     singleton: SingletonRule = "raw"
     """Baseline set of one reward. raw: mean 0, std 1, so the reward survives. zero: no signal. error: refuse."""
+    combine: CombineKind = "rewards"
+    """Of several rewards. rewards: the weighted sum of rewards has an advantage. advantages: each reward has one, and
+    their weighted sum is whitened (GDPO, 2601.05242)."""
     constant: float = 0.0
     """Baseline that is the same for all responses; 1 with 0/1 rewards trains on wrong responses alone."""
     decay: float = 0.9
@@ -88,6 +94,7 @@ class Advantage:
             ("whiten", WhitenKind),
             ("credit", CreditKind),
             ("singleton", SingletonRule),
+            ("combine", CombineKind),
         ):
             check_choice(f"advantage.{name}", getattr(self, name), get_args(kind))
         check(self.ddof in (0, 1), f"advantage.ddof = {self.ddof!r}; allowed: 0, 1")
@@ -111,6 +118,11 @@ class Advantage:
         check(
             self.lam == 1 or self.baseline == "value",
             f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}",
+        )
+        check(
+            self.combine == "rewards" or not (self.given or self.by_token or self.credit != "reward"),
+            f"advantage.combine = {self.combine}; allowed: rewards where credit is {self.credit}, baseline "
+            f"{self.baseline}, gamma {self.gamma:g}",
         )
         refused = {"second_best": GROUP_SCALES[1:], "james_stein": GROUP_SCALES}
         refused |= dict.fromkeys(get_args(GivenBaseline), GROUP_SCALES)
@@ -149,6 +161,7 @@ class Advantage:
             and self.scale == "none"
             and self.whiten != "responses"
             and self.credit == "reward"
+            and self.combine == "rewards"
         )
 
     @property
@@ -182,6 +195,7 @@ class CustomAdvantage(Advantage):
         check_choice("advantage.credit (a function of your own)", self.credit, ("reward",))
         check_choice("advantage.scale (a function of your own)", self.scale, ("none", "batch_std", "nonzero"))
         check(self.gamma == 1, "advantage.gamma; allowed: 1 with a function of your own")
+        check(self.combine == "rewards", "advantage.combine; allowed: rewards with a function of your own")
 
     @property
     def of_tokens(self) -> bool:
@@ -209,6 +223,7 @@ class AdvantageRule(NamedTuple):
     ddof: int
     eps: float
     singleton: int
+    combine: int
     custom: int
     """Address of a custom function; 0 where there is none."""
 
@@ -228,5 +243,6 @@ def advantage_rule(spec: Advantage) -> AdvantageRule:
         ddof=spec.ddof,
         eps=float(spec.eps),
         singleton=code_for(SingletonRule, spec.singleton),
+        combine=code_for(CombineKind, spec.combine),
         custom=configured(spec).address if isinstance(spec, CustomAdvantage) else 0,
     )

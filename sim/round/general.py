@@ -5,9 +5,9 @@ elsewhere, an entropy bonus. Where none of these is asked for the two do the sam
 
 import numpy as np
 
-from rftlab.shared.advantage import advantages_into
+from rftlab.shared.advantage import advantages_into, combined_into
 from rftlab.shared.aggregation import shares_into
-from rftlab.shared.config.advantage import GREEDY, OPTIMAL, VALUE
+from rftlab.shared.config.advantage import GREEDY, OF_EACH, OPTIMAL, VALUE
 from rftlab.shared.config.aggregation import PROMPT_MEAN
 from rftlab.shared.config.correction import NONE as UNCORRECTED
 from rftlab.shared.config.correction import RATIO
@@ -62,8 +62,9 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     old_logp, ref_logp = ragged.tokens[TOKEN.old_logp], ragged.tokens[TOKEN.ref_logp]
     stream = memory.spent[2] - 1
     trainer_forward(contexts, plan, state.theta, batch, trainer)
-    if choices.lag > 0 or choices.noise > 0.0:
-        behind = memory.history[max(0, round_index - choices.lag) % (choices.lag + 1)]
+    if choices.lag > 0 or choices.every > 1 or choices.noise > 0.0:
+        synced = max(0, round_index - round_index % choices.every - choices.lag)
+        behind = memory.history[synced % (choices.lag + choices.every)]
         sampler_forward(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
     start = first[at]
     stop = roll_out_rows(contexts, plan, choices, memory.averages, trainer, sampler, stream, batch, at, ragged)
@@ -136,7 +137,14 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
     sets[n] = end
     trained = slice(0, support)
     rewards, given, group, out = rewards[trained], given_of[trained], group[trained], advantage[trained]
-    advantages_into(rule.advantage, rewards, starts[: support + 1], group, ragged.pool, sets[: n + 1], given, out)
+    if rule.advantage.combine == OF_EACH:
+        several, weights = np.empty((2, support)), np.ones(2)
+        for i in range(support):
+            several[0, i] = ragged.numbers[NUMBER.first_reward, i]
+            several[1, i] = ragged.numbers[NUMBER.form_reward, i]
+        combined_into(rule.advantage, several, weights, starts[: support + 1], group, several, sets[: n + 1], out)
+    else:
+        advantages_into(rule.advantage, rewards, starts[: support + 1], group, ragged.pool, sets[: n + 1], given, out)
     for i in range(support):
         if not selected[i]:
             out[i] = 0.0
@@ -326,7 +334,7 @@ def general_rounds(
     fewer where the run diverged."""
     n, tried = batches.shape[1], 0
     for r in range(rounds):
-        memory.history[(first_round + r) % (choices.lag + 1)] = state.theta
+        memory.history[(first_round + r) % (choices.lag + choices.every)] = state.theta
         before = memory.spent[2]
         stream = batches[tried : tried + choices.tries]
         sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, first_round + r, stream, ragged)

@@ -109,7 +109,8 @@ def _entropy(p: np.ndarray) -> np.ndarray:
 def equal_rewards(world: World, policy: ResponsePolicy, rollouts: int) -> np.ndarray:
     """(n,) probability that the rewards of a context's rollouts are all equal: sum_r Pr(r)^K over the rewards r.
 
-    With partial credit there is a reward for each number of right tokens, and with noise no two rewards are equal.
+    With partial credit there is a reward for each number of right tokens, and with noise no two rewards are equal. A
+    second reward of well-formed responses sets these apart from the others.
     Where a verifier flips rewards, those that it gives count.
     """
     if world.reward_noise > 0:
@@ -118,6 +119,8 @@ def equal_rewards(world: World, policy: ResponsePolicy, rollouts: int) -> np.nda
     for right in policy.right.T:
         counts = _times(counts, np.stack([1 - right, right], axis=1))
     chances = policy.formed[:, None] * counts
+    if world.format_reward > 0:
+        return (chances**rollouts).sum(axis=1) + (1 - policy.formed) ** rollouts
     chances[:, 0] += 1 - policy.formed
     if world.partial_credit == 0:
         a, b, wrong, right = world.false_positive, world.false_negative, chances[:, :-1].sum(axis=1), chances[:, -1]

@@ -47,6 +47,9 @@ class Numbers(NamedTuple):
     advantage: int
     weight: int
     """That of its answer."""
+    first_reward: int
+    """Its reward without that of the format; these two rows are what an estimator combines."""
+    form_reward: int
 
 
 class Marks(NamedTuple):

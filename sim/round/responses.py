@@ -171,6 +171,12 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
             i += 1
     if max(choices.reward_noise, choices.false_positive, choices.false_negative) > 0.0:
         misjudge(plan, choices, round_index, batch, at, ragged)
+    if choices.several:
+        for j in range(first[at], i):
+            form_reward = choices.format_reward * ragged.ints[INT.form, j]
+            ragged.numbers[NUMBER.first_reward, j] = ragged.numbers[NUMBER.reward, j]
+            ragged.numbers[NUMBER.form_reward, j] = form_reward
+            ragged.numbers[NUMBER.reward, j] += form_reward
     return i
 
 
@@ -187,7 +193,7 @@ def move_response(plan, ragged, source, target):
     """Copy a response with its tokens to an earlier place, behind response target - 1."""
     starts, response, tokens = ragged.ints[INT.start], ragged.marks[MARK.response], len(plan.token_starts)
     ragged.ints[INT.form, target] = ragged.ints[INT.form, source]
-    for field in (NUMBER.reward, NUMBER.given):
+    for field in (NUMBER.reward, NUMBER.given, NUMBER.first_reward, NUMBER.form_reward):
         ragged.numbers[field, target] = ragged.numbers[field, source]
     for s in range(tokens):
         ragged.arms[target * tokens + s] = ragged.arms[source * tokens + s]

@@ -202,6 +202,8 @@ class RftlabGRPOTrainer(GRPOTrainer):
         plain = replace(self.estimator, length=Length(), kl=replace(self.estimator.kl, place="loss"))
         computed = rewards.new_zeros(0)
         if rows.any():
+            if plain.advantage.combine == "advantages":
+                rewards, sets = by_function.nan_to_num(0.0).to(real), {"weights": weights.to(real)}
             computed = losses.advantages(rewards[rows], group[rows], mask[rows], estimator=plain, **sets)
         advantages = rewards.new_zeros((len(rewards), *computed.shape[1:]))
         advantages[rows] = computed

@@ -104,6 +104,10 @@ def advantage_estimator(name: str, estimator: Estimator):
         if said.get("measure") is not None:
             place = str(said.get("results", "results"))
             keep_rewards(str(said.get("measure")), place, rewards.tolist(), mask.sum(-1).tolist(), group)
+        check(
+            plain.advantage.combine == "rewards",
+            f"{PREFIX}{name}: verl hands a plug-in the sum of rewards; allowed: its own algorithm.adv_estimator=gdpo",
+        )
         by_token = {"token_rewards": token_level_rewards * mask} if plain.advantage.by_token else {}
         if plain.advantage.given and reward_baselines is None:
             raise UserError(

@@ -215,9 +215,22 @@ OF_ADVANTAGES: dict[str, Row] = {
         ("adv_gdpo_single", "check_pools_and_advantages", "check_whitening"),
     ),
     "whitened by the population": (
-        wrap(advantages=m.population_deviation, whiten=m.whitened_with_ddof_0),
+        wrap(
+            advantages=m.population_deviation,
+            combined_advantages=m.population_deviation,
+            whiten=m.whitened_with_ddof_0,
+        ),
         ("adv_reinforce_plus_plus_baseline", "adv_gdpo_multi", "check_pools_and_advantages", "check_whitening"),
     ),
+    "sum of several rewards for the sum of advantages": (
+        wrap(combined_advantages=m.combined_rewards),
+        ("adv_gdpo_multi", "check_several_rewards"),
+    ),
+    "weights of several rewards ignored": (
+        wrap(combined_advantages=m.unweighted),
+        ("adv_gdpo_multi", "check_several_rewards"),
+    ),
+    "several rewards in a batch ignored": (wrap(prepare=m.without_several), ("check_several_rewards",)),
     "given baseline added": (
         m.given_baseline(np.negative),
         ("adv_remax", "adv_gae", "adv_optimal_token_baseline", *ADVANTAGES, "check_outcome_rewards"),

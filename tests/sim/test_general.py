@@ -176,6 +176,7 @@ OF_ITSELF = {
     "second moment",
     "top entropy",
     "sampler",
+    "queue",
     "tries",
     "many tries",
     "keep",
@@ -199,6 +200,7 @@ WRONG = {
     "seed": styled_run(seed=4),
     "noise": styled_run(Sampler(3, 0.41)),
     "lag": styled_run(Sampler(2, 0.4)),
+    "queue": styled_run(Sampler(3, 0.4, every=2)),
     "slope": styled_run(OTHER_SAMPLER),
     "jitter": styled_run(OTHER_SAMPLER),
 }

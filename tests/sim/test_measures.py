@@ -20,6 +20,7 @@ WORLDS = {
     "plain": (SMALL, "group"),
     "damage and sharpening": (replace(SMALL, damage=2.0, sharpening=0.5), "raw"),
     "graded": (replace(SMALL, answer_tokens=2, partial_credit=0.4), "updates"),
+    "formats": (replace(SMALL, answer_tokens=2, partial_credit=0.4, format_reward=0.4), "updates"),
     "flipped": (replace(SMALL, false_positive=0.2, false_negative=0.4), "updates"),
     "tabular": (Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3), "group"),
 }
@@ -31,7 +32,7 @@ def trained(name):
     """Measures of a run after some rounds, and the slow twin after as many: none where it knows no such rewards."""
     environment, design = WORLDS[name]
     run = run_of(DESIGNS[design], environment, rounds=ROUNDS, seed=3, evaluation="full")
-    world, rounds = build(run.environment), 0 if name in ("graded", "flipped") else ROUNDS
+    world, rounds = build(run.environment), 0 if name in ("graded", "formats", "flipped") else ROUNDS
     naive, metrics = NaiveRun(run, world), simulate(run, world).metrics
     for r in range(rounds):
         naive.round(r)
@@ -69,6 +70,7 @@ def enumerated(run, naive, wrong=""):
         for chance, right, form in whole:
             reward = form * ((1 - credit) * all(right) + credit * np.mean(right))
             reward = reward if wrong != "rewards are 0 or 1" else float(all(right) and form)
+            reward += naive.world.format_reward * form
             flip = naive.world.false_negative if reward == 1 else naive.world.false_positive
             for given, share in ((reward, 1 - flip), (1 - reward, flip)):
                 by_reward[round(given, 9)] = by_reward.get(round(given, 9), 0.0) + chance * share

@@ -6,7 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rftlab.shared.cards import CARDS
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.kl import KL
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
@@ -25,6 +27,8 @@ from tests.support.worlds.small_worlds import spelt_world, styled
 EXACT = 1e-9
 SPELT = spelt_world(15, 2, 4, partial_credit=0.6, reward_noise=0.4)
 FLIPPED = spelt_world(15, 2, 4, false_positive=0.2, false_negative=0.3)
+FORMATS = spelt_world(15, 2, 4, partial_credit=0.6, format_reward=0.3)
+GDPO = replace(CARDS["gdpo"].estimator.advantage, whiten="responses")
 RUNS = {
     "flips": (styled_run(), FLIPPED),
     "flips of support": (replace(styled_run(), design=replace(styled_run().design, support_rollouts=2)), FLIPPED),
@@ -33,6 +37,10 @@ RUNS = {
         replace(styled_run(), design=replace(styled_run().design, support_rollouts=2)),
         styled(SPELT, 5.0, 0.6, 0.3),
     ),
+    "two rewards": (styled_run(), FORMATS),
+    "advantages of two rewards": (styled_run(advantage=GDPO), FORMATS),
+    "advantages of two rewards, tries": (styled_run(advantage=GDPO, sampling=Sampling(tries=3)), FORMATS),
+    "the advantage of one reward": (styled_run(advantage=GDPO), SPELT),
     "tries by difficulty": (styled_run(sampling=Sampling(tries=3, budget="difficulty")), SPELT),
 }
 WRONG = {
@@ -61,6 +69,20 @@ def test_it_follows_its_slow_twin(name):
 def test_the_twin_tells_flips_apart(wrong):
     run, _ = RUNS["flips"]
     assert differences(run, FLIPPED, general_curve(run, FLIPPED._replace(**wrong))) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("advantage", "wrong"),
+    [
+        (GDPO, {"format_reward": 0.0}),
+        (replace(GDPO, combine="rewards"), {}),
+        (replace(GDPO, whiten="none"), {}),
+    ],
+)
+def test_the_twin_tells_two_rewards_apart(advantage, wrong):
+    run, world = RUNS["advantages of two rewards"]
+    other = replace(run, design=replace(run.design, estimator=replace(run.design.estimator, advantage=advantage)))
+    assert differences(run, world, general_curve(other, world._replace(**wrong))) > 1e-4
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -145,11 +167,22 @@ def test_sticky_flips_are_errors_in_the_labels_of_training():
         (lambda: Linear(false_negative=1.5), "environment.false_negative = 1.5; allowed: 0 to 1"),
         (
             lambda: Linear(false_positive=0.1, reward_noise=0.1),
-            "environment.false_positive, false_negative with partial_credit, reward_noise; allowed: one of the two",
+            "environment.false_positive, false_negative with partial_credit, reward_noise, format_reward; allowed: one",
         ),
         (
             lambda: Simulation(Linear(false_positive=0.1), Design(32, 4, estimator=Estimator(Advantage("optimal")))),
             "environment.false_positive with advantage.baseline = optimal, which knows true rewards",
+        ),
+        (lambda: Linear(format_reward=-1), "environment.format_reward = -1; allowed: 0 or more"),
+        (lambda: Linear(unknown=2.0), "environment.unknown = 2.0; allowed: 0 to 1"),
+        (lambda: Advantage("greedy", combine="advantages"), "advantage.combine = advantages; allowed: rewards where"),
+        (
+            lambda: Design(32, 4, replay_window=8, estimator=Estimator(GDPO)),
+            "advantage.combine = advantages; allowed: without support rollouts, replay window",
+        ),
+        (
+            lambda: Estimator(GDPO, kl=KL("k3", 0.1, "reward")),
+            "advantage.combine advantages with a penalty on the reward; allowed: no KL in the reward",
         ),
         (lambda: Linear(reward_noise=-1), "environment.reward_noise = -1; allowed: 0 or more"),
         (lambda: Linear(reward_noise=float("inf")), "environment.reward_noise = inf"),
@@ -176,4 +209,17 @@ def test_runs_without_them_keep_their_identity():
     old = RunSpec("qwen-gsm8k", Simulation()).config
     new = RunSpec("qwen-gsm8k", Simulation(Linear(reward_noise=0.1))).config
     assert "reward_noise" not in old["environment"] and new["environment"]["reward_noise"] == 0.1
-    assert not {"partial_credit", "false_positive", "sticky_flips"} & new["environment"].keys()
+    assert not {"partial_credit", "false_positive", "sticky_flips", "format_reward", "unknown"} & new["environment"].keys()
+
+
+def test_the_base_policy_knows_nothing_of_a_second_task():
+    """Its contexts have a correct answer that is as likely as any other; the others are as they were."""
+    plain, mixed = (build(replace(SMALL, n_train=4000, unknown=part)).train for part in (0.0, 0.25))
+    means = []
+    for contexts in (plain, mixed):
+        logits = contexts.base_logits[:1000, : SMALL.n_arms].astype(float)
+        chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        means.append((chance * ((contexts.correct[:1000, None] >> np.arange(SMALL.n_arms)) & 1)).sum(axis=1).mean())
+    assert means[0] > 1 / SMALL.n_answers + 0.15 and abs(means[1] - 1 / SMALL.n_answers) < 0.06, means
+    np.testing.assert_array_equal(plain.base_logits[1000:], mixed.base_logits[1000:])
+    np.testing.assert_array_equal(plain.correct, mixed.correct)

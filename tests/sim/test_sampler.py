@@ -119,6 +119,22 @@ def sampled_logp(learner, found):
     return learner.ragged.tokens[TOKEN.sampler_logp, : found.starts[-1]][found.starts[:-1]]
 
 
+@pytest.mark.parametrize(("lag", "every"), [(0, 3), (2, 2)])
+def test_a_queue_holds_rollouts_of_one_policy_for_several_rounds(lag, every):
+    world = equal_world(LOGITS, RIGHT)
+    learner, past = learner_of(world, raw(), 2, sampler=Sampler(lag, every=every), rate=40.0), []
+    for round_index in range(7):
+        past.append(learner.state.theta[:-1].reshape(256, 4).copy())
+        learner.advance(round_index, 1, no_totals())
+        found = seen(learner)
+        rows = np.repeat(found.context, 2)
+        for wrong in (0, 1):
+            behind = past[max(0, round_index // every * every - lag - wrong)]
+            expected = np.log([softmax(LOGITS + behind[row])[arm] for row, arm in zip(rows, found.arm, strict=True)])
+            if not wrong or round_index > lag + every:
+                assert np.allclose(sampled_logp(learner, found), expected, atol=1e-12) == (not wrong)
+
+
 @pytest.mark.parametrize("lag", [1, 3])
 def test_a_lag_is_counted_in_rounds(lag):
     """Arms are sampled, and scored, by the policy of `lag` rounds ago; before that by the first one."""

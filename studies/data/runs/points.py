@@ -73,15 +73,17 @@ class RunSpec:
         return _llm_cost(self.run) if isinstance(self.run, LLMRun) else _simulated_cost(self.run)
 
 
-LATER: dict[str, dict[str, float]] = {
+LATER: dict[str, dict[str, float | str]] = {
     "environment": {
-        **dict.fromkeys(("partial_credit", "reward_noise", "damage", "verbosity", "exploration", *FLIPS), 0.0),
+        **dict.fromkeys(("partial_credit", "reward_noise", "format_reward", "unknown"), 0.0),
+        **dict.fromkeys(("damage", "verbosity", "exploration", *FLIPS), 0.0),
         "short_right": 1.0,
         "verbosity_noise": 1.0,
         "sticky_flips": False,
     },
     "optimizer": {"bf16_rate": 0.0},
-    "design.estimator.advantage": {"constant": 0.0},
+    "sampler": {"every": 1},
+    "design.estimator.advantage": {"constant": 0.0, "combine": "rewards"},
 }
 """Fields that came after runs were kept, with the values at which they change nothing."""
 

@@ -23,7 +23,17 @@ from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.progress import study_progress
 from rftlab.studies.data.runs.runner import Worlds, simulate_point, split, workers
 from rftlab.studies.data.runs.store import Stored, open_store
-from rftlab.studies.estimators.suite.scores import KEYS, best_rows, cell_value, profile, record, said, summary
+from rftlab.studies.estimators.suite.scores import (
+    CANNOT,
+    KEYS,
+    best_rows,
+    cell_value,
+    left_out,
+    profile,
+    record,
+    said,
+    summary,
+)
 from rftlab.studies.estimators.suite.submission import find_card, submission, suite_names
 from rftlab.studies.estimators.suite.tasks import FIXED, RATES, TASKS, VERSION, task_design, task_point
 
@@ -54,7 +64,7 @@ def planned(card: Card, seeds: int | None, tasks: Sequence[str]) -> Iterator[Cel
                 try:
                     yield Cell(name, rate, seed, task_point(task, task_design(task, card), rate, seed))
                 except UserError as error:
-                    yield Cell(name, rate, seed, None, f"cannot run: {error}")
+                    yield Cell(name, rate, seed, None, f"{CANNOT}: {error}")
 
 
 def run_cells(
@@ -70,8 +80,8 @@ def run_cells(
 ) -> pd.DataFrame:
     """Cells of an estimator, with what is not in the store `root` run first: columns KEYS, value, note.
 
-    A run that cannot be, that diverges or that fails has the value of the untrained policy and a note. Cells that
-    are not done after so many minutes are left out; the same call does them later.
+    A run that diverges or fails has the value of the untrained policy and a note, one that cannot be no value and a
+    note. Cells that are not done after so many minutes are left out; the same call does them later.
     """
     cells = list(planned(card, seeds, tasks))
     wanted = {each.point: each for each in cells if each.point is not None}
@@ -176,11 +186,12 @@ def run_suite(
 
 
 def _show(console: Console, result: SuiteResult) -> None:
-    columns = ("estimator", "fixed rate", "95% interval", "best of three", "worst tasks at the fixed rate")
+    columns = ("estimator", "fixed rate", "95% interval", "best of three", "tasks", "worst tasks at the fixed rate")
     table = Table(*columns, align="left")
     for row in result.summary.itertuples():
         ends = (f"{row.fixed:.3f}", f"{row.fixed_low:.3f} to {row.fixed_high:.3f}", f"{row.best:.3f}")
-        table.add(row.estimator, *(ends if row.fixed == row.fixed else ("not all tasks", "", "")), row.worst)
+        known = ends if row.fixed == row.fixed else ("not all tasks", "", "")
+        table.add(row.estimator, *known, row.tasks, row.worst)
     put(console, "Mean score over tasks: 0 the untrained policy, 1 a run with 16 times the rollouts", table)
     names = list(result.summary["estimator"])
     if len(names) > FEW:
@@ -196,6 +207,9 @@ def _show(console: Console, result: SuiteResult) -> None:
         say(console, line)
     for row in result.tasks[(result.tasks["note"] != "") & (result.tasks["rate"] == FIXED)].itertuples():
         say(console, f"{row.estimator}, {row.task}: 0, {row.note}", "yellow")
+    for name in names:
+        for task, note in left_out(result.cells, name).items():
+            say(console, f"{name}, {task}: left out, {note}", "yellow")
 
 
 def _cells(fixed: pd.DataFrame, best: pd.DataFrame, key: tuple[str, str]) -> str:

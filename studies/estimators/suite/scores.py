@@ -19,6 +19,8 @@ from rftlab.studies.data.results.stats import interval, pooled_interval
 from rftlab.studies.estimators.suite.tasks import ASSETS, DESIGN, FIXED, PARTS, PASS_AT_1, TASKS, VERSION, SuiteTask
 
 DRAWS = 2000
+CANNOT = "cannot run"
+"""Beginning of the note on a task where an estimator cannot run; that task is left out of its mean."""
 KEYS = ["estimator", "task", "rate", "seed"]
 
 
@@ -59,10 +61,10 @@ def cell(task: SuiteTask, curve: Any, metrics: pd.DataFrame | None, rollouts: in
 
 
 def cell_value(name: str, outcome: Any) -> tuple[float, str]:
-    """The cell of a stored run of a task, and what went wrong; of a run that failed or diverged, which says so, the
-    value of the untrained policy."""
+    """Return the cell of a stored run of a task, and what went wrong. A run that failed or diverged has the value of
+    the untrained policy, and one that cannot be has none."""
     if isinstance(outcome, str):
-        return anchors()[name].zero, outcome
+        return np.nan if outcome.startswith(CANNOT) else anchors()[name].zero, outcome
     if outcome.diverged_at is not None:
         return anchors()[name].zero, f"diverged in round {outcome.diverged_at}"
     return cell(TASKS[name], outcome.curve, outcome.metrics, budget(TASKS[name])), ""
@@ -77,7 +79,7 @@ def scored(cells: pd.DataFrame) -> pd.DataFrame:
 
 def samples(cells: pd.DataFrame, name: str) -> dict[str, dict[float, np.ndarray]]:
     """Scores (seeds,) of an estimator by task and rate, in the order of seeds."""
-    own = scored(cells[cells["estimator"] == name]).sort_values("seed")
+    own = scored(cells[cells["estimator"] == name]).dropna(subset="score").sort_values("seed")
     return {
         task: {float(rate): part["score"].to_numpy() for rate, part in rows.groupby("rate")}
         for task, rows in own.groupby("task", sort=False)
@@ -90,10 +92,10 @@ def best_rate(rates: dict[float, np.ndarray]) -> float:
 
 
 def profile(cells: pd.DataFrame) -> pd.DataFrame:
-    """A row for each estimator, task and rate: seeds, mean cell, mean score with half of its 95% interval, and what
-    went wrong."""
+    """Return a row for each estimator, task and rate that it can run: seeds, mean cell, mean score with half of its 95%
+    interval, and what went wrong."""
     rows = []
-    for keys, part in scored(cells).groupby(["estimator", "task", "rate"], sort=False):
+    for keys, part in scored(cells).dropna(subset="score").groupby(["estimator", "task", "rate"], sort=False):
         _, low, high = interval(part["score"].to_numpy())
         half = (high - low) / 2 if np.isfinite(high) else np.nan
         note = next((text for text in part["note"] if text), "")
@@ -117,12 +119,14 @@ def bootstrap(tasks: list[np.ndarray]) -> tuple[float, float, float]:
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
-    """A row for each estimator: the mean over tasks at the fixed and at the best rate, with intervals, and the two
-    worst tasks at the fixed rate. Estimators without a run of each task have no mean."""
+    """Return a row for each estimator: the mean over tasks at the fixed and at the best rate, with intervals, the
+    number of these tasks, and the two worst at the fixed rate. Tasks where it cannot run are left out; without a run of
+    each other task it has no mean."""
     rows = []
     for name in dict.fromkeys(cells["estimator"]):
         by_task = samples(cells, name)
-        whole = set(by_task) == set(cells["task"]) and all(FIXED in rates for rates in by_task.values())
+        lost, every = set(left_out(cells, name)), set(cells["task"])
+        whole = set(by_task) == every - lost and all(FIXED in rates for rates in by_task.values()) and bool(by_task)
         row: dict[str, Any] = {"estimator": name}
         for what in ("fixed", "best"):
             chosen = (
@@ -132,8 +136,15 @@ def summary(cells: pd.DataFrame) -> pd.DataFrame:
             row |= dict(zip((what, f"{what}_low", f"{what}_high"), ends, strict=True))
         means = {task: rates[FIXED].mean() for task, rates in by_task.items() if FIXED in rates}
         worst = sorted(means, key=lambda task: means[task])[:2]
+        row |= {"tasks": f"{len(by_task)} of {len(every)}"}
         rows.append(row | {"worst": ", ".join(f"{task} {means[task]:.2f}" for task in worst)})
     return pd.DataFrame(rows)
+
+
+def left_out(cells: pd.DataFrame, name: str) -> dict[str, str]:
+    """Return the tasks where an estimator cannot run, with the reasons."""
+    own = cells[(cells["estimator"] == name) & cells["note"].str.startswith(CANNOT)]
+    return dict(zip(own["task"], own["note"], strict=True))
 
 
 class Against(NamedTuple):
@@ -171,6 +182,9 @@ def said(cells: pd.DataFrame, name: str, reference: str) -> str:
         named = ", ".join(f"{row.task} ({row.difference:+.2f})" for row in chosen)
         parts.append(f"{word} it in {named or 'no task'}")
     same, level = sum(row.low == row.high == 0 for row in rows), sum(row.low <= 0 <= row.high for row in rows)
-    end = f", {same} of them equal bit for bit." if same else "."
+    lost = left_out(cells, name) | left_out(cells, reference)
+    end = (
+        (f", {same} of them equal bit for bit" if same else "") + f"; {CANNOT} in {', '.join(lost)}" * bool(lost) + "."
+    )
     parts.append(f"no significant difference in {level} of {len(rows)} tasks")
     return f"{name} beside {reference}: {'; '.join(parts)}{end}"

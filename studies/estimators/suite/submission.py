@@ -78,7 +78,7 @@ def submission(card: Card, cells: pd.DataFrame) -> dict[str, Any]:
     own = cells[cells["estimator"] == card.name]
     about = {"suite": VERSION, "estimator": card.name, "source_sha256": source_hash(card)}
     seeds = {str(task): int(part["seed"].nunique()) for task, part in own.groupby("task", sort=False)}
-    rows = [[r.task, r.rate, r.seed, r.value, r.note] for r in own.itertuples()]
+    rows = [[r.task, r.rate, r.seed, r.value if r.value == r.value else None, r.note] for r in own.itertuples()]
     numbers = summary(own).iloc[0].drop("estimator").to_dict()
     numbers = {name: None if value != value else value for name, value in numbers.items()}
     return about | {"commit": commit(), "versions": versions(), "seeds": seeds, "summary": numbers, "cells": rows}

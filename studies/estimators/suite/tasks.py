@@ -18,7 +18,7 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import Evaluation, Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.data.runs.points import RunSpec
 
-VERSION = 1
+VERSION = 2
 ASSETS = files("rftlab.studies") / "assets"
 RATES = (0.5, 1.0, 2.0)
 """Learning rates of every task, as multiples of its own; the middle one is the fixed rate."""
@@ -40,6 +40,8 @@ class SuiteTask(NamedTuple):
     """Adam's, the best of a coarse grid for RLOO."""
     seeds: int
     lag: int
+    every: int
+    """Rounds for which one policy of the sampler fills a queue."""
     metric: str
     environment: dict[str, Any]
     design: dict[str, Any]
@@ -54,6 +56,7 @@ def _read() -> dict[str, SuiteTask]:
         "rate": float,
         "seeds": int,
         "lag": int,
+        "every": int,
         "environment": json.loads,
         "design": json.loads,
     }
@@ -91,6 +94,5 @@ def task_point(task: SuiteTask, design: Design, factor: float, seed: int) -> Run
     environment = Linear(**{**COMMON, **task.environment})
     evaluation: Evaluation = "exact" if task.metric == PASS_AT_1 else "full"
     optimizer = Optimizer(learning_rate=factor * task.rate)
-    return RunSpec(
-        pair(task), Simulation(environment, design, optimizer, Sampler(task.lag), evaluation=evaluation, seed=seed)
-    )
+    sampler = Sampler(task.lag, every=task.every)
+    return RunSpec(pair(task), Simulation(environment, design, optimizer, sampler, evaluation=evaluation, seed=seed))

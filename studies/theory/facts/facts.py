@@ -92,7 +92,7 @@ DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] |
     "rate-collapse": (RATES, numbers.ratio("rate x16", "usual"), language.high_rate),
     "rate-lottery": (RATES, numbers.lottery, None),
     "passes-collapse": (PASSES, numbers.ratio("16 passes", "2 passes"), None),
-    "raw-length": ({"usual": USUAL} | RAW, numbers.by_length, None),
+    "raw-length": ({"usual": USUAL} | RAW, numbers.by_length, language.raw_length),
     "narrowing": ({"usual": USUAL}, numbers.narrowed, None),
     "wrong-lengths": ({"usual": USUAL, "Dr. GRPO": DR_GRPO}, numbers.wrong_lengths, None),
     "clip-higher": (CLIPS, numbers.kept_entropy, None),

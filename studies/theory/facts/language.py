@@ -50,6 +50,12 @@ def high_rate() -> np.ndarray:
     return ends(planted("mix97 rate 1e-3") + planted("mix97 rate 1e-2")) / usual
 
 
+def raw_length() -> np.ndarray:
+    """Return (runs,) ends of the raw reward with the sequence mean over the mean end with the token mean."""
+    by_token = ends(planted("mix97 raw token_mean")).mean()
+    return ends(planted("mix97 raw seq_mean_token_mean")) / by_token
+
+
 def seeds_differ() -> numbers.Measured:
     """Deviation between the seeds of a task."""
     return numbers.deviation([ends(runs) for runs in (studied()[i : i + 3] for i in (0, 3, 6))])

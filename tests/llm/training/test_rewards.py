@@ -63,6 +63,22 @@ def test_several_rewards_are_weighed_and_recorded(tmp_path):
     assert trained.reward.nunique() > 5 and 0 <= outcome.curve.test_pass_at_1[1] <= 1, "Pass@1 is the verifier's"
 
 
+def test_each_of_several_rewards_may_have_an_advantage(tmp_path):
+    """GDPO: z-scores of each reward in its group, their weighted sum, whitened over the round's responses."""
+    spec = Advantage("group_mean", "group_std", whiten="responses", combine="advantages")
+    run, weights = run_of(rounds=2, eval_every=2, rollouts=4, estimator=Estimator(spec)), (1.0, 0.5)
+    train(run, tmp_path, reward=[mine.digits, mine.short], reward_weights=weights)
+    table = records(tmp_path)
+    for _, own in table[table.role == "trained"].groupby("round"):
+        total = np.zeros(len(own))
+        for weight, name in zip(weights, ("reward_digits", "reward_short"), strict=True):
+            group = own.groupby("prompt")[name]
+            total += weight * ((own[name] - group.transform("mean")) / (group.transform("std") + 1e-6)).to_numpy()
+        expected = (total - total.mean()) / (total.std(ddof=1) + 1e-6)
+        np.testing.assert_allclose(own.advantage, expected, atol=1e-9)
+        assert np.abs(own.advantage).max() > 0.1
+
+
 @pytest.mark.parametrize(
     "design",
     [

@@ -53,7 +53,7 @@ def test_a_table_with_fewer_columns_has_a_page_too(tmp_path):
 def test_trust_is_what_the_table_shows():
     apart, known = seen(table(), "32x8")
     assert apart.startswith("The 80% intervals of 2 of 2 other designs") and "not told apart" in apart
-    assert "Of the 2 designs that were run the forecast is 0.065 off on average" in known and "has 1." in known
+    assert "The forecast of the 2 designs that were run is 0.065 off on average" in known and "has 1." in known
     narrow = table(high=[0.55, 0.4, 0.4, 0.44], measured=np.nan)
     assert len(seen(narrow, "32x8")) == 1 and "stands alone" in seen(narrow, "32x8")[0]
 

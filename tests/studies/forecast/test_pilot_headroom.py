@@ -129,7 +129,7 @@ def test_a_pilot_says_what_it_costs(pilot, tmp_path, monkeypatch):
     price = (
         "At most 213,184 rollouts: 22,592 of the base model (train 8,192, test 8,000, temperatures 3,328, many 3,072), "
         "17,792 half way through the baseline's run, 172,800 in 2 runs, whose evaluations come on top. "
-        "What is there already is not sampled again."
+        "Stored measurements are not sampled again."
     )
 
     def shipped_instead(console, *what):

@@ -1,6 +1,7 @@
 """The checks of tests/estimators/test_naive.py."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.support.estimators.random_batches import (
     random_batch,
     random_rewards,
 )
-from tests.support.estimators.vectors import EXACT, Api, close, same, seeds, starts_of
+from tests.support.estimators.vectors import EXACT, Api, close, no_kl, same, seeds, starts_of
 from tests.support.naive import estimators
 
 WHITENED = 1e-10
@@ -49,6 +50,26 @@ def check_pools_and_advantages(api: Api) -> None:
         actual = api.advantages(spec, batch.rewards, batch.group, pool, starts=batch.starts, baseline=baseline)
         expected = estimators.advantages(spec, batch.rewards, batch.group, sets, np.diff(batch.starts), baseline)
         close(actual, expected, f"{spec}", EXACT if spec.whiten == "none" else WHITENED)
+
+
+def check_several_rewards(api: Api) -> None:
+    """Sums of rewards and sums of advantages, of one to four rewards with weights, also below 0."""
+    for rng in seeds(0, 300):
+        spec = random_advantage(rng, OF_RESPONSES)
+        if spec.given or spec.by_token or spec.credit != "reward":
+            continue
+        spec = replace(spec, combine=("rewards", "advantages")[int(rng.integers(2))])
+        batch, count = batch_for(spec, rng), int(rng.integers(1, 5))
+        rewards = np.array([random_rewards(rng, batch.group.size) for _ in range(count)])
+        weights, lengths = rng.normal(size=count), np.diff(batch.starts)
+        actual = api.combined_advantages(spec, rewards, weights, batch.group, starts=batch.starts)
+        sets = [estimators.pools(batch.n_groups, (own, batch.group)) for own in rewards]
+        expected = estimators.combined(spec, rewards, weights, batch.group, sets, lengths)
+        close(actual, expected, f"{spec} of {count} rewards", WHITENED)
+        if spec.combine == "advantages":
+            old_logp, several = np.full(batch.starts[-1], -1.0), (rewards, weights)
+            made = api.prepare(no_kl(spec), weights @ rewards, batch.group, batch.starts, old_logp, several=several)
+            same(made.advantage, np.repeat(actual, lengths), "the advantage of a response on each of its tokens")
 
 
 def check_pass_at_k(api: Api) -> None:
@@ -164,6 +185,7 @@ CHECKS: dict[str, Callable[[Api], None]] = {
     check.__name__: check
     for check in (
         check_pools_and_advantages,
+        check_several_rewards,
         check_pass_at_k,
         check_token_advantages,
         check_optimal_baseline,

@@ -16,7 +16,7 @@ USES = {
 }
 """Parts whose defaults ask for nothing."""
 CHOICES = [
-    *(("advantage", f"{name}Kind", name.lower()) for name in ("Credit", "Baseline", "Scale", "Whiten")),
+    *(("advantage", f"{name}Kind", name.lower()) for name in ("Credit", "Baseline", "Scale", "Whiten", "Combine")),
     ("advantage", "SingletonRule", "singleton"),
     ("aggregation", "AggregationKind", "kind"),
     ("aggregation", "EmptyRule", "empty"),

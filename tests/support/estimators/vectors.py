@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.advantage import advantages, whiten_into
+from rftlab.shared.advantage import advantages, combined_advantages, whiten_into
 from rftlab.shared.aggregation import shares
 from rftlab.shared.config.advantage import Advantage, advantage_rule
 from rftlab.shared.config.aggregation import Aggregation
@@ -72,6 +72,7 @@ class Api:
 
     make_pool: Callable = make_pool
     advantages: Callable = advantages
+    combined_advantages: Callable = combined_advantages
     whiten: Callable = whiten
     token_advantages: Callable = token_advantages
     optimal_token_baseline: Callable = optimal_token_baseline

@@ -4,6 +4,7 @@ An adapter returns how many numbers it compared.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -12,6 +13,7 @@ from rftlab.shared.config.advantage import Advantage
 from tests.support.estimators.vectors import Api, Case, Packed, close, no_kl, same, starts_of
 
 GRPO = Advantage("group_mean", "group_std", ddof=1, eps=1e-6, singleton="raw")
+GDPO = replace(GRPO, whiten="tokens", combine="advantages")
 CENTRED = Advantage("group_mean", singleton="raw")
 FLOAT32 = 1e-5
 """Tolerance where the source computes in float32."""
@@ -62,17 +64,9 @@ def check_several_rewards(api: Api, case: Case) -> int:
     components, weights = np.array(case.inputs["reward_components"]), case.params.get("weights")
     index = indices(case.inputs["group"])
     group, lengths = np.array([index[label] for label in case.inputs["group"]]), case.inputs["lengths"]
-    scores = [
-        trained(api, GRPO, rewards, group, api.make_pool(len(index), (rewards, group)), lengths)
-        for rewards in components
-    ]
-    total = np.tensordot(np.ones(len(components)) if weights is None else weights, scores, axes=1)
-    return close(
-        api.whiten(Advantage(whiten="tokens"), total, lengths),
-        case.outputs["advantage"],
-        f"{case.name}: advantage",
-        FLOAT32,
-    )
+    weights = np.ones(len(components)) if weights is None else np.array(weights)
+    actual = api.combined_advantages(GDPO, components, weights, group, starts=starts_of(lengths))
+    return close(actual, case.outputs["advantage"], f"{case.name}: advantage", FLOAT32)
 
 
 # --- replay windows ---

@@ -14,7 +14,7 @@ from tests.support.estimators.vectors import REAL, Api
 
 OF_ESTIMATOR = ("batch_from_advantages", "prepare", "shaped_rewards", "apply_mask", "objective_and_weights")
 OF_PART = {
-    "advantage": ("advantages", "token_advantages", "whiten"),
+    "advantage": ("advantages", "combined_advantages", "token_advantages", "whiten"),
     "aggregation": ("shares",),
     "correction": ("corrections",),
     "surrogate": ("surrogate",),
@@ -120,8 +120,9 @@ def advantage_sign_flipped() -> Api:
         return -right(*args, **kwargs)
 
     wrong = with_batch(lambda batch: batch._replace(advantage=-batch.advantage))()
-    others = wrap(advantages=negative, token_advantages=negative)()
-    return replace(wrong, advantages=others.advantages, token_advantages=others.token_advantages)
+    names = ("advantages", "combined_advantages", "token_advantages")
+    others = wrap(**dict.fromkeys(names, negative))()
+    return replace(wrong, **{name: getattr(others, name) for name in names})
 
 
 def kl_sign_flipped() -> Api:
@@ -194,10 +195,10 @@ def whitened_with_ddof_0(right, spec, values, weights):
     return out * math.sqrt(n / (n - 1)) if spec.whiten == "tokens" and n > 1 else out
 
 
-def population_deviation(right, spec, rewards, group, pool, **kwargs):
+def population_deviation(right, spec, *args, **kwargs):
     """Whitening over tokens divides by the population deviation."""
-    out = right(spec, rewards, group, pool, **kwargs)
-    n = rewards.size if kwargs.get("starts") is None else kwargs["starts"][-1]
+    out = right(spec, *args, **kwargs)
+    n = out.size if kwargs.get("starts") is None else kwargs["starts"][-1]
     return out * math.sqrt(n / (n - 1)) if spec.whiten == "tokens" and n > 1 else out
 
 
@@ -315,3 +316,18 @@ def anchored_at_base(right, estimator, *args, **kwargs):
     )
     base = kwargs.get("ref_logp", given)
     return batch._replace(ref_logp=np.asarray(base)) if estimator.kl.anchor == "old" and base is not None else batch
+
+
+def combined_rewards(right: Callable, spec, *args, **kwargs):
+    """The advantage of the sum of rewards, whatever the estimator combines."""
+    return right(replace(spec, combine="rewards"), *args, **kwargs)
+
+
+def unweighted(right: Callable, spec, rewards, weights, *args, **kwargs):
+    """Every reward weighs 1."""
+    return right(spec, rewards, np.ones_like(weights), *args, **kwargs)
+
+
+def without_several(right: Callable, *args, several=None, **kwargs):
+    """A batch has the sum of rewards alone."""
+    return right(*args, **kwargs)

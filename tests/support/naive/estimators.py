@@ -9,6 +9,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 from rftlab.shared.config.advantage import Advantage
@@ -214,6 +215,21 @@ def advantages(
     elif spec.scale == "nonzero":
         out = [value * len(rewards) / max(1, sum(reward != 0 for reward in rewards)) for value in out]
     return whitened(spec, out, lengths)
+
+
+def combined(
+    spec: Advantage, rewards, weights, group, sets: Sequence[Sequence[Sequence[float]]], lengths
+) -> list[float]:
+    """Advantages of responses with several rewards, one list of baseline sets for each: of their weighted sum, or the
+    whitened weighted sum of their advantages."""
+    columns = [list(map(float, own)) for own in rewards]
+    if spec.combine == "rewards":
+        total = [sum(w * own[i] for w, own in zip(weights, columns, strict=True)) for i in range(len(group))]
+        return advantages(spec, total, group, pools(len(sets[0]), (total, group)), lengths)
+    plain = replace(spec, combine="rewards", whiten="none")
+    each = [advantages(plain, own, group, one, lengths) for own, one in zip(columns, sets, strict=True)]
+    total = [sum(w * own[i] for w, own in zip(weights, each, strict=True)) for i in range(len(group))]
+    return whitened(spec, total, lengths)
 
 
 def whitened(spec: Advantage, values: Sequence[float], lengths: Sequence[int]) -> list[float]:

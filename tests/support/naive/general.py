@@ -189,7 +189,8 @@ class NaiveGeneral(NaiveRun):
 
     def sampler_of(self, key, context):
         """The policy that samples: stale weights, noisy logits."""
-        w, theta_f, common = self.past[max(0, len(self.past) - 1 - self.run.sampler.lag)]
+        now, sampler = len(self.past) - 1, self.run.sampler
+        w, theta_f, common = self.past[max(0, now - now % sampler.every - sampler.lag)]
         return self.view(context, w, theta_f, self.run.sampler.noise * self.gauss(MISMATCH, key, context), common)
 
     def length(self, arms, u):
@@ -224,8 +225,8 @@ class NaiveGeneral(NaiveRun):
         credit = response.form * ((1 - part) * float(self.right_answer(context, response.arms)) + part * bits.mean())
         u, v = self.pair(REWARDING, key, context, draw)
         if u < (self.world.false_negative if credit == 1 else self.world.false_positive):
-            return 1.0 - credit
-        return credit + self.world.reward_noise * np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v)
+            credit = 1.0 - credit
+        return credit + self.world.format_reward * response.form + self.world.reward_noise * np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v)
 
     def given(self, context, policy):
         """The baseline of a context, before its rewards; the last one by enumeration of all responses."""
@@ -343,10 +344,11 @@ class NaiveGeneral(NaiveRun):
         )
         old, ref = (np.concatenate([getattr(response, name) for response in everyone]) for name in ("old", "ref"))
         baseline = baseline if self.e.advantage.baseline in GIVEN else None
-        advantage = (
-            prepare(self.e, scored, group, starts, old, ref, pool=pool, baseline=baseline).advantage[starts[:-1]]
-            * keeps
-        )
+        more, forms = {"pool": pool, "baseline": baseline}, np.array([float(response.form) for response in everyone])
+        if self.e.advantage.combine == "advantages":
+            forms *= self.world.format_reward
+            more = {"several": (np.array([scored - forms, forms]), np.ones(2))}
+        advantage = prepare(self.e, scored, group, starts, old, ref, **more).advantage[starts[:-1]] * keeps
         totals["rewards"] += [response.reward for response in everyone]
         totals["silent"] += [not advantage[group == g].any() for g in range(len(rows))]
         size = len(rows) // d.minibatches

@@ -65,6 +65,7 @@ RUNS = {
     "clip cov": styled_run(mask=ClipCov(0.2, 0.01, 5.0)),
     "kl cov": styled_run(mask=KLCov(0.2), kl=PULL),
     "sampler": styled_run(OTHER_SAMPLER),
+    "queue": styled_run(Sampler(1, 0.4, every=3)),
     **corrected(),
     "tries": styled_run(sampling=Sampling(tries=2)),
     "many tries": styled_run(sampling=Sampling(tries=12)),
