@@ -5,6 +5,8 @@ whatever else has one entry per response, and rewards on the CPU cost no wait. W
 token (a discount, a critic, rewards at tokens), the tokens' rewards and baselines come over in that copy too.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -59,7 +61,7 @@ def response_advantages(
     """Advantages (R,), on the tokens' device, of shaped rewards (R,), against the sets that are given; baseline (R,):
     where it comes from elsewhere."""
     if spec.combine == "advantages":
-        return several_advantages(spec, layout, rewards[:, None], torch.ones(1), given)
+        return several_advantages(spec, layout, [rewards], None, given)
     mine, *others = group_labels(given, rewards.shape[0])
     sets = [("pool or support", part) for part in set_rewards(given, [labels.shape for labels in others])]
     reals = [("rewards", rewards), *([] if baseline is None else [("baseline", baseline)]), *sets]
@@ -79,18 +81,19 @@ def response_advantages(
 
 
 def several_advantages(
-    spec: Advantage, layout: Layout, rewards: torch.Tensor, weights: torch.Tensor, given: Given
+    spec: Advantage, layout: Layout, rewards: Sequence[torch.Tensor], weights: torch.Tensor | None, given: Given
 ) -> torch.Tensor:
-    """Advantages (R,), on the tokens' device, of several rewards (R, C) with weights (C,), against their groups."""
+    """Advantages (R,), on the tokens' device, of several rewards, each (R,), with weights (C,), 1 by default, against
+    their groups."""
     beside = [name for name in ("pool", "support", "baseline", "token_rewards") if getattr(given, name) is not None]
     check(not beside, f"{', '.join(beside)} with several rewards; allowed: neither")
     lengths = [layout.lengths] if spec.of_lengths else []
-    rewards_RC, weights_C, labels_R, *rest = on_cpu(
-        [rewards, weights, group_labels(given, rewards.shape[0])[0], *lengths]
-    )
-    starts = np.concatenate([[0], np.cumsum(rest[0])]) if rest else None
-    group_R = np.unique(labels_R, return_inverse=True)[1]
-    advantages_R = combined_advantages(spec, rewards_RC.T, weights_C, group_R, starts=starts)
+    columns = [*rewards, group_labels(given, rewards[0].shape[0])[0], *([] if weights is None else [weights]), *lengths]
+    brought = on_cpu(columns)
+    starts = np.concatenate([[0], np.cumsum(brought.pop())]) if lengths else None
+    weights_C = np.ones(len(rewards)) if weights is None else brought.pop()
+    group_R = np.unique(brought.pop(), return_inverse=True)[1]
+    advantages_R = combined_advantages(spec, np.array(brought), weights_C, group_R, starts=starts)
     return send([advantages_R], layout.shown.device, wide(layout.shown.device))[0]
 
 

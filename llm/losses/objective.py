@@ -250,10 +250,11 @@ def advantages(
     out_type = rewards_R.dtype if rewards_R.is_floating_point() else real
     if rewards_R.ndim == 2:
         count = rewards_R.shape[1]
-        weights_C = torch.ones(count) if weights is None else column("weights", weights, (count,))
+        check(count > 0, "rewards without a column; allowed: one or more")
+        weights_C = None if weights is None else column("weights", weights, (count,))
         if spec.combine == "advantages":
-            return several_advantages(spec, layout, rewards_R, weights_C, given).to(out_type)
-        given = given._replace(rewards=rewards_R @ weights_C.to(rewards_R))
+            return several_advantages(spec, layout, rewards_R.unbind(1), weights_C, given).to(out_type)
+        given = given._replace(rewards=rewards_R.sum(1) if weights_C is None else rewards_R @ weights_C.to(rewards_R))
     old, ref = (at_tokens(name, part, layout, real) for name, part in (("old_logp", old_logp), ("ref_logp", ref_logp)))
     out = tensor_advantages(estimator, layout, given, old, ref)
     return out.to(out_type)

@@ -29,6 +29,7 @@ from tests.support.estimators.vectors import ROOT
 
 RUNNABLE = [name for name, card in CARDS.items() if card.estimator is not None]
 GIVEN = [name for name in RUNNABLE if preset(name).advantage.given]
+SEVERAL = [name for name in RUNNABLE if preset(name).advantage.combine == "advantages"]
 
 
 def test_verl_finds_the_plug_in_by_itself():
@@ -134,7 +135,13 @@ def test_a_baseline_that_verl_does_not_hand_over_is_said(name):
         advantages_in_verl(f"rftlab_{name}", *rollouts(0))
 
 
-@pytest.mark.parametrize("name", [name for name in RUNNABLE if name not in GIVEN])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_rewards_that_verl_does_not_hand_over_are_said(name):
+    with pytest.raises(UserError, match=f"rftlab_{name}: verl hands a plug-in the sum of rewards; allowed: its own"):
+        advantages_in_verl(f"rftlab_{name}", *rollouts(0))
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if name not in (*GIVEN, *SEVERAL)])
 def test_every_card_gives_finite_advantages_in_verl(name):
     rewards, mask, uid = rollouts(1)
     found = advantages_in_verl(f"rftlab_{name}", rewards.float(), mask, uid)

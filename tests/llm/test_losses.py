@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import rftlab as rl
 from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.losses.layout import on_cpu
-from rftlab.shared.advantage import advantages
+from rftlab.shared.advantage import advantages, combined_advantages
 from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.mask import OF_BATCH, Drift, TopEntropy, Unmasked
 from rftlab.shared.config.shaping import Length
@@ -127,6 +127,32 @@ def arguments_of(rng, dtype=torch.float64):
     mask = torch.arange(7) < torch.from_numpy(rng.integers(1, 8, (12, 1)))
     rewards = torch.from_numpy(rng.integers(0, 2, 12).astype(np.float64))
     return [logp.requires_grad_(), old, rewards, mask, torch.arange(12) // 4]
+
+
+@pytest.mark.parametrize("combine", ["rewards", "advantages"])
+def test_several_rewards_are_those_of_the_compiled_path(combine):
+    rng = np.random.default_rng(3)
+    rewards, weights, group = rng.normal(size=(12, 3)), np.array([1.0, 0.5, 2.0]), np.arange(12) // 4
+    spec = rl.Advantage("group_mean", "group_std", whiten="responses", combine=combine)
+    found = rl.losses.advantages(torch.tensor(rewards), group, estimator=rl.Estimator(spec), weights=weights)
+    np.testing.assert_allclose(found, combined_advantages(spec, rewards.T, weights, group), atol=1e-12)
+    one = rl.losses.advantages(torch.tensor(rewards[:, 0]), group, estimator=rl.Estimator(spec))
+    np.testing.assert_allclose(one, combined_advantages(spec, rewards[:, :1].T, np.ones(1), group), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "more", "message"),
+    [
+        (torch.ones(4, 2), {"weights": [1.0]}, "weights"),
+        (torch.ones(4), {"weights": [1.0]}, r"weights; allowed: with rewards \(responses, rewards\)"),
+        (torch.ones(4, 2), {"pool": ([1.0], [0])}, "pool with several rewards; allowed: neither"),
+        (torch.full((4, 2), torch.nan), {}, "rewards and weights; allowed: finite ones"),
+        (torch.ones(4, 2, 1), {}, r"rewards \(4, 2, 1\); allowed: \(responses,\), \(responses, rewards\)"),
+    ],
+)
+def test_several_rewards_that_cannot_be_are_one_line(rewards, more, message):
+    with pytest.raises(rl.UserError, match=message):
+        rl.losses.advantages(rewards, [0, 0, 1, 1], estimator="gdpo", mask=torch.ones(4, 3), **more)
 
 
 def test_it_is_the_grpo_of_a_loop_by_hand():

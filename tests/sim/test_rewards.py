@@ -209,7 +209,8 @@ def test_runs_without_them_keep_their_identity():
     old = RunSpec("qwen-gsm8k", Simulation()).config
     new = RunSpec("qwen-gsm8k", Simulation(Linear(reward_noise=0.1))).config
     assert "reward_noise" not in old["environment"] and new["environment"]["reward_noise"] == 0.1
-    assert not {"partial_credit", "false_positive", "sticky_flips", "format_reward", "unknown"} & new["environment"].keys()
+    later = {"partial_credit", "false_positive", "sticky_flips", "format_reward", "unknown"}
+    assert not later & new["environment"].keys() and "combine" not in new["design"]["estimator"]["advantage"]
 
 
 def test_the_base_policy_knows_nothing_of_a_second_task():

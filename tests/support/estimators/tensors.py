@@ -7,7 +7,13 @@ from functools import partial
 import numpy as np
 import torch
 
-from rftlab.llm.losses.credit import response_advantages, shaped, tells_tokens_apart, tensor_advantages
+from rftlab.llm.losses.credit import (
+    response_advantages,
+    several_advantages,
+    shaped,
+    tells_tokens_apart,
+    tensor_advantages,
+)
 from rftlab.llm.losses.credit import token_advantages as credit_tokens
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.inputs import Given
@@ -152,6 +158,7 @@ def prepare(
     pool=None,
     baseline=None,
     token_rewards=None,
+    several=None,
     **rest,
 ):
     place, spec = Place(starts, padded), estimator.advantage
@@ -162,7 +169,11 @@ def prepare(
         baseline = column(baseline) if of_rows else place.tensor(baseline)
     sets = None if pool is None else of_pool(pool)
     given = Given(rewards, labels(group), pool=sets, baseline=baseline, token_rewards=place.maybe(token_rewards))
-    found = tensor_advantages(Estimator(spec), place.layout, given._replace(rewards=shaped_R), None, None)
+    if several is None:
+        found = tensor_advantages(Estimator(spec), place.layout, given._replace(rewards=shaped_R), None, None)
+    else:
+        columns, weights = (torch.as_tensor(part) for part in several)
+        found = several_advantages(spec, place.layout, list(columns), weights, given)
     found = found if by_token else place.layout.spread(found)
     return batch_from_advantages(
         padded, estimator, place.numbers(found), starts, old_logp, ref_logp, group=labels(group), **rest

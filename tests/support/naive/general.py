@@ -226,7 +226,8 @@ class NaiveGeneral(NaiveRun):
         u, v = self.pair(REWARDING, key, context, draw)
         if u < (self.world.false_negative if credit == 1 else self.world.false_positive):
             credit = 1.0 - credit
-        return credit + self.world.format_reward * response.form + self.world.reward_noise * np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v)
+        credit += self.world.format_reward * response.form
+        return credit + self.world.reward_noise * np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v)
 
     def given(self, context, policy):
         """The baseline of a context, before its rewards; the last one by enumeration of all responses."""
