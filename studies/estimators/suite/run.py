@@ -186,13 +186,14 @@ def run_suite(
 
 
 def _show(console: Console, result: SuiteResult) -> None:
-    columns = ("estimator", "fixed rate", "95% interval", "best of three", "tasks", "worst tasks at the fixed rate")
+    columns = ("estimator", "fixed", "95% interval", "best", "tasks", "worst at the fixed rate")
     table = Table(*columns, align="left")
     for row in result.summary.itertuples():
         ends = (f"{row.fixed:.3f}", f"{row.fixed_low:.3f} to {row.fixed_high:.3f}", f"{row.best:.3f}")
         known = ends if row.fixed == row.fixed else ("not all tasks", "", "")
         table.add(row.estimator, *known, row.tasks, row.worst)
-    put(console, "Mean score over tasks: 0 the untrained policy, 1 a run with 16 times the rollouts", table)
+    title = "Mean score over tasks at the fixed rate and at the best of three: 0 the untrained policy, 1 a run with 16 "
+    put(console, title + "times the rollouts", table)
     names = list(result.summary["estimator"])
     if len(names) > FEW:
         return
