@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.advantage import advantages, check_given, combined_advantages
+from rftlab.shared.advantage import advantages, check_given
 from rftlab.shared.aggregation import check_starts, shares
+from rftlab.shared.combine import combined_advantages
 from rftlab.shared.config.mask import KLCov
 from rftlab.shared.correction import corrections
 from rftlab.shared.credit import rewards_at_ends, token_advantages

@@ -24,7 +24,8 @@ from rftlab.llm.losses.inputs import (
 )
 from rftlab.llm.losses.layout import Layout, on_cpu, packed_on_cpu, send, wide
 from rftlab.shared import credit
-from rftlab.shared.advantage import advantages, combined_advantages
+from rftlab.shared.advantage import advantages
+from rftlab.shared.combine import combined_advantages
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.estimator import Estimator, as_rule

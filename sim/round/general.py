@@ -5,8 +5,9 @@ elsewhere, an entropy bonus. Where none of these is asked for the two do the sam
 
 import numpy as np
 
-from rftlab.shared.advantage import advantages_into, combined_into
+from rftlab.shared.advantage import advantages_into
 from rftlab.shared.aggregation import shares_into
+from rftlab.shared.combine import combined_into
 from rftlab.shared.config.advantage import GREEDY, OF_EACH, OPTIMAL, VALUE
 from rftlab.shared.config.aggregation import PROMPT_MEAN
 from rftlab.shared.config.correction import NONE as UNCORRECTED

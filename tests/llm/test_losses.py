@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 import rftlab as rl
 from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.losses.layout import on_cpu
-from rftlab.shared.advantage import advantages, combined_advantages
+from rftlab.shared.advantage import advantages
 from rftlab.shared.cards import PRESETS
+from rftlab.shared.combine import combined_advantages
 from rftlab.shared.config.mask import OF_BATCH, Drift, TopEntropy, Unmasked
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.advantage import advantages, combined_advantages, whiten_into
+from rftlab.shared.advantage import advantages, whiten_into
 from rftlab.shared.aggregation import shares
+from rftlab.shared.combine import combined_advantages
 from rftlab.shared.config.advantage import Advantage, advantage_rule
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL, kl_rule
