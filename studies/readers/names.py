@@ -74,6 +74,7 @@ _PLAIN = (
     (r"answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean|acc/mean", "pass_at_1"),
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
     (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*/mean", "format_rate"),
+    (r"rewards/(?P<reward>[^/]+)/mean", "reward/{reward}"),
     (r"reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean", "reward_mean"),
     (
         r"completions/mean_length|response_length|response_length/mean|mean_response_length|completion_length|completion_length/mean|avg_response_len"
@@ -108,13 +109,14 @@ def _rules(rows: tuple, first: int) -> list[tuple[re.Pattern, Name]]:
 _OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
 
 METRICS = tuple(sorted({name.metric for _, name in (*_OF_TEST, *_OF_TRAIN, *_OF_EITHER)} - {"score"}))
-"""Ours; {k} stands for a number."""
+"""Ours; {k} stands for a number, {reward} for the name of one of several rewards."""
 
 
 def is_metric(name: str) -> bool:
     """Whether a user's name, with or without its split, is a metric of ours."""
     alone = re.sub(r"^(?:test|train)\.", "", name)
-    return alone == "reward" or re.sub(r"\d+$", "{k}", alone) in METRICS or alone in METRICS
+    general = re.sub(r"^reward/.+", "reward/{reward}", re.sub(r"\d+$", "{k}", alone))
+    return alone == "reward" or alone in METRICS or general in METRICS
 
 
 def translate_metric(source: str) -> Name | None:
@@ -130,7 +132,7 @@ def translate_metric(source: str) -> Name | None:
     if name is None and split == "test" and rest.count("/") == 1:  # <set>/<metric>, as in test/gsm8k/acc
         task, rest = rest.split("/")
         name = _look_up(_OF_EITHER, rest, split, task)
-    if name and split == "test" and name.metric not in SCORES and not name.metric.startswith("pass_at_"):
+    if name and split == "test" and name.metric not in SCORES and not name.metric.startswith(("pass_at_", "reward/")):
         return None
     return name
 
@@ -146,7 +148,7 @@ def _look_up(rules: list[tuple[re.Pattern, Name]], text: str, split: str, task: 
     for pattern, name in rules:
         if match := pattern.fullmatch(text):
             parts = match.groupdict()
-            metric = name.metric.format(k=parts.get("k") or "")
+            metric = name.metric.format(k=parts.get("k") or "", reward=parts.get("reward") or "")
             return name._replace(split=split, metric=metric, task=parts.get("task") or task)
     return None
 

@@ -101,6 +101,31 @@ def test_advantages_of_tokens_are_whitened_over_the_whole_batch(tmp_path):
     assert tokens.mean().abs() < 1e-6 and abs(tokens.std() - 1) < 1e-6
 
 
+def test_each_of_several_rewards_has_its_own_advantage(tmp_path):
+    """GDPO by hand: z-scores of each reward in its group, summed with weights, whitened over the batch's tokens."""
+    kept, weights = [], (1.0, 0.25)
+
+    def length(prompts, completions, **more):
+        kept.append([30.0 * len(text.split()) for text in completions])
+        return kept[-1]
+
+    seen = []
+    trainer, watch = trainer_of(tmp_path, "gdpo", reward=[seen_reward(seen), length], seed=3, reward_weights=weights)
+    trainer.train()
+    rewards = np.array([seen[0][1], kept[0]]).reshape(2, GROUPS, K)
+    centred = rewards - rewards.mean(2, keepdims=True)
+    scores = centred / (rewards.std(2, keepdims=True, ddof=1) + preset("gdpo").advantage.eps)
+    by_hand = (np.array(weights)[:, None, None] * scores).sum(0).ravel()
+    (part,) = watch.updates[0].parts
+    tokens = part["completion_mask"].sum(1).numpy()
+    whitened = part["advantages"].double().numpy()
+    assert abs(whitened @ tokens) < 1e-5 and np.abs(by_hand).max() > 0.5
+    slope, shift = np.polyfit(np.sort(by_hand), np.sort(whitened), 1)
+    assert slope > 0 and np.allclose(np.sort(whitened), slope * np.sort(by_hand) + shift, atol=1e-5)
+    summed = np.sort(((rewards * np.array(weights)[:, None, None]).sum(0) - 1).ravel())
+    assert np.abs(np.sort(whitened) - np.polyval(np.polyfit(summed, np.sort(whitened), 1), summed)).max() > 0.05
+
+
 def test_advantages_may_differ_from_token_to_token(tmp_path):
     """Rewards discounted from the end of a response, in gradients too."""
     card = preset("reinforce_pp")

@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.figures import logged, training_figure
 from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.names import is_metric
 from tests.support.logs.formats import LOGS, runs_folder, said, verl_log, wide_csv, wrong
 
 FOLDER = runs_folder()
@@ -41,6 +43,18 @@ def test_parts_of_a_run_in_two_exports_are_one_run(tmp_path):
     )
     (run,) = read_logs([first, second])
     assert {"pass_at_1", "format_rate"} == {metric for _, _, metric in said([run])} and len(run.sources) == 2
+
+
+def test_each_of_several_rewards_is_a_curve_with_its_name_and_a_panel_of_the_report(tmp_path):
+    text = "step,train/reward,train/rewards/length_penalty/mean,eval/rewards/length_penalty/mean,other\n"
+    rows = [f"{step},{0.1 * step:.1f},{-0.3 + 0.1 * step:.1f},{-0.2 * step:.1f},{step}\n" for step in range(1, 4)]
+    (run,) = read_logs([written(tmp_path, "several.csv", text + "".join(rows))])
+    numbers = said([run])
+    assert numbers[3, "train", "reward/length_penalty"] == 0.0 and numbers[3, "test", "reward/length_penalty"] == -0.6
+    assert logged([run]) == ["reward_mean", "reward/length_penalty"]
+    chart, _ = training_figure([run])
+    assert [panel.title for panel in chart.panels] == ["mean reward", "reward length_penalty"]
+    assert is_metric("train.reward/length_penalty") and not is_metric("rewards")
 
 
 def test_a_file_that_is_named_twice_is_one_run(tmp_path):

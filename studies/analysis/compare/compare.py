@@ -64,7 +64,7 @@ STATISTICS = {
 
 
 class Comparison(NamedTuple):
-    """The comparison of levels."""
+    """Levels, how far their curves agree, their best designs and the signs of the claims."""
 
     levels: list[CurveSet]
     agreements: list[Agreement]

@@ -13,7 +13,7 @@ from rftlab.studies.report.figures import mean_curves
 
 
 class Axis(NamedTuple):
-    """The axis of the curves."""
+    """What trade-off curves are drawn against: rounds, rollouts, tokens or hours."""
 
     title: str
     ends: str

@@ -60,7 +60,7 @@ class ObservedRun:
         return next((line for line in lines if line is not None and len(line) >= least), None)
 
     def progress(self, least: int = 1) -> Line | None:
-        """Return the purpose of a run: Pass@1 on the test set, else the reward of training."""
+        """Return the curve that judges a run: Pass@1 on the test set where it was logged, else training's reward."""
         return self.first(*PROGRESS, least=least)
 
     def reward(self, least: int = 1) -> Line | None:

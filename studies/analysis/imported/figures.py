@@ -189,9 +189,9 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
 
 
 def logged(runs: list[ImportedRun]) -> list[str]:
-    """Those of `METRICS` that training logged over more than one round."""
+    """Those of `METRICS` that training logged over more than one round, then each of several rewards by name."""
     there = {p.metric for run in runs for p in run.pieces if p.split == "train" and len(p.rounds) > 1}
-    return [metric for metric in METRICS if metric in there]
+    return [metric for metric in METRICS if metric in there] + sorted(m for m in there if m.startswith("reward/"))
 
 
 def training_figure(runs: list[ImportedRun]) -> Drawn:
@@ -211,7 +211,8 @@ def training_figure(runs: list[ImportedRun]) -> Drawn:
             row = {"metric": metric, "run": run.name, "model": model, "round": rounds, "value": values}
             parts.append(pd.DataFrame(row))
         scale: Scale = "log" if _wild([piece.values for _, piece in pieces]) else "linear"
-        title = NAMED.get(metric, metric.replace("_", " "))
+        words = metric.replace("/", " ") if metric.startswith("reward/") else metric.replace("_", " ")
+        title = safe(NAMED.get(metric, words), 60)
         panels.append(Panel(title, PlotAxis("training round"), PlotAxis("", scale), tuple(series)))
     keys = tuple(LegendKey(safe(model or "model unknown", 40), MarkStyle(colour)) for model, colour in by_model.items())
     size = (9.5, 2.3 * -(-len(metrics) // 2) + 0.6)
