@@ -13,7 +13,7 @@ from rftlab.studies.report.figures import mean_curves
 
 
 class Axis(NamedTuple):
-    """What trade-off curves are drawn against: rounds, rollouts, tokens or hours."""
+    """The quantity against which trade-off curves are drawn: rounds, rollouts, tokens or seconds."""
 
     title: str
     ends: str
