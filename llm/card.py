@@ -91,7 +91,7 @@ def _choices(config: dict[str, Any]) -> list[tuple[str, Any]]:
     settings += [(f"optimizer.{name}", value) for name, value in config["optimizer"].items()]
     settings += [(f"lora.{name}", value) for name, value in config["lora"].items() if config["lora"].get("rank")]
     settings += [(f"rewards.{name}", f"weight {own['weight']}") for name, own in config.get("rewards", {}).items()]
-    return settings + [(name, config[name]) for name in ("temperature",) if name in config]
+    return settings + [(name, config[name]) for name in ("temperature", "top_p", "top_k", "min_p") if name in config]
 
 
 def _flat(facts: Any, prefix: str) -> list[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from rftlab.llm.rewards.config import SECONDS, NamedReward, check_names, rewards_config
 from rftlab.llm.tasks.arithmetic import KINDS
 from rftlab.llm.tasks.config import OWN, TaskConfig, task_facts
+from rftlab.llm.truncation import WHOLE, Truncation
 from rftlab.shared.config.checked import config
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
@@ -246,6 +247,12 @@ class LLMRun:
     """Whether all weights are trained, or adapters beside them."""
     temperature: float = 1.0
     """Divides the logits of the policy, where it samples and where it is trained."""
+    top_p: float = WHOLE.top_p
+    """Training rollouts are sampled from the likeliest tokens with this sum of probabilities; 1 is all tokens."""
+    top_k: int = WHOLE.top_k
+    """Training rollouts are sampled from so many likeliest tokens; 0 is all."""
+    min_p: float = WHOLE.min_p
+    """Training rollouts are sampled from tokens with at least this share of the likeliest one's probability."""
     mask_truncated: bool = False
     """Whether responses that were cut at model.max_response_length are left out of the update, as TRL's
     mask_truncated_completions does. Their rewards stay in the baselines, and they count in means over responses."""
@@ -267,6 +274,12 @@ class LLMRun:
         check_names(self.rewards)
         check_finite("reward_timeout", self.reward_timeout, above=0)
         check_finite("temperature", self.temperature, above=0)
+        self.truncation.check()
+        check(
+            self.truncation == WHOLE or self.design.estimator.correction.kind != "none",
+            f"top_p, top_k, min_p = {', '.join(map(str, self.truncation))}: rollouts from a part of the tokens are of "
+            "another distribution than the policy; allowed: 1, 0, 0, or an estimator.correction other than none",
+        )
         check(
             self.max_mismatch is None or self.max_mismatch > 0,
             f"max_mismatch = {self.max_mismatch}; allowed: None or more than 0",
@@ -312,6 +325,11 @@ class LLMRun:
         )
 
     @property
+    def truncation(self) -> Truncation:
+        """The tokens that training rollouts are sampled from."""
+        return Truncation(self.top_p, self.top_k, self.min_p)
+
+    @property
     def threshold(self) -> float:
         """Largest mean difference of log-probabilities that a round may have."""
         return self.max_mismatch or {"fp32": 1e-3, "bf16": 0.06}[self.compute.precision]
@@ -342,9 +360,8 @@ class LLMRun:
     @property
     def needs_averages(self) -> bool:
         """Whether the moving averages of the prompts' rewards are read."""
-        return (
-            self.design.sampling.budget == "difficulty" or self.design.estimator.advantage.baseline == "moving_average"
-        )
+        baseline = self.design.estimator.advantage.baseline
+        return self.design.sampling.budget == "difficulty" or baseline == "moving_average"
 
     @property
     def on_policy(self) -> bool:
@@ -369,7 +386,8 @@ def model_config(run: LLMRun) -> dict:
     estimator = run.design.estimator
     kinds = {name: type(getattr(estimator, name)).__name__ for name in ("surrogate", "mask")}
     facts = {**asdict(run), "task": task_facts(run.task)}
-    for name in ("rewards", "reward_timeout", "checkpoints_kept"):
+    unset = (*(WHOLE._fields if run.truncation == WHOLE else ()), *(() if run.mask_truncated else ("mask_truncated",)))
+    for name in ("rewards", "reward_timeout", "checkpoints_kept", *unset):
         del facts[name]
     if estimator.aggregation.micro_batch is None:  # runs without it keep the identity that they had before
         del facts["design"]["estimator"]["aggregation"]["micro_batch"]
@@ -378,7 +396,5 @@ def model_config(run: LLMRun) -> dict:
             del facts["design"]["estimator"]["advantage"][name]
     if run.compute.sleep:
         del facts["compute"]["sleep"]
-    if not run.mask_truncated:
-        del facts["mask_truncated"]
     own = {"rewards": rewards_config(run.rewards)} if run.rewards else {}
     return {"level": "llm", "version": VERSION, "kinds": kinds, **facts, **own}

@@ -138,6 +138,7 @@ FLOORS = (
         "llm/tracking",
         "llm/moments",
         "llm/random",
+        "llm/truncation",
         "llm/losses",
     ),
     ("sim/world", "llm/tasks"),

@@ -17,6 +17,7 @@ from rftlab.llm.policy.attention import GROUPED
 from rftlab.llm.policy.policy import Policy, autocast, takes_masks
 from rftlab.llm.policy.responses import Responses
 from rftlab.llm.random import uniforms
+from rftlab.llm.truncation import WHOLE, Truncation
 
 AHEAD = 16
 """Positions whose uniforms are drawn at once."""
@@ -35,7 +36,8 @@ class Rollouts(NamedTuple):
 
     responses: Responses
     logp: np.ndarray
-    """(T,) float64 log-probability of each token, at the sampling temperature; of greedy tokens at temperature 1."""
+    """(T,) float64 log-probability of each token, at the sampling temperature and among the tokens that may be sampled;
+    of greedy tokens at temperature 1."""
     finished: np.ndarray
     """(R,) whether the response ended by itself."""
 
@@ -63,11 +65,13 @@ class Engine(Protocol):
         temperature: float,
         limit: int,
         ended: OnResponses = ignore,
+        truncation: Truncation = WHOLE,
     ) -> Rollouts:
         """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the
         draws. temperature 0: greedy.
 
         ended: called after every step, with the responses that ended in it, which may be none.
+        truncation: the tokens that may be sampled at temperatures above 0; `logp` is of what is left of them.
         """
 
     def rest(self) -> None:
@@ -107,6 +111,7 @@ class HFEngine:
         temperature: float,
         limit: int,
         ended: OnResponses = ignore,
+        truncation: Truncation = WHOLE,
     ) -> Rollouts:
         """As `Engine.sample`: prompts of like length together, `compute.sample_rows` responses at a time."""
         self.policy.settle()
@@ -117,7 +122,7 @@ class HFEngine:
         order = np.argsort([len(prompts[g]) for g in group], kind="stable")
         for first in range(0, len(group), self.policy.compute.sample_rows):
             rows = order[first : first + self.policy.compute.sample_rows]
-            part = _Part(self, [prompts[g] for g in group[rows]], group[rows], temperature)
+            part = _Part(self, [prompts[g] for g in group[rows]], group[rows], temperature, truncation)
             keys = (np.asarray(contexts)[group[rows]], rollout[rows])
             part.run(draws, keys, limit, ended)
             width = part.tokens.shape[1]
@@ -131,8 +136,15 @@ class HFEngine:
 class _Part:
     """Responses that are sampled side by side, a token each per step; those that ended leave when they are half."""
 
-    def __init__(self, engine: HFEngine, prompts: list[tuple[int, ...]], group: np.ndarray, temperature: float):
-        self.engine, self.prompts, self.temperature = engine, prompts, temperature
+    def __init__(
+        self,
+        engine: HFEngine,
+        prompts: list[tuple[int, ...]],
+        group: np.ndarray,
+        temperature: float,
+        truncation: Truncation,
+    ):
+        self.engine, self.prompts, self.temperature, self.truncation = engine, prompts, temperature, truncation
         self.model, self.device, self.group = engine.policy.model, torch.device(engine.policy.compute.device), group
         _, self.first, self.source = np.unique(group, return_index=True, return_inverse=True)
 
@@ -147,7 +159,7 @@ class _Part:
             if step % AHEAD == 0 and self.temperature > 0:
                 numbers = uniforms(*draws[:3], keys[0], keys[1], step, min(AHEAD, limit - step))
             uniform = torch.from_numpy(numbers[alive, step % AHEAD]).to(self.device) if self.temperature > 0 else None
-            token, value = pick(logits, self.temperature, uniform)
+            token, value = pick(logits, self.temperature, uniform, self.truncation)
             tokens[alive, step], logp[alive, step] = token.cpu(), value.cpu()
             ended = torch.isin(token, self.engine.stops).cpu().numpy() & ~self.finished[alive]
             over = alive[ended if step + 1 < limit else ~self.finished[alive]]
@@ -210,14 +222,16 @@ class _Part:
         return out.logits[:, -1]
 
 
-def pick(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token (n,) of softmax(logits / temperature) for each uniform (n,), by the inverse of the distribution function;
-    with its log-probability.
+def pick(
+    logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None, truncation: Truncation = WHOLE
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A token (n,) of softmax(logits / temperature), truncated, for each uniform (n,), by the inverse of the
+    distribution function; with its log-probability.
 
     Temperature 0 takes the most likely token, and its log-probability at temperature 1.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    logp = torch.log_softmax(logits / temperature if temperature > 0 else logits, -1)
+    logp = torch.log_softmax(truncation.of_logits(logits / temperature) if temperature > 0 else logits, -1)
     if temperature == 0:
         token = logp.argmax(-1)
     else:

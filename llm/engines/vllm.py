@@ -30,6 +30,7 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.random import philox
 from rftlab.llm.text.codec import Codec
+from rftlab.llm.truncation import WHOLE, Truncation
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import cache_folder
@@ -100,6 +101,7 @@ class VLLMEngine:
         temperature: float,
         limit: int,
         ended: OnResponses = ignore,
+        truncation: Truncation = WHOLE,
     ) -> Rollouts:
         """As `Engine.sample`."""
         group = np.repeat(np.arange(len(prompts)), counts)
@@ -112,6 +114,8 @@ class VLLMEngine:
             "ignore_eos": True,
             "detokenize": False,
         }
+        if temperature > 0:
+            common |= truncation._asdict()
         settings = [
             self.parameters(seed=seed, **common) for seed in engine_seeds(draws, np.asarray(contexts)[group], rollout)
         ]

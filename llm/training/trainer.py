@@ -196,7 +196,7 @@ class Trainer:
 
         # 9 mismatch: the round was on policy when it began; then sync
         if not diverged:
-            state.add(mismatch=check_mismatch(sampler_logp_t, start_logp_t, run.threshold, index))
+            state.add(mismatch=check_mismatch(sampler_logp_t, start_logp_t, run.threshold, index, run.truncation))
             self.engine.sync(self.policy)
             state.round += 1
         return Round(index, samples, rewards_R, advantages_R, (*dropped, *greedy), diverged)
@@ -248,6 +248,7 @@ class Trainer:
                 temperature,
                 run.model.max_response_length,
                 self.judge.early(problems.answers),
+                run.truncation,
             )
         with self.meter.phase("score"):
             place = f"round {state.round + 1}"

@@ -11,6 +11,7 @@ import torch
 from rftlab.llm.config import AdamW
 from rftlab.llm.losses.layout import send
 from rftlab.llm.policy.responses import Responses, token_indices
+from rftlab.llm.truncation import WHOLE, Truncation
 from rftlab.shared.aggregation import shares
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
@@ -108,10 +109,18 @@ def rows_between(batch_groups: np.ndarray, low: int, high: int) -> np.ndarray:
     return np.flatnonzero((batch_groups >= low) & (batch_groups < high))
 
 
-def check_mismatch(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float, round_index: int) -> float:
-    """Mean |difference| of log-probabilities (T,) of a round's tokens, 0 of none. Raises UserError where it is above
-    the threshold."""
-    difference = float(np.abs(sampler_logp - trainer_logp).mean()) if len(sampler_logp) else 0.0
+def check_mismatch(
+    sampler_logp: np.ndarray,
+    trainer_logp: np.ndarray,
+    threshold: float,
+    round_index: int,
+    truncation: Truncation = WHOLE,
+) -> float:
+    """Mean |difference| of log-probabilities (T,) of a round's tokens, 0 of none. Where the sampler leaves out tokens
+    its own are higher rightly, so only differences in the other direction count. Raises UserError where the mean is
+    above the threshold."""
+    gaps = trainer_logp - sampler_logp
+    difference = float((np.abs(gaps) if truncation == WHOLE else gaps.clip(0)).mean()) if len(gaps) else 0.0
     check(
         difference <= threshold,
         f"mismatch: in round {round_index + 1} the log-probabilities of sampler and trainer differ by "

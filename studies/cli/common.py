@@ -117,6 +117,13 @@ class LLMFlags:
     """Whether all weights are trained, or adapters beside them."""
     temperature: float = 1.0
     """Divides the logits of the policy, where it samples and where it is trained."""
+    top_p: float = 1.0
+    """Training rollouts are sampled from the likeliest tokens with this sum of probabilities. This and the next two
+    need --estimator.correction.kind."""
+    top_k: int = 0
+    """Training rollouts are sampled from so many likeliest tokens; 0 is all."""
+    min_p: float = 0.0
+    """Training rollouts are sampled from tokens with at least this share of the likeliest one's probability."""
     max_mismatch: float | None = None
     """Largest mean difference between the sampler's and the trainer's log-probabilities of a round;
     None: 1e-3 in fp32, 0.06 in bf16."""
@@ -170,19 +177,9 @@ def llm_flags(run: LLMRun | LLMFlags) -> dict:
     return {flag.name: getattr(run, flag.name) for flag in fields(LLMFlags)}
 
 
-TRUNCATED = ("--top-p", "--top-k", "--min-p")
-
-
 def parse_abridged(kind: type[Command], prog: str, arguments: list[str], default: Command) -> Command:
     """The command of a class that its arguments describe. Raises SystemExit after printing the help: `--help` shows the
     flags of SHOWN, `--help-all` every flag."""
-    for argument in arguments:
-        name = argument.partition("=")[0].replace("_", "-")
-        check(
-            name not in TRUNCATED,
-            f"{name}: responses drawn from a part of the tokens are of another distribution than the one that is "
-            "trained, and the ratios of an update would be wrong by what was cut; allowed: --temperature",
-        )
     abridged = HELP_ALL not in arguments and any(word in arguments for word in HELP)
     arguments = [HELP[1] if word == HELP_ALL else word for word in arguments]
     with _abridged() if abridged else nullcontext():

@@ -176,12 +176,17 @@ def test_an_alarm_is_told_once_and_stops_the_run_where_that_is_asked(tmp_path, m
     assert [row["round"] for row in read_rounds(tmp_path / "run")] == list(range(1, 9))
 
 
-@pytest.mark.parametrize("flag", ["--top-p", "--top_k=5", "--min-p"])
-def test_sampling_from_a_part_of_the_tokens_is_refused_with_its_reason(flag):
-    status, said = rftlab("train", "--dry-run", flag, "0.9")
-    assert (
-        status == 2 and "of another distribution than the one that is trained" in said and len(said.splitlines()) == 1
-    )
+@pytest.mark.parametrize("flags", [("--top-p", "0.9"), ("--top-k", "5"), ("--min-p", "0.1")])
+def test_rollouts_from_a_part_of_the_tokens_need_a_correction(flags):
+    status, said = rftlab("train", "--pair", "tiny-mod97", "--dry-run", *flags)
+    assert status == 2 and "of another distribution than the policy" in said and len(said.splitlines()) == 1
+    assert rftlab("train", "--pair", "tiny-mod97", "--dry-run", *flags, "--estimator.correction.kind", "ratio")[0] == 0
+
+
+@pytest.mark.parametrize("flags", [("--top-p", "0"), ("--top-p", "1.5"), ("--top-k", "-1"), ("--min-p", "2")])
+def test_a_truncation_out_of_its_range_is_one_line(flags):
+    status, said = rftlab("train", "--dry-run", *flags, "--estimator.correction.kind", "ratio")
+    assert status == 2 and flags[0][2:].replace("-", "_") in said and "allowed" in said and len(said.splitlines()) == 1
 
 
 def test_a_plan_says_what_a_download_would_meet():

@@ -24,6 +24,7 @@ from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import EVALUATION, ROLLOUT
 from rftlab.llm.train import train
+from rftlab.llm.truncation import Truncation
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_runs import TINY, one_cache, run_of, same  # noqa: F401
 
@@ -101,6 +102,24 @@ def test_log_probs_are_those_of_the_policy_after_every_update(name, tied):
         assert gap(policy, sample(engine, draws=Draws(0, ROLLOUT, index))) > 0.1
         engine.sync(policy)
     assert gap(policy, sample(engine, temperature=0.0)) < 1e-4
+
+
+def test_a_part_of_the_tokens_is_the_same_part_as_ours():
+    """Each token is one that our sampler may draw, with our log-probability of it."""
+    model = model_of("Llama", True)
+    engine, policy = engine_of(model)
+    for spec in (Truncation(top_p=0.7), Truncation(top_k=3), Truncation(min_p=0.4), Truncation(0.8, 5, 0.2)):
+        common = (PROMPTS, np.arange(len(PROMPTS)), np.asarray(COUNTS), Draws(0, ROLLOUT, 0), 1.0, 20, ignore)
+        rollouts = engine.sample(*common, spec)
+        responses, whole = rollouts.responses, policy.all_log_probs(rollouts.responses)
+        for i in range(len(responses.group)):
+            prompt, tokens = list(responses.prompts[responses.group[i]]), responses.response(i).tolist()
+            with torch.no_grad():
+                logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1].float()
+            ours = torch.log_softmax(spec.of_logits(logits), -1)[torch.arange(len(tokens)), tokens].numpy()
+            theirs = rollouts.logp[responses.starts[i] : responses.starts[i + 1]]
+            np.testing.assert_allclose(theirs, ours, atol=1e-3)
+        assert (rollouts.logp - whole).mean() > 0.05
 
 
 def lose_weights(model):

@@ -7,6 +7,7 @@ from scipy import stats
 
 from rftlab.llm.engines.rollouts import AHEAD, Draws, HFEngine, ignore, pick
 from rftlab.llm.random import EVALUATION, ROLLOUT, philox, uniforms
+from rftlab.llm.truncation import Truncation
 from tests.support.trainer.tiny_models import random_responses, small_model, small_policy
 
 PROMPTS = random_responses(11, groups=12).prompts
@@ -74,6 +75,39 @@ def test_log_probs_are_the_trainers(temperature):
     np.testing.assert_allclose(rollouts.logp, policy.all_log_probs(rollouts.responses), atol=3e-6)
     wrong = small_policy(3, temperature + 0.3).all_log_probs(rollouts.responses)
     assert np.abs(rollouts.logp - wrong).mean() > 0.01
+
+
+def naive_truncation(logits, top_p, top_k, min_p):
+    """Probabilities (V,) after min-p, top-k and top-p, one token after the other."""
+    p = np.exp(logits - logits.max())
+    p = np.where(p >= min_p * p.max(), p, 0.0)
+    ranked = sorted(range(len(p)), key=lambda i: -p[i])
+    p[ranked[top_k or len(p) :]] = 0.0
+    p, reached = p / p.sum(), 0.0
+    for i in ranked:
+        if reached >= top_p - 1e-12:
+            p[i] = 0.0
+        reached += p[i]
+    return p / p.sum()
+
+
+@pytest.mark.parametrize(
+    "spec", [(1.0, 0, 0.0), (0.6, 0, 0.0), (1.0, 3, 0.0), (1.0, 0, 0.3), (0.8, 5, 0.1), (1e-9, 0, 0)]
+)
+def test_a_part_of_the_tokens_is_sampled_with_its_own_probabilities(spec):
+    rng = np.random.default_rng(0)
+    logits = np.append(2.0 * rng.normal(size=11), -np.inf)
+    expected = naive_truncation(logits / 0.8, *spec)
+    n = 20_000
+    uniform = torch.from_numpy(rng.random(n))
+    token, logp = pick(torch.from_numpy(logits).expand(n, -1), 0.8, uniform, Truncation(*spec))
+    share = np.bincount(token.numpy(), minlength=12) / n
+    assert not share[expected == 0].any() and np.abs(share - expected).max() < 0.02
+    np.testing.assert_allclose(logp.numpy(), np.log(expected[token.numpy()]), atol=1e-9)
+    if 0.5 < spec[0] < 1:
+        assert 1 < (expected > 0).sum() < 11
+    whole = pick(torch.from_numpy(logits)[None], 0.0, None, Truncation(*spec))
+    assert whole[0] == logits.argmax() and whole[1] == torch.log_softmax(torch.from_numpy(logits), -1).max()
 
 
 @pytest.mark.parametrize("rows", [48, 7])
