@@ -1,6 +1,6 @@
 """The needs of a run, before it runs: memory against a device's, time, and the smallest change that makes it fit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from rftlab.llm.budget.duration import Assumed, Duration, estimate_duration
 from rftlab.llm.budget.footprint import MemoryUse, memory_use
 from rftlab.llm.budget.shapes import Shape, adapted, read_shape
 from rftlab.llm.config import LLMRun
+from rftlab.shared.plumbing.errors import check
 
 SLACK = 0.05
 """Part of a device's memory that stays free, for what its allocator cannot use; assumed."""
@@ -70,14 +71,14 @@ def cost_plan(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None
     )
 
 
-def smallest_change(plan: CostPlan) -> dict[str, float | int | bool] | None:
-    """Fields of `compute` and the values with which the run fits; None where none of what is tried does.
+def smallest_change(plan: CostPlan, fixed: Collection[str] = ()) -> dict[str, float | int | bool] | None:
+    """Fields of `compute`, none of them fixed, and the values with which the run fits; None where none of what is
+    tried does.
 
     Fewer fields come first, then more harmless ones (`knobs`), then smaller changes of them.
     """
-    return next(
-        (change for change in changes(plan.run, plan.shape) if plan.memory_with(**change).peak <= plan.room), None
-    )
+    tried = (change for change in changes(plan.run, plan.shape) if change.keys().isdisjoint(fixed))
+    return next((change for change in tried if plan.memory_with(**change).peak <= plan.room), None)
 
 
 def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
@@ -114,10 +115,14 @@ def changes(run: LLMRun, shape: Shape) -> Iterator[dict[str, float | int | bool]
                 yield {name: known[name][i] for name, i in zip(names, place, strict=True)}
 
 
-def fastest_settings(plan: CostPlan) -> dict[str, Any]:
-    """Fields of `compute` that make the run on a GPU fastest, by the plan's own estimates, among the values of FILL
-    with which it fits; of equally fast ones those that need least memory. {} where none saves a hundredth."""
-    tried = {name: sorted({getattr(plan.run.compute, name), *values}) for name, values in FILL.items()}
+def fastest_settings(plan: CostPlan, fixed: Collection[str] = ()) -> dict[str, Any]:
+    """Fields of `compute`, none of them fixed, that make the run on a GPU fastest, by the plan's own estimates, among
+    the values of FILL with which it fits; of equally fast ones those that need least memory. {} where none saves a
+    hundredth."""
+    tried = {
+        name: sorted({getattr(plan.run.compute, name), *(() if name in fixed else values)})
+        for name, values in FILL.items()
+    }
     fitting: list[tuple[float, float, dict[str, Any]]] = []
     for values in product(*tried.values()):
         change = dict(zip(tried, values, strict=True))
@@ -129,6 +134,19 @@ def fastest_settings(plan: CostPlan) -> dict[str, Any]:
     share, _, change = min(fitting, key=lambda each: each[:2], default=(1.0, 0.0, {}))
     now = {name: getattr(plan.run.compute, name) for name in change}
     return {name: value for name, value in change.items() if value != now[name]} if share < 0.99 else {}
+
+
+def filled(plan: CostPlan, fixed: Collection[str] = ()) -> LLMRun:
+    """The run of a plan with the fastest settings that fit, or with the smallest change that makes it fit. Raises
+    UserError on a CPU, and where no change makes it fit."""
+    check(plan.run.compute.device != "cpu", "fill with compute.device = cpu; allowed: a run on a GPU")
+    change = fastest_settings(plan, fixed) if plan.fits else smallest_change(plan, fixed)
+    check(
+        change is not None,
+        f"fill: the run needs {plan.memory.peak / 1e9:.1f} GB, {plan.room / 1e9:.1f} may be used, and no setting that "
+        "was left open makes it fit; allowed: a larger GPU, fewer --compute flags",
+    )
+    return replace(plan.run, compute=replace(plan.run.compute, **change or {}))
 
 
 def where_it_fits(plan: CostPlan) -> list[str]:

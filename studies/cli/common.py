@@ -26,8 +26,8 @@ TINY_PAIR = "tiny-mix97"
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 SHOWN = {
     "Train": (
-        *("folder", "preset", "pair", "tracker", "show_every", "stop_on_alarm", "seed", "plan", "design", "flags"),
-        *("reward", "reward_weights", "reward_timeout"),
+        *("folder", "preset", "pair", "tracker", "show_every", "stop_on_alarm", "fill", "seed", "plan"),
+        *("design", "flags", "reward", "reward_weights", "reward_timeout"),
     ),
     "PlanFlags": ("dry_run", "gpu"),
     "Design": ("batch_size", "rollouts", "rounds", "eval_every"),

@@ -52,6 +52,9 @@ class Train(RewardFlags):
     """Rounds between two of which the best and the worst response are printed. 0: none."""
     stop_on_alarm: bool = False
     """End the run, with a checkpoint, at the first sign of trouble that `rftlab diagnose` knows."""
+    fill: bool = False
+    """On a GPU, take the fastest settings of --compute that fit its memory, as --dry-run plans them. Settings that you
+    change stay."""
     whole_sets: bool = False
     """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and
     --evaluation.test-subset say."""
@@ -82,6 +85,10 @@ class Train(RewardFlags):
         run = on_whole_sets(self.run) if self.whole_sets else self.run
         check_filter(run.design)
         rewards = self.given()
+        if self.fill:
+            from rftlab.studies.cli.execute.plan import fill_memory
+
+            run = fill_memory(console, run, start_at(self.pair, "llm").compute, self.plan, self.folder)
         if self.plan.dry_run:
             from rftlab.studies.cli.execute.plan import show_run
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 
@@ -9,15 +10,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rftlab.llm.config import model_config
 from rftlab.llm.tracking import ROUNDS, make_tracker, read_rounds
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.diagnose.alarms import AlarmWatch
-from rftlab.studies.cli.common import LLMFlags, llm_flags
+from rftlab.studies.cli.common import LLMFlags, PlanFlags, llm_flags
 from rftlab.studies.cli.execute import status
+from rftlab.studies.cli.execute.plan import fill_memory
 from rftlab.studies.cli.execute.status import follow_rounds
 from rftlab.studies.cli.execute.train_model import sample_lines, train_model
 from rftlab.studies.cli.trained import Train, parse_train
+from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.progress import live_line
 from rftlab.studies.readers.run import KnownDesign
 from tests.support.estimators.vectors import ROOT
@@ -196,6 +200,19 @@ def test_a_plan_says_what_a_download_would_meet():
     here = ("--compute.engine", "hf", "--compute.device", "cpu")
     said = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", *here)[1]
     assert "gated" not in said and "driver" not in said
+
+
+def test_a_run_fills_a_gpu_and_its_folder_keeps_the_settings(tmp_path):
+    told = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--fill", "--folder", str(tmp_path), "--compute.no-sleep")
+    first = [line for line in rftlab(*told, "--gpu", "A100-40")[1].splitlines() if line.startswith("fill: ")]
+    assert len(first) == 1 and "--compute.no-gradient-checkpointing" in first[0] and "sleep" not in first[0]
+    assert "of 40.0 GB)" in first[0]
+    run = start_at("qwen-gsm8k", "llm")
+    stored = replace(run, compute=replace(run.compute, sample_rows=48, sleep=False))
+    (tmp_path / "config.json").write_text(json.dumps(model_config(stored)))
+    assert fill_memory(Console(file=StringIO()), run, run.compute, PlanFlags(), tmp_path) == stored
+    status, said = rftlab("train", "--dry-run", "--fill")
+    assert status == 2 and said.strip().endswith("fill with compute.device = cpu; allowed: a run on a GPU")
 
 
 def test_the_trainer_page_shows_plans_as_they_are_printed():

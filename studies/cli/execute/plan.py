@@ -9,9 +9,19 @@ from rich.console import Console
 
 from rftlab.llm.budget.devices import named_device
 from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, Assumed
-from rftlab.llm.budget.plan import CostPlan, cost_plan, fastest_settings, smallest_change, where_it_fits
+from rftlab.llm.budget.plan import (
+    FILL,
+    MIN,
+    CostPlan,
+    cost_plan,
+    fastest_settings,
+    filled,
+    smallest_change,
+    where_it_fits,
+)
 from rftlab.llm.budget.shapes import GATED
-from rftlab.llm.config import TINY, LLMRun
+from rftlab.llm.config import TINY, Compute, LLMRun
+from rftlab.llm.stored import is_run, stored_run
 from rftlab.llm.tasks.config import OWN
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import PlanFlags
@@ -21,6 +31,9 @@ from rftlab.studies.data.results.language import PLANNED, memory_table
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.study import Study
+
+CHOSEN = FILL.keys() | MIN.keys()
+"""Fields of `compute` that `--fill` may set."""
 
 
 def assume_lengths(run: LLMRun, flags: PlanFlags) -> Assumed:
@@ -37,6 +50,26 @@ def planned(run: LLMRun, flags: PlanFlags) -> CostPlan:
     device = run.compute.device
     check(flags.gpu is None or device != "cpu", f"gpu = {flags.gpu}, but compute.device = cpu; allowed: a run on cuda")
     return cost_plan(run, named_device(device, flags.gpu, run.compute.threads), assume_lengths(run, flags))
+
+
+def fill_memory(console: Console, run: LLMRun, usual: Compute, flags: PlanFlags, folder: Path) -> LLMRun:
+    """A run with the settings of `compute` that fill the GPU, which are printed. Those that differ from the usual ones
+    stay. A folder that has the run keeps its settings, so that the same command goes on on a GPU with less memory free.
+    """
+    if is_run(folder):
+        kept = stored_run(folder).config["compute"]
+        return replace(run, compute=replace(run.compute, **{name: kept[name] for name in kept if name in CHOSEN}))
+    fixed = {name for name in CHOSEN if getattr(run.compute, name) != getattr(usual, name)}
+    plan = planned(run, flags)
+    full = filled(plan, fixed)
+    change = {
+        name: value for name in sorted(CHOSEN) if (value := getattr(full.compute, name)) != getattr(run.compute, name)
+    }
+    faster = cost_plan(full, plan.device, plan.assumed, plan.shape)
+    share, peak = faster.duration.seconds / plan.duration.seconds, faster.memory.peak / 1e9
+    room = f"planned peak {peak:.2f} of {plan.device.memory / 1e9:.1f} GB"
+    say(console, f"fill: {_flags(change) or 'nothing to change'} ({share:.2f} of the time, {room})")
+    return full
 
 
 def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:

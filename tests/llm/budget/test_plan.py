@@ -12,7 +12,7 @@ import torch
 from rftlab.llm.budget.devices import GPUS, named_device
 from rftlab.llm.budget.duration import Assumed, estimate_duration
 from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_use
-from rftlab.llm.budget.plan import FILL, SLACK, changes, cost_plan, fastest_settings, knobs, smallest_change
+from rftlab.llm.budget.plan import FILL, SLACK, changes, cost_plan, fastest_settings, filled, knobs, smallest_change
 from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute, LoRA, model_config
 from rftlab.shared.cards import preset
@@ -159,6 +159,31 @@ def test_the_fastest_settings_fit_and_none_that_is_tried_alone_is_faster(pair, g
             other = cost_plan(with_compute(best.run, **{name: value}), plan.device, ASSUMED)
             assert not other.fits or other.duration.seconds > 0.998 * best.duration.seconds
     assert fastest_settings(best) == {}
+
+
+@pytest.mark.parametrize("design", [(32, 8), (256, 8), (2048, 1)])
+@pytest.mark.parametrize("pair", ["qwen-gsm8k", "llama-gsm8k", "olmo-math"])
+def test_a_run_that_fills_a_gpu_fits_and_keeps_what_is_fixed(pair, design):
+    run = start_at(pair, "llm")
+    run = replace(run, design=replace(run.design, batch_size=design[0], rollouts=design[1]))
+    for gpu in GPUS.values():
+        plan = cost_plan(run, gpu, ASSUMED)
+        full = cost_plan(filled(plan), gpu, ASSUMED)
+        assert full.fits and (full.duration.seconds <= plan.duration.seconds or not plan.fits)
+        fixed = cost_plan(filled(plan, {"sleep", "gradient_checkpointing"}), gpu, ASSUMED)
+        same = ("sleep", "gradient_checkpointing", "engine", "precision")
+        assert fixed.fits and all(getattr(fixed.run.compute, name) == getattr(run.compute, name) for name in same)
+        assert model_config(replace(full.run, compute=run.compute)) == model_config(run)
+
+
+def test_a_run_that_cannot_fill_a_gpu_is_one_line():
+    small = GPUS["H100"]._replace(memory=18e9)
+    plan = cost_plan(replace(QWEN, compute=WIDE), small, ASSUMED)
+    assert not plan.fits and cost_plan(filled(plan), small, ASSUMED).fits
+    with pytest.raises(UserError, match=r"fill: the run needs .* GB, 17.1 may be used, and no setting"):
+        filled(plan, FILL.keys() | {"logit_rows"})
+    with pytest.raises(UserError, match=r"fill with compute.device = cpu; allowed: a run on a GPU"):
+        filled(cost_plan(start_at("tiny-mod97", "llm"), GPUS["H100"], ASSUMED))
 
 
 def test_an_engine_that_stays_awake_keeps_its_memory_and_saves_its_seconds():
