@@ -65,10 +65,8 @@ class Tiny:
     def __post_init__(self):
         for name, most in MAX_OF_TINY.items():
             check_count(f"tiny.{name}", getattr(self, name), 1, most)
-        check(
-            self.width % (2 * self.heads) == 0,
-            f"tiny.heads = {self.heads}; twice as many must divide tiny.width = {self.width}",
-        )
+        even = self.width % (2 * self.heads) == 0
+        check(even, f"tiny.heads = {self.heads}; twice as many must divide tiny.width = {self.width}")
         check(0 <= self.target < 1, f"tiny.target = {self.target}; allowed: 0 to below 1")
         check_finite("tiny.learning_rate", self.learning_rate, above=0)
         check_count("tiny.seed", self.seed, 0, 2**32 - 1)
@@ -119,10 +117,8 @@ class AdamW:
         check_finite("optimizer.eps", self.eps, above=0)
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
-        check(
-            self.max_grad_norm > 0,
-            f"optimizer.max_grad_norm = {self.max_grad_norm}; allowed: more than 0; inf turns it off",
-        )
+        norm = self.max_grad_norm
+        check(norm > 0, f"optimizer.max_grad_norm = {norm}; allowed: more than 0; inf turns it off")
 
 
 @config
@@ -200,6 +196,8 @@ class Compute:
     """Tokens whose logits exist at a time."""
     gradient_checkpointing: bool = False
     """Whether blocks are computed again in the backward pass, which saves memory."""
+    compile: bool = False
+    """Whether passes run through torch.compile; the first of them wait for it, and it needs a C compiler."""
     sleep: bool = True
     """Whether vLLM gives its GPU memory back while the policy is updated, for about two seconds a round."""
 
@@ -394,7 +392,8 @@ def model_config(run: LLMRun) -> dict:
     for name, off in (("constant", 0.0), ("combine", "rewards")):
         if getattr(estimator.advantage, name) == off:
             del facts["design"]["estimator"]["advantage"][name]
-    if run.compute.sleep:
-        del facts["compute"]["sleep"]
+    for name, off in (("sleep", True), ("compile", False)):
+        if getattr(run.compute, name) == off:
+            del facts["compute"][name]
     own = {"rewards": rewards_config(run.rewards)} if run.rewards else {}
     return {"level": "llm", "version": VERSION, "kinds": kinds, **facts, **own}

@@ -6,13 +6,14 @@ import hashlib
 import inspect
 import mmap
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch._dynamo.exc import TorchDynamoException
 from transformers import PreTrainedModel
 
 from rftlab.llm.config import Compute
@@ -22,6 +23,7 @@ from rftlab.llm.policy.head import TokenStatistics, token_log_probs
 from rftlab.llm.policy.lora import adapted_layers, turned_off, whole_weights
 from rftlab.llm.policy.packing import ALONE, PAIRS, Sharing, micro_batches, read
 from rftlab.llm.policy.responses import Responses, token_indices
+from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.files import reported
 
 ALIGNMENT = 64
@@ -76,6 +78,7 @@ class Policy:
         group_heads(model)
         if compute.gradient_checkpointing:
             compute_again(model)
+        self.body = compiled(model.base_model) if compute.compile else model.base_model
         self.settle()
 
     def reference(self) -> "Frozen | Unadapted":
@@ -133,7 +136,7 @@ class Policy:
         ids, places, targets, spread, *apart = send(needed, self.compute.device)
         arguments = {"position_ids": apart[0], "attention_mask": blinders(apart[1], self.narrow)} if apart else {}
         with autocast(self.compute):
-            hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
+            hidden = self.body(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
             logp, entropy = token_log_probs(
                 self.model.get_output_embeddings(),
@@ -200,6 +203,21 @@ class Unadapted:
 
     def rest(self) -> None:
         """There is nothing to give back: the weights are those that are trained."""
+
+
+def compiled(body: nn.Module) -> Callable[..., Any]:
+    """The body of a model through torch.compile, for batches of any size. It has the weights of the model itself.
+    Calls raise UserError where torch cannot compile it."""
+    run = torch.compile(body, dynamic=True)
+
+    def call(**arguments: Any) -> Any:
+        try:
+            return run(**arguments)
+        except TorchDynamoException as error:
+            said = plain(str(error).strip().partition("\n")[0])[:200]
+            raise UserError(f"compute.compile: {said}; allowed: --compute.no-compile, or a C++ compiler") from None
+
+    return call
 
 
 def autocast(compute: Compute):
