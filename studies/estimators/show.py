@@ -80,7 +80,9 @@ def advantage_text(a: Advantage) -> str:
         "batch_std": f"({text}) / (batch std + {a.eps:g})",
         "nonzero": f"({text}) R / #(r ≠ 0)",
     }
-    return scaled.get(a.scale, text) + (f", whitened by {a.whiten}" if a.whiten != "none" else "")
+    text = scaled.get(a.scale, text)
+    text = f"Σ w {text} over rewards" if a.combine == "advantages" else text
+    return text + (f", whitened by {a.whiten}" if a.whiten != "none" else "")
 
 
 def aggregation_text(g: Aggregation) -> str:

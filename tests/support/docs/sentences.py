@@ -66,4 +66,5 @@ def places(rooms: tuple[str, ...] = ROOMS) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(*places(tuple(map(str, map(Path, sys.argv[1:]))) or ROOMS), sep="\n")
+    for fault in places(tuple(map(str, map(Path, sys.argv[1:]))) or ROOMS):
+        print(fault)
