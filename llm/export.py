@@ -112,15 +112,14 @@ def _write_model(
 
 
 def _generation(model: PreTrainedModel, codec: Codec, run: LLMRun) -> GenerationConfig:
-    """Settings with which the run sampled: its temperature, the tokens that it left out, and its ends."""
+    """Settings with which the run's evaluations sampled: the whole distribution, its temperature, and its ends."""
     before = model.generation_config
     ids: dict[str, Any] = {name: getattr(before, name, None) for name in ("bos_token_id", "pad_token_id")}
     return GenerationConfig(
         do_sample=True,
         temperature=run.temperature,
-        top_p=run.top_p,
-        top_k=run.top_k,
-        min_p=run.min_p or None,
+        top_p=1.0,
+        top_k=0,
         max_new_tokens=run.model.max_response_length,
         eos_token_id=list(codec.stops),
         **ids,
