@@ -45,7 +45,7 @@ from dev.known_worlds import (
     worlds,
 )
 from rftlab.studies.analysis.diagnose import CHECKS
-from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS, ALARMS, AlarmRule, compared
+from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS, ALARMS, AlarmRule, compared_values
 from rftlab.studies.analysis.diagnose.finding import Finding
 from rftlab.studies.analysis.diagnose.observed import observe
 from rftlab.studies.analysis.diagnose.rates import ScoredRun, count_alarms, fired_round, score_runs
@@ -69,7 +69,7 @@ class Counts(NamedTuple):
 
 def tiny() -> Iterator[KnownCase]:
     """The shipped runs; the truth is the mean over the seeds of a cell."""
-    shipped = reference.shipped()
+    shipped = reference.shipped_runs()
     for (pair, cell), runs in shipped.groupby(["pair", "cell"]):
         means = runs.groupby("round")[["test_pass_at_1", "test_flexible"]].mean()
         mean, flexible = (means[name].to_numpy() for name in ("test_pass_at_1", "test_flexible"))
@@ -195,7 +195,7 @@ def chosen_threshold(rule: AlarmRule, scored: list[ScoredRun]) -> float | None:
     sign = 1 if rule.above else -1
     extremes: dict[bool, list[float]] = {True: [], False: []}
     for one in scored:
-        there = compared(rule, one.seen)
+        there = compared_values(rule, one.seen)
         if there is not None:
             furthest = np.max(sign * there[1][np.isfinite(there[1])], initial=-np.inf)
             extremes[one.since is not None].append(float(furthest))

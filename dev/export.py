@@ -20,7 +20,9 @@ def export(root: Path) -> None:
     """Take the runs of a results folder as the shipped ones of their pairs, designs and seeds; others stay."""
     points = read_study(root, "llm").points() if has_study(root, "llm") else []
     points += [point for point in smollm2_points() if path_kind(store.point_folder(root, point))]
-    fresh, there = (curves[list(reference.COLUMNS)] for curves in (collect(root, points).curves, reference.shipped()))
+    fresh, there = (
+        curves[list(reference.COLUMNS)] for curves in (collect(root, points).curves, reference.shipped_runs())
+    )
     kept = there[~pd.MultiIndex.from_frame(there[KEY]).isin(pd.MultiIndex.from_frame(fresh[KEY]))]
     pd.concat([kept, fresh], ignore_index=True).to_parquet(Path(str(reference.FILE)), index=False, compression="zstd")
 

@@ -16,10 +16,10 @@ from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.imported.groups import Group, group_runs
 from rftlab.studies.forecast.ending import ending_scores, leader_scores
 from rftlab.studies.forecast.imported import TEST, last_values, trained_part, unusable
-from rftlab.studies.forecast.law.limits import FALLEN, held
+from rftlab.studies.forecast.law.limits import FALLEN, run_held
 from rftlab.studies.forecast.record import DESIGNS, ENDS, LEADERS
 from rftlab.studies.forecast.score.cases import known_case
-from rftlab.studies.forecast.score.score import score
+from rftlab.studies.forecast.score.score import score_case
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.run import ImportedRun
 
@@ -46,10 +46,10 @@ def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
         tried = [one for case in cases for one in case.evidence.tried()]
         for case, own, group in zip(cases, tried, groups if cases else [], strict=True):
             ends = last_values(group)
-            if held(own, tried) and min(ends) >= FALLEN * max(ends):
+            if run_held(own, tried) and min(ends) >= FALLEN * max(ends):
                 known = case.evidence.runs[0].learning_rate
                 rates = np.array([rate or np.nan for rate in case.rates])
-                table = score(Path("unused"), case, 0, 1)
+                table = score_case(Path("unused"), case, 0, 1)
                 table = table.assign(
                     source=source, task=task, known=case.known[0], outside=(table["outside"] != "") * 1
                 )

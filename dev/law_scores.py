@@ -22,7 +22,7 @@ from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
 from rftlab.studies.data.paper.published import published
-from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
@@ -51,7 +51,7 @@ from rftlab.studies.report.chart import (
     dots,
     shades,
 )
-from rftlab.studies.report.draw import save
+from rftlab.studies.report.draw import save_chart
 from rftlab.studies.report.figures import pretty
 
 SCANNED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -78,7 +78,7 @@ def curve_points(pair: RankedPair) -> pd.DataFrame:
             "level": pair.level,
             "pair": pair.pair,
             "split": pair.split,
-            "design": [short(label(one)) for one in designs],
+            "design": [short_label(label(one)) for one in designs],
             "batch_size": [one.batch_size for one in designs],
             "rollouts_each": [one.rollouts for one in designs],
             "round": rows["round"].to_numpy(),
@@ -286,7 +286,7 @@ def score_all(console: Console, results: Path, quiet: bool) -> None:
     first = list({one.level: one for one in reversed(drawn)}.values())[::-1]
     for name, pairs in (("collapse", drawn), ("overview", first)):
         figure, numbers = collapse(pairs)
-        say(console, f"figure: {save(figure, folder, name, numbers)}")
+        say(console, f"figure: {save_chart(figure, folder, name, numbers)}")
 
 
 def _all_pairs(root: Path) -> Iterator[RankedPair]:

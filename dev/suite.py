@@ -98,7 +98,7 @@ def make_record(folder: Path, seeds: int) -> None:
 
 def real_rows() -> Sequence[Sequence[str]]:
     """Questions that real runs answered too: what they and what the suite says, and whether these agree."""
-    values = {(r.estimator, r.task, float(r.rate)): r.value for r in scores.record().itertuples()}
+    values = {(r.estimator, r.task, float(r.rate)): r.value for r in scores.suite_record().itertuples()}
     rows = []
     for fact in pd.read_csv(ASSETS / "suite_real.csv", keep_default_na=False).itertuples():
         a, b = ((getattr(fact, x), getattr(fact, f"task_{x}"), float(getattr(fact, f"rate_{x}"))) for x in "ab")
@@ -128,7 +128,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def page_parts() -> dict[str, str]:
     """Return the parts of the page that come from the record, by the names of its marks."""
-    known, anchors, real = scores.record(), scores.anchors(), real_rows()
+    known, anchors, real = scores.suite_record(), scores.anchors(), real_rows()
     counts = {word: sum(row[-1] == word for row in real) for word in ("agree", "disagree", "undecided")}
     decided = counts["agree"] + counts["disagree"]
     tasks = [
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str]) -> None:
     elif what == "record":
         make_record(Path(rest[0]), int(rest[1]))
     else:
-        known = scores.record()
+        known = scores.suite_record()
         chart, _ = suite_profile(known[known["estimator"].isin(SHOWN)], known)
         write_file(DOCS / "suite.png", picture(chart, "png", 110))
         write_file(DOCS / "suite.md", written((DOCS / "suite.md").read_text()).encode())

@@ -17,7 +17,7 @@ from rftlab.studies.analysis.public.credit import grouped_mean
 from rftlab.studies.analysis.public.store import DATA
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.experiments import BASELINE, GRPO
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.pilot.store import shipped_base
 
 PREDICTIONS, RUNS = "zoo_predictions.csv", "zoo_runs.csv"
@@ -47,7 +47,7 @@ SHUFFLES = 1000
 def credit_line(label: str) -> np.ndarray:
     """Return slope and intercept of the line from credit to the Pass@1 after ROUNDS of a design, by least squares
     through the reference runs of KNOWN: three points, seeds averaged."""
-    runs, bases = shipped(), [shipped_base(name) for name in KNOWN]
+    runs, bases = shipped_runs(), [shipped_base(name) for name in KNOWN]
     runs = runs[(runs["cell"] == CELLS[label]) & (runs["round"] == ROUNDS)]
     ends = [runs.loc[runs["pair"] == name, "test_pass_at_1"].mean() for name in KNOWN]
     rooms = [base.headroom for base in bases if base.headroom]

@@ -33,7 +33,7 @@ def evaluate(
             [("greedy_", 1, 0.0)] if run.evaluation.greedy else []
         )
         for kind, count, temperature in settings:
-            right, done = answer(run, engine, judge, problems, shift, count, temperature, round_index)
+            right, done = answer_questions(run, engine, judge, problems, shift, count, temperature, round_index)
             checks = checks + done
             for name, table_BK in right.items():
                 columns[f"{part}_{kind}{name}"] = float(table_BK.mean())
@@ -48,7 +48,7 @@ def _pass_at(right: np.ndarray, k: int) -> float:
     return float(pass_at_k(right.shape[1], right.sum(axis=1), k).mean()) if np.isfinite(right).all() else float("nan")
 
 
-def answer(
+def answer_questions(
     run: LLMRun,
     engine: Engine,
     judge: Judge,

@@ -248,14 +248,14 @@ def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, Spli
         well_formed=well_formed(verifier, samples.texts).reshape(-1, m),
         finished=rollouts.finished.reshape(-1, m),
         lengths=lengths.reshape(-1, m),
-        answers=numbered(verifier, np.array(samples.texts, dtype=object).reshape(-1, m)),
+        answers=number_answers(verifier, np.array(samples.texts, dtype=object).reshape(-1, m)),
         kinds=tuple(prompt_kind(asker.run.task.name, prompt) for prompt in asker.split.take(chosen_B).shown),
         surprise=-np.bincount(row_T, weights=rollouts.logp, minlength=len(lengths)).reshape(-1, m),
         seconds=time.perf_counter() - began,
     )
 
 
-def numbered(verifier: str, texts: np.ndarray) -> np.ndarray:
+def number_answers(verifier: str, texts: np.ndarray) -> np.ndarray:
     """Which answer the strict rule finds in each response (n, m), numbered within a question in order of appearance;
     -1 where it finds none."""
     ids = np.empty(texts.shape, dtype=np.int64)
@@ -308,7 +308,7 @@ class _HeadroomQuestions:
             before = np.array(texts, dtype=object).reshape(given.strict.shape)[self.many]
             whole = np.hstack([before, np.array(answered.texts, dtype=object).reshape(-1, self.more)])
             many = np.hstack([given.strict[self.many], answered.strict.reshape(-1, self.more)])
-            answers = numbered(asker.judge.verifier, whole)
+            answers = number_answers(asker.judge.verifier, whole)
         lengths = np.concatenate([*spent, np.empty(0, dtype=np.int64)])
         ordered = {value: right[value] for value in self.config.temperatures}
         seconds = time.perf_counter() - began

@@ -41,7 +41,7 @@ from rftlab.shared.curve import FLEXIBLE, Curve, make_curve
 from rftlab.shared.custom.functions import at_round
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.files import reported, sweep, write_file
+from rftlab.shared.plumbing.files import remove_partial, reported, write_file
 from rftlab.shared.plumbing.folders import FILE, entries, folder_below, path_kind, read_json
 
 SILENT = 0.99
@@ -181,7 +181,7 @@ def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
     with reported(folder):
         parts = [folder_below(folder, name) for name in ("checkpoints", "rollouts")]
         for part in (folder, *parts):
-            sweep(part)
+            remove_partial(part)
         proven = path_kind(place) == FILE and recorded(folder) == config
         there = _config(place, proven)
         if proven and there != config:

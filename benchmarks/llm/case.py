@@ -9,7 +9,7 @@ import torch
 
 from rftlab.llm.meter import peak_megabytes
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Task
 
 BETA = 0.001
@@ -55,7 +55,7 @@ class Measured(NamedTuple):
 
 def problems(case: Case) -> Task:
     """The task of a case; with its training problems both trainers work."""
-    return load(TaskConfig(case.task))
+    return load_task(TaskConfig(case.task))
 
 
 def given(text: str) -> Case:

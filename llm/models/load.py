@@ -17,7 +17,7 @@ from rftlab.llm.models.growth import check_growth
 from rftlab.llm.models.smollm2 import smollm2_folder
 from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.policy.lora import library, with_adapters
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Prompt, Split, fitting
 from rftlab.llm.text.codec import Codec, SymbolCodec, TextCodec, is_failure
 from rftlab.shared.plumbing.callbacks import noop
@@ -168,7 +168,7 @@ def _line(error: BaseException) -> str:
 
 def load_data(run: LLMRun, codec: Codec) -> Data:
     """The training problems and the unseen ones; those with longer prompts than the limit are left out and counted."""
-    task = load(run.task)
+    task = load_task(run.task)
     parts, left_out = {}, {}
     for name in ("train", run.evaluation.split):
         problems = _encoded(task[name], codec)

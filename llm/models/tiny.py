@@ -29,12 +29,12 @@ from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks import symbols
 from rftlab.llm.tasks.arithmetic import KINDS, corpus
 from rftlab.llm.tasks.config import TaskConfig, task_facts
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Split
 from rftlab.llm.text.codec import SymbolCodec
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.files import reported, sweep, verify_folder, write_folder
+from rftlab.shared.plumbing.files import remove_partial, reported, verify_folder, write_folder
 from rftlab.shared.plumbing.folders import cache_folder, path_kind, read_json, remove
 
 VERSION = 1
@@ -63,7 +63,7 @@ def pretrained(
         ):
             if not _whole(folder):
                 _read_into(folder, reading / LAST, task, tiny, progress, remark)
-    model = build(tiny)
+    model = build_tiny(tiny)
     model.load_state_dict(load_file(folder / WEIGHTS))
     return model
 
@@ -85,7 +85,7 @@ def _read_into(
     progress: Callable[[int, float], None],
     remark: Callable[[str], None],
 ) -> None:
-    sweep(last.parent)
+    remove_partial(last.parent)
     model = read_corpus(task, tiny, progress, last, remark)
     config = json.dumps({"task": task_facts(task), "tiny": asdict(tiny)}, indent=1).encode()
     with reported(folder, also=SafetensorError):
@@ -105,7 +105,7 @@ def _identity(task: TaskConfig, tiny: Tiny) -> str:
     return f"{task.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
 
 
-def build(tiny: Tiny) -> LlamaForCausalLM:
+def build_tiny(tiny: Tiny) -> LlamaForCausalLM:
     """The untrained model."""
     config = LlamaConfig(
         vocab_size=len(symbols.SYMBOLS),
@@ -130,7 +130,7 @@ def read_corpus(
 
     Raises UserError where the target stays out of reach.
     """
-    problems, model = load(task), build(tiny)
+    problems, model = load_task(task), build_tiny(tiny)
     everything = _read(corpus(problems["pretrain"], KINDS[task.name].styles, tiny.seed))
     policy, n = Policy(model, Compute()), len(everything.prompts)
     optimizer = torch.optim.AdamW(model.parameters(), tiny.learning_rate, (0.9, 0.99), weight_decay=0.0, fused=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from rftlab.llm.tasks.pools import Sizes, below, pools
+from rftlab.llm.tasks.pools import Sizes, draw_below, pools
 from rftlab.llm.tasks.task import Split, Task, prompt_text
 from rftlab.shared.plumbing.errors import check, check_choice
 
@@ -62,15 +62,15 @@ reasoning to learn, that of mix97 has both. sign97: sums and differences, with a
 format. chain: two and three operations."""
 
 
-def generate(name: str, seed: int, sizes: Sizes) -> Task:
+def generate_arithmetic(name: str, seed: int, sizes: Sizes) -> Task:
     """An arithmetic task with disjoint splits test, validation, train and pretrain."""
     check_choice("arithmetic task", name, tuple(KINDS))
     kind = KINDS[name]
 
     def draw(random: Random) -> tuple[str, str, str]:
-        problem = str(below(random, MODULUS))
-        for _ in range(kind.steps[below(random, len(kind.steps))]):
-            problem += kind.operations[below(random, len(kind.operations))] + str(below(random, MODULUS))
+        problem = str(draw_below(random, MODULUS))
+        for _ in range(kind.steps[draw_below(random, len(kind.steps))]):
+            problem += kind.operations[draw_below(random, len(kind.operations))] + str(draw_below(random, MODULUS))
         return problem, problem + "%", solve(problem + "%")[1]
 
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train, "pretrain": sizes.pretrain}

@@ -12,7 +12,15 @@ from pathlib import Path
 
 from rftlab.llm.rewards.answers import boxed
 from rftlab.llm.tasks.config import HUB
-from rftlab.llm.tasks.files import DatasetRow, data_files, hub_rows, messages_column, read_rows, shown, text_column
+from rftlab.llm.tasks.files import (
+    DatasetRow,
+    data_files,
+    hub_rows,
+    messages_column,
+    read_rows,
+    shown_value,
+    text_column,
+)
 from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
@@ -78,7 +86,7 @@ BENCHMARKS = {
 }
 
 
-def load(name: str, source: str = HUB, test_source: str | None = None) -> Task:
+def load_benchmark(name: str, source: str = HUB, test_source: str | None = None) -> Task:
     """A benchmark with splits train and test.
 
     source: `hub`, a folder with files of both splits, or a file with the problems to train on; test_source: the same
@@ -111,7 +119,7 @@ def _read_split(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, in
         check(bool(answer.strip()) or known, f"{row.place}: {_unanswered(benchmark, row)}")
         check(
             known or benchmark.findable(answer),
-            f"{row.place}: no response can match the answer {shown(answer)}; allowed: what stands in "
+            f"{row.place}: no response can match the answer {shown_value(answer)}; allowed: what stands in "
             f"{benchmark.marker}",
         )
         if answer.strip():
@@ -126,7 +134,7 @@ def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
     if "prompt" in row.columns:
         return "reward_model.ground_truth is empty; allowed: text that is not empty"
     return (
-        f"{benchmark.solution} is {shown(row.columns[benchmark.solution])} and states no answer; allowed: "
+        f"{benchmark.solution} is {shown_value(row.columns[benchmark.solution])} and states no answer; allowed: "
         f"text with {benchmark.marker}"
     )
 
@@ -146,5 +154,5 @@ def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str, str]:
     messages, reward = messages_column(row, "prompt"), row.columns.get("reward_model")
     truth = reward.get("ground_truth") if isinstance(reward, dict) else None
     if not isinstance(truth, str):
-        raise UserError(f"{row.place}: reward_model.ground_truth is {shown(truth)}; allowed: text")
+        raise UserError(f"{row.place}: reward_model.ground_truth is {shown_value(truth)}; allowed: text")
     return messages, truth, ""

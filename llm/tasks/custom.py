@@ -26,7 +26,7 @@ from rftlab.llm.tasks.files import (
     messages_column,
     read_rows,
     required_column,
-    shown,
+    shown_value,
 )
 from rftlab.llm.tasks.task import Prompt, Split, Task
 from rftlab.shared.plumbing.errors import UserError, check
@@ -44,7 +44,7 @@ CHOICES = 26
 FILLED = "allowed: text or a number"
 
 
-def load(source: str, test_source: str | None, own: OwnData) -> Task:
+def load_custom(source: str, test_source: str | None, own: OwnData) -> Task:
     """The task with splits train and test; where the data have no test split, a part of the questions, chosen by their
     checksums so that equal ones stay together. Raises UserError for data that cannot be used."""
     rows = {"train": _rows(source, "train")}
@@ -160,14 +160,16 @@ def _as_text(row: DatasetRow, name: str, own: OwnData) -> str:
     if own.truth == "choice" and name == own.choices_column:
         return "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(_choices(row, own)))
     check(not is_missing(value), f"{row.place}: {name} is empty; {FILLED}")
-    check(not isinstance(value, bytes), f"{row.place}: {name} is {shown(value)}; {FILLED}")
+    check(not isinstance(value, bytes), f"{row.place}: {name} is {shown_value(value)}; {FILLED}")
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _choices(row: DatasetRow, own: OwnData) -> list[Any]:
     choices = row.columns.get(own.choices_column)
     if not isinstance(choices, list) or not 2 <= len(choices) <= CHOICES:
-        raise UserError(f"{row.place}: {own.choices_column} is {shown(choices)}; allowed: a list of 2 to {CHOICES}")
+        raise UserError(
+            f"{row.place}: {own.choices_column} is {shown_value(choices)}; allowed: a list of 2 to {CHOICES}"
+        )
     return choices
 
 
@@ -212,4 +214,4 @@ def _letter(row: DatasetRow, own: OwnData, value: object) -> str:
 
 
 def _refused(row: DatasetRow, own: OwnData, value: object, allowed: str) -> UserError:
-    return UserError(f"{row.place}: {own.truth_column} is {shown(value)}; allowed: {allowed}")
+    return UserError(f"{row.place}: {own.truth_column} is {shown_value(value)}; allowed: {allowed}")

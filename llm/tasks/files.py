@@ -121,7 +121,7 @@ def hub_rows(repository: str, configuration: str | None, split: str) -> list[Dat
     return [DatasetRow(f"{repository} ({split}) row {i}", dict(columns)) for i, columns in enumerate(table, start=1)]
 
 
-def shown(value: object) -> str:
+def shown_value(value: object) -> str:
     """A value in a message, shortened."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
@@ -148,7 +148,7 @@ def text_column(row: DatasetRow, column: str, allowed: str) -> str:
     """A column that must hold some text."""
     value = required_column(row, column, allowed)
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{row.place}: {column} is {shown(value)}; allowed: text that is not empty")
+        raise UserError(f"{row.place}: {column} is {shown_value(value)}; allowed: text that is not empty")
     return value
 
 
@@ -156,7 +156,7 @@ def messages_column(row: DatasetRow, column: str) -> list[dict[str, str]]:
     """A column that must hold chat messages with some text."""
     messages = row.columns[column]
     if not isinstance(messages, list) or not messages:
-        raise UserError(f"{row.place}: {column} is {shown(messages)}; allowed: a list of chat messages")
+        raise UserError(f"{row.place}: {column} is {shown_value(messages)}; allowed: a list of chat messages")
     for message in messages:
         good = (
             isinstance(message, dict)
@@ -164,7 +164,9 @@ def messages_column(row: DatasetRow, column: str) -> list[dict[str, str]]:
             and isinstance(message.get("content"), str)
             and is_text(message["role"] + message["content"])
         )
-        check(good, f"{row.place}: {column} has the message {shown(message)}; allowed: role and content, both text")
+        check(
+            good, f"{row.place}: {column} has the message {shown_value(message)}; allowed: role and content, both text"
+        )
     check(
         any(message["content"].strip() for message in messages),
         f"{row.place}: {column} has no text; allowed: a message with some",

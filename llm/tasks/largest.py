@@ -3,7 +3,7 @@ of 135M parameters has signal, and one that is judged, not calculated."""
 
 from random import Random
 
-from rftlab.llm.tasks.pools import Sizes, below, pools
+from rftlab.llm.tasks.pools import Sizes, draw_below, pools
 from rftlab.llm.tasks.task import Task
 
 LOW, HIGH = 10, 999
@@ -13,7 +13,7 @@ EXAMPLE = (512, 87, 340)
 AVAILABLE = (HIGH - LOW + 1) * (HIGH - LOW) * (HIGH - LOW - 1) - 1
 
 
-def generate(seed: int, sizes: Sizes) -> Task:
+def generate_largest(seed: int, sizes: Sizes) -> Task:
     """The task `largest` with disjoint splits test, validation and train; no pretrain, its models come pre-trained."""
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train}
     return Task("largest", "gsm8k", pools(_draw, Random(f"largest {seed}"), ordered, AVAILABLE))
@@ -23,7 +23,7 @@ def _draw(random: Random) -> tuple[str, list[dict[str, str]], str]:
     """A problem with three different numbers, whose order is part of it."""
     numbers: tuple[int, ...] = EXAMPLE
     while numbers == EXAMPLE or len(set(numbers)) < len(numbers):
-        numbers = tuple(LOW + below(random, HIGH - LOW + 1) for _ in EXAMPLE)
+        numbers = tuple(LOW + draw_below(random, HIGH - LOW + 1) for _ in EXAMPLE)
     turns = (("user", _question(EXAMPLE)), ("assistant", f"#### {max(EXAMPLE)}"), ("user", _question(numbers)))
     prompt = [{"role": role, "content": content} for role, content in turns]
     return str(numbers), prompt, str(max(numbers))

@@ -8,17 +8,17 @@ from rftlab.llm.tasks.config import BENCHMARKS, OWN, TaskConfig
 from rftlab.llm.tasks.task import Prompt, Task
 
 
-def load(config: TaskConfig) -> Task:
+def load_task(config: TaskConfig) -> Task:
     """The task that a configuration names. Raises UserError for data that cannot be used."""
     if config.name in BENCHMARKS:
-        return benchmarks.load(config.name, config.source, config.test_source)
+        return benchmarks.load_benchmark(config.name, config.source, config.test_source)
     if config.name == OWN:
-        return custom.load(config.source, config.test_source, config.own)
+        return custom.load_custom(config.source, config.test_source, config.own)
     if config.name == "words":
-        return words.generate(config.seed, config.sizes)
+        return words.generate_words(config.seed, config.sizes)
     if config.name == "largest":
-        return largest.generate(config.seed, config.sizes)
-    return arithmetic.generate(config.name, config.seed, config.sizes)
+        return largest.generate_largest(config.seed, config.sizes)
+    return arithmetic.generate_arithmetic(config.name, config.seed, config.sizes)
 
 
 _BLANK = re.compile(r"\\\{\w+\\\}")

@@ -31,7 +31,7 @@ class Sizes:
             check_count(f"sizes.{name}", size, 1, MAX_PROBLEMS)
 
 
-def below(random: Random, n: int) -> int:
+def draw_below(random: Random, n: int) -> int:
     """One of 0 .. n-1, each as likely."""
     return int(random.random() * n)
 

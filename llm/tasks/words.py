@@ -4,7 +4,7 @@ has signal."""
 from random import Random
 from typing import NamedTuple
 
-from rftlab.llm.tasks.pools import Sizes, below, pools
+from rftlab.llm.tasks.pools import Sizes, draw_below, pools
 from rftlab.llm.tasks.task import Task
 
 NAMES = (
@@ -80,7 +80,7 @@ EXAMPLES = (
 _LARGEST = {"+": 20, "-": 20, "*": 9, "/": 9}
 
 
-def generate(seed: int, sizes: Sizes) -> Task:
+def generate_words(seed: int, sizes: Sizes) -> Task:
     """The task `words` with disjoint splits test, validation and train; no pretrain, its models come pre-trained."""
     available = sum(len(_numbers(template.operation)) for template in TEMPLATES) * len(THINGS)
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train}
@@ -89,10 +89,10 @@ def generate(seed: int, sizes: Sizes) -> Task:
 
 def _draw(random: Random) -> tuple[str, list[dict[str, str]], str]:
     """A problem. Its key leaves out the name: problems that differ in nothing else are the same."""
-    template = TEMPLATES[below(random, len(TEMPLATES))]
+    template = TEMPLATES[draw_below(random, len(TEMPLATES))]
     numbers = _numbers(template.operation)
-    a, b = numbers[below(random, len(numbers))]
-    name, things = NAMES[below(random, len(NAMES))], THINGS[below(random, len(THINGS))]
+    a, b = numbers[draw_below(random, len(numbers))]
+    name, things = NAMES[draw_below(random, len(NAMES))], THINGS[draw_below(random, len(THINGS))]
     question = template.text.format(name=name, things=things, a=a, b=b, total=a * b)
     answer = {"+": a + b, "-": a - b, "*": a * b, "/": b}[template.operation]
     return template.text.format(name="", things=things, a=a, b=b, total=a * b), _prompt(question), str(answer)

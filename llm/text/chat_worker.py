@@ -14,7 +14,7 @@ MEMORY = 1 << 30
 """Bytes of address space for templates, beside what the libraries took."""
 
 
-def limit(seconds: int) -> None:
+def limit_process(seconds: int) -> None:
     """Give this process so many seconds of a processor, or what its user may have, and MEMORY, where the system can."""
     import resource
 
@@ -30,7 +30,7 @@ def render_chats(request: dict) -> dict:
     """The texts of all chats; or the number of the first that has none, and why."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    limit(request["seconds"])
+    limit_process(request["seconds"])
     texts: list[str] = []
     for at, chat in enumerate(request["chats"]):
         try:

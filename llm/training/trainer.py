@@ -82,7 +82,7 @@ class Round(NamedTuple):
     """Whether weights or a gradient are not finite, so that the round did not end."""
 
 
-def start_state(run: LLMRun, n_train: int) -> TrainerState:
+def first_state(run: LLMRun, n_train: int) -> TrainerState:
     """Before the first round."""
     windows = empty_windows(n_train, run.design.replay_window) if run.design.replay_window else None
     return TrainerState(windows, empty_averages(n_train) if run.needs_averages else None)
@@ -116,7 +116,7 @@ class Trainer:
         adapters."""
         self.optimizer = make_optimizer(policy, run.optimizer)
         self.meter = Meter(run.compute.device)
-        self.state = start_state(run, len(data.train.answers))
+        self.state = first_state(run, len(data.train.answers))
 
     def next_contexts(self) -> np.ndarray:
         """Numbers of the prompts that come next: epoch order, reshuffled, the last partial batch dropped."""

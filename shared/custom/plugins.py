@@ -19,7 +19,7 @@ _read: set[str] = set()
 _loading: list[Path] = []
 
 
-def load(path: Path) -> None:
+def load_plugin(path: Path) -> None:
     """Run a file, once; it registers what it has. Raises UserError that names what it raised, and where."""
     full = _full(path)
     if str(full) in _read:
@@ -80,7 +80,7 @@ def _line_in(error: BaseException, path: str) -> int:
 def name_plugins(paths: list[Path]) -> None:
     """Read files, and have processes that are started from here read them too."""
     for path in paths:
-        load(path)
+        load_plugin(path)
     known = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
     named = [str(_full(path)) for path in paths]
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*known, *named]))
@@ -90,7 +90,7 @@ def load_known() -> None:
     """Read the files that the environment names, and the modules of installed packages."""
     for part in os.environ.get(VARIABLE, "").split(os.pathsep):
         if part:
-            load(Path(part))
+            load_plugin(Path(part))
     for point in entry_points(group=GROUP):
         if point.value not in _read:
             _read.add(point.value)

@@ -131,7 +131,7 @@ def verify_folder(folder: Path, needed: tuple[str, ...] = ()) -> None:
         raise ValueError(f"{folder / name} does not match its checksum")
 
 
-def sweep(folder: Path) -> None:
+def remove_partial(folder: Path) -> None:
     """Remove what killed processes left half written."""
     for path in folder.glob(f"{WRITING}*"):
         remove(path)

@@ -75,10 +75,10 @@ class PlanFlags:
         for name in ("gpu", "prompt_tokens", "response_tokens"):
             given = getattr(self, name)
             check(given is None or self.dry_run, f"{name} = {given}; allowed: with --dry-run")
-        check_given(self, ("prompt_tokens", "response_tokens"), check_count)
+        check_named(self, ("prompt_tokens", "response_tokens"), check_count)
 
 
-def check_given(command: Any, names: Iterable[str], rule: Callable[..., None], *limits: float, **bounds: float) -> None:
+def check_named(command: Any, names: Iterable[str], rule: Callable[..., None], *limits: float, **bounds: float) -> None:
     """Put those of a command's values that are given, not None, to a rule of rftlab.shared.plumbing.errors, which
     raises UserError for the first that breaks it."""
     for name in names:

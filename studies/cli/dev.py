@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rftlab.shared.effective_batch import Costs, token_costs
 from rftlab.shared.plumbing.errors import check, check_finite
-from rftlab.studies.cli.common import check_given
+from rftlab.studies.cli.common import check_named
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Law:
 
     def __post_init__(self):
         check((self.pair is None) != (self.r is None), "pair and r; allowed: one of the two")
-        check_given(self, ("r",), check_finite, 0)
+        check_named(self, ("r",), check_finite, 0)
         check(self.phi == 1 or self.r is not None, f"phi = {self.phi:g}; allowed: with --r")
         check_finite("phi", self.phi, above=0)
         check_finite("budget", self.budget, above=0)
@@ -95,9 +95,9 @@ class Public:
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from rftlab.studies.analysis.public.show import show
+        from rftlab.studies.analysis.public.show import show_sources
 
-        show(console, self.source)
+        show_sources(console, self.source)
         return 0
 
 

@@ -13,7 +13,7 @@ from rftlab.llm.config import Compute, EngineName, LLMRun, Model
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count
-from rftlab.studies.cli.common import TINY_PAIR, Common, check_given, parse_abridged, peek
+from rftlab.studies.cli.common import TINY_PAIR, Common, check_named, parse_abridged, peek
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import PAIRS, start_at
@@ -171,7 +171,7 @@ class _ForecastingImported(_Forecasting):
         super().__post_init__()
         if self.base is not None:
             check(0 <= self.base <= 1, f"base = {self.base:g}; allowed: 0 to 1, a share of right answers")
-        check_given(self, ("questions",), check_count, 1, 10**9)
+        check_named(self, ("questions",), check_count, 1, 10**9)
 
     def _check_of_imported(self, flag: str, **given) -> None:
         """Raise UserError where something is given that only imported runs take, which `flag` would name."""

@@ -2,13 +2,13 @@
 
 import sys
 
-from rftlab.studies.console.terminal import give_up, guarded, leave, prepare
+from rftlab.studies.console.terminal import end_process, give_up, guarded, prepare_streams
 
 
 def main() -> None:
     """Entry point of the console command."""
-    prepare()
-    leave(guarded(_status))
+    prepare_streams()
+    end_process(guarded(_status))
 
 
 def _status() -> int:

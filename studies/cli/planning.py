@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count, check_finite
-from rftlab.studies.cli.common import check_given
+from rftlab.studies.cli.common import check_named
 from rftlab.studies.console.table import say
 from rftlab.studies.integrations.cluster import EngineChoice
 
@@ -76,7 +76,7 @@ class Signal:
             check_count("rounds", value, 0)
         only = self.file is not None or (self.responses is None and self.column is None)
         check(only, "column and responses describe a file; allowed: with a file")
-        check_given(self, ("responses",), check_count, 1, 100_000)
+        check_named(self, ("responses",), check_count, 1, 100_000)
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
@@ -161,8 +161,8 @@ class Power:
 
     def __post_init__(self):
         check(bool(self.a) == bool(self.b), "a and b are two sides; allowed: both, or neither")
-        check_given(self, ("difference", "sigma"), check_finite, above=0)
-        check_given(self, ("questions",), check_count)
+        check_named(self, ("difference", "sigma"), check_finite, above=0)
+        check_named(self, ("questions",), check_count)
         asked = (
             self.a
             or (self.difference is not None and (self.sigma or self.p or self.imported))
@@ -262,10 +262,10 @@ class Advise:
 
     def __post_init__(self):
         check_finite("budget", self._gpu_hours(), above=0)
-        check_given(self, ("learning_rate",), check_finite, above=0)
+        check_named(self, ("learning_rate",), check_finite, above=0)
         check(bool(self.model or self.config), "--model is missing; allowed: a model, or --config with one")
         check_count("rounds", self.rounds, 1, 1_000_000)
-        check_given(self, ("prompt_tokens", "response_tokens"), check_count, 1, 1_000_000)
+        check_named(self, ("prompt_tokens", "response_tokens"), check_count, 1, 1_000_000)
         check_choice("engine", self.engine, get_args(EngineChoice))
         check(len(self.designs) <= MAX_DESIGNS, f"designs names {len(self.designs)}; allowed: at most {MAX_DESIGNS}")
 
@@ -321,7 +321,7 @@ class Advise:
         from rftlab.studies.forecast.advise.options import first_runs
 
         first = first_runs(fitting, self._gpu_hours())
-        show.show_first(console, first, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
+        show.show_first_runs(console, first, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
         chosen, _ = first[0] if first else (fitting[0], "")
         show.show_rate(console, chosen.plan, model, start.known.precision if start else None)
         show.show_memory(console, chosen)

@@ -16,10 +16,10 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check, check_finite
 from rftlab.sim.config import Evaluation, Linear, Optimizer, Sampler, Simulation
-from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, check_given, llm_flags, peek
+from rftlab.studies.cli.common import Common, LLMFlags, PlanFlags, RewardFlags, check_named, llm_flags, peek
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS, Experiment, experiment, label
-from rftlab.studies.data.paper.pairs import Level, check_level, linear_environment, pairs_at, start_at, usual_pairs
+from rftlab.studies.data.paper.pairs import Level, known_level, linear_environment, pairs_at, start_at, usual_pairs
 from rftlab.studies.data.runs.limits import CHANGED_PARTS, check_size, check_threads
 from rftlab.studies.integrations.cluster import Cluster
 
@@ -80,7 +80,7 @@ class Reproduce(Common):
         check(self.backend == "verl" or self.verl == Cluster(), "verl.*; allowed: with --backend verl")
         ours = self.level == "llm" and self.backend == "rftlab"
         check(self.hours is None or ours, "hours; allowed: with --level llm, without --backend")
-        check_given(self, ("hours",), check_finite, above=0)
+        check_named(self, ("hours",), check_finite, above=0)
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
@@ -285,7 +285,7 @@ def parse_reproduce(arguments: list[str]) -> Reproduce:
 def parse_run(arguments: list[str]) -> StudyCommand:
     """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start
     from."""
-    level, name = check_level(peek(arguments, "--level", "sim")), peek(arguments, "--preset", "paper_text")
+    level, name = known_level(peek(arguments, "--level", "sim")), peek(arguments, "--preset", "paper_text")
     chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)
     return tyro.cli(

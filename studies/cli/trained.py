@@ -16,7 +16,7 @@ from rftlab.studies.cli.common import (
     LLMFlags,
     PlanFlags,
     RewardFlags,
-    check_given,
+    check_named,
     llm_flags,
     parse_abridged,
     peek,
@@ -149,8 +149,8 @@ class ShowRollouts:
     def __post_init__(self):
         for name in ("groups", "responses", "letters"):
             check_count(name, getattr(self, name))
-        check_given(self, ("first_round", "last_round", "prompt"), check_count, 0)
-        check_given(self, ("least_reward", "most_reward"), check_finite)
+        check_named(self, ("first_round", "last_round", "prompt"), check_count, 0)
+        check_named(self, ("least_reward", "most_reward"), check_finite)
         check(
             None in (self.first_round, self.last_round) or (self.first_round or 0) <= (self.last_round or 0),
             f"first_round = {self.first_round}; allowed: at most last_round = {self.last_round}",
@@ -187,7 +187,7 @@ class Export:
     """Write adapters into the weights of the whole model."""
 
     def __post_init__(self):
-        check_given(self, ("round",), check_count, 0)
+        check_named(self, ("round",), check_count, 0)
 
     def execute(self, console: Console) -> int:
         """Write the folder, and say what is in it."""

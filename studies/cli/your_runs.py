@@ -8,7 +8,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import MAX_SEED, check, check_count, check_finite, plain
-from rftlab.studies.cli.common import Common, check_given
+from rftlab.studies.cli.common import Common, check_named
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import Level
 from rftlab.studies.data.runs.limits import check_size
@@ -57,7 +57,7 @@ class CheckRun:
 
     def __post_init__(self):
         check(bool(self.paths), "no file is named; allowed: a configuration, a log, or both")
-        check_given(self, ("rounds", "processes", "prompt_tokens", "response_tokens", "questions"), check_count)
+        check_named(self, ("rounds", "processes", "prompt_tokens", "response_tokens", "questions"), check_count)
 
     def execute(self, console: Console) -> int:
         """Read, judge, print, and write the page."""
@@ -120,8 +120,8 @@ class Import:
     """In words."""
 
     def __post_init__(self):
-        check_given(self, ("processes", "prompts", "rollouts", "updates"), check_count)
-        check_given(self, ("learning_rate",), check_finite, above=0.0)
+        check_named(self, ("processes", "prompts", "rollouts", "updates"), check_count)
+        check_named(self, ("learning_rate",), check_finite, above=0.0)
         check(
             bool(self.paths) or self.config is not None,
             "paths names none; allowed: one or more logs, or --config FILE to explain a configuration",
@@ -199,8 +199,8 @@ class Diagnose:
 
     def __post_init__(self):
         check(bool(self.runs), "no run is named; allowed: a log, a folder, imported:NAME or public:SOURCE")
-        check_given(self, ("questions",), check_count)
-        check_given(self, ("claim",), check_finite, above=0.0)
+        check_named(self, ("questions",), check_count)
+        check_named(self, ("claim",), check_finite, above=0.0)
         check(self.claim is None or self.claim <= 1, f"claim = {self.claim}; allowed: above 0, at most 1")
 
     def execute(self, console: Console) -> int:

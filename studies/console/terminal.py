@@ -61,7 +61,7 @@ def flat(box: str) -> str:
     return "; ".join(part.removeprefix(f" {_ASIDE}").strip(" .") for part in parts if part)
 
 
-def prepare() -> None:
+def prepare_streams() -> None:
     """Make the process's streams and its reaction to Ctrl-C fit for a command: call it first."""
     _open_streams()
     if hasattr(sys.stdout, "reconfigure"):
@@ -130,7 +130,7 @@ def guarded(work: Callable[[], int]) -> int:
         line = _line_of(error)
         if line is None:
             raise
-        say(line)
+        say_error(line)
         return BAD_INPUT
 
 
@@ -145,7 +145,7 @@ def _flushed(status: int) -> int:
 
 def _interrupt() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    say("interrupted; finished runs are kept, run the same command again to go on")
+    say_error("interrupted; finished runs are kept, run the same command again to go on")
     return INTERRUPTED
 
 
@@ -163,7 +163,7 @@ def _line_of(error: Exception) -> str | None:
     return text if isinstance(error, UserError) else None
 
 
-def say(text: str) -> None:
+def say_error(text: str) -> None:
     """A line on standard error. A character that could move the cursor or break the line is shown as its code."""
     plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
     red, end = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
@@ -196,11 +196,11 @@ def give_up(line: str) -> None:
     """End the process at once, from any thread: something that cannot be stopped does not come back."""
     if sys.stdout.isatty():
         print("\033[?25h", end="", flush=True)  # a progress bar hides the cursor
-    say(f"{line}; finished runs are kept, and a language model goes on from its last checkpoint")
+    say_error(f"{line}; finished runs are kept, and a language model goes on from its last checkpoint")
     os._exit(BAD_INPUT)
 
 
-def leave(status: int) -> None:
+def end_process(status: int) -> None:
     """End the process. After an interrupt nothing is waited for: neither threads in compiled code nor output that
     nobody reads."""
     if status in (INTERRUPTED, CLOSED):

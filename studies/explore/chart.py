@@ -70,7 +70,7 @@ def along(curve: Curve, axis: Axis, seconds: float | None) -> np.ndarray:
     return curve.round * (seconds if seconds is not None else np.nan) if axis == "seconds" else curve.round
 
 
-def mean_curve(shown: ShownCurve, axis: Axis) -> MeanCurve:
+def shown_mean(shown: ShownCurve, axis: Axis) -> MeanCurve:
     """The mean of the seeds, as far as all of them are."""
     length = min((len(curve.round) for curve in shown.seeds), default=0)
     if length == 0:
@@ -111,7 +111,7 @@ def planned_end(shown: ShownCurve, axis: Axis) -> float:
 
 
 def _lines(shown: ShownCurve, view: ChartView, colour: str) -> list[dict[str, Any]]:
-    mean, name = mean_curve(shown, view.axis), short(shown.name)
+    mean, name = shown_mean(shown, view.axis), short(shown.name)
     lines = [
         _line(f"{name}, test", points(mean.x, mean.test), colour, 2.6, "solid", shown.measured),
         _line(f"{name}, train", points(mean.x, mean.train), colour, 1.8, "dashed", shown.measured),
@@ -196,7 +196,7 @@ class EqualSpending(NamedTuple):
 def compare_at_equal(curves: list[ShownCurve], axis: Axis) -> EqualSpending:
     """Return curves where the shortest of them ends; those without a point are left out. Between two evaluations a
     straight line."""
-    means = [(shown.name, mean_curve(shown, axis)) for shown in curves]
+    means = [(shown.name, shown_mean(shown, axis)) for shown in curves]
     known = [(name, mean) for name, mean in means if len(mean.x) and np.isfinite(mean.x).all()]
     at = min((float(mean.x[-1]) for _, mean in known), default=float("nan"))
     rows = []
@@ -244,7 +244,7 @@ def export_chart(curves: list[ShownCurve], axis: Axis, kind: str) -> bytes:
         return csv_bytes(pd.concat(rows, ignore_index=True) if rows else empty)
     series, keys = [], []
     for place, shown in enumerate(curves):
-        mean, colour = mean_curve(shown, axis), LIGHT[place % len(LIGHT)]
+        mean, colour = shown_mean(shown, axis), LIGHT[place % len(LIGHT)]
         for split in SPLITS:
             style = MarkStyle(colour, DASHES[split], marker="D" if shown.measured else "")
             series.append(PlotSeries(mean.x, getattr(mean, split), style, f"{shown.name} · {split}"))

@@ -78,7 +78,7 @@ def _cell(
         return HeatCell(batch, group, None, str(error))
 
 
-def colours(value: float, low: float, high: float) -> tuple[str, str]:
+def cell_colours(value: float, low: float, high: float) -> tuple[str, str]:
     """Background of a cell, and the colour of its text, of which one of black and white is always 4.5 : 1 against
     it."""
     share = (value - low) / (high - low) if high > low else 0.5

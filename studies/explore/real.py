@@ -63,9 +63,9 @@ def real_runs(source: str, start: str, design: Design, root: Path | None) -> lis
     if folder is not None and folders_in(folder):
         curves = _stored(folder, label(design))
     else:
-        from rftlab.studies.data.results.reference import shipped
+        from rftlab.studies.data.results.reference import shipped_runs
 
-        frame = shipped()
+        frame = shipped_runs()
         rows = frame[(frame["pair"] == named.place) & (frame["cell"] == label(design))]
         curves = [_curve(own) for _, own in rows.groupby("seed")]
     return [ShownCurve(source, curves, measured=True)] if curves else []

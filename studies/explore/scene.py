@@ -43,7 +43,7 @@ class Scene:
 
     def pinning(self, name: str) -> "Scene":
         """With the present choices pinned under a name that no other pin has."""
-        return replace(self, pins=(*self.pins, Pin(self._free(tidy(name) or "pinned"), self.choices)))
+        return replace(self, pins=(*self.pins, Pin(self._free(visible_name(name) or "pinned"), self.choices)))
 
     def without(self, place: int) -> "Scene":
         """With one pin less."""
@@ -55,7 +55,7 @@ class Scene:
         return next(one for one in names if one not in taken)
 
 
-def tidy(name: str) -> str:
+def visible_name(name: str) -> str:
     """A name as one line of visible letters, not too long."""
     return plain(" ".join(name[: 4 * LONGEST].split()))[:LONGEST]
 
@@ -74,7 +74,7 @@ def from_address(text: str) -> Scene:
     pairs = pairs_in(text)
     given = dict(pairs)
     pinned = [from_query(value) for name, value in pairs if name == "pin"]
-    names = [tidy(value) for name, value in pairs if name == "name"]
+    names = [visible_name(value) for name, value in pairs if name == "name"]
     check(len(names) == len(pinned), f"{len(pinned)} pinned curves with {len(names)} names; allowed: a name each")
     check(len(pinned) <= MOST_PINS, f"{len(pinned)} pinned curves; allowed: at most {MOST_PINS}")
     axis, gpu = given.get("axis", "rounds"), given.get("gpu", "H100")
@@ -84,7 +84,7 @@ def from_address(text: str) -> Scene:
         from_query(text),
         axis=next(one for one in AXES if one == axis),
         gpu=next(one for one in GPU_NAMES if one == gpu),
-        over=tidy(given.get("over", Scene().over)),
+        over=visible_name(given.get("over", Scene().over)),
         dark=given.get("dark") == "1",
     )
     scene = shown

@@ -161,7 +161,7 @@ class Evidence(NamedTuple):
         return FREEDOM if len(self.runs) > 1 else np.inf
 
 
-def observe(design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1) -> Observed:
+def observe_curve(design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1) -> Observed:
     """POINTS points of a curve, or all it has after round 0. questions: behind a train and a test Pass@1; responses:
     to each of them."""
     last = len(curve.round) - 1
@@ -189,7 +189,8 @@ def pilot_evidence(pilot: PilotMeasurements) -> Evidence:
     )
     family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
     runs = tuple(
-        observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs
+        observe_curve(run.design, run.curve, (run.train_questions, run.test_questions), run.responses)
+        for run in pilot.runs
     )
     facts = Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed)
     try:

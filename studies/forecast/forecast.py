@@ -14,7 +14,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.finish import count_threads
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.forecast.asked import FreeDesign, designs_from
@@ -70,7 +70,7 @@ def find_pilot(root: Path, pair: str) -> PilotMeasurements:
     start_at(pair, "llm")
     if path_kind(pilot_path(root, pair)):
         return read_pilot(root, pair)
-    curves = shipped()
+    curves = shipped_runs()
     there = set(curves.loc[(curves["pair"] == pair) & (curves["seed"] == 0), "cell"])
     known = tuple(cell for cell in PILOT_CELLS if cell in there)
     if pair in shipped_pairs() and known:
@@ -81,7 +81,7 @@ def find_pilot(root: Path, pair: str) -> PilotMeasurements:
 def request_from_pilot(pilot: PilotMeasurements) -> Request:
     """The whole grid for the rounds of a pilot, from its runs and what is known of the pairs that come with
     rftlab."""
-    curves, name = shipped(), pilot.base.pair
+    curves, name = shipped_runs(), pilot.base.pair
     evidence = pilot_evidence(pilot)._replace(others=language_others(curves, name, whole_pairs(curves)))
     return Request(
         name,

@@ -21,7 +21,7 @@ from rftlab.shared.effective_batch import NoiseRatios, time_per_round
 from rftlab.studies.data.results.stats import t_errors
 from rftlab.studies.forecast.evidence import Evidence, Observed, RepeatSpread
 from rftlab.studies.forecast.law.curve import CellForecast, bare, draw_ratios
-from rftlab.studies.forecast.law.limits import held, round_updates
+from rftlab.studies.forecast.law.limits import round_updates, run_held
 
 RATE_POWERS = {"fp32": (1.0, 0.15), "bf16": (1.6, 0.3), None: (1.3, 0.35)}
 """Mean and standard deviation of p before runs of several rates are looked at, by the precision of weights; None: not
@@ -59,7 +59,7 @@ def timed_runs(evidence: Evidence, split: str) -> list[TimedRun]:
     """The known runs that held what they had learned, all of them where none did."""
     column, base, tried = SPLITS.index(split), evidence.base(split), evidence.tried(split)
     measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]
-    good = [run for run, one in zip(measured, tried, strict=True) if held(one, tried)] or measured
+    good = [run for run, one in zip(measured, tried, strict=True) if run_held(one, tried)] or measured
     return [_timed(run, column, base) for run in good]
 
 

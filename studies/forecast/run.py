@@ -13,7 +13,7 @@ from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import usual_pairs
-from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.calibrate import Posterior
@@ -41,7 +41,7 @@ from rftlab.studies.report.chart import (
     names,
     rates,
 )
-from rftlab.studies.report.draw import save
+from rftlab.studies.report.draw import save_chart
 from rftlab.studies.report.report import template
 from rftlab.studies.report.svg import chart_html
 
@@ -94,7 +94,7 @@ def run_forecast(
     for note in notes:
         say(console, note, "dim")
     figure, numbers = grid_figure(made.table, request.title.replace("$", r"\$"))
-    place = save(figure, folder_below(root, "forecast", request.slug), "forecast", numbers)
+    place = save_chart(figure, folder_below(root, "forecast", request.slug), "forecast", numbers)
     say(console, f"forecast: {place}")
     page = write_page(place.parent, request.title, made.table, made.recommended, [*request.remarks, *notes])
     say(console, f"page: {page}")
@@ -108,7 +108,7 @@ def grid_figure(table: pd.DataFrame, title: str) -> Drawn:
     forecast = PlotSeries(numbers["forecast"], places, dots(PALETTE[0]), "forecast, 80%")
     measured = PlotSeries(numbers["measured"], places, diamonds(PALETTE[3]), "measured")
     shown = (error_bars(forecast, numbers["low"], numbers["high"], along=0), measured)
-    texts = [f"{short(row.cell)}   {row.rollouts / 1000:,.0f}k" for row in numbers.itertuples()]
+    texts = [f"{short_label(row.cell)}   {row.rollouts / 1000:,.0f}k" for row in numbers.itertuples()]
     panel = Panel(title, rates("test Pass@1 after training"), names("", texts), shown)
     keys = tuple(LegendKey(one.name, one.style) for one in shown)
     return Chart((panel,), (7.2, 0.24 * len(numbers) + 1.4), keys=keys), numbers
@@ -147,7 +147,7 @@ def other_forecasts(table: pd.DataFrame) -> dict[str, bool]:
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"design": short(str(row["cell"])), "name": str(row["cell"])}
+    return row | {"design": short_label(str(row["cell"])), "name": str(row["cell"])}
 
 
 def seen(table: pd.DataFrame, recommended: str) -> list[str]:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rftlab.studies.console.table import Column, Table, say
-from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
 from rftlab.studies.forecast.evidence import noise_text
@@ -38,7 +38,7 @@ def show_posterior(
     for cell, measured, simulated in zip(labels, ends, fits(posterior).T, strict=True):
         mean, (low, high) = simulated.mean(), np.quantile(simulated, [0.1, 0.9])
         interval = f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-        fit.add(Text(short(cell)), f"{measured:.3f}", interval, f"{mean - measured:+.3f}")
+        fit.add(Text(short_label(cell)), f"{measured:.3f}", interval, f"{mean - measured:+.3f}")
     console.print(fit)
     for row in () if unused is None else unused.itertuples():
         simulated = f"simulated {row.simulated:.3f} [{row.low:.3f}, {row.high:.3f}]"
@@ -62,14 +62,14 @@ def show_forecasts(console: Console, made: DesignForecasts, request: Request) ->
     for row in made.table.itertuples():
         style = "bold green" if row.cell == made.recommended else "" if row.in_budget else "dim"
         cost = row.share if pilot else row.rollouts
-        cells = (short(row.cell), cost, row.forecast, f"{row.low:.3f}-{row.high:.3f}", row.measured, row.best)
+        cells = (short_label(row.cell), cost, row.forecast, f"{row.low:.3f}-{row.high:.3f}", row.measured, row.best)
         table.add(*cells, *(getattr(row, name) for name in beside), style=style)
     console.print(table)
     say_outside(console, made.table)
     near = f"within {CLOSE} of the best design in budget"
     for row in made.table[made.table["cell"] == made.recommended].itertuples():
         likely = "" if np.isnan(row.best) else f"; with {row.best:.0%} it is {near}"
-        say(console, f"recommended: {short(row.cell)}, {row.forecast:.3f}{likely}")
+        say(console, f"recommended: {short_label(row.cell)}, {row.forecast:.3f}{likely}")
     if not made.recommended:
         say(console, NOTHING)
     best = f"best = probability to be {near}"
@@ -96,7 +96,7 @@ def saved_share(made: DesignForecasts, request: Request) -> float:
 def say_outside(console: Console, table: pd.DataFrame) -> None:
     """A line for each reason why designs are outside what was measured."""
     for reason, own in table[table["outside"] != ""].groupby("outside", sort=False):
-        cells = [short(str(cell)) for cell in own["cell"]]
+        cells = [short_label(str(cell)) for cell in own["cell"]]
         more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
         say(console, f"outside what was measured: {', '.join(cells[:6])}{more}: {reason}", "yellow")
 

@@ -38,9 +38,9 @@ from rftlab.shared.plumbing.folders import folder_below, path_kind, read_json
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.integrations import losses
 from rftlab.studies.integrations.trl_options import (
-    check_estimator,
     check_options,
     check_sizes,
+    check_trl_estimator,
     compares_with_base,
     design_facts,
 )
@@ -136,7 +136,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
         chosen = preset(estimator) if isinstance(estimator, str) else estimator
         check(isinstance(chosen, Estimator), f"estimator = {estimator!r}; allowed: a name, or an Estimator")
         check_sizes(args, support, window)
-        check_estimator(chosen, args)
+        check_trl_estimator(chosen, args)
         check_options(chosen, args)
         if compares_with_base(chosen):
             args.beta = chosen.kl.coef or 1.0  # what TRL asks before it finds the reference's log-probabilities

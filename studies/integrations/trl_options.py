@@ -46,7 +46,7 @@ def design_facts(estimator: Estimator, support: int) -> dict[str, Any]:
     }
 
 
-def check_estimator(estimator: Estimator, args: Any) -> None:
+def check_trl_estimator(estimator: Estimator, args: Any) -> None:
     """Raise UserError where an estimator asks for what TRL does not have."""
     spec = estimator.advantage
     check(

@@ -149,7 +149,7 @@ def encoding_note(encoding: str) -> list[str]:
     return [f"read as {encoding}, not UTF-8"] if encoding.startswith(("latin", "utf-16", "utf-32")) else []
 
 
-def parse_number(text: str, comma: bool = False) -> float | None:
+def read_number(text: str, comma: bool = False) -> float | None:
     """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where
     `comma` is the decimal sign; 1.234 is none there, for it may be thousands.
 
@@ -195,7 +195,7 @@ def step_in(text: str) -> float:
 
 def read_step(text: str, comma: bool = False) -> int | None:
     """The step of a cell; None where it is none, as a share in per cent is."""
-    return None if text.rstrip("\"' ").endswith("%") else whole(parse_number(text, comma))
+    return None if text.rstrip("\"' ").endswith("%") else whole(read_number(text, comma))
 
 
 def whole(value: float | None) -> int | None:

@@ -53,7 +53,7 @@ _CROWDED = 24
 """Names on a vertical axis from which on they are printed smaller."""
 
 
-def save(chart: Chart, folder: Path, name: str, numbers: pd.DataFrame) -> Path:
+def save_chart(chart: Chart, folder: Path, name: str, numbers: pd.DataFrame) -> Path:
     """Write name.svg, name.png and name.csv (the numbers drawn) into a folder and return the path of the SVG. Each file
     appears complete or not at all."""
     write_numbers(folder / f"{name}.csv", numbers)

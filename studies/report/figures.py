@@ -220,7 +220,7 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
     return Chart((panel,), size, 1, lengthened(keys, numbers, MarkStyle("#555555", marker="_"))), numbers
 
 
-def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
+def agreement_figure(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
     """Our against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each
     split's title."""
     pairs = list(dict.fromkeys(numbers["pair"]))

@@ -54,7 +54,7 @@ from rftlab.studies.report.claims import (
     range_words,
     show_claims,
 )
-from rftlab.studies.report.draw import save
+from rftlab.studies.report.draw import save_chart
 from rftlab.studies.report.figures import by_dataset, pair_rows, pretty
 from rftlab.studies.report.svg import chart_html
 
@@ -195,7 +195,9 @@ def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[
             plans[f"{prefix}overview"] = partial(figures.overview, part.endpoints, pair_rows(part.pairs)[0])
         known = part.endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
         if len(known):
-            plans[f"{prefix}agreement"] = partial(figures.agreement, known, _error_lines(part.endpoints, part.level))
+            plans[f"{prefix}agreement"] = partial(
+                figures.agreement_figure, known, _error_lines(part.endpoints, part.level)
+            )
         for e in experiments:
             plans[f"{prefix}{e.name}-endpoints"] = partial(figures.tradeoff, e, part.endpoints, part.pairs)
             plans[f"{prefix}{e.name}-curves"] = partial(
@@ -217,7 +219,7 @@ def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int]
 def draw(folder: Path, name: str, drawn: Drawn) -> Markup:
     """Saves a figure; returns it as a part of a page."""
     chart, numbers = drawn
-    save(chart, folder, name, numbers)
+    save_chart(chart, folder, name, numbers)
     return chart_html(chart)
 
 

@@ -27,7 +27,7 @@ def equal_grid(horizon: float, batches: int) -> np.ndarray:
     return horizon * np.arange(1, batches + 1) / batches
 
 
-def exponent(batches: int) -> float:
+def regret_exponent(batches: int) -> float:
     """Power of T in the worst regret on the minimax grid."""
     return 1 / (2 - 2.0 ** (1 - batches))
 

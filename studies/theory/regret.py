@@ -10,10 +10,10 @@ from rftlab.studies.theory.bandits import (
     eliminated_regret,
     equal_grid,
     exploited_regret,
-    exponent,
     geometric_grid,
     guessed_regret,
     minimax_grid,
+    regret_exponent,
     spaced_gaps,
     worst_regret,
 )
@@ -46,7 +46,7 @@ def _minimax(mutant: int) -> Claims:
     for batches in (2, 3, 4, 5):
         log = 1.0 if batches == 2 else np.sqrt(np.log(2 * HORIZONS))
         samples = _worst_regrets(grid, HORIZONS, batches) / log
-        yield rate(f"exponent, M = {batches}", exponent(batches), *log_log_slope(HORIZONS, samples))
+        yield rate(f"exponent, M = {batches}", regret_exponent(batches), *log_log_slope(HORIZONS, samples))
 
 
 @theory_check("T27")
@@ -90,7 +90,9 @@ def _contextual(mutant: int) -> Claims:
         for horizon in horizons:
             norms = np.geomspace(horizon**-0.5, horizon**-0.25 if mutant == 1 else 1.0, 24)
             columns.append(worst_case(guessed_regret(norms, grid(horizon, batches), DIMENSIONS, 1200, rng)))
-        yield rate(f"exponent, M = {batches}", exponent(batches), *log_log_slope(horizons, np.column_stack(columns)))
+        yield rate(
+            f"exponent, M = {batches}", regret_exponent(batches), *log_log_slope(horizons, np.column_stack(columns))
+        )
     ends, norm = np.array([100.0, 300.0]), 0.3
     expected = exploited_regret(np.array([norm]), ends, DIMENSIONS, lost=DIMENSIONS + 1)[0]
     drawn = drawn_regret(norm, equal_grid(300.0, 2) if mutant == 2 else ends, DIMENSIONS, 2600, rng)

@@ -18,7 +18,7 @@ from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.forecast.evidence import noise_text
 from rftlab.studies.forecast.forecast import forecast_designs, request_from_runs, with_noise
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.own_run import file_noise, read_run
+from rftlab.studies.forecast.law.own_run import file_noise, read_law_run
 from rftlab.studies.forecast.pilot.noise import measure_ratios
 from rftlab.studies.forecast.signal.source import read_rates
 from rftlab.studies.integrations.noise import keep_rewards
@@ -204,7 +204,7 @@ def test_rewards_alone_give_pass_rates_and_no_ratios(tmp_path):
         labels = [i // 4 for i in range(256)] + ["alone"]
         keep_rewards("mine", str(tmp_path), rewards, [3 + turn] * 257, labels)
     place = tmp_path / "pilot" / "mine" / "run.json"
-    run = read_run(place)
+    run = read_law_run(place)
     assert run.rewards.shape == run.lengths.shape == (256, 4) and run.rounds == (1, 4)
     assert run.lengths[-1].tolist() == [6] * 4 and run.ratios is None and np.isnan(run.entropy)
     assert "mean reward 0.500, 4 tokens a response" in run.sentences()[0] and "nats" not in run.sentences()[0]

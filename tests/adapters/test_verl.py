@@ -24,7 +24,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.forecast.law.own_run import read_run
+from rftlab.studies.forecast.law.own_run import read_law_run
 from tests.support.estimators.vectors import ROOT
 
 RUNNABLE = [name for name, card in CARDS.items() if card.estimator is not None]
@@ -380,7 +380,7 @@ def test_rewards_and_lengths_of_the_first_prompts_are_kept(tmp_path):
     plain = advantages_in_verl("rftlab_dr_grpo", rewards, mask, uid)
     kept = [advantages_in_verl("rftlab_dr_grpo", rewards, mask, uid, config) for _ in range(64)]
     assert torch.equal(kept[0], plain) and torch.equal(kept[-1], plain)
-    run = read_run(tmp_path / "results" / "pilot" / "mine" / "run.json")
+    run = read_law_run(tmp_path / "results" / "pilot" / "mine" / "run.json")
     assert run.rewards.shape == (256, 4) and run.rounds == (1, 64) and run.ratios is None
     first = uid == uid[0]
     assert run.rewards[0].tolist() == rewards.sum(-1)[first].tolist()

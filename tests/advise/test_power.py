@@ -11,7 +11,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.results.stats import power, seeds_needed
 from rftlab.studies.forecast.signal.power import (
     checked_questions,
-    compared,
+    compare_runs,
     questions_needed,
     seeds_for,
     sigma_of_difference,
@@ -98,7 +98,7 @@ def test_without_a_spread_the_same_questions_gain_nothing():
 
 
 def test_the_welch_test_is_that_of_scipy():
-    difference = compared(A, B, False)
+    difference = compare_runs(A, B, False)
     theirs = stats.ttest_ind(B, A, equal_var=False)
     interval = theirs.confidence_interval()
     assert difference.p_value == pytest.approx(theirs.pvalue)
@@ -106,7 +106,7 @@ def test_the_welch_test_is_that_of_scipy():
         pytest.approx(interval.low),
         pytest.approx(interval.high),
     ) and difference.seen
-    pairs = compared(A, B, True)
+    pairs = compare_runs(A, B, True)
     theirs = stats.ttest_rel(B, A)
     assert pairs.p_value == pytest.approx(theirs.pvalue)
     assert pairs.low == pytest.approx(theirs.confidence_interval().low)
@@ -117,28 +117,31 @@ def test_the_permutation_test_is_that_of_scipy():
     theirs = stats.permutation_test(
         (b, a), lambda x, y: abs(np.mean(x) - np.mean(y)), n_resamples=np.inf, alternative="greater"
     )
-    assert compared(a, b, False).permutation == pytest.approx(theirs.pvalue)
-    assert (compared(A, B, False).permutation, compared(A, B, False).least) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert compare_runs(a, b, False).permutation == pytest.approx(theirs.pvalue)
+    assert (compare_runs(A, B, False).permutation, compare_runs(A, B, False).least) == (
+        pytest.approx(0.1),
+        pytest.approx(0.1),
+    )
 
 
 def test_intervals_hold_the_difference_as_often_as_they_say():
     rng, truth = np.random.default_rng(3), 0.03
     runs = rng.normal(0.4, 0.02, (3000, 2, 4))
-    differences = [compared(a, b + truth, False) for a, b in runs]
+    differences = [compare_runs(a, b + truth, False) for a, b in runs]
     assert np.mean([one.low <= truth <= one.high for one in differences]) == pytest.approx(0.95, abs=0.02)
 
 
 def test_one_run_a_side_says_nothing_unless_sigma_is_known():
-    difference = compared(A[:1], B[:1], False)
+    difference = compare_runs(A[:1], B[:1], False)
     assert not difference.seen and np.isnan(difference.p_value)
-    assert compared(A[:1], B[:1], False, sigma=0.005).seen
-    assert not compared(A[:1], B[:1], False, sigma=0.05).seen
+    assert compare_runs(A[:1], B[:1], False, sigma=0.005).seen
+    assert not compare_runs(A[:1], B[:1], False, sigma=0.05).seen
 
 
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("other", [0.3, 0.5])
 def test_runs_that_are_all_equal_say_nothing_of_the_noise(other, paired):
-    result = compared(np.full(3, 0.3), np.full(3, other), paired)
+    result = compare_runs(np.full(3, 0.3), np.full(3, other), paired)
     assert not result.seen and np.isnan(result.p_value) and result.value == pytest.approx(other - 0.3)
     status, text = rftlab("power", "--a", "0.3", "0.3", "--b", str(other), str(other))
     assert status == 0 and "it is unknown whether it is real" in text and "a difference:" not in text
@@ -190,15 +193,15 @@ def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
 
 def test_pairs_have_their_own_known_error_and_least_p_value():
     """Three differences above 0: of 8 choices of signs two are as far from 0. sigma is that of a difference."""
-    pairs = compared(A, B, True, sigma=0.01)
+    pairs = compare_runs(A, B, True, sigma=0.01)
     assert (pairs.permutation, pairs.least) == (2 / 8, 2 / 8)
     assert pairs.high - pairs.value == pytest.approx(1.959964 * 0.01 / np.sqrt(3))
-    apart = compared(A, B, False, sigma=0.01)
+    apart = compare_runs(A, B, False, sigma=0.01)
     assert apart.high - apart.value == pytest.approx(1.959964 * 0.01 * np.sqrt(2 / 3))
 
 
 def test_a_fall_is_seen_as_a_rise_is():
-    assert compared(B, A, False).seen and compared(B, A, False).high < 0 and compared(A, B, False).low > 0
+    assert compare_runs(B, A, False).seen and compare_runs(B, A, False).high < 0 and compare_runs(A, B, False).low > 0
 
 
 def test_runs_of_a_collection_are_compared_by_name(tmp_path):

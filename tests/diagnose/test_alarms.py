@@ -20,7 +20,7 @@ from rftlab.studies.analysis.diagnose.alarms import (
     AlarmRule,
     FiredAlarm,
     alarms_so_far,
-    compared,
+    compared_values,
     describe_rates,
     first_fired,
 )
@@ -136,7 +136,7 @@ def shuffled(seen: ObservedRun, draw: np.random.Generator) -> ObservedRun:
 
 def false_rate(rule: AlarmRule, runs: list[ObservedRun], times: int) -> float:
     draw = np.random.default_rng(0)
-    runs = [seen for seen in runs if compared(rule, seen) is not None]
+    runs = [seen for seen in runs if compared_values(rule, seen) is not None]
     fired = [isinstance(first_fired(rule, shuffled(seen, draw)), FiredAlarm) for seen in runs for _ in range(times)]
     return float(np.mean(fired))
 

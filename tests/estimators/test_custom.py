@@ -22,7 +22,7 @@ from rftlab.shared.cards.card import Card
 from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.custom import slow
 from rftlab.shared.custom.identity import source_sha256
-from rftlab.shared.custom.plugins import load
+from rftlab.shared.custom.plugins import load_plugin
 from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.pool import make_pool
 from rftlab.sim.environments import build
@@ -568,7 +568,7 @@ def test_two_functions_of_a_file_have_names_of_their_own(tmp_path):
     program = "import rftlab as rl\n" + 2 * "@rl.advantage('twice')\ndef f(r):\n    return r\n"
     (tmp_path / "twice.py").write_text(program)
     with pytest.raises(rl.UserError, match="two functions are called twice; allowed: names of their own"):
-        load(tmp_path / "twice.py")
+        load_plugin(tmp_path / "twice.py")
 
 
 @pytest.mark.parametrize(("kind", "own"), [(rl.advantage, "advantage"), (rl.surrogate, "surrogate")])
@@ -688,7 +688,7 @@ PROGRAMS = {
 def test_a_file_that_goes_wrong_is_one_line(program, tmp_path):
     (tmp_path / "mine.py").write_text(program)
     with pytest.raises(rl.UserError, match=PROGRAMS[program]) as error:
-        load(tmp_path / "mine.py")
+        load_plugin(tmp_path / "mine.py")
     assert "None" not in str(error.value) and "line 0" not in str(error.value)
 
 

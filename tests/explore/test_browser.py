@@ -8,7 +8,7 @@ import pytest
 
 from rftlab.shared.cards import CARDS
 from rftlab.studies.explore.knobs import KNOBS, field_help
-from rftlab.studies.explore.scene import Scene, tidy, to_address
+from rftlab.studies.explore.scene import Scene, to_address, visible_name
 from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import missing, until
 from tests.support.web.explorer_page import chromium, explorer, requested, series, settled, text_of
@@ -226,7 +226,7 @@ def test_hostile_names_are_texts(driver, address):
         )
         strange = "return document.querySelectorAll('.page img, .page script, .chart img, .chart script').length"
         assert driver.execute_script(strange) == 0 and "alert" not in (driver.title or "")
-    assert to_address(scene).isascii() and tidy(HOSTILE[6]) == "a" * 80
+    assert to_address(scene).isascii() and visible_name(HOSTILE[6]) == "a" * 80
 
 
 def test_what_is_wrong_with_an_address_is_said(driver, address):

@@ -15,7 +15,7 @@ from rftlab.sim.environments import build, tabular_world
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS
 from rftlab.studies.data.paper.published import published
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.explore import jobs
 from rftlab.studies.explore.chart import (
     DARK,
@@ -30,7 +30,7 @@ from rftlab.studies.explore.chart import (
     short,
 )
 from rftlab.studies.explore.choices import Choices, chosen_run, from_query
-from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, colours, heat_cells, luminance
+from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cell_colours, heat_cells, luminance
 from rftlab.studies.explore.jobs import Bench, Job
 from rftlab.studies.explore.measures import gradient_signal, group_signal, run_cost
 from rftlab.studies.explore.real import MOST, PUBLIC, real_runs, sources_in
@@ -116,7 +116,7 @@ def test_an_estimator_that_cannot_run_a_cell_leaves_it_out():
 
 @pytest.mark.parametrize("value", np.linspace(0, 1, 21))
 def test_a_cell_can_be_read(value):
-    back, ink = (tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in colours(value, 0, 1))
+    back, ink = (tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in cell_colours(value, 0, 1))
     light, dark = sorted((luminance(back), luminance(ink)), reverse=True)
     assert (light + 0.05) / (dark + 0.05) >= 4.5
 
@@ -167,9 +167,9 @@ def test_published_ends_are_laid_over_designs_that_have_them():
 
 
 def test_reference_runs_are_laid_over_by_their_design():
-    assert {f"llm:{name}" for name in shipped()["pair"]} < set(sources_in(None))
+    assert {f"llm:{name}" for name in shipped_runs()["pair"]} < set(sources_in(None))
     (found,) = real_runs("llm:tiny-mix97", "qwen-gsm8k", EXPERIMENTS["batch"].cells[0], None)
-    frame = shipped()
+    frame = shipped_runs()
     own = frame[(frame["pair"] == "tiny-mix97") & (frame["cell"] == "32x8-paper_text")]
     assert len(found.seeds) == own["seed"].nunique() == 3
     assert sum(len(one.round) for one in found.seeds) == len(own)

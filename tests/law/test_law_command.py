@@ -4,9 +4,9 @@ import pytest
 from rich.console import Console
 
 from dev import law_scores as run
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.pilot.pilot import pilot_from
-from rftlab.studies.forecast.pilot.store import pilot_path, shipped_base, write
+from rftlab.studies.forecast.pilot.store import pilot_path, shipped_base, write_measurements
 from tests.support.machine.here import rftlab
 
 BAD = [
@@ -60,10 +60,10 @@ def test_all_scores_and_the_figure(tmp_path, monkeypatch):
 
 
 def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
-    pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
+    pilot = pilot_from(shipped_runs(), shipped_base("tiny-mod97"))
     noisy = pilot.base.raw._replace(between=4 * pilot.base.raw.between)
     place = pilot_path(tmp_path, "tiny-mod97")
-    write(place, pilot._replace(base=pilot.base._replace(raw=noisy, ratios=None, midway=None)), {})
+    write_measurements(place, pilot._replace(base=pilot.base._replace(raw=noisy, ratios=None, midway=None)), {})
     status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
     assert (
         status == 0
@@ -71,7 +71,7 @@ def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
         and "r = 0.2" in text
         and "forecast after 600 rounds from 32x1 raw, 32x8" in text
     )
-    write(place, pilot._replace(runs=()), {})
+    write_measurements(place, pilot._replace(runs=()), {})
     status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
     assert status == 0 and "r = 0.1727" in text and "forecast" not in text and "1x256" in text
     place.write_text(place.read_text()[:-40])

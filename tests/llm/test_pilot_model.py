@@ -13,7 +13,7 @@ from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.probe import ProbeCallbacks, probe, with_examples
 from rftlab.llm.probe_config import ProbeConfig
-from rftlab.llm.tasks.benchmarks import load
+from rftlab.llm.tasks.benchmarks import load_benchmark
 from rftlab.llm.train import engine_for
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.forecasting import parse_pilot
@@ -120,7 +120,7 @@ def test_solutions_have_no_marks_for_a_calculator(tmp_path):
     row = {"question": "How many?", "answer": "He has 2*3=<<2*3=6>>6 pens.\n#### 6"}
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
-    assert load("gsm8k", str(tmp_path))["train"].solutions == ("He has 2*3=6 pens.\n#### 6",)
+    assert load_benchmark("gsm8k", str(tmp_path))["train"].solutions == ("He has 2*3=6 pens.\n#### 6",)
 
 
 def test_entropy_is_that_of_the_policy():

@@ -15,7 +15,7 @@ from rich.console import Console
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
 from rftlab.llm.policy.responses import Responses
-from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, numbered, probe, probe_trained, products
+from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, number_answers, probe, probe_trained, products
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
@@ -198,7 +198,7 @@ def test_other_temperatures_and_many_tries_are_of_the_same_questions():
 
 def test_answers_of_a_question_are_numbered_as_they_appear():
     texts = np.array([["####5", "x", "####6", "1####5"], ["", "####7", "####7", "####07"]], dtype=object)
-    assert numbered("arithmetic", texts).tolist() == [[0, -1, 1, 0], [-1, 0, 0, 1]]
+    assert number_answers("arithmetic", texts).tolist() == [[0, -1, 1, 0], [-1, 0, 0, 1]]
 
 
 def test_all_questions_are_asked_where_there_are_fewer_and_too_few_are_named():
@@ -288,7 +288,7 @@ def test_what_was_measured_before_a_kill_is_not_measured_again(mini, tmp_path, m
         pilot(heard(), mini, tmp_path, 1, quiet=True)
     training, gradients = (f"half way through the baseline's run{what}" for what in (": training", ""))
     assert asked == ["base model", training, gradients]
-    base = pilot_store.read(pilot_path(tmp_path, "mini", "base"), Base)
+    base = pilot_store.read_measurements(pilot_path(tmp_path, "mini", "base"), Base)
     folder = tmp_path / "pilot" / "mini" / "midway"
     assert base.midway is None and (folder / "checkpoints" / "000002").is_dir()
     found = pilot(heard(), mini, tmp_path, 1, quiet=True)

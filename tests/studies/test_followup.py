@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.followup.first import RULES, decide, known_ends, record, rule_table
+from rftlab.studies.analysis.followup.first import RULES, decide, known_ends, rule_errors, rule_table
 from rftlab.studies.analysis.followup.next_checks import CHECKS, check_points, count_words, judge_check
 from rftlab.studies.cli.commands import run
 from rftlab.studies.data.paper.experiments import FOLLOW_UPS
@@ -56,7 +56,7 @@ def test_an_answer_whose_interval_spans_the_threshold_is_open():
 
 def test_the_record_is_computed_from_what_comes_with_rftlab(tmp_path):
     known = known_ends(tmp_path)
-    table, lines = record(known)
+    table, lines = rule_errors(known)
     rows = {(rule, source): list(map(int, counts)) for rule, source, *counts in table.texts}
     assert rows["1 baseline", "llm"] == [5, 1, 0, 5] and rows["3 split", "llm"][0] == 3
     gain = known["llm:tiny-mod97"].best(known["llm:tiny-mod97"].designs)[1] - known["llm:tiny-mod97"].of("base")

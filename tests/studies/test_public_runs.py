@@ -14,11 +14,11 @@ from dev.public_runs import UNINTENDED, pair_noise, rmse, tables_of, take, to_js
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.public import facts as known
 from rftlab.studies.analysis.public import store
-from rftlab.studies.analysis.public.axes import at, fit_sigmoid, left_out, sigmoid_at
+from rftlab.studies.analysis.public.axes import at, fit_sigmoid, left_out_errors, sigmoid_at
 from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source
 from rftlab.studies.analysis.public.repeats import PairNoise, cell_spreads, single_interval
 from rftlab.studies.analysis.public.section import PICTURES, public_section
-from rftlab.studies.analysis.public.show import show
+from rftlab.studies.analysis.public.show import show_sources
 from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES
 from rftlab.studies.data.results.stats import mean
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
@@ -149,7 +149,7 @@ def test_the_sigmoid_is_found_and_the_right_axis_is_better():
     groups = np.repeat([1.0, 2.0, 4.0, 8.0], 10)
     wrong = x / groups
     assert rmse(x, y) < 1e-4 < rmse(wrong, y)
-    assert left_out(x, y, groups).shape == (4,) and (left_out(x, y, groups) < 0.01).all()
+    assert left_out_errors(x, y, groups).shape == (4,) and (left_out_errors(x, y, groups) < 0.01).all()
 
 
 def test_planted_runs_fit_every_claim():
@@ -228,7 +228,7 @@ def test_facts_survive_being_written():
 
 def printed(name=None):
     text = StringIO()
-    show(Console(file=text, width=100), name)
+    show_sources(Console(file=text, width=100), name)
     return text.getvalue()
 
 

@@ -24,7 +24,7 @@ def planted(noise: float = 0.0) -> pd.DataFrame:
 
 @pytest.mark.parametrize(("family", "lower"), [("a", 0.0), ("b", 1.0)])
 def test_a_planted_line_comes_back(monkeypatch, family, lower):
-    monkeypatch.setattr(size, "known_ends", planted)
+    monkeypatch.setattr(size, "grouped_ends", planted)
     for parameters in (1.0, 3.0):
         one = size.predict_end(parameters, family, "gsm8k")
         assert one.known and one.end.value == pytest.approx(expit(0.5 + 1.5 * np.log10(parameters) - lower), abs=0.02)
@@ -34,17 +34,17 @@ def test_a_planted_line_comes_back(monkeypatch, family, lower):
 
 
 def test_the_width_covers_ends_of_sources_that_were_left_out(monkeypatch):
-    monkeypatch.setattr(size, "known_ends", lambda: planted(0.5))
+    monkeypatch.setattr(size, "grouped_ends", lambda: planted(0.5))
     one = size.predict_end(2.0, "a", "gsm8k")
     assert one.end.low < one.end.value < one.end.high and one.error > 0.05
 
 
 def test_shuffled_ends_are_forecast_worse(monkeypatch):
     whole = size.predict_end(1.5, "qwen", "gsm8k").error
-    rows = size.known_ends()
+    rows = size.grouped_ends()
     own = rows["group"] == "qwen"
     rows.loc[own, "end"] = rows.loc[own, "end"].sample(frac=1, random_state=1).to_numpy()
-    monkeypatch.setattr(size, "known_ends", lambda: rows)
+    monkeypatch.setattr(size, "grouped_ends", lambda: rows)
     assert size.predict_end(1.5, "qwen", "gsm8k").error > whole + 0.05
 
 

@@ -20,7 +20,7 @@ from rftlab.studies.data.results.stats import interval
 from rftlab.studies.estimators.suite import run as suite_run
 from rftlab.studies.estimators.suite import scores
 from rftlab.studies.estimators.suite.run import run_cells, run_suite
-from rftlab.studies.estimators.suite.submission import find_card, source_hash, submission, suite_names
+from rftlab.studies.estimators.suite.submission import card_hash, find_card, submission, suite_names
 from rftlab.studies.estimators.suite.tasks import FIXED, RATES, TASKS, VERSION, task_design, task_point
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 
@@ -148,7 +148,7 @@ def test_every_card_fits_every_task():
 def test_anchors_and_the_record_are_of_this_version():
     assert set(scores.anchors()) == set(TASKS)
     assert all(0 <= zero < one <= 1 for zero, one in scores.anchors().values())
-    record, every = scores.record(), {(task, rate) for task in TASKS for rate in RATES}
+    record, every = scores.suite_record(), {(task, rate) for task in TASKS for rate in RATES}
     rows = {
         name: {(row.task, float(row.rate)) for row in own.itertuples()} for name, own in record.groupby("estimator")
     }
@@ -160,7 +160,7 @@ def test_anchors_and_the_record_are_of_this_version():
 
 
 def test_a_row_of_the_record_is_what_runs_today(tmp_path):
-    row = scores.record().query("estimator == 'grpo' and task == 'k2' and rate == 1").iloc[0]
+    row = scores.suite_record().query("estimator == 'grpo' and task == 'k2' and rate == 1").iloc[0]
     cells = run_cells(QUIET, tmp_path / "r", find_card("grpo"), int(row["seeds"]), ("k2",))
     assert cells[cells["rate"] == FIXED]["value"].mean() == pytest.approx(row["value"], abs=1e-4)
 
@@ -244,10 +244,10 @@ def test_the_hash_is_of_all_that_runs():
         replace(card, sampling=replace(card.sampling, tries=3)),
         replace(card, replay_window=8),
     ]
-    assert len({source_hash(one) for one in (card, *others)}) == 4
-    assert source_hash(replace(card, title="another")) == source_hash(card)
+    assert len({card_hash(one) for one in (card, *others)}) == 4
+    assert card_hash(replace(card, title="another")) == card_hash(card)
     cells = cells_of(grpo=[0.5])
-    assert submission(card, cells)["source_sha256"] == source_hash(card)
+    assert submission(card, cells)["source_sha256"] == card_hash(card)
 
 
 def test_tasks_are_worlds_of_their_own():

@@ -15,7 +15,7 @@ import pytest
 
 from rftlab.llm.config import LLMRun, LoRA, model_config
 from rftlab.llm.random import subset
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.shared.cards import preset
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Sapo
@@ -178,7 +178,7 @@ def test_the_folders_of_a_pair(written):
 
 def test_rows_are_those_of_the_task(written):
     _, pair_folder = written
-    task, run = load(KEPT[0].llm_run.task), KEPT[0].llm_run
+    task, run = load_task(KEPT[0].llm_run.task), KEPT[0].llm_run
     train, test, seen = (
         parquet.read_table(io.BytesIO((pair_folder.folder / "data" / name).read_bytes())).to_pylist()
         for name in (verl_files.TRAIN, verl_files.TEST, verl_files.SEEN)

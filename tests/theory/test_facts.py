@@ -26,7 +26,7 @@ from rftlab.studies.theory.facts.command import (
     judge_fact,
 )
 from rftlab.studies.theory.facts.facts import DECIDED, FACTS, Fact
-from rftlab.studies.theory.facts.numbers import deviation
+from rftlab.studies.theory.facts.numbers import pooled_deviation
 from rftlab.studies.theory.facts.setting import GRPO, change, rounds_to
 from rftlab.studies.theory.page import theory_section
 from tests.support.worlds.simulations import SMALL
@@ -195,7 +195,7 @@ def test_a_ratio_has_its_opposite_as_far_on_the_other_side_of_one():
 
 def test_deviations_cover_what_they_estimate():
     rng = np.random.default_rng(0)
-    draws = [deviation(list(rng.normal(0, 0.02, (3, 4)))) for _ in range(400)]
+    draws = [pooled_deviation(list(rng.normal(0, 0.02, (3, 4)))) for _ in range(400)]
     assert np.mean([low <= 0.02 <= high for _, low, high in draws]) == pytest.approx(0.95, abs=0.03)
 
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 import rftlab.studies.theory.command as command
-from rftlab.studies.report.draw import save
+from rftlab.studies.report.draw import save_chart
 from rftlab.studies.theory import figures, page
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue
 from rftlab.studies.theory.command import Result
@@ -98,7 +98,7 @@ def test_figures_are_drawn_the_same_each_time(figure, tmp_path):
     saved = []
     for folder in ("a", "b"):
         drawn, table = FIGURES[figure]()
-        path = save(drawn, tmp_path / folder, figure, table)
+        path = save_chart(drawn, tmp_path / folder, figure, table)
         saved.append([path.with_suffix(suffix).read_bytes() for suffix in (".svg", ".csv")])
     assert saved[0] == saved[1] and not table.isna().any().any()
     assert len(saved[0][1].splitlines()) == len(table) + 1

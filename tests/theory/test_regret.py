@@ -9,11 +9,11 @@ from rftlab.studies.theory.bandits import (
     eliminated_regret,
     equal_grid,
     expected_regret,
-    exponent,
     geometric_grid,
     guessed_regret,
     minimax_grid,
     missed,
+    regret_exponent,
     spaced_gaps,
     worst_regret,
 )
@@ -34,7 +34,7 @@ def test_exact_exponents_on_the_minimax_grid(batches, printed, theory):
     log = np.sqrt(np.log(2 * HORIZONS)) if batches > 2 else np.ones(9)
     found = slope([worst_regret(minimax_grid(horizon, batches))[0] for horizon in HORIZONS] / log)
     assert found == pytest.approx(printed, abs=0.002)
-    assert exponent(batches) == pytest.approx(theory, abs=5e-4)
+    assert regret_exponent(batches) == pytest.approx(theory, abs=5e-4)
 
 
 @pytest.mark.parametrize(("batches", "printed"), [(3, 0.345), (4, 0.252)])

@@ -28,7 +28,7 @@ from rftlab.studies.analysis.compare.agreement import (
     resample,
 )
 from rftlab.studies.analysis.compare.curves import AXES
-from rftlab.studies.analysis.compare.levels import MEASURED, CurveSet, SimulationRuns, level_groups, load
+from rftlab.studies.analysis.compare.levels import MEASURED, CurveSet, SimulationRuns, level_groups, load_levels
 from rftlab.studies.analysis.compare.signs import (
     AGREE,
     DISAGREE,
@@ -45,7 +45,7 @@ from rftlab.studies.analysis.imported.groups import common_measure, measures_in,
 from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.console.table import Column, Table, put, say, write_numbers
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
-from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.files import check_writable
@@ -106,7 +106,9 @@ def compare(
     ours = [source for source in sources if not source.free]
     if ours == sources:
         open_store(root)
-        return write(console, load(console, ours, root, *simulated), root, axis, seed, simulated.quiet)
+        return write_comparison(
+            console, load_levels(console, ours, root, *simulated), root, axis, seed, simulated.quiet
+        )
     check_choice("axis of imported runs", axis, tuple(page.AXES))
     imported = {source: source.runs(root) for source in sources if source.free}
     have = {source.name: measures_in(source, runs) for source, runs in imported.items()}
@@ -114,17 +116,17 @@ def compare(
     measure = common_measure(have)
     if ours:  # they may be simulated now
         open_store(root)
-    loaded = dict(zip(ours, load(console, ours, root, *simulated), strict=True))
+    loaded = dict(zip(ours, load_levels(console, ours, root, *simulated), strict=True))
     sides = [
         source_groups(source, imported[source], measure, root) if source.free else level_groups(loaded[source], measure)
         for source in sources
     ]
     folder = folder_below(root, "compare-" + "-".join(source.slug for source in sources)[:180])
     title = " against ".join(source.name for source in sources)
-    return page.write(console, page.collection_view(sides, axis), folder, "compare.html", title, simulated.quiet)
+    return page.write_view(console, page.collection_view(sides, axis), folder, "compare.html", title, simulated.quiet)
 
 
-def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
+def write_comparison(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
     """Compare, print the tables and write the page with its figures into root/compare-NAMES; returns the page's
     path."""
     folder = folder_below(root, "compare-" + "-".join(own.name.replace(":", "-") for own in levels))
@@ -157,9 +159,9 @@ def _plans(comparison: Comparison, axis: str) -> dict[str, Plan]:
         plans["agreement"] = lambda: compare_figures.scatter(pairs)
     for e in _experiments(levels):
         if drawn:
-            plans[f"{e.name}-curves"] = partial(compare_figures.learning_curves, e, levels, axis)
+            plans[f"{e.name}-curves"] = partial(compare_figures.level_curves, e, levels, axis)
         if len(e.cells) > 1:
-            plans[f"{e.name}-tradeoff"] = partial(compare_figures.tradeoff, e, levels, axis)
+            plans[f"{e.name}-tradeoff"] = partial(compare_figures.level_tradeoff, e, levels, axis)
     return plans
 
 
@@ -178,7 +180,7 @@ def _context(comparison: Comparison, figures: dict[str, Markup], axis: str, seed
         "figures": figures,
         "axis": AXES[axis],
         "estimate": estimate_text,
-        "short": short,
+        "short": short_label,
         "facets": {
             "experiment": {e.name: e.title for e in _experiments(comparison.levels)},
             "level": {own.name: own.title for own in comparison.levels},
@@ -263,7 +265,12 @@ def _winners(comparison: Comparison) -> Table:
     table = Table(*columns, wrap="never", collapse_padding=True, title="best designs")
     for b in comparison.best:
         table.add(
-            Text(b.level), str(b.among), short(b.cell), f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}"
+            Text(b.level),
+            str(b.among),
+            short_label(b.cell),
+            f"{b.observed:.3f}",
+            f"{b.corrected:.3f}",
+            f"{b.share:.0%}",
         )
     return table
 

@@ -11,7 +11,7 @@ from rftlab.studies.analysis.compare.agreement import common_cells
 from rftlab.studies.analysis.compare.curves import AXES, at_budget, mean_lines
 from rftlab.studies.analysis.compare.levels import CurveSet
 from rftlab.studies.data.paper.experiments import Experiment, label
-from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.report.chart import (
     BAND,
@@ -49,7 +49,7 @@ def _level_keys(levels: list[CurveSet]) -> list[LegendKey]:
     return [LegendKey(own.title, (MarkStyle if len(own.curves) else diamonds)(colours[own.name])) for own in levels]
 
 
-def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
+def level_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
     """Pass@1 against the axis, a panel per cell, a colour per level, test solid and train dashed; bands over seeds;
     published test endpoints hollow."""
     numbers = pd.concat(
@@ -82,7 +82,7 @@ def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -
     return chart, numbers
 
 
-def tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
+def level_tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
     """Pass@1 against the experiment's axis, levels overlaid, test beside train; each level's cells at the same place
     of `axis`."""
     numbers = pd.concat([at_budget(own, experiment, axis) for own in levels], ignore_index=True)
@@ -113,7 +113,9 @@ def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
             PlotSeries(rows["x"], rows["y"], MarkStyle(PALETTE[0], ""), ""), rows["x_low"], rows["x_high"], along=0
         )
         up = error_bars(PlotSeries(rows["x"], rows["y"], dots(PALETTE[0])), rows["y_low"], rows["y_high"])
-        remarks = [Remark(row.x, row.y, short(row.cell), up=-9) for row in rows.itertuples() if row.cell in _NAMED]
+        remarks = [
+            Remark(row.x, row.y, short_label(row.cell), up=-9) for row in rows.itertuples() if row.cell in _NAMED
+        ]
         x, y = rates(f"{first.title}, test Pass@1"), rates(f"{second.title}, test Pass@1")
         panels.append(Panel("", x, y, (across, up), (IDENTITY,), tuple(remarks)))
     size = (max(6.0, 4.0 * len(pairs)), 3.9)

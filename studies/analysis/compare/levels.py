@@ -16,10 +16,10 @@ from rftlab.studies.analysis.imported.groups import Group, Measure, RunGroups
 from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import LEVELS, SIZES, Pair, pair, start_at
-from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.results.endpoints import finals
 from rftlab.studies.data.results.measured import reported_by_paper
-from rftlab.studies.data.results.reference import shipped, smollm2_points
+from rftlab.studies.data.results.reference import shipped_runs, smollm2_points
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.limits import check_size
@@ -79,7 +79,7 @@ class CurveSet(NamedTuple):
 
 
 class SimulationRuns(NamedTuple):
-    """Settings for running simulated levels, as in `levels.load`."""
+    """Settings for running simulated levels, as in `load_levels`."""
 
     seeds: int | None
     rounds: int | None
@@ -87,7 +87,7 @@ class SimulationRuns(NamedTuple):
     quiet: bool
 
 
-def load(
+def load_levels(
     console: Console,
     names: list[RunSource],
     root: Path,
@@ -138,7 +138,7 @@ def _there(one: RunSource, root: Path) -> CurveSet:
             if missing
             else measured
         )
-    curves = shipped()
+    curves = shipped_runs()
     known = sorted(set(curves["pair"]))
     command = f"rftlab reproduce --level llm --pair {one.place} --results {root}"
     check(
@@ -259,5 +259,12 @@ def _group(own: CurveSet, cell: str, curves: pd.DataFrame, drawn: bool) -> Group
     exact = drawn and not own.responses["test"]
     runs = tuple(dict.fromkeys(curves["run"]))
     return Group(
-        short(cell), known_design(design, known.model), known.dataset, runs, curves, design.round_rollouts, drawn, exact
+        short_label(cell),
+        known_design(design, known.model),
+        known.dataset,
+        runs,
+        curves,
+        design.round_rollouts,
+        drawn,
+        exact,
     )

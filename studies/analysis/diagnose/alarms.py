@@ -116,7 +116,7 @@ ALARMS = (
 )
 
 
-def compared(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarray] | None:
+def compared_values(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarray] | None:
     """The line that a rule looks at and what it compares (n,); None where the log does not allow it."""
     line = seen.first(("train", rule.metric), ("test", rule.metric), least=EARLY + 1)
     values = None if line is None else rule.measure(line.values, seen.design)
@@ -125,7 +125,7 @@ def compared(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarray] | No
 
 def first_fired(rule: AlarmRule, seen: ObservedRun) -> FiredAlarm | Unjudged | None:
     """Where an alarm first fired; None where it did not."""
-    there = compared(rule, seen)
+    there = compared_values(rule, seen)
     if there is None:
         return Unjudged(rule.kind, f"{rule.metric} at more than {EARLY} rounds{rule.needs}")
     at = rule.beyond(there[1])

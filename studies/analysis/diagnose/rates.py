@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from rftlab.studies.analysis.diagnose.alarms import ALARMS, AlarmRule, compared
+from rftlab.studies.analysis.diagnose.alarms import ALARMS, AlarmRule, compared_values
 from rftlab.studies.analysis.diagnose.finding import limit
 from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, observe, smooth
 from rftlab.studies.analysis.diagnose.stability import LEVELS, lasting_fall
@@ -77,7 +77,7 @@ def _end(seen: ObservedRun) -> float:
 def fired_round(rule: AlarmRule, one: ScoredRun, threshold: float | None = None) -> int | None:
     """The first round beyond a threshold, the rule's own where None, and NEVER where there is none; None where the log
     does not allow the alarm."""
-    there = compared(rule, one.seen)
+    there = compared_values(rule, one.seen)
     if there is None:
         return None
     at = rule.beyond(there[1], threshold)

@@ -17,9 +17,9 @@ from rftlab.studies.analysis.public.store import runs
 from rftlab.studies.console.table import Table
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import pairs_at
-from rftlab.studies.data.results.claims import SAME, SLIGHT, short
+from rftlab.studies.data.results.claims import SAME, SLIGHT, short_label
 from rftlab.studies.data.results.measured import Measured, measure_pair, reported_by_paper
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.results.verdicts import Part, measure
 from rftlab.studies.data.runs import store
@@ -104,7 +104,7 @@ def decide(rule: FirstRule, ends: Measured) -> Decision | None:
     values, line = ends.gain(rule.after, rule.before), rule.threshold + _EDGE
     if not np.isfinite(values).any():
         return None
-    difference = measure(f"{short(rule.after)} - {short(rule.before)}", values, -np.inf, rule.threshold)
+    difference = measure(f"{short_label(rule.after)} - {short_label(rule.before)}", values, -np.inf, rule.threshold)
     above = bool(difference.measured.value > line)
     best, gained = ends.best(rule.unseen or [cell for cell in ends.designs if cell != rule.after])
     kept = ends.of(rule.kept[0 if above else 1])
@@ -115,7 +115,7 @@ def decide(rule: FirstRule, ends: Measured) -> Decision | None:
 def known_ends(root: Path) -> dict[str, Measured]:
     """Test Pass@1 of what comes with rftlab, and of a finished study of the simulator in a results folder, by
     `source:pair`."""
-    curves = {"llm": shipped()}
+    curves = {"llm": shipped_runs()}
     points = read_study(root, "sim").points() if has_study(root, "sim") else []
     if points and all(store.is_there(root, point) for point in points):
         curves["sim"] = collect(root, points).curves
@@ -138,7 +138,7 @@ def rule_table(ends: Measured) -> Table:
     return table
 
 
-def record(known: dict[str, Measured]) -> tuple[Table, list[str]]:
+def rule_errors(known: dict[str, Measured]) -> tuple[Table, list[str]]:
     """How often each rule is wrong, by source, beside what the answers `unseen designs pay` and `they do not` would be,
     and a line for each mistake and for what was not tested."""
     table = Table("rule", "source", "pairs", "wrong", "always on: wrong", "always stop: wrong")
@@ -157,7 +157,7 @@ def record(known: dict[str, Measured]) -> tuple[Table, list[str]]:
                 answer = (rule.above if said.above else rule.below).partition(":")[0]
                 lines.append(
                     f"{rule.name}: wrong on {name}. {said.difference.name} is {said.difference.measured.value:+.3f} "
-                    f"({answer}), and {short(said.best)} gains {said.missed:+.3f} more."
+                    f"({answer}), and {short_label(said.best)} gains {said.missed:+.3f} more."
                 )
         for source, own in counts.items():
             table.add(rule.name, source, *(own[key] for key in ("pairs", "wrong", "on", "stop")))

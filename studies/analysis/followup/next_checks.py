@@ -170,7 +170,7 @@ def check_points(check: NextCheck, pair: str, start: Simulation, chosen: Experim
     ]
 
 
-def measured(root: Path, check: NextCheck, points: list[list[RunSpec]]) -> dict[str, Measured]:
+def measured_ends(root: Path, check: NextCheck, points: list[list[RunSpec]]) -> dict[str, Measured]:
     """Pass@1 of finished runs on each split (seeds, runs and the first one's base); nan where one diverged."""
     stored = [[store.read(root, point) for point in row] for row in points]
     ends = {}

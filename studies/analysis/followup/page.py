@@ -24,7 +24,7 @@ class Section(NamedTuple):
     figure: Drawn | None = None
 
 
-def write_page(console: Console, root: Path, name: str, title: str, sections: list[Section], about: dict) -> Path:
+def write_study_page(console: Console, root: Path, name: str, title: str, sections: list[Section], about: dict) -> Path:
     """Print the sections, and write them with their figures to root/report-name; returns the page's path."""
     folder = folder_below(root, f"report-{name}")
     check_writable(folder)

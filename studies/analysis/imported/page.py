@@ -75,7 +75,7 @@ def collection_view(sides: list[RunGroups], axis: str) -> CollectionView:
     return CollectionView(sides, axis, rounds, rollouts, seconds, [one for own in ends.values() for one in own], pairs)
 
 
-def write(console: Console, view: CollectionView, folder: Path, page: str, title: str, quiet: bool) -> Path:
+def write_view(console: Console, view: CollectionView, folder: Path, page: str, title: str, quiet: bool) -> Path:
     """Draw, write the page with its tables as CSV into the folder, print the tables; returns the page's path."""
     check_writable(folder)
     with step_progress(console, "drawing figures", quiet) as step:
@@ -85,7 +85,7 @@ def write(console: Console, view: CollectionView, folder: Path, page: str, title
         write_numbers(folder / "common.csv", _common_table(view))
     text = template("imported.html.j2").render(_context(view, drawn, title))
     write_file(folder / page, text.encode())
-    show(console, view)
+    show_view(console, view)
     say(console, f"page: {folder / page}")
     return folder / page
 
@@ -192,7 +192,7 @@ def _common_table(view: CollectionView) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns.split())
 
 
-def show(console: Console, view: CollectionView) -> None:
+def show_view(console: Console, view: CollectionView) -> None:
     """The tables for the terminal."""
     for side in view.sides:
         console.print(Text(f"{side.name}: {side.source}, by {named(side.measure)}", style="dim"), soft_wrap=True)
@@ -278,4 +278,4 @@ def _report(
     side = source_groups(source, runs, measure, root)
     folder = folder_below(root, f"report-{OWN if title else source.slug}")
     view = collection_view([side._replace(name=title) if title else side], AXIS)
-    return write(console, view, folder, "report.html", title or source.name, quiet)
+    return write_view(console, view, folder, "report.html", title or source.name, quiet)

@@ -44,7 +44,7 @@ def _sigmoid(q: np.ndarray, logs: np.ndarray) -> np.ndarray:
     return floor + (ceiling - floor) * expit(q[2] * (logs - q[3]))
 
 
-def left_out(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def left_out_errors(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Root mean square error on each group (G,), sorted by its name, of the sigmoid fitted to the others."""
     errors = []
     for group in np.unique(groups):

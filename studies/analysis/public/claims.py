@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.analysis.public.axes import at, left_out
+from rftlab.studies.analysis.public.axes import at, left_out_errors
 from rftlab.studies.analysis.public.repeats import PairNoise, single_interval, without_repeat
 from rftlab.studies.analysis.public.store import DATA, score_rows
 from rftlab.studies.data.results.stats import interval, mean
@@ -66,7 +66,7 @@ def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
 def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
     rows = rate_points(curves, collapsed=False)
     y, rate, steps = (rows[name].to_numpy(float) for name in ("value", "rate", "round"))
-    errors = [left_out(x, y, rate) for x in (steps, rate * steps)]
+    errors = [left_out_errors(x, y, rate) for x in (steps, rate * steps)]
     gains = errors[0] - errors[1]
     name = "error of a left-out rate, by steps less by rate × steps"
     return [Part(name, interval(gains), 0.0, np.inf, note=f"{gains.size} learning rates")]

@@ -15,7 +15,7 @@ from rftlab.studies.report.claims import VERDICTS
 FLOOR = "Verdicts are not corrected for the number of claims, and the claims were written with the data in view."
 
 
-def show(console: Console, name: str | None) -> None:
+def show_sources(console: Console, name: str | None) -> None:
     """Print all sources and claims, or everything about one source. Raises UserError where it is not known."""
     if name is None:
         _all(console)

@@ -41,7 +41,7 @@ class SizeForecast(NamedTuple):
     its 10% and 90% quantiles."""
 
 
-def known_ends() -> pd.DataFrame:
+def grouped_ends() -> pd.DataFrame:
     """All ends with columns source (what stands before the first comma or bracket) and group (the letters that a
     model's name begins with)."""
     rows = pd.concat([reported_scores(), blind_scores()], ignore_index=True)
@@ -52,7 +52,7 @@ def known_ends() -> pd.DataFrame:
 def predict_end(parameters: float, family: str, task: str) -> SizeForecast:
     """Return where runs of a model of so many billions of parameters end. Raises UserError for sizes and tasks of which
     nothing is known."""
-    rows = known_ends()
+    rows = grouped_ends()
     check_choice("task", task, tuple(TASKS))
     check_finite("model size", parameters, above=0)
     own, name = rows[rows["task"] == task], family.lower()

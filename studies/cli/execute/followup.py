@@ -9,16 +9,16 @@ from rich.console import Console
 from rftlab.llm.config import LLMRun
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
-from rftlab.studies.analysis.followup.first import known_ends, record, rule_table
+from rftlab.studies.analysis.followup.first import known_ends, rule_errors, rule_table
 from rftlab.studies.analysis.followup.next_checks import (
     CHECKS,
     check_points,
     check_section,
     count_words,
     judge_check,
-    measured,
+    measured_ends,
 )
-from rftlab.studies.analysis.followup.page import Section, write_page
+from rftlab.studies.analysis.followup.page import Section, write_study_page
 from rftlab.studies.cli.execute.study import cell_points
 from rftlab.studies.data.paper.experiments import FOLLOW_UPS, Experiment, label
 from rftlab.studies.data.results.endpoints import endpoint_table
@@ -37,7 +37,7 @@ def show_first(
     console: Console, command: "StudyCommand", chosen: Experiment, curves: pd.DataFrame, changed: list[str]
 ) -> None:
     """Show the answers of the rules for the runs of study `first`, and how often they are wrong."""
-    counts, lines = record(known_ends(command.results))
+    counts, lines = rule_errors(known_ends(command.results))
     names = dict(zip(map(label, chosen.cells), map(label, FOLLOW_UPS["first"].cells), strict=True))
     ends = measure_pair(curves.assign(cell=curves["cell"].map(names)), command.pair)
     endpoints = endpoint_table(curves, [chosen], [command.pair])
@@ -54,7 +54,7 @@ def show_first(
         ),
     ]
     points = cell_points(command, chosen, command.start())
-    write_page(console, command.results, "first", chosen.title, sections, _about(command, points, changed))
+    write_study_page(console, command.results, "first", chosen.title, sections, _about(command, points, changed))
 
 
 def run_next_checks(
@@ -69,12 +69,12 @@ def run_next_checks(
     finish_points(console, root, every, count_threads(command.threads), command.quiet)
     sections, findings = [], []
     for check, rows in zip(CHECKS, points, strict=True):
-        ends = measured(root, check, rows)
+        ends = measured_ends(root, check, rows)
         judged = judge_check(check, command.pair, ends["test"])
         sections.append(check_section(check, ends, judged))
         findings += judged
     count = Section("count", "How many claims hold", "Over all checks of this pair.", [], (count_words(findings),))
-    write_page(console, root, chosen.name, chosen.title, [*sections, count], _about(command, every, changed))
+    write_study_page(console, root, chosen.name, chosen.title, [*sections, count], _about(command, every, changed))
 
 
 def _about(command: "StudyCommand", points: list[RunSpec], changed: list[str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from rftlab.studies.cli.execute.plan import planned
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.pairs import pairs_at
 from rftlab.studies.data.paper.questions import count_questions
-from rftlab.studies.data.results.claims import CLAIMS, short
+from rftlab.studies.data.results.claims import CLAIMS, short_label
 from rftlab.studies.data.results.measured import Measured, measure_pair
 from rftlab.studies.data.results.reference import reference
 from rftlab.studies.data.results.stats import mean, t_errors
@@ -182,7 +182,7 @@ def _show(console: Console, picks: list[Pick], points: dict[tuple[str, str, int]
     for number, pick in enumerate(picks, start=1):
         wish, total = pick.wish, total + pick.hours
         done = f"{sum(store.read(folder, points[run]) is not None for run in wish.runs)} of {len(wish.runs)}"
-        cells = list(dict.fromkeys(short(cell) for _, cell, _ in pick.new))
+        cells = list(dict.fromkeys(short_label(cell) for _, cell, _ in pick.new))
         named = ", ".join(cells) if len(cells) <= 4 else f"{len(pick.new)}, of {len(cells)} designs"
         table.add(number, wish.pair, wish.claim.name, wish.verdict, wish.seeds, named, done, pick.hours, total)
     put(console, "runs in their order", table)

@@ -7,7 +7,7 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.llm.stored import CHECKPOINTS, STATE, StoredRun, stored_run
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Prompt
 from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.folders import numbered, read_json
@@ -63,7 +63,7 @@ def _title(each: Change | GroupSummary) -> str:
 def _prompts(console: Console, run: StoredRun) -> tuple[Prompt, ...]:
     """The training prompts; none, and why, where the data are not there or are others now."""
     try:
-        task = load(run.model.task)
+        task = load_task(run.model.task)
         sums = _data_sums(run)
         if task.sha256 not in sums and sums:
             raise UserError("the data are not those that the run was trained on")

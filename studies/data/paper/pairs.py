@@ -145,7 +145,7 @@ def pairs_at(level: Level) -> tuple[str, ...]:
     return tuple(name for name, known in PAIRS.items() if getattr(known, level) is not None)
 
 
-def check_level(name: str) -> Level:
+def known_level(name: str) -> Level:
     """The level of that name; an unknown name is an error that lists the known ones."""
     check_choice("level", name, LEVELS)
     return next(level for level in LEVELS if level == name)

@@ -47,20 +47,20 @@ _SPLITS, _REPLAYED = _CELLS["tradeoff"][:-1], _CELLS["tradeoff"][-1]
 _B512, _B1024, _B2048 = _CELLS["ceiling"][1:]
 
 
-def short(cell: str) -> str:
+def short_label(cell: str) -> str:
     """A cell's label without its estimator."""
     return cell.removesuffix("-paper_text").replace("-minimalist", " raw")
 
 
 def _difference(m: Measured, after: str, before: str, low: float, high: float) -> Part:
-    return measure(f"{short(after)} - {short(before)}", m.gain(after, before), low, high, (after, before))
+    return measure(f"{short_label(after)} - {short_label(before)}", m.gain(after, before), low, high, (after, before))
 
 
 def _best_less(m: Measured, cells: Iterable[str], before: str, high: float) -> Part:
     """The best of several designs less another one; at most `high`."""
     name, values = m.best(cells)
     values = values - m.of(before) if before in m.cells else values[..., :0]
-    return measure(f"{short(name)} - {short(before)}", values, -np.inf, high, (name, before), tuple(cells))
+    return measure(f"{short_label(name)} - {short_label(before)}", values, -np.inf, high, (name, before), tuple(cells))
 
 
 def _matches(m: Measured, cells: list[str]) -> list[Part]:

@@ -24,7 +24,7 @@ COLUMNS = ("pair", "cell", "planned_rounds", *Curve._fields)
 REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds; `make reference` makes them again."
 
 
-def shipped() -> pd.DataFrame:
+def shipped_runs() -> pd.DataFrame:
     """All runs, whole studies and single cells, as rows with COLUMNS."""
     with FILE.open("rb") as file:
         return data_frame(file)
@@ -32,7 +32,7 @@ def shipped() -> pd.DataFrame:
 
 def reference() -> Results:
     """The whole studies among them."""
-    curves = shipped()
+    curves = shipped_runs()
     curves = curves[curves["pair"].isin(usual_pairs("llm"))].reset_index(drop=True)
     last = curves.groupby(["pair", "cell", "seed", "planned_rounds"], sort=False)["round"].max().reset_index()
     short = last[last["round"] < last["planned_rounds"]]

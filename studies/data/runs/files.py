@@ -46,12 +46,12 @@ def check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        sweep(folder, f"{WRITING}*")
+        remove_stale(folder, f"{WRITING}*")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {reason(error)}") from None
 
 
-def sweep(folder: Path, pattern: str) -> None:
+def remove_stale(folder: Path, pattern: str) -> None:
     """Remove files and folders whose names match and that were not touched for an hour."""
     for path in entries(folder):
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from rftlab.sim.world import World
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, versions
-from rftlab.studies.data.runs.files import sweep
+from rftlab.studies.data.runs.files import remove_stale
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.store import Stored
 
@@ -107,7 +107,7 @@ def run_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallb
     The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as
     all is compiled. An interrupt, or a store that cannot be written, stops the running ones.
     """
-    sweep(root / store.SCRATCH, "tmp*")
+    remove_stale(root / store.SCRATCH, "tmp*")
     worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)
     order = [*by_cost[-1:], *by_cost[:-1]]
     with workers(threads) as pool:

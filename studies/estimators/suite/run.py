@@ -30,8 +30,8 @@ from rftlab.studies.estimators.suite.scores import (
     cell_value,
     left_out,
     profile,
-    record,
     said,
+    suite_record,
     summary,
 )
 from rftlab.studies.estimators.suite.submission import find_card, submission, suite_names
@@ -53,7 +53,7 @@ class Cell(NamedTuple):
     note: str = ""
 
 
-def planned(card: Card, seeds: int | None, tasks: Sequence[str]) -> Iterator[Cell]:
+def planned_runs(card: Card, seeds: int | None, tasks: Sequence[str]) -> Iterator[Cell]:
     """Every run of an estimator, seed by seed, so that one that is stopped has some of each task."""
     for seed in range(max(seeds or TASKS[name].seeds for name in tasks)):
         for name in tasks:
@@ -83,7 +83,7 @@ def run_cells(
     A run that diverges or fails has the value of the untrained policy and a note, one that cannot be no value and a
     note. Cells that are not done after so many minutes are left out; the same call does them later.
     """
-    cells = list(planned(card, seeds, tasks))
+    cells = list(planned_runs(card, seeds, tasks))
     wanted = {each.point: each for each in cells if each.point is not None}
     outcomes: dict[RunSpec, Stored | str]
     finished, todo = split(root, list(wanted), lambda text: say(console, text, "yellow"))
@@ -162,7 +162,7 @@ def run_suite(
 ) -> Path:
     """Finish the runs of estimators, show tables, and write them to root/suite; returns that folder."""
     from rftlab.studies.estimators.suite.figure import suite_profile
-    from rftlab.studies.report.draw import save
+    from rftlab.studies.report.draw import save_chart
 
     cards = [find_card(name) for name in names] or [find_card(name) for name in suite_names()]
     if len(cards) == 1 and cards[0].name != REFERENCE:
@@ -178,8 +178,8 @@ def run_suite(
     result = SuiteResult(cells, profile(cells), summary(cells))
     for name, table in result._asdict().items():
         write_numbers(folder / f"{name}.csv", table)
-    chart, numbers = suite_profile(result.tasks, record())
-    save(chart, folder, FOLDER, numbers)
+    chart, numbers = suite_profile(result.tasks, suite_record())
+    save_chart(chart, folder, FOLDER, numbers)
     _show(console, result)
     say(console, f"suite {VERSION}: {folder}")
     return folder

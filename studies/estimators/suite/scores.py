@@ -41,14 +41,14 @@ def anchors() -> dict[str, Anchors]:
 
 
 @cache
-def record() -> pd.DataFrame:
+def suite_record() -> pd.DataFrame:
     """The table of record that comes with rftlab: rows as of `profile`, with the `version`."""
     with (ASSETS / "suite_record.csv").open() as file:
         table = pd.read_csv(file).fillna({"note": ""})
     return table[table["version"] == VERSION]
 
 
-def budget(task: SuiteTask) -> int:
+def task_budget(task: SuiteTask) -> int:
     """Rollouts that a task grants."""
     size = DESIGN | task.design
     return size["rounds"] * size["batch_size"] * size["rollouts"]
@@ -67,7 +67,7 @@ def cell_value(name: str, outcome: Any) -> tuple[float, str]:
         return np.nan if outcome.startswith(CANNOT) else anchors()[name].zero, outcome
     if outcome.diverged_at is not None:
         return anchors()[name].zero, f"diverged in round {outcome.diverged_at}"
-    return cell(TASKS[name], outcome.curve, outcome.metrics, budget(TASKS[name])), ""
+    return cell(TASKS[name], outcome.curve, outcome.metrics, task_budget(TASKS[name])), ""
 
 
 def scored(cells: pd.DataFrame) -> pd.DataFrame:

@@ -64,7 +64,7 @@ def suite_names() -> list[str]:
     return [name for name, card in CARDS.items() if card.estimator is not None]
 
 
-def source_hash(card: Card) -> str:
+def card_hash(card: Card) -> str:
     """SHA-256 of all that the suite takes from a card, the identity of a custom function included."""
     e = card.estimator
     assert e is not None
@@ -76,7 +76,7 @@ def source_hash(card: Card) -> str:
 def submission(card: Card, cells: pd.DataFrame) -> dict[str, Any]:
     """Return the submission of an estimator's results."""
     own = cells[cells["estimator"] == card.name]
-    about = {"suite": VERSION, "estimator": card.name, "source_sha256": source_hash(card)}
+    about = {"suite": VERSION, "estimator": card.name, "source_sha256": card_hash(card)}
     seeds = {str(task): int(part["seed"].nunique()) for task, part in own.groupby("task", sort=False)}
     rows = [[r.task, r.rate, r.seed, r.value if r.value == r.value else None, r.note] for r in own.itertuples()]
     numbers = summary(own).iloc[0].drop("estimator").to_dict()
@@ -98,7 +98,7 @@ def check_submission(console: Console, path: Path, named: str | None = None) -> 
         ) from None
     check(version == VERSION, f"{path} is of version {version!r} of the suite; allowed: {VERSION}")
     card = find_card(named or name)
-    check(source_hash(card) == source, f"{path} was made with another source of {card.name}; allowed: the same source")
+    check(card_hash(card) == source, f"{path} was made with another source of {card.name}; allowed: the same source")
     check(bool(cells), f"{path} holds no cell of a run that ended; allowed: one or more")
     differ = 0
     for i in np.random.default_rng().choice(len(cells), min(CHECKED, len(cells)), replace=False):

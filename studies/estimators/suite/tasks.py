@@ -68,7 +68,7 @@ def _read() -> dict[str, SuiteTask]:
 TASKS = _read()
 
 
-def pair(task: SuiteTask) -> str:
+def task_pair(task: SuiteTask) -> str:
     """Return the name of a task of this version in the store."""
     return f"suite{VERSION}-{task.name}"
 
@@ -95,4 +95,6 @@ def task_point(task: SuiteTask, design: Design, factor: float, seed: int) -> Run
     evaluation: Evaluation = "exact" if task.metric == PASS_AT_1 else "full"
     optimizer = Optimizer(learning_rate=factor * task.rate)
     sampler = Sampler(task.lag, every=task.every)
-    return RunSpec(pair(task), Simulation(environment, design, optimizer, sampler, evaluation=evaluation, seed=seed))
+    return RunSpec(
+        task_pair(task), Simulation(environment, design, optimizer, sampler, evaluation=evaluation, seed=seed)
+    )

@@ -6,7 +6,7 @@ from nicegui import ui
 
 from rftlab.studies.explore.chart import Axis
 from rftlab.studies.explore.choices import Choices
-from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, colours, heat_cells, spent_in_all
+from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cell_colours, heat_cells, spent_in_all
 from rftlab.studies.explore.jobs import Bench, HeatJob
 from rftlab.studies.explore.page.panels import heading, paragraph, progress_bar, spent
 from rftlab.studies.explore.scene import Scene
@@ -120,7 +120,7 @@ class HeatPanel:
     def _paint(self, cell: HeatCell, value: float | None, low: float, high: float) -> None:
         button = self.buttons[cell.batch, cell.group]
         text = "" if value is None else f"{value:.2f}"
-        back, ink = colours(value, low, high) if value is not None else ("transparent", "inherit")
+        back, ink = cell_colours(value, low, high) if value is not None else ("transparent", "inherit")
         description = f"{cell.name}: {f'{value:.3f}' if value is not None else cell.why or 'not yet'}"
         if (button.text, button.props["aria-label"], button.style.get("background-color")) != (text, description, back):
             button.text = text

@@ -126,12 +126,12 @@ class NumberTiles:
         groups = group_signal(job.snapshot() if job else [], job.run.design.batch_size if job else 0)
         signal = job.signal.ratio if job and job.signal else float("nan")
         texts = {
-            "signal": number(signal),
+            "signal": three_digits(signal),
             "silent": f"{percent(groups.first)} → {percent(groups.last)}",
-            "effective": number(groups.effective),
+            "effective": three_digits(groups.effective),
             "rollouts": large(cost.rollouts) if cost else "…",
             "tokens": large(cost.tokens) if cost else "…",
-            "seconds": duration(cost.seconds) if cost else "…",
+            "seconds": duration_text(cost.seconds) if cost else "…",
         }
         for name, text in texts.items():
             if self.values[name].text != text:
@@ -149,7 +149,7 @@ def progress_text(job: Job) -> str:
     return f"{what}: {'stopped' if job.stop.is_set() else 'running'}, {job.share:.0%}"
 
 
-def number(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three digits; … for none."""
     return f"{value:.3g}" if isfinite(value) else "…"
 
@@ -172,7 +172,7 @@ def large(value: float) -> str:
     return f"{value:.3g}"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.3g} s"
@@ -181,7 +181,7 @@ def duration(seconds: float) -> str:
 
 def spent(value: float, axis: Axis) -> str:
     """A place on an axis."""
-    return duration(value) if axis == "seconds" else large(value) if axis == "rollouts" else f"{value:,.0f}"
+    return duration_text(value) if axis == "seconds" else large(value) if axis == "rollouts" else f"{value:,.0f}"
 
 
 class PinTable:

@@ -64,15 +64,15 @@ def verl_settings(design: Design, model: Model, rate: float, temperature: float,
     own = native(design.estimator, design.rollouts) if not design.support_rollouts else None
     reason = refused(run, cluster, native=own is not None)
     check(not reason, reason)
-    settings = flat(verl_config(run, "design", cluster)) | (own or {})
+    settings = flat_settings(verl_config(run, "design", cluster)) | (own or {})
     return {name: value for name, value in settings.items() if not name.startswith(_UNTOLD)}
 
 
-def flat(nested: dict[str, Any], path: str = "") -> dict[str, Any]:
+def flat_settings(nested: dict[str, Any], path: str = "") -> dict[str, Any]:
     """Settings by their dotted names."""
     settings: dict[str, Any] = {}
     for name, value in nested.items():
-        settings |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
+        settings |= flat_settings(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
     return settings
 
 

@@ -91,7 +91,7 @@ def show_unfit(console: Console, gpus: int | None, name: str) -> None:
     say(console, f"no design fits; the smallest fits on {where}", "red")
 
 
-def show_first(console: Console, runs: list[tuple[Option, str]], budget: float, cheapest: Option) -> None:
+def show_first_runs(console: Console, runs: list[tuple[Option, str]], budget: float, cheapest: Option) -> None:
     """Runs to make first, each with its reason."""
     if not runs:
         rounds = int(cheapest.plan.run.design.rounds * budget / cheapest.plan.gpu_hours)

@@ -55,7 +55,7 @@ class TriedRun(NamedTuple):
 def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]) -> str:
     """Why a design is outside what was measured, in words; "" where it is not. learning_rate: None where it is that of
     the runs."""
-    good = [run for run in runs if held(run, runs)]
+    good = [run for run in runs if run_held(run, runs)]
     if not good:
         return "no known run held what it had learnt"
     if any(_same(design, learning_rate, run) for run in good):
@@ -83,7 +83,7 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]
 def spoils(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
     """Whether a run failed at a higher rate than any that held, so that a curve without a way down is better off
     without it."""
-    rates = [one.learning_rate for one in runs if one.learning_rate is not None and held(one, runs)]
+    rates = [one.learning_rate for one in runs if one.learning_rate is not None and run_held(one, runs)]
     return run.learning_rate is not None and bool(rates) and run.learning_rate > max(rates)
 
 
@@ -92,7 +92,7 @@ def round_updates(design: Design) -> int:
     return design.epochs * design.minibatches
 
 
-def held(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
+def run_held(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
     """Whether a run ends near its own highest value and near the runs at lower rates, and more than half of the runs of
     its design and rate do."""
     repeats = [_ends_well(one, runs) for one in runs if _same(run.design, run.learning_rate, one)]

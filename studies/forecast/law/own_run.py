@@ -13,7 +13,7 @@ from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, ratio_
 from rftlab.studies.forecast.pilot.headroom import GROUPS, measure_entropy, measure_silence
 from rftlab.studies.forecast.pilot.noise import GradientRatios, measure_ratios
 from rftlab.studies.forecast.pilot.pilot import Base, PilotMeasurements
-from rftlab.studies.forecast.pilot.store import DamagedPilot, read
+from rftlab.studies.forecast.pilot.store import DamagedPilot, read_measurements
 from rftlab.studies.integrations.noise import FORMAT, KIND
 
 LARGEST = 10**6
@@ -61,13 +61,13 @@ def file_noise(path: Path) -> tuple[MeasuredNoise, list[str]]:
     for one without gradients."""
     if path.name in PILOTS:
         try:
-            known: Any = read(path.absolute(), PILOTS[path.name])
+            known: Any = read_measurements(path.absolute(), PILOTS[path.name])
         except DamagedPilot as damage:
             raise UserError(f"damaged: {damage}; run `rftlab pilot` again") from None
         check(known is not None, f"{path} is missing; allowed: a pilot's {path.name}, or a {KIND}.json")
         base: Base = getattr(known, "base", known)
         return pilot_noise(base), [f"r and phi are those of the pilot of {base.pair}"]
-    run = read_run(path)
+    run = read_law_run(path)
     if run.ratios is None:
         raise UserError(
             f"{path} has no gradients with noise within a prompt; allowed: one of MeasureNoise in TRL, or a pilot's"
@@ -75,7 +75,7 @@ def file_noise(path: Path) -> tuple[MeasuredNoise, list[str]]:
     return ratio_noise(run.ratios), run.sentences()
 
 
-def read_run(path: Path) -> MeasuredRun:
+def read_law_run(path: Path) -> MeasuredRun:
     """The measurements of a file. Raises UserError for one that cannot be trusted."""
     try:
         content = read_checksummed(path.absolute(), [FORMAT, KIND])

@@ -15,7 +15,7 @@ from rftlab.shared.effective_batch import NoiseRatios
 from rftlab.sim.environments import build
 from rftlab.studies.data.paper.experiments import BASELINE, label
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.law.curve import KnownRun
 from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, simulate_noise
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, midway_round
@@ -56,7 +56,7 @@ class RankedPair(NamedTuple):
 def language_pairs() -> Iterator[RankedPair]:
     """Test Pass@1 of the runs that come with rftlab, r and phi of the pilots. Known to forecasts: the pilot's designs
     where the whole grid is there, the baseline alone otherwise; seed 0."""
-    curves = shipped()
+    curves = shipped_runs()
     for name in shipped_pairs():
         own, base = curves[curves["pair"] == name], shipped_base(name)
         known = PILOT_CELLS if set(CELLS) <= set(own["cell"]) else (RAW,)

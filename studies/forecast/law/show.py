@@ -20,7 +20,7 @@ from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
-from rftlab.studies.data.results.claims import short
+from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.forecast.law.curve import NOISE, forecast
 from rftlab.studies.forecast.law.limits import TriedRun, beyond
 from rftlab.studies.forecast.law.noise import MeasuredNoise
@@ -51,12 +51,12 @@ def show_designs(console: Console, pair: RankedPair) -> None:
     tried = [TriedRun(run.design, None, run.values, np.full(len(run.values), NOISE)) for run in pair.known]
     far = [beyond(design, None, tried) if tried else "" for design in designs]
     ends = {label(design): end for design, end in zip(pair.designs, pair.ends, strict=True)}
-    seen = ", ".join(short(label(run.design)) for run in pair.known)
+    seen = ", ".join(short_label(label(run.design)) for run in pair.known)
     head = (Column("forecast", ".3f"), "80%", Column("measured", ".3f")) if predicted else ()
     columns = ("design", Column("B_eff", ",.1f"), Column("tau a round", ".2f"), *head)
     table = Table(*columns, title="designs of the grid, best first", **NARROW)
     for i in sorted(range(len(designs)), key=lambda i: (far[i] != "", -each[i])):
-        name = short(label(designs[i])) + "*" * bool(far[i])
+        name = short_label(label(designs[i])) + "*" * bool(far[i])
         row = [name, design_batch(designs[i], noise), each[i]]
         if predicted:
             interval = f"{predicted.low[i]:.3f}-{predicted.high[i]:.3f}"

@@ -143,7 +143,7 @@ def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool)
         measured = PilotMeasurements(base, (), 0, 0)
         if what.own is None:
             measured = pilot_from(_curves(console, what, root, threads, quiet), base, what.cells)
-        pilot_store.write(place, measured, config)
+        pilot_store.write_measurements(place, measured, config)
     elif not quiet:
         say(console, f"{place} has it already")
     return measured
@@ -196,11 +196,11 @@ def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Bas
         run = what.start
         probed = in_a_process(console, "base model", quiet, _work_probe, (run, what.probe))
         base = base_from(what.pair, probed, run.temperature)
-        pilot_store.write(place, base, config)
+        pilot_store.write_measurements(place, base, config)
     if what.midway and base.midway is None:
         folder = folder_below(place.parent, "midway")
         base = base._replace(midway=_measure_midway(console, what, folder, quiet))
-        pilot_store.write(place, base, config)
+        pilot_store.write_measurements(place, base, config)
         remove(folder)
     return base if what.midway else base._replace(midway=None)
 
@@ -218,10 +218,10 @@ def _measure_midway(console: Console, what: Wanted, folder: Path, quiet: bool) -
 def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
     """Return the content of a file if it has this configuration and is whole; a remark names a damaged one."""
     try:
-        return pilot_store.read(place, kind, config)
+        return pilot_store.read_measurements(place, kind, config)
     except pilot_store.DamagedPilot as damage:
         console.print(f"damaged, redone: {damage}", style="yellow", markup=False, soft_wrap=True)
-        pilot_store.discard(place)
+        pilot_store.discard_file(place)
         return None
 
 

@@ -44,14 +44,14 @@ def pilot_path(root: Path, pair: str, name: str = "pilot") -> Path:
     return below(root, "pilot", pair, f"{name}.json")
 
 
-def write(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
+def write_measurements(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
     """Write a file; `config` is everything that its content depends on. Raises UserError where it cannot be written."""
     whole = {"config": config, "content": encoded(content)}
     with reported(path):
         write_file(path, checksummed(whole, [FORMAT, type(content).__name__], indent=None))
 
 
-def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored | None:
+def read_measurements(path: Path, kind: type[Stored], config: dict | None = None) -> Stored | None:
     """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises
     DamagedPilot."""
     if not path_kind(path):
@@ -60,7 +60,7 @@ def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored |
         whole = read_checksummed(path, [FORMAT, kind.__name__])
         if config is not None and whole["config"] != config:
             return None
-        content: Stored = checked(decoded(kind, whole["content"]))
+        content: Stored = checked_content(decoded(kind, whole["content"]))
         pair = content.base.pair if isinstance(content, PilotMeasurements) else content.pair
         check(pair == path.parent.name, f"it is of pair {pair!r}")
         return content
@@ -68,7 +68,7 @@ def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored |
         raise DamagedPilot(f"{path}: {type(error).__name__}: {error}") from None
 
 
-def discard(path: Path) -> None:
+def discard_file(path: Path) -> None:
     """Remove a damaged file, so that it can be made again."""
     with reported(path):
         remove(path)
@@ -78,7 +78,7 @@ def read_pilot(root: Path, pair: str) -> PilotMeasurements:
     """The pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
     again = f"run `rftlab pilot --pair {pair} --results {root}`"
     try:
-        pilot = read(pilot_path(root, pair), PilotMeasurements)
+        pilot = read_measurements(pilot_path(root, pair), PilotMeasurements)
     except DamagedPilot as damage:
         raise UserError(f"damaged: {damage}; {again} again") from None
     if pilot is None:
@@ -96,13 +96,16 @@ def shipped_base(pair: str) -> Base:
     known = _shipped()
     absent = f"pair = {pair!r} has no measurements of its base model in the package"
     check(pair in known, f"{absent}; allowed: {', '.join(known)}")
-    return checked(decoded(Base, known[pair]))
+    return checked_content(decoded(Base, known[pair]))
 
 
 def ship(root: Path) -> None:
     """Take the measurements in a results folder as those that come with the package; those of other pairs stay.
     Raises DamagedPilot."""
-    bases = [read(pilot_path(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
+    bases = [
+        read_measurements(pilot_path(root, folder.name, "base"), Base)
+        for folder in folders_in(folder_below(root, "pilot"))
+    ]
     known = _shipped() | {base.pair: encoded(base) for base in bases if base}
     write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
 
@@ -139,7 +142,7 @@ def decoded(kind: Any, value: Any) -> Any:
     return np.array(value) if kind is np.ndarray else kind(value)
 
 
-def checked(content: Stored) -> Stored:
+def checked_content(content: Stored) -> Stored:
     """The same, where it makes sense. Raises UserError where it does not."""
     base: Base = content.base if isinstance(content, PilotMeasurements) else content
     runs: tuple[PilotRun, ...] = content.runs if isinstance(content, PilotMeasurements) else ()

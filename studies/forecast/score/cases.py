@@ -24,7 +24,7 @@ from rftlab.studies.analysis.imported.groups import Group, group_runs
 from rftlab.studies.analysis.source import few, free_source, is_free, read_public
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
 from rftlab.studies.forecast.forecasters import RAW
 from rftlab.studies.forecast.imported import (
@@ -136,8 +136,8 @@ def paper_cases() -> list[Case]:
 PUBLIC = ("pods",)
 """Sources that come with rftlab and have several designs."""
 CASES = {
-    "language": lambda: language_cases(shipped()),
-    "smollm2": lambda: partial_cases(shipped()),
+    "language": lambda: language_cases(shipped_runs()),
+    "smollm2": lambda: partial_cases(shipped_runs()),
     "paper": paper_cases,
     "public": lambda: [case for name in PUBLIC for case in group_cases(name, read_public(name))],
 }

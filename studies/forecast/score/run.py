@@ -18,10 +18,10 @@ from rftlab.studies.data.runs.finish import count_threads
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.forecast.ending import ending_scores, show_ending_scores
 from rftlab.studies.forecast.score.cases import Case, cases_named
-from rftlab.studies.forecast.score.score import score, summary
+from rftlab.studies.forecast.score.score import score_case, summary
 from rftlab.studies.forecast.score.show import score_figure, show_scores
 from rftlab.studies.readers.run import ImportedRun
-from rftlab.studies.report.draw import save
+from rftlab.studies.report.draw import save_chart
 
 
 def run_scores(
@@ -49,12 +49,12 @@ def run_scores(
         title = f"{case.pair}, {number} of {len(cases)}"
         with step_progress(console, title, quiet) as step:
             warn = partial(say, console, style="yellow")
-            tables.append(score(root, case, seed, count_threads(threads), step, warn))
+            tables.append(score_case(root, case, seed, count_threads(threads), step, warn))
     table = pd.concat(tables, ignore_index=True)
     write_numbers(folder / "summary.csv", summary(table))
     figure, numbers = score_figure(table)
     show_scores(console, table, summary(table))
-    say(console, f"scores: {save(figure, folder, 'scores', numbers)}")
+    say(console, f"scores: {save_chart(figure, folder, 'scores', numbers)}")
 
 
 def _finished_runs(what: str, root: Path) -> list[tuple[str, ImportedRun]]:

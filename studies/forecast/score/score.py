@@ -23,7 +23,7 @@ INTERVALS = ("forecast", "simulator", "law", "curve")
 """Those with intervals."""
 
 
-def score(
+def score_case(
     root: Path, case: Case, seed: int, threads: int, progress: Progress = noop, remark: Callable[[str], None] = print
 ) -> pd.DataFrame:
     """A row per split and held-out cell: truth (mean over seeds), source (whose forecast is recommended), each of

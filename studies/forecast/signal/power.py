@@ -102,7 +102,7 @@ class Difference(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-def compared(a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None = None) -> Difference:
+def compare_runs(a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None = None) -> Difference:
     """Whether runs with Pass@1 a and b differ. paired: a[i] and b[i] have one seed. sigma: of a run, where it is
     known from elsewhere; then a z test, and paired it is that of a difference."""
     check(len(a) > 0 and len(b) > 0, f"{len(a)} runs against {len(b)}; allowed: one or more on each side")

@@ -10,7 +10,7 @@ from rftlab.shared.plumbing.errors import plain
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.forecast.signal.power import (
     Questions,
-    compared,
+    compare_runs,
     questions_needed,
     seeds_for,
     sigma_of_difference,
@@ -24,7 +24,7 @@ SEEDS = (2, 3, 5, 10, 20)
 
 def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None) -> None:
     """Whether measured runs differ."""
-    difference = compared(a, b, paired, sigma)
+    difference = compare_runs(a, b, paired, sigma)
     sides = (
         f"{name}: {len(side)} run{'s' * (len(side) > 1)}, mean {side.mean():.4f}"
         for name, side in zip("ab", (a, b), strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import path_kind, read_json
-from rftlab.studies.forecast.law.own_run import read_run
+from rftlab.studies.forecast.law.own_run import read_law_run
 from rftlab.studies.forecast.pilot.passrates import beta_binomial, goodness, nonparametric
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base
@@ -148,7 +148,7 @@ def read_rates(path: Path, column: str | None, responses: int | None) -> Measure
 
 def _run_rates(path: Path) -> MeasuredRates:
     """Right responses that a run measured of its own prompts."""
-    counts, responses = (run := read_run(path)).counts, run.rewards.shape[1]
+    counts, responses = (run := read_law_run(path)).counts, run.rewards.shape[1]
     if counts is None:
         raise UserError(f"{path} has rewards other than 0 and 1; allowed: those of right and wrong responses")
     return MeasuredRates(counts, responses, counts / responses)

@@ -27,7 +27,7 @@ import pyarrow.parquet as parquet
 
 from rftlab.llm.config import LLMRun, model_config
 from rftlab.llm.random import subset
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_file, write_folder
@@ -101,7 +101,7 @@ def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> Written:
     run, pair = points[0].llm_run, points[0].pair
     problem = refused_model(run)
     check(not problem, f"{problem}; allowed: --verl.model with a folder of the cluster, or a name on the hub")
-    task = load(run.task)
+    task = load_task(run.task)
     left_out = find_left_out(points, cluster, len(task["train"]))
     kept = [point for point in points if point.cell not in left_out]
     folder = folder_below(root, PLACE, pair)
@@ -205,7 +205,7 @@ def _write_data(root: Path, point: RunSpec, task: Task) -> None:
             raise UserError(f"{folder} cannot be trusted: {error}; remove it and run the same command again") from None
         check(same, f"{folder} holds other data; allowed: another --results, or remove verl/{point.pair}")
         return
-    write_folder(folder, data_files(point.llm_run, task))
+    write_folder(folder, pair_files(point.llm_run, task))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -214,7 +214,7 @@ def _write(path: Path, content: bytes) -> None:
         write_file(path, content)
 
 
-def data_files(run: LLMRun, task: Task) -> dict[str, bytes]:
+def pair_files(run: LLMRun, task: Task) -> dict[str, bytes]:
     """The files of a pair, by name. Raises UserError where its prompts are no chat messages.
 
     No tokenizer is asked: prompts that are too long are in them, and verl leaves those out itself. Questions of the

@@ -24,7 +24,7 @@ COMPUTE_SCORE = "compute_score"
 def refused(run: LLMRun, cluster: Cluster, native: bool = False) -> str:
     """Why verl cannot run a design as it is meant; "" where it can. native: advantages and loss are verl's own."""
     design, estimator = run.design, run.design.estimator
-    name, each = estimator_name(estimator), design.batch_size // design.minibatches * sampled(run)
+    name, each = estimator_name(estimator), design.batch_size // design.minibatches * sampled_responses(run)
     reasons = {
         f"replay_window = {design.replay_window}: verl hands a plug-in no prompts and no earlier rewards": (
             design.replay_window > 0
@@ -76,7 +76,7 @@ def refused_model(run: LLMRun) -> str:
     return ""
 
 
-def sampled(run: LLMRun) -> int:
+def sampled_responses(run: LLMRun) -> int:
     """Responses to each prompt, those of support among them."""
     return run.design.rollouts + run.design.support_rollouts
 
@@ -178,7 +178,7 @@ def _rollout(run: LLMRun, cluster: Cluster) -> dict[str, Any]:
     evaluation = {"n": run.evaluation.samples, "temperature": run.temperature, "do_sample": True}
     return {
         "name": "vllm",
-        "n": sampled(run),
+        "n": sampled_responses(run),
         "temperature": run.temperature,
         "seed": run.seed,
         "tensor_model_parallel_size": cluster.tensor_parallel,

@@ -29,8 +29,8 @@ from rftlab.studies.readers.text import (
     encoding_note,
     once,
     opened_text,
-    parse_number,
     read_lines,
+    read_number,
     step_in,
     whole,
 )
@@ -183,7 +183,7 @@ def _quoted(name: str, text: str) -> dict[str, float]:
     if name == PROGRESS:
         step = step_in(text)
         return {"global_step": step} if math.isfinite(step) else {}
-    value = parse_number(text) if len(text) < 40 and (_NUMBER.fullmatch(text) or name in STEPS) else None
+    value = read_number(text) if len(text) < 40 and (_NUMBER.fullmatch(text) or name in STEPS) else None
     return {} if value is None else {name: value}
 
 

@@ -15,7 +15,7 @@ from rftlab.studies.readers.designs.values import as_count, as_real, as_word, we
 from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
 from rftlab.studies.readers.names import RATES
 from rftlab.studies.readers.run import KnownDesign, MetricSeries, RawRun
-from rftlab.studies.readers.text import Head, parse_number, read_head, whole
+from rftlab.studies.readers.text import Head, read_head, read_number, whole
 
 FORMAT, BESIDE, REPEATS = "long form", "runs.csv", "repeats"
 ELAPSED = "elapsed_seconds"
@@ -79,7 +79,7 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, array], dict[str, dict[int,
                 many = f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}"
                 check(len(series) <= MAX_SERIES, many)
             key, is_rate, own = known[texts]
-            done, value, n, step, seconds = [parse_number(cells[i], table.comma) if cells[i] else None for i in numbers]
+            done, value, n, step, seconds = [read_number(cells[i], table.comma) if cells[i] else None for i in numbers]
             counted = cells[numbers[0]]
             done = None if counted.endswith("%") else whole(done)
             if done is None and counted.strip().lower() in MISSING:

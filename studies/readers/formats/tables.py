@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.run import Series
-from rftlab.studies.readers.text import LONGEST, Head, encoding_note, opened_text, parse_number, shown_nulls
+from rftlab.studies.readers.text import LONGEST, Head, encoding_note, opened_text, read_number, shown_nulls
 
 FORMAT, SEPARATORS = "table", ",;\t|"
 MISSING = ("", "nan", "na", "none", "null")
@@ -84,7 +84,7 @@ def read_header(head: Head) -> list[str]:
     except (csv.Error, StopIteration):
         return []
     names = [INDEX, *names[1:]] if names[0] == "" else names
-    return names if all(name and parse_number(name) is None for name in names) and len(set(names)) > 1 else []
+    return names if all(name and read_number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
 def open_table(head: Head) -> DelimitedText:
@@ -267,7 +267,7 @@ def numbers(texts: list[str], comma: bool) -> list[float | None]:
             return list(map(float, texts))
     except ValueError:
         pass
-    return [parse_number(text, comma) if text and not text.isspace() else None for text in texts]
+    return [read_number(text, comma) if text and not text.isspace() else None for text in texts]
 
 
 def pick_column(

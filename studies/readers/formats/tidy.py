@@ -22,7 +22,7 @@ from rftlab.studies.readers.formats.tables import (
     trainers_step,
 )
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, parse_number, read_step
+from rftlab.studies.readers.text import LARGEST_STEP, Head, read_number, read_step
 
 
 def is_tidy_table(head: Head) -> bool:
@@ -75,7 +75,7 @@ def _trainers(head: Head, table: DelimitedText, step: str, columns: dict[str, st
     named = [(i, name) for i, name in enumerate(table.header) if name == step or name in OF_TRAINERS]
     with long_cells():
         rows = [
-            {name: value for i, name in named if i < len(cells) and (value := parse_number(cells[i])) is not None}
+            {name: value for i, name in named if i < len(cells) and (value := read_number(cells[i])) is not None}
             for cells in csv.reader(head.lines[1:500], delimiter=table.separator)
             if any(cells)
         ]

@@ -25,8 +25,8 @@ from rftlab.studies.readers.text import (
     encoding_note,
     once,
     opened_text,
-    parse_number,
     read_lines,
+    read_number,
     step_in,
     whole,
 )
@@ -85,7 +85,7 @@ def values_in(line: str) -> dict[str, float] | None:
         text = item["quoted"] if item["quoted"] is not None else item["bare"]
         if item["name"] == PROGRESS and text:
             values["global_step"] = step_in(text)
-        value = parse_number(text) if text and not (text.endswith("%") and item["name"].endswith("step")) else None
+        value = read_number(text) if text and not (text.endswith("%") and item["name"].endswith("step")) else None
         if value is not None:
             once(values, item["name"], value)
         if item["end"] == "}":

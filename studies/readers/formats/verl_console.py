@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rftlab.studies.readers.designs.values import as_word, value_at
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, opened_text, parse_number, read_lines
+from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, opened_text, read_lines, read_number
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
@@ -369,4 +369,4 @@ def _read_value(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        return parse_number(text)
+        return read_number(text)

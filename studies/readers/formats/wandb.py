@@ -18,7 +18,7 @@ from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
 from rftlab.studies.readers.formats.json_records import flatten_record
 from rftlab.studies.readers.formats.tables import STEPS, DelimitedText, iterate_rows, open_table, read_header
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import Head, parse_number, read_step, whole
+from rftlab.studies.readers.text import Head, read_number, read_step, whole
 
 EXPORT = "W&B export"
 _BOUNDS = ("__MIN", "__MAX")
@@ -81,7 +81,7 @@ def _read_long(table: DelimitedText, head: Head, names: list[str], bad: dict[str
     with iterate_rows(table, head.encoding) as rows:
         for place, cells in rows:
             metric, step, value = (cells[i].strip() for i in at)
-            done, measured = read_step(step, table.comma), parse_number(value, table.comma)
+            done, measured = read_step(step, table.comma), read_number(value, table.comma)
             if value and (done is None or measured is None or not metric):
                 bad.setdefault("step" if done is None else "value" if measured is None else "metric", place)
             elif value and done is not None and measured is not None:
@@ -124,7 +124,7 @@ def _read_wide(table: DelimitedText, head: Head, bad: dict[str, int]) -> list[Ra
             for i, run, metric, at in wanted:
                 if not cells[i] or cells[i].isspace():
                     continue
-                step, value = read_step(cells[at], table.comma), parse_number(cells[i], table.comma)
+                step, value = read_step(cells[at], table.comma), read_number(cells[i], table.comma)
                 if step is None or value is None:
                     bad.setdefault("step" if step is None else metric, place)
                 else:

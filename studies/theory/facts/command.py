@@ -135,7 +135,7 @@ def stored_facts(root: Path) -> list[JudgedFact] | None:
         return None
 
 
-def count_line(judged: list[JudgedFact]) -> str:
+def fact_count_line(judged: list[JudgedFact]) -> str:
     """How many facts each world shows, of those that it can measure."""
     counts = []
     for world in (*WORLDS, TINY):
@@ -195,7 +195,7 @@ def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: 
             if said.is_known:
                 say(console, f"  {world}: {value:.4g} [{low:.4g}, {high:.4g}]{f', {said.runs} runs' * (said.runs > 0)}")
     say(console, LEGEND)
-    say(console, count_line(judged))
+    say(console, fact_count_line(judged))
     if not names:
         folder = folder_below(root, "facts")
         folder.mkdir(exist_ok=True)

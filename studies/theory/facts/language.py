@@ -4,7 +4,7 @@
 import numpy as np
 
 from rftlab.studies.data.paper.pairs import usual_pairs
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.files import data_frame
 from rftlab.studies.theory.facts import numbers
 from rftlab.studies.theory.facts.setting import DATA, Runs, ends, exponent
@@ -16,7 +16,7 @@ BUDGETS = (51_200, 153_600)
 
 def everywhere(cell: str = GRPO) -> list[Runs]:
     """The runs of a design by task: three of `tiny`, and two of SmolLM2 where it has any."""
-    curves = shipped()
+    curves = shipped_runs()
     curves = curves[curves["cell"] == cell]
     return [[run for _, run in own.groupby("seed")] for _, own in curves.groupby("pair")]
 
@@ -58,7 +58,7 @@ def raw_length() -> np.ndarray:
 
 def seeds_differ() -> numbers.Measured:
     """Deviation between the seeds of a task."""
-    return numbers.deviation([ends(runs) for runs in (studied()[i : i + 3] for i in (0, 3, 6))])
+    return numbers.pooled_deviation([ends(runs) for runs in (studied()[i : i + 3] for i in (0, 3, 6))])
 
 
 def batch_speed() -> np.ndarray:

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy import stats
 
 from rftlab.studies.data.results.stats import Estimate
-from rftlab.studies.theory.facts.setting import TEST, Runs, at_rollouts, changes, ends, exponent, value
+from rftlab.studies.theory.facts.setting import TEST, Runs, at_rollouts, end_changes, ends, exponent, value
 
 Measured = np.ndarray | Estimate
 """One value a seed, nan where there is none; or a value with its interval."""
@@ -18,7 +18,7 @@ FORMED = 0.9
 """Share of well-formed responses from which on a run learns answers, not the format."""
 
 
-def best_rollouts(runs: dict[str, Runs], budget: float) -> np.ndarray:
+def best_k(runs: dict[str, Runs], budget: float) -> np.ndarray:
     """(seeds,) log2 of the K that is best after `budget` rollouts: the top of a parabola through the scores, or the
     best of the K where that has none among them."""
     scores = np.array([[at_rollouts(run, budget) for run in of_k] for of_k in runs.values()])
@@ -41,7 +41,7 @@ def growth(before: float, after: float) -> Callable[[dict[str, Runs]], np.ndarra
 
 def grown(runs: dict[str, Runs], before: float, after: float) -> np.ndarray:
     """(seeds,) by how many doublings the best K grows between two numbers of rollouts."""
-    return best_rollouts(runs, after) - best_rollouts(runs, before)
+    return best_k(runs, after) - best_k(runs, before)
 
 
 def ratio(name: str, to: str) -> Measure:
@@ -97,8 +97,8 @@ def by_length(runs: dict[str, Runs]) -> Measured:
 
 def narrowed(runs: dict[str, Runs]) -> Measured:
     """Fall of Pass@256 where the format does not count; nan where Pass@1 does not rise."""
-    rises = changes(runs["usual"]) > 0
-    return np.where(rises, -changes(runs["usual"], "test_flexible_pass_at_256"), np.nan)
+    rises = end_changes(runs["usual"]) > 0
+    return np.where(rises, -end_changes(runs["usual"], "test_flexible_pass_at_256"), np.nan)
 
 
 def wrong_lengths(runs: dict[str, Runs]) -> Measured:
@@ -128,10 +128,10 @@ def lag_harm(runs: dict[str, Runs]) -> Measured:
 
 def spread(runs: dict[str, Runs]) -> Measured:
     """Standard deviation between seeds of the last test Pass@1, with its interval from the chi-squared distribution."""
-    return deviation([ends(runs["usual"])])
+    return pooled_deviation([ends(runs["usual"])])
 
 
-def deviation(groups: list[np.ndarray]) -> Estimate:
+def pooled_deviation(groups: list[np.ndarray]) -> Estimate:
     """Pooled standard deviation of groups of repeats, with its 95% interval."""
     freedom = sum(len(group) - 1 for group in groups)
     squares = sum(((group - group.mean()) ** 2).sum() for group in groups)
@@ -147,7 +147,10 @@ def saturation(runs: dict[str, Runs]) -> Measured:
 def credit(runs: dict[str, Runs]) -> Measured:
     """Correlation over worlds of the gain with flexible less strict Pass@1 of the base, with Fisher's interval."""
     means = [
-        (np.mean([value(run, "test_flexible", 0) - value(run, TEST, 0) for run in of_world]), changes(of_world).mean())
+        (
+            np.mean([value(run, "test_flexible", 0) - value(run, TEST, 0) for run in of_world]),
+            end_changes(of_world).mean(),
+        )
         for name, of_world in runs.items()
         if name.startswith("world")
     ]
@@ -173,7 +176,7 @@ def by_rollouts(runs: dict[str, Runs]) -> Measured:
 
 def few_questions(runs: dict[str, Runs]) -> Measured:
     """Gain from 8 training questions as a share of that from all."""
-    return changes(runs["8 questions"]) / changes(runs["all questions"])
+    return end_changes(runs["8 questions"]) / end_changes(runs["all questions"])
 
 
 def early_fall(runs: dict[str, Runs]) -> Measured:

@@ -70,7 +70,7 @@ def ends(runs: Runs, column: str = TEST) -> np.ndarray:
     return np.array([value(run, column) for run in runs])
 
 
-def changes(runs: Runs, column: str = TEST) -> np.ndarray:
+def end_changes(runs: Runs, column: str = TEST) -> np.ndarray:
     """(seeds,) last values less the first."""
     return ends(runs, column) - np.array([value(run, column, 0) for run in runs])
 

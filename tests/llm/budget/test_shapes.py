@@ -11,7 +11,7 @@ import rftlab.llm.budget.shapes
 from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_memory, responses_in_sequence, saved_bytes
 from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, read_shape, shape_from
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
-from rftlab.llm.models.tiny import build
+from rftlab.llm.models.tiny import build_tiny
 from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.packing import PAIRS, Sharing, sequences
 from rftlab.llm.policy.policy import autocast, blinders, compute_again
@@ -49,7 +49,7 @@ def test_parameters_of_known_models_are_those_of_the_real_ones(name):
 
 
 def test_the_tiny_model_and_a_folder(tmp_path):
-    assert read_shape(Model()).parameters == count(build(Model().tiny))
+    assert read_shape(Model()).parameters == count(build_tiny(Model().tiny))
     biased = LlamaConfig(
         vocab_size=50,
         hidden_size=64,

@@ -17,11 +17,11 @@ import rftlab.llm.models.tiny
 import rftlab.llm.training.samples
 from rftlab.llm.config import Compute, Tiny
 from rftlab.llm.models.load import load_data, load_model
-from rftlab.llm.models.tiny import batch_rows, build, pretrained, validation_pass_at_1
+from rftlab.llm.models.tiny import batch_rows, build_tiny, pretrained, validation_pass_at_1
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.symbols import END, PAD
 from rftlab.llm.text.codec import SymbolCodec, TextCodec
 from rftlab.llm.train import train
@@ -200,12 +200,12 @@ def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
 
 
 def test_the_tiny_model_is_as_described():
-    model = build(Tiny())
+    model = build_tiny(Tiny())
     assert sum(p.numel() for p in model.parameters()) == 109_376
     assert model.config.eos_token_id == END
     assert model.config.pad_token_id == PAD
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), build(Tiny()).parameters(), strict=True))
-    other = build(Tiny(seed=1))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), build_tiny(Tiny()).parameters(), strict=True))
+    other = build_tiny(Tiny(seed=1))
     assert not torch.equal(model.lm_head.weight, other.lm_head.weight)
 
 
@@ -216,7 +216,7 @@ def test_reading_is_stopped_at_the_target_and_kept(monkeypatch):
     assert steps[-1][1] >= 0.05 and all(rate < 0.05 for _, rate in steps[:-1])
     again = pretrained(task, tiny, lambda step, rate: pytest.fail("it was trained again"))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    assert validation_pass_at_1(Policy(again, Compute()), load(task)["validation"], steps[-1][0]) == steps[-1][1]
+    assert validation_pass_at_1(Policy(again, Compute()), load_task(task)["validation"], steps[-1][0]) == steps[-1][1]
     with pytest.raises(UserError, match=r"tiny\.target = 0\.99: Pass@1 is 0\.\d+ after tiny\.max_steps = 20 steps"):
         pretrained(task, replace(tiny, target=0.99, max_steps=20))
 

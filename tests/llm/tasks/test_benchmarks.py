@@ -14,7 +14,7 @@ from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks import benchmarks
 from rftlab.llm.tasks.benchmarks import BENCHMARKS
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Split
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import WHOLE
@@ -52,18 +52,18 @@ def folder(path, train, test=None, suffix=".jsonl"):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_raw_columns_become_prompts_and_truths(tmp_path, suffix):
-    gsm8k = benchmarks.load("gsm8k", folder(tmp_path, GSM8K, GSM8K[:2], suffix))
+    gsm8k = benchmarks.load_benchmark("gsm8k", folder(tmp_path, GSM8K, GSM8K[:2], suffix))
     assert (len(gsm8k["train"]), len(gsm8k["test"]), gsm8k.verifier) == (5, 2, "gsm8k")
     content = 'What is 3 + 1000? Let\'s think step by step and output the final answer after "####".'
     assert gsm8k["train"].prompts[3] == [{"role": "user", "content": content}] and gsm8k["train"].answers[3] == "1003"
-    math = benchmarks.load("math", folder(tmp_path, MATH, suffix=suffix))
+    math = benchmarks.load_benchmark("math", folder(tmp_path, MATH, suffix=suffix))
     content = "Half of $3$? Let's think step by step and output the final answer within \\boxed{}."
     assert math["train"].prompts[3] == [{"role": "user", "content": content}]
     assert math["train"].answers[3] == "\\frac{3}{2}"
 
 
 def test_prepared_columns_are_taken_as_they_are(tmp_path):
-    task = benchmarks.load("math", folder(tmp_path, PREPARED, suffix=".parquet"))
+    task = benchmarks.load_benchmark("math", folder(tmp_path, PREPARED, suffix=".parquet"))
     assert replace(task["train"], solutions=()) == Split(([{"role": "user", "content": "1 + 1?"}],), ("2",))
 
 
@@ -71,8 +71,8 @@ def test_shards_and_two_files_are_read(tmp_path):
     write(tmp_path / "train-00000-of-00002.parquet", GSM8K[:3])
     write(tmp_path / "train-00001-of-00002.parquet", GSM8K[3:])
     write(tmp_path / "test.jsonl", GSM8K[:1])
-    one = benchmarks.load("gsm8k", str(tmp_path))
-    two = benchmarks.load("gsm8k", str(write(tmp_path / "mine.jsonl", GSM8K)), str(tmp_path / "test.jsonl"))
+    one = benchmarks.load_benchmark("gsm8k", str(tmp_path))
+    two = benchmarks.load_benchmark("gsm8k", str(write(tmp_path / "mine.jsonl", GSM8K)), str(tmp_path / "test.jsonl"))
     assert one == two and one.sha256 == two.sha256
 
 
@@ -87,7 +87,7 @@ def real(name):
 def test_raw_gsm8k_gives_the_prepared_prompts_and_truths(split, tmp_path):
     table = pyarrow.parquet.read_table(real("gsm8k") / f"{split}.parquet").to_pylist()
     raw = [{"question": row["extra_info"]["question"], "answer": row["extra_info"]["answer"]} for row in table]
-    task = benchmarks.load("gsm8k", folder(tmp_path, raw), str(real("gsm8k")))
+    task = benchmarks.load_benchmark("gsm8k", folder(tmp_path, raw), str(real("gsm8k")))
     prepared = Split(tuple(row["prompt"] for row in table), tuple(row["reward_model"]["ground_truth"] for row in table))
     assert len(prepared) in (7473, 1319) and replace(task["train"], solutions=()) == prepared
     assert task["train"].solutions == tuple(re.sub("<<.*?>>", "", row["answer"]) for row in raw)
@@ -96,7 +96,7 @@ def test_raw_gsm8k_gives_the_prepared_prompts_and_truths(split, tmp_path):
 
 
 def test_real_math_loads_but_for_the_two_problems_without_answer():
-    task = load(TaskConfig("math", source=str(real("math"))))
+    task = load_task(TaskConfig("math", source=str(real("math"))))
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 7498, "test": 5000}
     assert task.unanswered == {"train": 2, "test": 0}
     for split in task.splits.values():
@@ -109,12 +109,14 @@ def test_problems_known_to_have_no_answer_are_left_out_and_counted(tmp_path):
     known = {"problem": BENCHMARKS["math"].unanswered[0] + " is", "solution": "It is $\\boxed{}$."}
     prepared = {"prompt": [{"role": "user", "content": known["problem"]}], "reward_model": {"ground_truth": ""}}
     for row in (known, prepared):
-        task = benchmarks.load("math", folder(tmp_path, [*MATH, row], MATH))
+        task = benchmarks.load_benchmark("math", folder(tmp_path, [*MATH, row], MATH))
         assert task.unanswered == {"train": 1, "test": 0} and task["train"] == task["test"]
     with pytest.raises(UserError, match="line 1: no problem has an answer"):
-        benchmarks.load("math", folder(tmp_path, [known]))
+        benchmarks.load_benchmark("math", folder(tmp_path, [known]))
     with pytest.raises(UserError, match="line 1: answer is"):
-        benchmarks.load("gsm8k", folder(tmp_path, [{"question": known["problem"], "answer": known["solution"]}]))
+        benchmarks.load_benchmark(
+            "gsm8k", folder(tmp_path, [{"question": known["problem"], "answer": known["solution"]}])
+        )
 
 
 def prepared(truth, content="What is 1 + 1?"):
@@ -123,7 +125,7 @@ def prepared(truth, content="What is 1 + 1?"):
 
 @pytest.mark.parametrize("truth", ["7", "-7", "0.5", ".5", "72."])
 def test_a_truth_that_the_strict_rule_finds_is_taken(truth, tmp_path):
-    task = benchmarks.load("gsm8k", folder(tmp_path, [prepared(truth)]))
+    task = benchmarks.load_benchmark("gsm8k", folder(tmp_path, [prepared(truth)]))
     assert score("gsm8k", [f"#### {truth}"], task["train"].answers, None).strict.tolist() == [1]
 
 
@@ -141,9 +143,9 @@ def fake_hub(monkeypatch, load_dataset):
 def test_the_hub_is_asked_for_both_splits(monkeypatch, tmp_path):
     asked = []
     fake_hub(monkeypatch, lambda *names, split: asked.append((*names, split)) or GSM8K)
-    assert load(TaskConfig("gsm8k")) == benchmarks.load("gsm8k", folder(tmp_path, GSM8K))
+    assert load_task(TaskConfig("gsm8k")) == benchmarks.load_benchmark("gsm8k", folder(tmp_path, GSM8K))
     fake_hub(monkeypatch, lambda *names, split: asked.append((*names, split)) or MATH)
-    load(TaskConfig("math"))
+    load_task(TaskConfig("math"))
     repositories = [("openai/gsm8k", "main"), ("DigitalLearningGmbH/MATH-lighteval", "default")]
     assert asked == [(*names, split) for names in repositories for split in ("train", "test")]
 
@@ -153,7 +155,7 @@ def test_tables_of_datasets_have_the_rows_that_we_read(monkeypatch, tmp_path):
         "datasets", reason="datasets is not installed (pip install '.[llm]' in rftlab's folder)"
     )
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, split: datasets.Dataset.from_list(PREPARED))
-    assert load(TaskConfig("math")) == benchmarks.load("math", folder(tmp_path, PREPARED))
+    assert load_task(TaskConfig("math")) == benchmarks.load_benchmark("math", folder(tmp_path, PREPARED))
 
 
 def test_a_hub_out_of_reach_is_one_line(monkeypatch):
@@ -168,10 +170,10 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch):
             r"file or folder$"
         ),
     ):
-        load(TaskConfig("gsm8k"))
+        load_task(TaskConfig("gsm8k"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"^source = 'hub' needs the package datasets: pip install '\.\[llm\]'"):
-        load(TaskConfig("gsm8k"))
+        load_task(TaskConfig("gsm8k"))
 
 
 # --- bad input ---
@@ -219,7 +221,7 @@ BAD_ROWS = [
 def test_a_bad_row_is_one_line_that_says_where(benchmark, row, message, tmp_path):
     good = {"gsm8k": GSM8K, "math": MATH}[benchmark][0]
     with pytest.raises(UserError) as error:
-        benchmarks.load(benchmark, folder(tmp_path, [good, row]))
+        benchmarks.load_benchmark(benchmark, folder(tmp_path, [good, row]))
     assert str(error.value).startswith(f"{tmp_path / 'train.jsonl'} line 2{message}") and "\n" not in str(error.value)
 
 
@@ -234,13 +236,13 @@ def test_damaged_files_are_one_line(tmp_path):
     for name, data in damaged.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(UserError, match=rf"^{re.escape(str(tmp_path / name))} cannot be read: [^\n]+$"):
-            benchmarks.load("gsm8k", str(tmp_path / name), str(tmp_path / name))
+            benchmarks.load_benchmark("gsm8k", str(tmp_path / name), str(tmp_path / name))
     (tmp_path / "cut.jsonl").write_text(json.dumps(GSM8K[0]) + "\n" + json.dumps(GSM8K[1])[:-9])
     with pytest.raises(UserError, match=r"cut\.jsonl line 2 cannot be read as JSON: [^\n]+$"):
-        benchmarks.load("gsm8k", str(tmp_path / "cut.jsonl"), str(tmp_path / "cut.jsonl"))
+        benchmarks.load_benchmark("gsm8k", str(tmp_path / "cut.jsonl"), str(tmp_path / "cut.jsonl"))
     (tmp_path / "nothing.jsonl").write_text("\n")
     with pytest.raises(UserError, match=r"nothing\.jsonl has no rows; allowed: 1 or more$"):
-        benchmarks.load("gsm8k", str(tmp_path / "nothing.jsonl"), str(tmp_path / "nothing.jsonl"))
+        benchmarks.load_benchmark("gsm8k", str(tmp_path / "nothing.jsonl"), str(tmp_path / "nothing.jsonl"))
 
 
 def test_sources_are_checked(tmp_path):
@@ -259,8 +261,8 @@ def test_sources_are_checked(tmp_path):
     ]
     for arguments, message in cases:
         with pytest.raises(UserError, match=message):
-            benchmarks.load("gsm8k", *arguments)
+            benchmarks.load_benchmark("gsm8k", *arguments)
     folder(tmp_path, GSM8K, suffix=".jsonl")
     folder(tmp_path, GSM8K, suffix=".parquet")
     with pytest.raises(UserError, match=r"train files: train\.jsonl, train\.parquet; allowed: one of"):
-        benchmarks.load("gsm8k", str(tmp_path))
+        benchmarks.load_benchmark("gsm8k", str(tmp_path))

@@ -14,15 +14,19 @@ SIZES = Sizes(train=200, validation=1, test=1, pretrain=1)
 
 
 def test_every_word_problem_is_of_one_story_and_every_sum_of_its_operations():
-    kinds = [prompt_kind("words", prompt) for prompt in words.generate(0, SIZES)["train"].prompts]
+    kinds = [prompt_kind("words", prompt) for prompt in words.generate_words(0, SIZES)["train"].prompts]
     assert set(kinds) == {str(i) for i in range(len(words.TEMPLATES))}
     assert [prompt_kind("words", [{"role": "user", "content": text}]) for text in ("What is 1 + 1?", "A shop")] == [
         "",
         "",
     ]
     for name, signs in (("mod97", {"+"}), ("sign97", {"+", "-"})):
-        assert {prompt_kind(name, prompt) for prompt in arithmetic.generate(name, 0, SIZES)["train"].prompts} == signs
-    chained = {prompt_kind("chain", prompt) for prompt in arithmetic.generate("chain", 0, SIZES)["train"].prompts}
+        assert {
+            prompt_kind(name, prompt) for prompt in arithmetic.generate_arithmetic(name, 0, SIZES)["train"].prompts
+        } == signs
+    chained = {
+        prompt_kind("chain", prompt) for prompt in arithmetic.generate_arithmetic("chain", 0, SIZES)["train"].prompts
+    }
     assert {"+-", "-*+"} <= chained
     assert prompt_kind("gsm8k", "1+1") == "" and prompt_kind("own", [{"role": "user", "content": "1 + 1"}]) == ""
 

@@ -13,7 +13,7 @@ import rftlab.llm.training.samples
 from rftlab.llm.config import LLMRun
 from rftlab.llm.rewards.verify import score, well_formed
 from rftlab.llm.tasks.config import OwnData, TaskConfig, task_facts
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.trained import parse_train
@@ -31,7 +31,7 @@ def jsonl(place, rows):
 
 
 def read(source, test_source=None, **own):
-    return load(TaskConfig("own", source=str(source), test_source=test_source, own=OwnData(**own)))
+    return load_task(TaskConfig("own", source=str(source), test_source=test_source, own=OwnData(**own)))
 
 
 def said(call):
@@ -329,10 +329,10 @@ def test_a_chat_model_trains_on_own_rows_with_a_column_in_the_reward(folder, tmp
 def test_the_plain_questions_and_answers_of_gsm8k_need_no_marker(tmp_path):
     for name in ("train", "test"):
         jsonl(tmp_path / f"{name}.jsonl", [{"question": "What?", "answer": "1,234"}])
-    assert load(TaskConfig("gsm8k", source=str(tmp_path)))["train"].answers == ("1234",)
+    assert load_task(TaskConfig("gsm8k", source=str(tmp_path)))["train"].answers == ("1234",)
     jsonl(tmp_path / "train.jsonl", [{"question": "What?", "answer": "about 5"}])
     assert "or a number alone (the task own takes other answers)" in said(
-        lambda: load(TaskConfig("gsm8k", source=str(tmp_path)))
+        lambda: load_task(TaskConfig("gsm8k", source=str(tmp_path)))
     )
 
 

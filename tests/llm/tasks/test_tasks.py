@@ -10,7 +10,7 @@ from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks import arithmetic, pools, words
 from rftlab.llm.tasks.arithmetic import KINDS, Styles, corpus, solve
 from rftlab.llm.tasks.config import TASKS, TaskConfig
-from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.pools import Sizes
 from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS, decode, encode
 from rftlab.llm.tasks.task import Split, Task, fitting
@@ -33,9 +33,9 @@ def test_configurations_are_checked():
     with pytest.raises(UserError, match=r"sizes\.test = 0; allowed: 1 or more"):
         Sizes(test=0)
     with pytest.raises(UserError, match=r"9810 problems in all; allowed: up to 9409"):
-        load(TaskConfig("mod97", sizes=Sizes(pretrain=8060)))
+        load_task(TaskConfig("mod97", sizes=Sizes(pretrain=8060)))
     with pytest.raises(UserError, match="split = 'dev' is unknown; allowed: "):
-        load(TaskConfig("mod97", sizes=SMALL))["dev"]
+        load_task(TaskConfig("mod97", sizes=SMALL))["dev"]
 
 
 def test_long_prompts_are_left_out_and_counted():
@@ -65,7 +65,7 @@ def test_the_checksum_sees_every_part_and_the_order():
 
 def test_generated_problems_stay_what_they_are():
     """A change of these checksums means that results on the tasks cannot be compared with earlier ones."""
-    assert {name: load(TaskConfig(name)).sha256[:16] for name in GENERATED} == CHECKSUMS
+    assert {name: load_task(TaskConfig(name)).sha256[:16] for name in GENERATED} == CHECKSUMS
 
 
 CHECKSUMS = {
@@ -80,25 +80,25 @@ CHECKSUMS = {
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_seeds_decide_and_pools_are_disjoint(name):
-    task = load(TaskConfig(name, sizes=SMALL))
-    assert task == load(TaskConfig(name, sizes=SMALL)) and task != load(TaskConfig(name, sizes=SMALL, seed=1))
+    task = load_task(TaskConfig(name, sizes=SMALL))
+    assert task == load_task(TaskConfig(name, sizes=SMALL)) and task != load_task(TaskConfig(name, sizes=SMALL, seed=1))
     sizes = {split: len(task[split]) for split in task.splits}
     assert sizes == {key: size for key, size in vars(SMALL).items() if key in sizes}
     assert {"train", "validation", "test"} <= set(sizes)
     prompts = [str(prompt) for split in task.splits.values() for prompt in split.prompts]
     assert len(set(prompts)) == len(prompts) == sum(sizes.values())
-    larger = load(TaskConfig(name, sizes=Sizes(train=60, validation=10, test=20, pretrain=60)))
+    larger = load_task(TaskConfig(name, sizes=Sizes(train=60, validation=10, test=20, pretrain=60)))
     assert larger["test"] == task["test"] and larger["train"].prompts[:40] == task["train"].prompts
 
 
 def test_problems_are_the_same_in_another_process():
-    imports = "from rftlab.llm.tasks.config import TaskConfig; from rftlab.llm.tasks.load import load"
-    code = f"{imports}; print(load(TaskConfig('words')).sha256, load(TaskConfig('chain')).sha256)"
+    imports = "from rftlab.llm.tasks.config import TaskConfig; from rftlab.llm.tasks.load import load_task"
+    code = f"{imports}; print(load_task(TaskConfig('words')).sha256, load_task(TaskConfig('chain')).sha256)"
     environment = {"PYTHONHASHSEED": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
     )
-    assert done.stdout.split() == [load(TaskConfig(name)).sha256 for name in ("words", "chain")]
+    assert done.stdout.split() == [load_task(TaskConfig(name)).sha256 for name in ("words", "chain")]
 
 
 def test_a_pool_that_shares_problems_is_noticed(monkeypatch):
@@ -132,7 +132,7 @@ def slow_answer(prompt):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_answers_are_right(name):
-    task = load(TaskConfig(name))
+    task = load_task(TaskConfig(name))
     assert (len(task["train"]), len(task["test"])) == (1000, 500)
     for split in task.splits.values():
         assert list(split.answers) == [slow_answer(prompt) for prompt in split.prompts]
@@ -143,8 +143,8 @@ def test_answers_are_right(name):
 
 
 def test_the_two_sums_differ_in_what_the_base_model_read():
-    assert load(TaskConfig("mod97")).splits == load(TaskConfig("mix97")).splits
-    split = load(TaskConfig("mod97", sizes=SMALL))["pretrain"]
+    assert load_task(TaskConfig("mod97")).splits == load_task(TaskConfig("mix97")).splits
+    split = load_task(TaskConfig("mod97", sizes=SMALL))["pretrain"]
     read = {
         name: [response for _, response in corpus(split, KINDS[name].styles, seed=0)] for name in ("mod97", "mix97")
     }
@@ -163,7 +163,7 @@ def test_working_by_hand():
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_corpus_has_every_style_and_is_right(name):
-    split = load(TaskConfig(name))["pretrain"]
+    split = load_task(TaskConfig(name))["pretrain"]
     pairs = corpus(split, Styles(), seed=3)
     assert pairs == corpus(split, Styles(), seed=3) != corpus(split, Styles(), seed=4)
     assert [prompt for prompt, _ in pairs] == list(split.prompts)
@@ -199,7 +199,7 @@ def test_symbols():
 
 
 def test_word_problems_show_three_examples_and_are_right():
-    task = load(TaskConfig("words"))
+    task = load_task(TaskConfig("words"))
     assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
     stories = [
         [re.compile(re.escape(t.text).replace(r"\{", "{").replace(r"\}", "}").format(**GROUPS)), t.operation]
@@ -242,7 +242,7 @@ def test_the_examples_earn_the_reward():
 
 
 def test_the_largest_of_three_numbers_is_the_answer_and_the_example_no_problem():
-    task = load(TaskConfig("largest"))
+    task = load_task(TaskConfig("largest"))
     assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
     question = re.compile(r'Which number is the largest, (\d+), (\d+) or (\d+)\? Answer after "####"\.')
     places = []
@@ -258,4 +258,6 @@ def test_the_largest_of_three_numbers_is_the_answer_and_the_example_no_problem()
 
 def test_every_task_has_a_verifier_and_a_name():
     assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words", "largest", "own"}
-    assert [load(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + ["gsm8k"] * 2
+    assert [load_task(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + [
+        "gsm8k"
+    ] * 2

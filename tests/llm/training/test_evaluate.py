@@ -48,14 +48,14 @@ def test_the_training_questions_are_always_the_same():
 
 def test_what_an_evaluation_asks(tmp_path, monkeypatch):
     asked = []
-    real = rftlab.llm.evaluate.answer
+    real = rftlab.llm.evaluate.answer_questions
 
     def listening(run, engine, judge, problems, shift, count, temperature, index):
         right, checks = real(run, engine, judge, problems, shift, count, temperature, index)
         asked.append((len(problems.answers), shift, count, temperature, index, right["strict"]))
         return right, checks
 
-    monkeypatch.setattr(rftlab.llm.evaluate, "answer", listening)
+    monkeypatch.setattr(rftlab.llm.evaluate, "answer_questions", listening)
     run = run_of(rounds=2, eval_every=2, samples=3, pass_at=(1, 3), train_subset=12, temperature=0.8)
     outcome = train(run, tmp_path)
     assert [call[:5] for call in asked] == [

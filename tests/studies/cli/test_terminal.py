@@ -49,9 +49,9 @@ def rftlab(*arguments, **changes):
 
 @pytest.fixture
 def prepared(monkeypatch):
-    """`terminal.prepare` in this process, whose reaction to Ctrl-C is put back."""
+    """`terminal.prepare_streams` in this process, whose reaction to Ctrl-C is put back."""
     heard, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
-    yield terminal.prepare
+    yield terminal.prepare_streams
     signal.signal(signal.SIGINT, heard)
     sys.unraisablehook = hook
 
@@ -75,8 +75,8 @@ def test_any_encoding_will_do(encoding):
     code = """
 import sys
 from rftlab.studies.cli.commands import run
-from rftlab.studies.console.terminal import guarded, prepare
-prepare()
+from rftlab.studies.console.terminal import guarded, prepare_streams
+prepare_streams()
 for line in ("estimators", "estimators gspo", "theory T1", "--help"):
     status = guarded(lambda: run(line.split()))
     print("status", status)
@@ -157,7 +157,7 @@ def test_a_full_output_is_named():
 def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
     """They wait in a buffer until the end."""
     code = (
-        "import sys; from rftlab.studies.console.terminal import guarded, leave; leave(guarded(lambda: "
+        "import sys; from rftlab.studies.console.terminal import end_process, guarded; end_process(guarded(lambda: "
         f"(print('few'), {end})[1]))"
     )
     buffered = os.environ | {"PYTHONUNBUFFERED": ""}
@@ -198,15 +198,15 @@ def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
 def test_an_interrupt_where_nothing_can_be_raised_is_heard_all_the_same():
     code = """
 import signal, time
-from rftlab.studies.console.terminal import guarded, leave, prepare
+from rftlab.studies.console.terminal import end_process, guarded, prepare_streams
 class Ending:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
 def work():
     Ending()
     time.sleep(100)
-prepare()
-leave(guarded(work))
+prepare_streams()
+end_process(guarded(work))
 """
     done = subprocess.run([sys.executable, "-c", code], preexec_fn=hear_interrupts, timeout=60, **PIPES)
     assert done.returncode == 130 and done.stderr.count("\n") == 1 and "interrupted" in done.stderr
@@ -224,8 +224,8 @@ def test_an_interrupted_pool_does_not_wait_for_its_threads():
 
 def test_a_process_leaves_although_a_thread_computes():
     code = (
-        "import threading, time; from rftlab.studies.console.terminal import leave; "
-        "threading.Thread(target=time.sleep, args=(100,)).start(); leave(130)"
+        "import threading, time; from rftlab.studies.console.terminal import end_process; "
+        "threading.Thread(target=time.sleep, args=(100,)).start(); end_process(130)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 130
 

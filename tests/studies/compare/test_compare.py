@@ -12,9 +12,9 @@ from scipy import stats
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.compare.agreement import agree, best, kendall, mean_error, resample, spearman
-from rftlab.studies.analysis.compare.compare import compared, write
+from rftlab.studies.analysis.compare.compare import compared, write_comparison
 from rftlab.studies.analysis.compare.curves import at_budget
-from rftlab.studies.analysis.compare.levels import CurveSet, Finals, _llm_points, load
+from rftlab.studies.analysis.compare.levels import CurveSet, Finals, _llm_points, load_levels
 from rftlab.studies.analysis.compare.signs import (
     AGREE,
     DISAGREE,
@@ -206,7 +206,7 @@ def test_a_name_that_is_none_is_refused_in_a_line(names, message):
 
 
 def load_all(root, *names, **more):
-    return load(
+    return load_levels(
         Console(quiet=True),
         curve_sets(list(names)),
         open_store(root),
@@ -237,7 +237,7 @@ def test_levels_know_how_their_numbers_were_measured(tmp_path):
 
 def test_simulated_language_and_published_levels_make_a_page(tmp_path):
     levels = load_all(tmp_path, "sim:llama-gsm8k", "llm:tiny-mix97", "published:llama-gsm8k", seeds=2, rounds=20)
-    path = write(Console(quiet=True), levels, tmp_path, "fraction", 0, True)
+    path = write_comparison(Console(quiet=True), levels, tmp_path, "fraction", 0, True)
     page = without_script(path.read_text())
     assert page.count('class="plot"') > 20 and page.count("<figure") == len(re.findall(r"figures/[\w-]+\.csv", page))
     assert not re.search(r"<script|<link|\bsrc=|https?://(?!arxiv)", page)
@@ -309,4 +309,4 @@ def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
     (folder.parent / "x-s0-ab").mkdir()
     folder.write_text("")
     with pytest.raises(UserError, match=f"^{folder}: ValueError: it is a file, not a folder"):
-        load(Console(quiet=True), [RunSource("llm", "tiny-mix97")], tmp_path, None, None, 1, True)
+        load_levels(Console(quiet=True), [RunSource("llm", "tiny-mix97")], tmp_path, None, None, 1, True)

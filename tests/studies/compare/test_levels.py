@@ -19,7 +19,7 @@ from rftlab.studies.forecast.asked import designs_from
 from rftlab.studies.forecast.forecasters import sigmoid
 from rftlab.studies.forecast.imported import imported_evidence
 from rftlab.studies.forecast.score.cases import cases_named
-from rftlab.studies.forecast.score.score import score
+from rftlab.studies.forecast.score.score import score_case
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.run import known_design
 from rftlab.studies.readers.store import write_collection
@@ -244,13 +244,13 @@ def test_cases_of_imported_runs_know_their_cheapest_design(results):
     (case,) = cases
     (run,) = case.evidence.runs
     assert (run.design.batch_size, case.known, [cell.batch_size for cell in case.cells.values()]) == (8, ("8x4",), [64])
-    found = score(results, case, 0, 1)
-    hidden = score(results, case._replace(truth={"test": case.truth["test"] * 0}), 0, 1)
+    found = score_case(results, case, 0, 1)
+    hidden = score_case(results, case._replace(truth={"test": case.truth["test"] * 0}), 0, 1)
     names = ["forecast", "law", "law_low", "law_high", "still", "sigmoid"]
     assert found[names].equals(hidden[names]) and found["truth"].iloc[0] > hidden["truth"].iloc[0] == 0
     assert found["simulator"].isna().all() and found["source"].tolist() == ["curve"]
     with pytest.raises(UserError, match="8x4 is held out, and the evidence knows it"):
-        score(results, case._replace(cells=case.cells | {"8x4": run.design}), 0, 1)
+        score_case(results, case._replace(cells=case.cells | {"8x4": run.design}), 0, 1)
 
 
 def test_train_values_that_are_missing_do_not_count(results):
@@ -336,5 +336,5 @@ def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
 def test_cases_hold_out_learning_rates(several_rates):
     (case,) = cases_named("imported:lr", several_rates)[0]
     assert case.known == ("8x4 rate 2e-06",) and case.rates == (1e-6, 4e-6), "the median rate"
-    found = score(several_rates, case, 0, 1)
+    found = score_case(several_rates, case, 0, 1)
     assert np.diff(found["law"]) > 0.03 and found["still"].nunique() == 1

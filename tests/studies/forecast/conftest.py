@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.pilot.pilot import pilot_from
 from rftlab.studies.forecast.pilot.show import show_pilot
 from rftlab.studies.forecast.pilot.store import shipped_base
@@ -13,7 +13,7 @@ from rftlab.studies.forecast.pilot.store import shipped_base
 
 @pytest.fixture(scope="session")
 def pilot():
-    return pilot_from(shipped(), shipped_base("tiny-mod97"))
+    return pilot_from(shipped_runs(), shipped_base("tiny-mod97"))
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,14 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.environments import build
 from rftlab.studies.data.paper.pairs import PAIRS
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast import calibrate as module
 from rftlab.studies.forecast.calibrate import _sum, calibrate, calibrated, identity, log_likelihood
 from rftlab.studies.forecast.evidence import (
     DISCREPANCY,
     Evidence,
     Observed,
-    observe,
+    observe_curve,
     pilot_evidence,
 )
 from rftlab.studies.forecast.knobs import (
@@ -104,7 +104,7 @@ def test_points_of_a_run_share_what_the_simulator_leaves_out():
     counts as 0."""
     design = replace(CELLS[PILOT_CELLS[0]], rounds=60, eval_every=10)
     rounds = np.arange(0, 70, 10)
-    observed = observe(design, other_curve(rounds, np.full(7, 0.5), np.full(7, 0.5)), (500, 500))
+    observed = observe_curve(design, other_curve(rounds, np.full(7, 0.5), np.full(7, 0.5)), (500, 500))
     assert observed.rounds.tolist() == [10, 20, 30, 40, 50, 60] and observed.design.eval_every == 10
     signs = np.array([1, -1, 1, -1, 1, -1, 1])
     same, changing = (
@@ -181,13 +181,13 @@ def test_a_stored_calibration_is_read_and_a_damaged_one_is_named(tmp_path):
 
 
 def test_evidence_of_a_pilot_has_its_base_model_and_runs():
-    pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
+    pilot = pilot_from(shipped_runs(), shipped_base("tiny-mod97"))
     evidence = pilot_evidence(pilot)
     assert evidence.facts.family == SHORT and (evidence.facts.n_train, evidence.facts.n_test) == (2048, 500)
     assert evidence.facts.strict == pytest.approx(0.081, abs=0.01) and evidence.facts.formed > 0.95
     assert [run.values[-1, 1] for run in evidence.runs] == [run.curve.test_pass_at_1[-1] for run in pilot.runs]
     with pytest.raises(UserError, match="a pilot needs one"):
-        pilot_from(shipped(), shipped_base("tiny-mod97"), seed=99)
+        pilot_from(shipped_runs(), shipped_base("tiny-mod97"), seed=99)
 
 
 def folder_at(place):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.forecasting import SCORED
 from rftlab.studies.cli.main import main
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
 from rftlab.studies.forecast.combine import MISFIT, recommended
@@ -41,7 +41,7 @@ from rftlab.studies.forecast.score.cases import (
     partial_cases,
     split,
 )
-from rftlab.studies.forecast.score.score import SOURCES, score, summary
+from rftlab.studies.forecast.score.score import SOURCES, score_case, summary
 from rftlab.studies.forecast.score.show import score_figure, show_scores
 from rftlab.studies.forecast.show import saved_share, show_forecasts, show_posterior
 
@@ -217,7 +217,7 @@ def test_a_misfit_is_a_mean_over_runs_and_over_what_was_measured():
 
 
 def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
-    curves = shipped()
+    curves = shipped_runs()
     seen, hidden = split(curves, "tiny-mod97", PILOT_CELLS)
     assert set(seen["cell"]) == set(PILOT_CELLS) and set(seen["seed"]) == {0}
     assert not set(hidden["cell"]) & set(PILOT_CELLS) and set(hidden["cell"]) | set(PILOT_CELLS) == set(CELLS)
@@ -228,26 +228,26 @@ def test_nothing_held_out_reaches_a_forecast(monkeypatch, tmp_path):
     refused."""
     pairs, few = ["tiny-mix97", "tiny-mod97"], ("32x16-paper_text", "64x4-paper_text")
     monkeypatch.setattr("rftlab.studies.forecast.evidence.SHORT", FACTS.family)
-    true = shipped()
+    true = shipped_runs()
     hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
     false = true.assign(**{name: true[name].mask(hidden, 0.33) for name in ("test_pass_at_1", "train_pass_at_1")})
     tables = []
     for curves in (true, false):
         case = language_case(curves, "tiny-mod97", pairs)
         case = only(case, few)
-        tables.append(score(tmp_path / str(len(tables)), case, 0, 1))
+        tables.append(score_case(tmp_path / str(len(tables)), case, 0, 1))
     for name in (*SOURCES, "forecast_low", "simulator_high", "law_low", "law_high"):
         np.testing.assert_array_equal(tables[0][name], tables[1][name])
         assert tables[0][name].notna().all()
     assert (tables[0]["truth"] != tables[1]["truth"]).all()
     leaking = case._replace(cells=case.cells | {PILOT_CELLS[1]: CELLS[PILOT_CELLS[1]]})
     with pytest.raises(UserError, match="32x8-paper_text is held out, and the evidence knows it"):
-        score(tmp_path, leaking, 0, 1)
+        score_case(tmp_path, leaking, 0, 1)
 
 
 def test_a_leak_would_be_seen(monkeypatch):
     """The law's forecast does not move with hidden numbers; it does with a split that hands out a hidden seed."""
-    true, pairs = shipped(), ["tiny-mix97", "tiny-mod97"]
+    true, pairs = shipped_runs(), ["tiny-mix97", "tiny-mod97"]
     hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
     false = true.assign(test_pass_at_1=true["test_pass_at_1"].mask(hidden, 0.33))
 
@@ -267,16 +267,16 @@ def test_a_leak_would_be_seen(monkeypatch):
 
 
 def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
-    for case in language_cases(shipped()):
+    for case in language_cases(shipped_runs()):
         check_split(case)
         assert set(case.cells) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
-    parts = partial_cases(shipped())
+    parts = partial_cases(shipped_runs())
     cases = [("smollm2-largest", 0), *(("smollm2-words", seed) for seed in range(3))]
     assert [part.pair for part in parts] == [f"{pair} seed {seed}" for pair, seed in cases]
     for (pair, seed), part in zip(cases, parts, strict=True):
         check_split(part)
         assert (part.known, part.seed, tuple(part.cells)) == ((RAW,), seed, ("32x8-paper_text", "8x32-paper_text"))
-        own = shipped().query("cell == @RAW and seed == @seed and round > 0")
+        own = shipped_runs().query("cell == @RAW and seed == @seed and round > 0")
         known = own[own["pair"] == pair]
         np.testing.assert_array_equal(part.evidence.runs[0].values[:, 1], known["test_pass_at_1"])
         assert len(part.evidence.runs) == 1
@@ -296,7 +296,7 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
 def test_a_seed_that_was_not_run_is_no_failed_one():
     """Cells may have seeds of their own number: means and coverage are over those that ran; a run that ended early
     counts as 0."""
-    curves, (first, second) = shipped(), ("32x16-paper_text", "64x4-paper_text")
+    curves, (first, second) = shipped_runs(), ("32x16-paper_text", "64x4-paper_text")
     own = (curves["pair"] == "tiny-mix97") & (curves["cell"] == first)
     fewer = curves[~(own & (curves["seed"] == 2))]
     ended = curves[~(own & (curves["seed"] == 2) & (curves["round"] > 300))]
@@ -308,7 +308,7 @@ def test_a_seed_that_was_not_run_is_no_failed_one():
     case = only(language_case(fewer, "tiny-mix97", ["tiny-mix97", "tiny-mod97"]), (first, second))
     there, inside = case.truth["test"].notna(), law(case.evidence, tuple(case.cells.values())).values
     truth = pd.DataFrame(np.where(there, inside, np.nan), columns=[first, second])
-    table = score(Path("unused"), case._replace(truth={"test": truth}, simulated=False), 0, 1)
+    table = score_case(Path("unused"), case._replace(truth={"test": truth}, simulated=False), 0, 1)
     np.testing.assert_allclose(table["truth"], inside)
     assert table["law_covered"].tolist() == [1, 1]
 

@@ -17,7 +17,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import group_runs, mean_curve
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.forecasters import law
@@ -27,7 +27,7 @@ from rftlab.studies.forecast.law.curve import CellForecast
 from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
 from rftlab.studies.forecast.score.cases import cases_named, language_cases
 from rftlab.studies.forecast.score.run import announce
-from rftlab.studies.forecast.score.score import score
+from rftlab.studies.forecast.score.score import score_case
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
@@ -191,7 +191,7 @@ def test_scores_know_the_limits(tmp_path):
     fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
     results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
     (case,) = cases_named("imported:c", results)[0]
-    table = score(results, case, 0, 1)
+    table = score_case(results, case, 0, 1)
     assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
     assert table["forecast"].tolist() == [0.1] and table["forecast_covered"].tolist() == [1.0]
 
@@ -318,7 +318,7 @@ def test_a_told_base_of_a_score_is_of_one_imported_task(tmp_path):
 def test_the_announced_time_of_calibrations_is_no_constant():
     """A calibration takes as long as its runs are; a number of seconds was announced that one pair had once taken."""
     console = Console(file=io.StringIO(), width=200)
-    case = language_cases(shipped())[0]
+    case = language_cases(shipped_runs())[0]
     announce(console, [case, case], quiet=False)
     text = console.file.getvalue()
     assert text.startswith("2 calibrations") and not re.search(r"\d (s|minutes)\b", text)

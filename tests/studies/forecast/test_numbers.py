@@ -13,11 +13,11 @@ from rftlab.shared.cards import preset
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear
-from rftlab.studies.forecast.evidence import Evidence, Observed, observe
+from rftlab.studies.forecast.evidence import Evidence, Observed, observe_curve
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
 from rftlab.studies.forecast.law.ranked import rank_agreement
 from rftlab.studies.forecast.score.cases import Case, group_cases
-from rftlab.studies.forecast.score.score import SOURCES, score, summary
+from rftlab.studies.forecast.score.score import SOURCES, score_case, summary
 from rftlab.studies.forecast.score.show import show_scores
 from rftlab.studies.readers import read_logs
 
@@ -30,7 +30,7 @@ def test_the_error_of_a_point_is_binomial():
     nothing = np.zeros(5)
     columns = dict.fromkeys(Curve._fields, nothing) | {"round": rounds}
     curve = Curve(**columns | {"train_pass_at_1": rates, "test_pass_at_1": rates[::-1].copy()})
-    observed_run = observe(Design(8, 1), curve, (400, 100), responses=4)
+    observed_run = observe_curve(Design(8, 1), curve, (400, 100), responses=4)
     inner = np.clip(observed_run.values, 0.01, 0.99)
     np.testing.assert_allclose(observed_run.errors, np.sqrt(inner * (1 - inner) / [1600, 400]))
     assert observed_run.errors[list(observed_run.rounds).index(20), 1] == pytest.approx(0.5 / 20)
@@ -66,11 +66,11 @@ def case_of(truth: pd.DataFrame) -> Case:
 
 
 def test_a_truth_is_the_mean_over_seeds_and_coverage_the_share_of_them():
-    low, high = (score(Path("unused"), case_of(pd.DataFrame([[0.0, 0.0]], columns=CELLS)), 0, 1)[f"law_{end}"]
+    low, high = (score_case(Path("unused"), case_of(pd.DataFrame([[0.0, 0.0]], columns=CELLS)), 0, 1)[f"law_{end}"]
                  for end in ("low", "high"))  # fmt: skip
     inside = float(low[0] + high[0]) / 2
     truth = pd.DataFrame({CELLS[0]: [inside, inside, 0.0, 0.0], CELLS[1]: [0.1, 0.2, 0.9, np.nan]})
-    table = score(Path("unused"), case_of(truth), 0, 1)
+    table = score_case(Path("unused"), case_of(truth), 0, 1)
     assert table["truth"].tolist() == pytest.approx([inside / 2, 0.4])
     assert low[0] > 0 and table["law_covered"][0] == 0.5
 

@@ -13,7 +13,7 @@ from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.forecast.others import whole_pairs
@@ -24,14 +24,14 @@ from rftlab.studies.forecast.pilot.run import wanted
 from rftlab.studies.forecast.pilot.show import spark
 from rftlab.studies.forecast.pilot.store import (
     DamagedPilot,
-    discard,
+    discard_file,
     pilot_path,
-    read,
+    read_measurements,
     read_pilot,
     ship,
     shipped_base,
     shipped_pairs,
-    write,
+    write_measurements,
 )
 from rftlab.studies.forecast.pilot.summary import count_answers
 
@@ -48,7 +48,7 @@ def test_the_usual_designs_are_a_twentieth_of_the_grid():
         CELLS["256x1-paper_text"] == EXPERIMENTS["tradeoff"].cells[-2]
         and CELLS["32x1-minimalist"] == EXPERIMENTS["baseline"].cells[0]
     )
-    assert pilot_from(shipped(), shipped_base(PAIR)).fraction < 0.053
+    assert pilot_from(shipped_runs(), shipped_base(PAIR)).fraction < 0.053
 
 
 def test_shipped_runs_make_a_pilot(pilot):
@@ -56,7 +56,7 @@ def test_shipped_runs_make_a_pilot(pilot):
     assert (pilot.rounds, pilot.eval_every) == (usual.rounds, usual.eval_every) and [
         run.cell for run in pilot.runs
     ] == list(PILOT_CELLS)
-    curves = shipped().query("pair == @PAIR and seed == 0")
+    curves = shipped_runs().query("pair == @PAIR and seed == 0")
     for run in pilot.runs:
         own = curves[curves["cell"] == run.cell]
         assert (
@@ -79,8 +79,8 @@ def test_shipped_runs_make_a_pilot(pilot):
 
 
 def test_the_base_model_answers_as_the_curves_begin(pilot):
-    for pair in whole_pairs(shipped()):
-        base, curves = shipped_base(pair), shipped().query("pair == @pair and round == 0 and seed == 0")
+    for pair in whole_pairs(shipped_runs()):
+        base, curves = shipped_base(pair), shipped_runs().query("pair == @pair and round == 0 and seed == 0")
         for split in ("train", "test"):
             answers = getattr(base, split)
             for name, column in (("strict", f"{split}_pass_at_1"), ("flexible", f"{split}_flexible")):
@@ -92,7 +92,7 @@ def test_the_base_model_answers_as_the_curves_begin(pilot):
 def test_the_gradients_of_the_base_model_are_as_long_as_those_of_a_run():
     """Norms of the first 50 rounds of (32, 1) with the raw reward, which hardly moves, are those that signal and
     noise at the base policy predict."""
-    pilots = {pair: pilot_from(shipped(), shipped_base(pair)) for pair in whole_pairs(shipped())}
+    pilots = {pair: pilot_from(shipped_runs(), shipped_base(pair)) for pair in whole_pairs(shipped_runs())}
     for pilot in pilots.values():
         assert pilot.runs[0].curve.grad_norm[1] == pytest.approx(pilot.base.raw.norm(32, 1), rel=0.25)
         assert pilot.base.raw.signal == pytest.approx(
@@ -101,7 +101,7 @@ def test_the_gradients_of_the_base_model_are_as_long_as_those_of_a_run():
 
 
 def test_runs_that_are_missing_or_unknown_are_named(pilot):
-    curves = shipped()
+    curves = shipped_runs()
     with pytest.raises(UserError, match="design = 'x' is unknown; allowed: 32x1-minimalist, "):
         pilot_from(curves, pilot.base, ("x",))
     with pytest.raises(UserError, match="32x8-paper_text names one twice"):
@@ -116,11 +116,13 @@ def test_runs_that_are_missing_or_unknown_are_named(pilot):
 
 def test_a_file_comes_back(pilot, tmp_path):
     place = pilot_path(tmp_path, PAIR)
-    assert read(place, PilotMeasurements) is None
-    write(place, pilot, {"a": 1})
-    again = read(place, PilotMeasurements, {"a": 1})
+    assert read_measurements(place, PilotMeasurements) is None
+    write_measurements(place, pilot, {"a": 1})
+    again = read_measurements(place, PilotMeasurements, {"a": 1})
     assert repr(again) == repr(pilot) and again.base.train.strict.dtype.kind == "i"
-    assert read(place, PilotMeasurements, {"a": 2}) is None and repr(read_pilot(tmp_path, PAIR)) == repr(pilot)
+    assert read_measurements(place, PilotMeasurements, {"a": 2}) is None and repr(read_pilot(tmp_path, PAIR)) == repr(
+        pilot
+    )
 
 
 def test_a_pilot_that_is_not_there_is_named(tmp_path):
@@ -137,7 +139,7 @@ def test_measurements_are_shipped(pilot, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "pilots.json")
     assert shipped_pairs() == ()
     for pair in (PAIR, "other"):
-        write(pilot_path(tmp_path, pair, "base"), pilot.base._replace(pair=pair), {})
+        write_measurements(pilot_path(tmp_path, pair, "base"), pilot.base._replace(pair=pair), {})
         ship(tmp_path)
     pilot_path(tmp_path, PAIR, "base").unlink()
     ship(tmp_path)
@@ -249,7 +251,7 @@ def test_what_was_measured_is_printed(pilot, printed):
 )  # fmt: skip
 def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
     place, other = pilot_path(tmp_path, PAIR), pilot_path(tmp_path, "tiny-mix97")
-    write(other, pilot, {})
+    write_measurements(other, pilot, {})
     whole = other.read_text()
     (place.parent).mkdir()
     makers = {
@@ -261,24 +263,26 @@ def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
         "pipe": lambda: os.mkfifo(place),
         "link": lambda: place.symlink_to(other),
         "dangling link": lambda: place.symlink_to("nowhere"),
-        "another pair": lambda: write(place, pilot._replace(base=pilot.base._replace(pair="tiny-mix97")), {}),
-        "base for pilot": lambda: write(place, pilot.base, {}),
+        "another pair": lambda: write_measurements(
+            place, pilot._replace(base=pilot.base._replace(pair="tiny-mix97")), {}
+        ),
+        "base for pilot": lambda: write_measurements(place, pilot.base, {}),
         "other types": lambda: place.write_bytes(
             checksummed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "PilotMeasurements"])
         ),
     }
     makers[kind]()
     with pytest.raises(DamagedPilot, match=r"pilot\.json"):
-        read(place, PilotMeasurements)
+        read_measurements(place, PilotMeasurements)
     with pytest.raises(UserError, match=f"damaged: .*; run `rftlab pilot --pair {PAIR} --results .*` again"):
         read_pilot(tmp_path, PAIR)
-    discard(place)
-    assert read(place, PilotMeasurements) is None and other.is_file()
+    discard_file(place)
+    assert read_measurements(place, PilotMeasurements) is None and other.is_file()
 
 
 def test_a_folder_of_pilots_that_is_a_link_is_refused(pilot, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "pilot").symlink_to(tmp_path / "outside")
     with pytest.raises(UserError, match=f"^{tmp_path / 'pilot'} is a symbolic link"):
-        write(pilot_path(tmp_path, PAIR), pilot, {})
+        write_measurements(pilot_path(tmp_path, PAIR), pilot, {})
     assert list((tmp_path / "outside").iterdir()) == []

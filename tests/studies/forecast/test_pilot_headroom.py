@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise
 from rftlab.studies.forecast.pilot import run as pilot_run
@@ -18,7 +18,14 @@ from rftlab.studies.forecast.pilot.headroom import TRIES, VOTES, Credit, Headroo
 from rftlab.studies.forecast.pilot.noise import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
 from rftlab.studies.forecast.pilot.run import wanted
-from rftlab.studies.forecast.pilot.store import DamagedPilot, pilot_path, read, read_pilot, shipped_base, write
+from rftlab.studies.forecast.pilot.store import (
+    DamagedPilot,
+    pilot_path,
+    read_measurements,
+    read_pilot,
+    shipped_base,
+    write_measurements,
+)
 
 PAIR = "tiny-mod97"
 
@@ -51,7 +58,7 @@ def oldest(pilot):
 
 def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, printed, tmp_path):
     place, whole = pilot_path(tmp_path, PAIR), newest(pilot)
-    write(place, whole, {})
+    write_measurements(place, whole, {})
     assert repr(read_pilot(tmp_path, PAIR)) == repr(whole)
     content = store.encoded(whole)
     for name in ("ratios", "headroom", "midway"):
@@ -69,7 +76,7 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, printed,
     del content["base"]["raw"]
     place.write_bytes(checksummed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
     with pytest.raises(DamagedPilot, match="KeyError: 'raw'"):
-        read(place, PilotMeasurements)
+        read_measurements(place, PilotMeasurements)
 
 
 def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
@@ -100,9 +107,9 @@ def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
     ):
         wrong["headroom" + said] = base._replace(headroom=HEADROOM._replace(**damage))
     for said, content in wrong.items():
-        write(place, content, {})
+        write_measurements(place, content, {})
         with pytest.raises(DamagedPilot, match=said):
-            read(place, type(content))
+            read_measurements(place, type(content))
 
 
 def test_what_the_base_model_could_do_is_printed_and_said(pilot, printed):
@@ -137,7 +144,7 @@ def test_a_pilot_says_what_it_costs(pilot, tmp_path, monkeypatch):
         return pilot.base
 
     monkeypatch.setattr(pilot_run, "measure_base", shipped_instead)
-    monkeypatch.setattr(pilot_run, "_curves", lambda *what: shipped())
+    monkeypatch.setattr(pilot_run, "_curves", lambda *what: shipped_runs())
     known = pilot_run.pilot(Console(file=io.StringIO(), width=400), asked, tmp_path, 1, quiet=False)
     assert [run.cell for run in known.runs] == list(asked.cells) and repr(read_pilot(tmp_path, PAIR)) == repr(known)
 

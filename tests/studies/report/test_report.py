@@ -22,7 +22,7 @@ from rftlab.studies.data.results.language import PHASES, costs
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.runs.files import check_writable
 from rftlab.studies.report.claims import VERDICTS
-from rftlab.studies.report.draw import save
+from rftlab.studies.report.draw import save_chart
 from rftlab.studies.report.figures import mean_curves, tradeoff
 from rftlab.studies.report.report import script as page_script
 from rftlab.studies.report.report import terminal_summary, write_report
@@ -198,10 +198,10 @@ def test_a_pair_the_paper_does_not_report_is_drawn_without_published_numbers(tmp
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     endpoints = endpoint_table(curves_of(PAIRS[:1], seeds=1), CHOSEN, PAIRS[:1])
     figure, numbers = tradeoff(CHOSEN[1], endpoints, PAIRS[:1])
-    before = save(figure, tmp_path, "figure", numbers).read_bytes()
+    before = save_chart(figure, tmp_path, "figure", numbers).read_bytes()
     monkeypatch.setattr("rftlab.studies.report.draw.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        save(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
+        save_chart(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
     assert (tmp_path / "figure.svg").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", "figure.png", "figure.csv"}
 

@@ -24,7 +24,7 @@ from rftlab.studies.analysis.source import curve_sets
 from rftlab.studies.cli.execute import status
 from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
-from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs import runner, store
 from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.study import Study, read_study
@@ -70,7 +70,7 @@ def patched(patch):
     patch.setattr(pilot_run, "has_llm", lambda: True)
     patch.setattr(pilot_run, "in_a_process", lambda *asked: None)
     patch.setattr(pilot_run, "base_from", lambda pair, found, temperature: pilot_store.shipped_base(pair))
-    patch.setattr(pilot_run, "_curves", lambda *asked: shipped())
+    patch.setattr(pilot_run, "_curves", lambda *asked: shipped_runs())
 
 
 def trained(root, point):
@@ -128,9 +128,9 @@ def tables_of(folder):
 
 def compare_levels(console, root):
     asked = curve_sets([f"sim:{SIM}", f"llm:{LLM}"])
-    page = compare.write(
+    page = compare.write_comparison(
         console,
-        levels.load(console, asked, store.open_store(root), None, None, 1, True),
+        levels.load_levels(console, asked, store.open_store(root), None, None, 1, True),
         root,
         "rounds",
         0,
@@ -186,12 +186,12 @@ def whole(tmp_path_factory):
         patched(patch)
         for level in STUDIES:
             main_job.reproduce(SILENT, STUDIES[level], root, 1, True)
-        pilot_store.write(
+        pilot_store.write_measurements(
             pilot_store.pilot_path(root, LLM),
-            pilot_from(shipped(), pilot_store.shipped_base(LLM), PILOT_CELLS),
+            pilot_from(shipped_runs(), pilot_store.shipped_base(LLM), PILOT_CELLS),
             WANTED.config(),
         )
-        pilot_store.write(
+        pilot_store.write_measurements(
             pilot_store.pilot_path(root, LLM, "base"), pilot_store.shipped_base(LLM), WANTED.base_config()
         )
         calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, pytest.fail)

@@ -9,7 +9,7 @@ import pytest
 
 from rftlab.shared.plumbing import folders
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.files import sweep, verify_folder, write_file, write_folder
+from rftlab.shared.plumbing.files import remove_partial, verify_folder, write_file, write_folder
 from rftlab.shared.plumbing.folders import (
     below,
     cache_folder,
@@ -151,7 +151,7 @@ def test_what_was_half_written_goes_and_nothing_outside(root, outside):
     (root / ".writing-a").symlink_to(outside)
     (root / ".writing-b").mkdir()
     os.mkfifo(root / ".writing-c")
-    sweep(root)
+    remove_partial(root)
     assert entries(root) == [] and (outside / "mine.json").exists()
 
 

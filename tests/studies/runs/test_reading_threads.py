@@ -10,7 +10,7 @@ from tests.support.estimators.vectors import ROOT
 READS = {
     "imported": "from rftlab.studies.readers.store import read_collection; read_collection(sys.argv[1], 'mine')",
     "public": "from rftlab.studies.analysis.public.store import curves; curves()",
-    "reference": "from rftlab.studies.data.results.reference import shipped; shipped()",
+    "reference": "from rftlab.studies.data.results.reference import shipped_runs; shipped_runs()",
 }
 CODE = """
 import os, sys

@@ -13,7 +13,7 @@ from rftlab.shared.curve import Curve
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results import reference as module
-from rftlab.studies.data.results.reference import COLUMNS, reference, shipped, smollm2_points
+from rftlab.studies.data.results.reference import COLUMNS, reference, shipped_runs, smollm2_points
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.data.runs.study import Study, write_study
@@ -34,7 +34,7 @@ def test_reference_runs_are_whole_studies():
 
 
 def test_single_cells_of_smollm2_rise_by_more_than_their_error():
-    curves, wanted = shipped(), {(point.pair, point.cell, point.run.seed) for point in smollm2_points()}
+    curves, wanted = shipped_runs(), {(point.pair, point.cell, point.run.seed) for point in smollm2_points()}
     own = curves[~curves["pair"].isin(reference().curves["pair"])]
     assert set(zip(own["pair"], own["cell"], own["seed"], strict=True)) == wanted
     assert own["planned_rounds"].eq(20).all()
@@ -61,14 +61,14 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         store.mark_done(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     monkeypatch.setattr("rftlab.studies.data.runs.study.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
-    other = shipped().head(2).assign(pair="other")
-    own = shipped().head(2).assign(pair="tiny-mod97", cell=points[0].cell, seed=[1, 2])
+    other = shipped_runs().head(2).assign(pair="other")
+    own = shipped_runs().head(2).assign(pair="tiny-mod97", cell=points[0].cell, seed=[1, 2])
     there = pd.concat([other, own], ignore_index=True)
     there.to_parquet(tmp_path / "language.parquet")
     monkeypatch.setattr(module, "FILE", tmp_path / "language.parquet")
     export(root)
     export(root)
-    curves = shipped()
+    curves = shipped_runs()
     kept = there.drop(2).reset_index(drop=True)  # seed 1 was run again, seed 2 was not
     pd.testing.assert_frame_equal(curves.head(3), kept, check_dtype=False)
     curves = curves.iloc[3:]

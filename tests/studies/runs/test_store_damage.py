@@ -12,7 +12,7 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.files import sweep
+from rftlab.studies.data.runs.files import remove_stale
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.store import point_folder
 from tests.support.damage import old_files
@@ -144,7 +144,7 @@ def test_what_lies_in_the_place_of_a_folder_of_points_is_refused_by_name(done, o
 def test_old_files_behind_a_link_stay(root, outside):
     (root / ".scratch").rmdir()
     (root / ".scratch").symlink_to(outside)
-    sweep(root / ".scratch", "tmp*")
+    remove_stale(root / ".scratch", "tmp*")
     assert (outside / "tmpold").exists()
     with pytest.raises(UserError, match=f"^{root / '.scratch'} is a symbolic link"):
         run_all(root, points(1))
@@ -155,7 +155,7 @@ def test_a_link_among_what_is_half_written_goes_alone(root, outside):
     link = root / ".scratch" / "tmplink"
     link.symlink_to(outside)
     os.utime(link, (0, 0), follow_symlinks=False)
-    sweep(root / ".scratch", "tmp*")
+    remove_stale(root / ".scratch", "tmp*")
     assert not link.is_symlink() and (outside / "done.json").exists()
 
 

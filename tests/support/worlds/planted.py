@@ -7,7 +7,7 @@ import numpy as np
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.forecast.calibrate import simulate_at
-from rftlab.studies.forecast.evidence import Evidence, observe
+from rftlab.studies.forecast.evidence import Evidence, observe_curve
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
 
@@ -26,5 +26,7 @@ def planted(seed: int = 3) -> Evidence:
     )
     return Evidence(
         FACTS,
-        tuple(observe(design, simulate(replace(start, design=design), world).curve, (96, 64)) for design in designs),
+        tuple(
+            observe_curve(design, simulate(replace(start, design=design), world).curve, (96, 64)) for design in designs
+        ),
     )
