@@ -50,7 +50,11 @@ def _lines(commands: dict[str, type]) -> list[str]:
 
 def _overview() -> str:
     """The text of `rftlab --help`, which fits a screen of 40 lines and 80 columns."""
-    lines = ["usage: rftlab COMMAND [FLAGS]"]
+    story = (
+        "Give it your configuration and your log. It says what your batch really is, whether the run is healthy, "
+        "whether a difference is real, and what to try next."
+    )
+    lines = ["usage: rftlab COMMAND [FLAGS]", "", *textwrap.wrap(story, 80)]
     for title, commands in GROUPS.items():
         lines += ["", title, *_lines(commands)]
     others = [name for name in pairs_at("llm") if name not in pairs_at("sim")]
