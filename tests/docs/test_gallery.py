@@ -11,9 +11,9 @@ from tests.support.estimators.vectors import ROOT
 GALLERY = ROOT / "docs" / "lab" / "gallery.md"
 PICTURES = ROOT / "docs" / "gallery"
 SHOWN = {
-    "compare/learning_curves": "compare-tradeoff-curves",
+    "compare/level_curves": "compare-tradeoff-curves",
     "compare/scatter": "compare-agreement",
-    "compare/tradeoff": "compare-tradeoff-tradeoff",
+    "compare/level_tradeoff": "compare-tradeoff-tradeoff",
     "forecast/grid_figure": "forecast-sign97",
     "score/score_figure": "forecast-scores",
     "imported/curves_figure": "runs-curves",
@@ -22,7 +22,7 @@ SHOWN = {
     "suite/suite_profile": "suite",
     "public/credit_figure": "public-credit",
     "public/pods_figure": "public-pods",
-    "report/agreement": "agreement",
+    "report/agreement_figure": "agreement",
     "report/learning_curves": "tradeoff-curves",
     "report/overview": "overview",
     "report/tradeoff": "tradeoff-endpoints",
