@@ -138,8 +138,7 @@ def fastest_settings(plan: CostPlan, fixed: Collection[str] = ()) -> dict[str, A
 
 def filled(plan: CostPlan, fixed: Collection[str] = ()) -> LLMRun:
     """The run of a plan with the fastest settings that fit, or with the smallest change that makes it fit. Raises
-    UserError on a CPU, and where no change makes it fit."""
-    check(plan.run.compute.device != "cpu", "fill with compute.device = cpu; allowed: a run on a GPU")
+    UserError where no change does."""
     change = fastest_settings(plan, fixed) if plan.fits else smallest_change(plan, fixed)
     check(
         change is not None,

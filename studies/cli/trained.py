@@ -1,5 +1,6 @@
 """The commands about language models: train, rollouts, export, status."""
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -54,7 +55,9 @@ class Train(RewardFlags):
     """End the run, with a checkpoint, at the first sign of trouble that `rftlab diagnose` knows."""
     fill: bool = False
     """On a GPU, take the fastest settings of --compute that fit its memory, as --dry-run plans them. Settings that you
-    change stay."""
+    name stay."""
+    named: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """Fields of `compute` that the command line names."""
     whole_sets: bool = False
     """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and
     --evaluation.test-subset say."""
@@ -88,7 +91,7 @@ class Train(RewardFlags):
         if self.fill:
             from rftlab.studies.cli.execute.plan import fill_memory
 
-            run = fill_memory(console, run, start_at(self.pair, "llm").compute, self.plan, self.folder)
+            run = fill_memory(console, run, self.named, self.plan, self.folder)
         if self.plan.dry_run:
             from rftlab.studies.cli.execute.plan import show_run
 
@@ -100,13 +103,18 @@ class Train(RewardFlags):
         return 0
 
 
+COMPUTE = re.compile("--compute[.](no-)?")
+
+
 def parse_train(arguments: list[str]) -> Train:
     """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from.
     Raises SystemExit after printing the help: `--help` shows the flags of SHOWN, `--help-all` every flag."""
     name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", TINY_PAIR)
     start = start_at(pair, "llm")
     design = replace(preset_design(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
-    default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**llm_flags(start)))
+    flags = [COMPUTE.sub("", word.partition("=")[0]) for word in arguments if COMPUTE.match(word)]
+    named = tuple(flag.replace("-", "_") for flag in flags)
+    default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**llm_flags(start)), named=named)
     return parse_abridged(Train, "rftlab train", arguments, default)
 
 

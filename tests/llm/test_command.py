@@ -202,17 +202,40 @@ def test_a_plan_says_what_a_download_would_meet():
     assert "gated" not in said and "driver" not in said
 
 
-def test_a_run_fills_a_gpu_and_its_folder_keeps_the_settings(tmp_path):
-    told = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--fill", "--folder", str(tmp_path), "--compute.no-sleep")
-    first = [line for line in rftlab(*told, "--gpu", "A100-40")[1].splitlines() if line.startswith("fill: ")]
-    assert len(first) == 1 and "--compute.no-gradient-checkpointing" in first[0] and "sleep" not in first[0]
-    assert "of 40.0 GB)" in first[0]
+def test_a_run_fills_a_gpu_but_for_the_settings_that_are_named():
+    told = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--fill", "--gpu", "A100-40")
+
+    def line(*flags):
+        (said,) = (line for line in rftlab(*told, *flags)[1].splitlines() if line.startswith("fill: "))
+        return said
+
+    assert all(flag in line() for flag in ("no-sleep", "no-gradient-checkpointing", "sample-rows 1024"))
+    kept = line("--compute.sleep", "--compute.gradient-checkpointing", "--compute.sample-rows", "256")
+    assert not any(flag in kept for flag in ("sleep", "checkpointing", "sample-rows"))
+    assert "(0.6" in line() and "peak" in line()
+
+
+def test_a_folder_keeps_the_settings_that_filled_a_gpu(tmp_path):
     run = start_at("qwen-gsm8k", "llm")
     stored = replace(run, compute=replace(run.compute, sample_rows=48, sleep=False))
     (tmp_path / "config.json").write_text(json.dumps(model_config(stored)))
-    assert fill_memory(Console(file=StringIO()), run, run.compute, PlanFlags(), tmp_path) == stored
-    status, said = rftlab("train", "--dry-run", "--fill")
-    assert status == 2 and said.strip().endswith("fill with compute.device = cpu; allowed: a run on a GPU")
+    assert fill_memory(Console(file=StringIO()), run, (), PlanFlags(), tmp_path) == stored
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "fill with compute.device = cpu; allowed: --compute.device cuda"),
+        (
+            ("--pair", "qwen-gsm8k"),
+            "fill: no GPU is at hand; allowed: a machine with one, or --dry-run with --gpu NAME",
+        ),
+    ],
+)
+def test_without_a_gpu_there_is_nothing_to_fill(flags, message, monkeypatch):
+    monkeypatch.setattr("rftlab.studies.cli.execute.plan.device_at_hand", lambda device: None)
+    status, said = rftlab("train", "--dry-run", "--fill", *flags)
+    assert (status, said.strip()) == (2, f"rftlab: {message}")
 
 
 def test_the_trainer_page_shows_plans_as_they_are_printed():

@@ -1,13 +1,14 @@
 """Plans as tables: `rftlab train --dry-run`, `rftlab reproduce --level llm --dry-run`."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from rftlab.llm.budget.devices import named_device
+from rftlab.llm.budget.devices import device_at_hand, named_device
 from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, Assumed
 from rftlab.llm.budget.plan import (
     FILL,
@@ -20,7 +21,7 @@ from rftlab.llm.budget.plan import (
     where_it_fits,
 )
 from rftlab.llm.budget.shapes import GATED
-from rftlab.llm.config import TINY, Compute, LLMRun
+from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.stored import is_run, stored_run
 from rftlab.llm.tasks.config import OWN
 from rftlab.shared.plumbing.errors import check
@@ -52,24 +53,32 @@ def planned(run: LLMRun, flags: PlanFlags) -> CostPlan:
     return cost_plan(run, named_device(device, flags.gpu, run.compute.threads), assume_lengths(run, flags))
 
 
-def fill_memory(console: Console, run: LLMRun, usual: Compute, flags: PlanFlags, folder: Path) -> LLMRun:
-    """A run with the settings of `compute` that fill the GPU, which are printed. Those that differ from the usual ones
-    stay. A folder that has the run keeps its settings, so that the same command goes on on a GPU with less memory free.
+def fill_memory(console: Console, run: LLMRun, fixed: Collection[str], flags: PlanFlags, folder: Path) -> LLMRun:
+    """A run with the settings of `compute` that fill the GPU, which are printed; fixed ones stay. Raises UserError
+    without a GPU, and where nothing makes the run fit.
+
+    A folder that has the run keeps its settings, so that the same command goes on where less memory is free.
     """
     if is_run(folder):
         kept = stored_run(folder).config["compute"]
         return replace(run, compute=replace(run.compute, **{name: kept[name] for name in kept if name in CHOSEN}))
-    fixed = {name for name in CHOSEN if getattr(run.compute, name) != getattr(usual, name)}
+    device = run.compute.device
+    check(device != "cpu", "fill with compute.device = cpu; allowed: --compute.device cuda")
+    there = flags.gpu is not None or device_at_hand(device) is not None
+    check(there, "fill: no GPU is at hand; allowed: a machine with one, or --dry-run with --gpu NAME")
     plan = planned(run, flags)
     full = filled(plan, fixed)
-    change = {
-        name: value for name in sorted(CHOSEN) if (value := getattr(full.compute, name)) != getattr(run.compute, name)
-    }
-    faster = cost_plan(full, plan.device, plan.assumed, plan.shape)
-    share, peak = faster.duration.seconds / plan.duration.seconds, faster.memory.peak / 1e9
-    room = f"planned peak {peak:.2f} of {plan.device.memory / 1e9:.1f} GB"
-    say(console, f"fill: {_flags(change) or 'nothing to change'} ({share:.2f} of the time, {room})")
+    values = {name: getattr(full.compute, name) for name in sorted(CHOSEN)}
+    change = {name: value for name, value in values.items() if value != getattr(run.compute, name)}
+    say(console, f"fill: {_flags(change) or 'nothing to change'} {_beside(plan, full)}")
     return full
+
+
+def _beside(plan: CostPlan, run: LLMRun) -> str:
+    """Time and memory of the same run with other settings."""
+    other = cost_plan(run, plan.device, plan.assumed, plan.shape)
+    share = other.duration.seconds / plan.duration.seconds
+    return f"({share:.2f} of the time, peak {other.memory.peak / 1e9:.2f} GB)"
 
 
 def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:
@@ -138,14 +147,8 @@ def _verdict(console: Console, plan: CostPlan) -> None:
         say(console, f"fits: {peak}", "green")
         fastest: dict[str, Any] = fastest_settings(plan) if plan.run.compute.device != "cpu" else {}
         if fastest:
-            filled = replace(plan.run, compute=replace(plan.run.compute, **fastest))
-            faster = cost_plan(filled, plan.device, plan.assumed, plan.shape)
-            share = faster.duration.seconds / plan.duration.seconds
-            say(
-                console,
-                f"fastest settings that fit: {_flags(fastest)} ({share:.2f} of the time, peak "
-                f"{faster.memory.peak / 1e9:.2f} GB)",
-            )
+            faster = replace(plan.run, compute=replace(plan.run.compute, **fastest))
+            say(console, f"fastest settings that fit: {_flags(fastest)} {_beside(plan, faster)}")
         return
     say(console, f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
     change = smallest_change(plan)

@@ -170,6 +170,7 @@ def test_a_run_that_fills_a_gpu_fits_and_keeps_what_is_fixed(pair, design):
         plan = cost_plan(run, gpu, ASSUMED)
         full = cost_plan(filled(plan), gpu, ASSUMED)
         assert full.fits and (full.duration.seconds <= plan.duration.seconds or not plan.fits)
+        assert gpu.memory < 80e9 or full.duration.seconds < 0.95 * plan.duration.seconds
         fixed = cost_plan(filled(plan, {"sleep", "gradient_checkpointing"}), gpu, ASSUMED)
         same = ("sleep", "gradient_checkpointing", "engine", "precision")
         assert fixed.fits and all(getattr(fixed.run.compute, name) == getattr(run.compute, name) for name in same)
@@ -182,8 +183,6 @@ def test_a_run_that_cannot_fill_a_gpu_is_one_line():
     assert not plan.fits and cost_plan(filled(plan), small, ASSUMED).fits
     with pytest.raises(UserError, match=r"fill: the run needs .* GB, 17.1 may be used, and no setting"):
         filled(plan, FILL.keys() | {"logit_rows"})
-    with pytest.raises(UserError, match=r"fill with compute.device = cpu; allowed: a run on a GPU"):
-        filled(cost_plan(start_at("tiny-mod97", "llm"), GPUS["H100"], ASSUMED))
 
 
 def test_an_engine_that_stays_awake_keeps_its_memory_and_saves_its_seconds():

@@ -244,11 +244,11 @@ def test_cases_of_imported_runs_know_their_cheapest_design(results):
     (case,) = cases
     (run,) = case.evidence.runs
     assert (run.design.batch_size, case.known, [cell.batch_size for cell in case.cells.values()]) == (8, ("8x4",), [64])
-    found = score_case(results, case, 0, 1)
+    scores = score_case(results, case, 0, 1)
     hidden = score_case(results, case._replace(truth={"test": case.truth["test"] * 0}), 0, 1)
     names = ["forecast", "law", "law_low", "law_high", "still", "sigmoid"]
-    assert found[names].equals(hidden[names]) and found["truth"].iloc[0] > hidden["truth"].iloc[0] == 0
-    assert found["simulator"].isna().all() and found["source"].tolist() == ["curve"]
+    assert scores[names].equals(hidden[names]) and scores["truth"].iloc[0] > hidden["truth"].iloc[0] == 0
+    assert scores["simulator"].isna().all() and scores["source"].tolist() == ["curve"]
     with pytest.raises(UserError, match="8x4 is held out, and the evidence knows it"):
         score_case(results, case._replace(cells=case.cells | {"8x4": run.design}), 0, 1)
 
@@ -336,5 +336,5 @@ def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
 def test_cases_hold_out_learning_rates(several_rates):
     (case,) = cases_named("imported:lr", several_rates)[0]
     assert case.known == ("8x4 rate 2e-06",) and case.rates == (1e-6, 4e-6), "the median rate"
-    found = score_case(several_rates, case, 0, 1)
-    assert np.diff(found["law"]) > 0.03 and found["still"].nunique() == 1
+    scores = score_case(several_rates, case, 0, 1)
+    assert np.diff(scores["law"]) > 0.03 and scores["still"].nunique() == 1
