@@ -1,6 +1,5 @@
 """The commands about language models: train, rollouts, export, status."""
 
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -103,7 +102,8 @@ class Train(RewardFlags):
         return 0
 
 
-COMPUTE = re.compile("--compute[.](no-)?")
+COMPUTE = "__compute."
+"""How flags about memory and speed begin once every hyphen is an underscore: a flag may be typed with either."""
 
 
 def parse_train(arguments: list[str]) -> Train:
@@ -112,8 +112,8 @@ def parse_train(arguments: list[str]) -> Train:
     name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", TINY_PAIR)
     start = start_at(pair, "llm")
     design = replace(preset_design(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
-    flags = [COMPUTE.sub("", word.partition("=")[0]) for word in arguments if COMPUTE.match(word)]
-    named = tuple(flag.replace("-", "_") for flag in flags)
+    words = [word.partition("=")[0].replace("-", "_") for word in arguments]
+    named = tuple(word[len(COMPUTE) :].removeprefix("no_") for word in words if word.startswith(COMPUTE))
     default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**llm_flags(start)), named=named)
     return parse_abridged(Train, "rftlab train", arguments, default)
 

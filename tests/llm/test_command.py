@@ -212,7 +212,14 @@ def test_a_run_fills_a_gpu_but_for_the_settings_that_are_named():
     assert all(flag in line() for flag in ("no-sleep", "no-gradient-checkpointing", "sample-rows 1024"))
     kept = line("--compute.sleep", "--compute.gradient-checkpointing", "--compute.sample-rows", "256")
     assert not any(flag in kept for flag in ("sleep", "checkpointing", "sample-rows"))
+    spelled = line("--compute.gradient_checkpointing", "--compute.sample_rows=256")
+    assert "no-sleep" in spelled and not any(flag in spelled for flag in ("checkpointing", "sample-rows"))
     assert "(0.6" in line() and "peak" in line()
+
+
+@pytest.mark.parametrize("flag", ["--compute.sleep", "--compute.no-sleep", "--compute.no_sleep"])
+def test_a_switch_is_named_by_both_of_its_flags(flag):
+    assert parse_train(["--fill", flag]).named == ("sleep",)
 
 
 def test_a_folder_keeps_the_settings_that_filled_a_gpu(tmp_path):

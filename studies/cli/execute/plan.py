@@ -147,8 +147,7 @@ def _verdict(console: Console, plan: CostPlan) -> None:
         say(console, f"fits: {peak}", "green")
         fastest: dict[str, Any] = fastest_settings(plan) if plan.run.compute.device != "cpu" else {}
         if fastest:
-            faster = replace(plan.run, compute=replace(plan.run.compute, **fastest))
-            say(console, f"fastest settings that fit: {_flags(fastest)} {_beside(plan, faster)}")
+            say(console, f"fastest settings that fit: {_flags(fastest)} {_beside(plan, filled(plan))}")
         return
     say(console, f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
     change = smallest_change(plan)
