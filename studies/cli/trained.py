@@ -103,7 +103,7 @@ class Train(RewardFlags):
 
 
 COMPUTE = "__compute."
-"""How flags about memory and speed begin once every hyphen is an underscore: a flag may be typed with either."""
+"""Start of the flags about memory and speed, with underscores for hyphens; a flag may be typed with either."""
 
 
 def parse_train(arguments: list[str]) -> Train:
