@@ -5,11 +5,12 @@ import re
 import subprocess
 import tomllib
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from rftlab.shared.plumbing.jit import CACHE_FOLDER
 from tests.support.docs.pages import TUTORIALS
@@ -82,6 +83,19 @@ def test_a_release_is_small_and_its_files_agree_on_the_version(wheel):
     cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert wheel.stat().st_size < LARGEST_WHEEL
     assert {wheel.name.split("-")[1], cited[1], *released[:1]} == {stated}
+
+
+def test_installed_pins_are_for_every_python_that_we_name():
+    """A pin that was made on a newer Python may leave out the first releases of the oldest one."""
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    oldest = f"{asked.removeprefix('>=')}.0"
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:])
+    needs = {
+        package.name: package.metadata.get("Requires-Python") or ""
+        for package in distributions()
+        if pins.get(package.name.lower().replace("_", "-")) == package.version
+    }
+    assert needs and [name for name, need in needs.items() if oldest not in SpecifierSet(need)] == []
 
 
 @pytest.mark.skipif(not find_spec("verl"), reason="needs verl, in an environment of its own: make test-verl")
