@@ -1,7 +1,7 @@
 """The suite's frozen anchors, its table of record, and the page that shows it.
 
 python -m dev.suite anchors                  # studies/assets/suite_anchors.csv: once for each version
-python -m dev.suite record FOLDER 3          # all cards: studies/assets/suite_record.csv; goes on
+python -m dev.suite record FOLDER 3          # studies/assets/suite_record.csv: all cards, or those named next; goes on
 python -m dev.suite page                     # docs/suite.md and docs/suite.png from the record
 """
 
@@ -80,12 +80,12 @@ def make_anchors(names: Sequence[str]) -> None:
         write_numbers(ASSETS / "suite_anchors.csv", table.round(6))
 
 
-def make_record(folder: Path, seeds: int) -> None:
-    """Run all cards, where the store in `folder` has no such run yet, and write their table. Cards that
-    were not reached keep the rows that they had."""
+def make_record(folder: Path, seeds: int, wanted: Sequence[str]) -> None:
+    """Run all cards or those that are wanted, where the store in `folder` has no such run yet, and write their table.
+    Cards that were not reached keep the rows that they had."""
     console, worlds, path = Console(), Worlds(), ASSETS / "suite_record.csv"
     names = suite_names()
-    for name in sorted(names, key=lambda name: name not in FIRST):
+    for name in wanted or sorted(names, key=lambda name: name not in FIRST):
         cells = run_cells(console, open_store(folder), find_card(name), seeds, worlds=worlds)
         table = scores.profile(cells).round(4).assign(version=VERSION)
         if path.exists():
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str]) -> None:
     if what == "anchors":
         make_anchors(rest)
     elif what == "record":
-        make_record(Path(rest[0]), int(rest[1]))
+        make_record(Path(rest[0]), int(rest[1]), rest[2:])
     else:
         known = scores.suite_record()
         chart, _ = suite_profile(known[known["estimator"].isin(SHOWN)], known)

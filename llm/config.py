@@ -2,14 +2,14 @@
 once."""
 
 import re
-from dataclasses import asdict, field
+from dataclasses import field
 from typing import Literal, get_args
 
 from rftlab.llm.rewards.config import SECONDS, NamedReward, check_names, rewards_config
 from rftlab.llm.tasks.arithmetic import KINDS
 from rftlab.llm.tasks.config import OWN, TaskConfig, task_facts
 from rftlab.llm.truncation import WHOLE, Truncation
-from rftlab.shared.config.checked import config
+from rftlab.shared.config.checked import config, identity
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.design import Design
@@ -379,21 +379,22 @@ class LLMRun:
         return not isinstance(self.design.estimator.mask, Unmasked)
 
 
+LATER: dict[str, dict] = {
+    "design.estimator": {"entropy_target": 0.0, "entropy_step": 0.005},
+    "design.estimator.advantage": {"constant": 0.0, "combine": "rewards"},
+    "design.estimator.aggregation": {"micro_batch": None},
+    "compute": {"sleep": True, "compile": False},
+}
+"""Fields that came after runs were kept, with the values at which they change nothing."""
+
+
 def model_config(run: LLMRun) -> dict:
     """The canonical configuration, as plain JSON values: everything that a curve depends on."""
     estimator = run.design.estimator
     kinds = {name: type(getattr(estimator, name)).__name__ for name in ("surrogate", "mask")}
-    facts = {**asdict(run), "task": task_facts(run.task)}
+    facts = {**identity(run, LATER), "task": task_facts(run.task)}
     unset = (*(WHOLE._fields if run.truncation == WHOLE else ()), *(() if run.mask_truncated else ("mask_truncated",)))
     for name in ("rewards", "reward_timeout", "checkpoints_kept", *unset):
         del facts[name]
-    if estimator.aggregation.micro_batch is None:  # runs without it keep the identity that they had before
-        del facts["design"]["estimator"]["aggregation"]["micro_batch"]
-    for name, off in (("constant", 0.0), ("combine", "rewards")):
-        if getattr(estimator.advantage, name) == off:
-            del facts["design"]["estimator"]["advantage"][name]
-    for name, off in (("sleep", True), ("compile", False)):
-        if getattr(run.compute, name) == off:
-            del facts["compute"][name]
     own = {"rewards": rewards_config(run.rewards)} if run.rewards else {}
     return {"level": "llm", "version": VERSION, "kinds": kinds, **facts, **own}

@@ -49,10 +49,21 @@ class Estimator:
     entropy: float = 0.0
     """Coefficient of the entropy bonus: J grows by entropy x the mean entropy of the next-token distribution, with
     the aggregation's shares."""
+    entropy_target: float = 0.0
+    """Mean entropy of a token, in nats, up to which the bonus acts. Its coefficient begins at `entropy` and grows by
+    `entropy_step` after an update at or below the target, and falls by as much after one above it, between 0 and 1. 0:
+    no target, and the coefficient stays."""
+    entropy_step: float = 0.005
+    """Amount by which an update moves the coefficient of a bonus with a target."""
 
     def __post_init__(self):
         kind = type(self.surrogate).__name__
-        check_finite("entropy", self.entropy, 0)
+        for name in ("entropy", "entropy_target", "entropy_step"):
+            check_finite(name, getattr(self, name), 0)
+        check(
+            self.entropy_target == 0 or self.entropy <= 1,
+            f"entropy = {self.entropy} with a target; allowed: 0 to 1, between which it moves",
+        )
         levels: dict[type, tuple[str, ...] | None] = dict.fromkeys((Clip, Cispo, Sapo, Topr), None) | {
             Vespo: ("product",)
         }
@@ -84,6 +95,11 @@ class Estimator:
             "advantage.combine advantages with a penalty on the reward; allowed: no KL in the reward, length.coef 0",
         )
 
+    @property
+    def has_bonus(self) -> bool:
+        """Whether an entropy bonus acts, or may act later."""
+        return self.entropy > 0 or self.entropy_target > 0
+
     def _repr_html_(self) -> str:
         return changed_table("Estimator: what differs from the defaults", self)
 
@@ -100,6 +116,8 @@ class Rule(NamedTuple):
     correction: CorrectionRule
     shaping: ShapingRule
     entropy: float
+    entropy_target: float
+    entropy_step: float
 
 
 def as_rule(estimator: Estimator) -> Rule:
@@ -115,4 +133,6 @@ def as_rule(estimator: Estimator) -> Rule:
         correction_rule(estimator.correction),
         shaping_rule(estimator.length, kl),
         float(estimator.entropy),
+        float(estimator.entropy_target),
+        float(estimator.entropy_step),
     )

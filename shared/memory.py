@@ -1,5 +1,5 @@
-"""The memory of each context's rewards: a moving average, and a window of the most recent ones. A checkpoint holds
-both as plain arrays.
+"""The memory of a run: a moving average of each context's rewards, a window of the most recent ones, and the
+coefficient of an entropy bonus that moves. A checkpoint holds them as plain arrays.
 
 The moving average is a baseline, or an estimate of a context's difficulty. sums (n_contexts + 1, 2): discounted sum of
 rewards and number of rewards of each context; the last row is that of all contexts together.
@@ -145,3 +145,22 @@ def window_pool(windows: Windows, contexts: np.ndarray) -> Pool:
     for g, context in enumerate(contexts):
         window_into(windows, context, rewards, starts[g])
     return Pool(rewards, starts)
+
+
+def empty_bonus(coefficient: float, target: float) -> np.ndarray:
+    """The entropy bonus before the first update: (2,) its coefficient, and 1 where it is in force. A bonus with a
+    target is in force only after an update at an entropy that is not above the target."""
+    return np.array([coefficient, float(target == 0)])
+
+
+@jit
+def move_bonus(bonus, target, step, entropy):
+    """Move the coefficient after an update whose tokens have the mean entropy `entropy` (nats): up by `step` at or
+    below the target, down above it, between 0 and 1. Without a target nothing moves.
+
+    Source: Skywork-OR1 (arXiv 2505.22312, section 4), with the bounds of TRL 1.16, which also lets an update decide
+    about the next one.
+    """
+    if target > 0.0:
+        bonus[1] = 1.0 if entropy <= target else 0.0
+        bonus[0] = min(max(bonus[0] + (step if entropy <= target else -step), 0.0), 1.0)

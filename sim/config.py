@@ -317,7 +317,7 @@ def general_options(run, style_tokens: float) -> list[str]:
         "sampler": run.sampler != Sampler(),
         "sampling": run.design.sampling != Sampling(),
         "environment.style_tokens": style_tokens != 0,
-        "estimator.entropy": estimator.entropy != 0,
+        "estimator.entropy": estimator.has_bonus,
         "estimator.mask": not isinstance(estimator.mask, Unmasked),
         f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.given,
         f"advantage.combine = {estimator.advantage.combine}": estimator.advantage.combine != "rewards",

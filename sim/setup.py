@@ -10,7 +10,7 @@ from rftlab.shared.aggregation import shares
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.estimator import Estimator, as_rule
-from rftlab.shared.memory import empty_averages, empty_windows
+from rftlab.shared.memory import empty_averages, empty_bonus, empty_windows
 from rftlab.shared.sampling import MAX
 from rftlab.sim.config import DAMAGE_PARTS, check_nuisance, general_options
 from rftlab.sim.lanes.random import seed_key
@@ -174,7 +174,9 @@ def start_memory(run, world: World) -> GeneralState:
     """Nothing seen, nothing spent."""
     n, d = world.train.base_format.shape[0], world.train.features.shape[1]
     history = np.zeros((run.sampler.lag + run.sampler.every, world.n_parameters), dtype=world.train.base_logits.dtype)
-    return GeneralState(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64))
+    estimator = run.design.estimator
+    bonus = empty_bonus(estimator.entropy, estimator.entropy_target)
+    return GeneralState(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64), bonus)
 
 
 def policy_view(work: Work) -> View:

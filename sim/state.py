@@ -201,3 +201,5 @@ class GeneralState(NamedTuple):
     critic: np.ndarray
     spent: np.ndarray
     """(3,) rollouts sampled, tokens sampled, batches tried."""
+    bonus: np.ndarray
+    """(2,) of an entropy bonus: its coefficient, and 1 where it is in force."""

@@ -101,6 +101,8 @@ def card_waits(name: str, padded: bool, device: str) -> int:
         named["sampler_logp"] = drawn[2]
     if reads_entropy(estimator):
         named["entropy"] = -drawn[3]
+    if estimator.entropy_target:
+        named["bonus"] = 0.01
     named["advantages"] = torch.randn(ROWS, device=device)
     if estimator.aggregation.kind == "prompt_mean":
         named["group"] = torch.arange(ROWS, device=device) // 2
@@ -137,10 +139,11 @@ def card_gap(name: str, padded: bool, device: str, seed: int = 8000) -> float:
     expected = compiled(estimator, batch, batch.logp, given)
     place, arguments = laid_out(batch, given, padded, torch.float32)
     if reads_entropy(estimator):  # a mask compares entropies, which are the keys there; a bonus is not in the weights
-        arguments["entropy"] = torch.zeros(place.shape) if estimator.entropy else arguments["keys"].float()
+        arguments["entropy"] = torch.zeros(place.shape) if estimator.has_bonus else arguments["keys"].float()
     arguments = {key: torch.as_tensor(value).detach().to(device) for key, value in arguments.items()}
     logp = arguments["logp"].requires_grad_()
-    objective = rl.losses.objective(**arguments, estimator=name)
+    bonus = 0.01 if estimator.entropy_target else None
+    objective = rl.losses.objective(**arguments, estimator=name, bonus=bonus)
     objective.backward()
     scale = 1.0 + float(np.abs(expected.weight).sum()) + abs(expected.kl)
     gaps = np.abs(place.numbers(logp.grad.cpu()) - expected.weight)

@@ -10,7 +10,7 @@ from rftlab.llm.losses.layout import Layout, wide
 from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check, check_finite
 
 Column: TypeAlias = torch.Tensor | np.ndarray | Sequence[float]
 Labels: TypeAlias = torch.Tensor | np.ndarray | Sequence[Any]
@@ -36,6 +36,7 @@ class Given(NamedTuple):
     baseline: Column | None = None
     token_rewards: Column | None = None
     entropy: torch.Tensor | None = None
+    bonus: float | None = None
 
 
 def real_tensor(name: str, values: Any) -> torch.Tensor:
@@ -120,7 +121,7 @@ def in_reward(estimator: Estimator) -> bool:
 
 def reads_entropy(estimator: Estimator) -> bool:
     """Whether the entropies of tokens' distributions are read."""
-    return estimator.entropy > 0 or isinstance(estimator.mask, TopEntropy)
+    return estimator.has_bonus or isinstance(estimator.mask, TopEntropy)
 
 
 def check_tokens(estimator: Estimator, given: Given) -> None:
@@ -135,8 +136,16 @@ def check_tokens(estimator: Estimator, given: Given) -> None:
             f"its KL penalty {kl.kind} compares with the base policy",
         ),
         ("entropy", reads_entropy(estimator), "the entropy at each token, for its bonus or its mask"),
+        (
+            "bonus",
+            estimator.entropy_target > 0,
+            "the coefficient of its entropy bonus, which moves from update to update",
+        ),
         ("sampler_logp", corrected, "its importance weights compare with the policy that sampled"),
     )
+    if given.bonus is not None:
+        check(estimator.entropy_target > 0, "bonus: allowed with an estimator that has an entropy_target")
+        check_finite("bonus", given.bonus, 0)
 
 
 def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.Tensor | None:

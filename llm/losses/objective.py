@@ -108,13 +108,14 @@ def _weigh(
         weighed = tensor_weights(rule, layout, batch, now, flags)
         weight = weighed.weight.to(logp.dtype)
     objective = _Objective.apply(logp, weighed.objective, weight)
-    if estimator.entropy > 0 and given.entropy is not None:
+    bonus = estimator.entropy if given.bonus is None else given.bonus
+    if estimator.has_bonus and given.entropy is not None:
         check(
             isinstance(given.entropy, torch.Tensor), f"entropy is a {type(given.entropy).__name__}; allowed: a tensor"
         )
         shape = tuple(given.entropy.shape)
         check(shape == tuple(logp.shape), f"entropy {shape} must have one entry per token {tuple(logp.shape)}")
-        objective = objective + estimator.entropy * layout.rows(batch.plain_share * given.entropy.to(real)).sum()
+        objective = objective + bonus * layout.rows(batch.plain_share * given.entropy.to(real)).sum()
     return objective, weighed, layout
 
 
@@ -136,6 +137,7 @@ def objective(
     baseline: Column | None = None,
     token_rewards: Column | None = None,
     entropy: torch.Tensor | None = None,
+    bonus: float | None = None,
     keys: Column | None = None,
     n_tokens: Count = None,
     n_rows: Count = None,
@@ -157,8 +159,9 @@ def objective(
     (rewards, labels) of more responses, which are not trained on, in addition. Where an estimator takes penalties off
     rewards, both have them off already.
     baseline: (R,) or of tokens, where it comes from elsewhere (a greedy response, a critic). token_rewards: rewards at
-    tokens, besides the response's own. entropy: of tokens, with its graph for a bonus, or for TopEntropy. keys: random
-    numbers of tokens for ClipCov; by default drawn here.
+    tokens, besides the response's own. entropy: of tokens, with its graph for a bonus, or for TopEntropy. bonus: the
+    coefficient of the entropy bonus at this update, for an estimator with an entropy_target
+    (`rftlab.shared.memory.move_bonus`). keys: random numbers of tokens for ClipCov; by default drawn here.
     n_tokens, n_rows: tokens and responses of the optimiser batch, where this call sees a part of it; advantages then
     come from `advantages`, over the whole of it. Under prompt_mean n_rows counts prompts, each of which lies in one
     part, and group says which response is whose.
@@ -178,6 +181,7 @@ def objective(
         baseline,
         token_rewards,
         entropy,
+        bonus,
     )
     counts = {"n_tokens": n_tokens, "n_rows": n_rows}
     return _weigh(logp, old_logp, mask, starts, estimator, keys, counts, given)[0]

@@ -82,9 +82,10 @@ def prune(folder: Path) -> None:
 
 def _arrays(state: TrainerState) -> dict[str, np.ndarray]:
     windows = {} if state.windows is None else state.windows._asdict()
-    return {f"windows.{name}": array for name, array in windows.items()} | (
-        {} if state.averages is None else {"averages": state.averages}
-    )
+    rest = {"averages": state.averages, "bonus": state.bonus}
+    return {f"windows.{name}": array for name, array in windows.items()} | {
+        name: array for name, array in rest.items() if array is not None
+    }
 
 
 def _facts(trainer: Trainer, progress: Progress) -> dict:
@@ -196,5 +197,7 @@ def _restore_tensors(trainer: Trainer, place: Path) -> None:
         state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
     if state.averages is not None:
         state.averages = arrays["averages"]
+    if state.bonus is not None:
+        state.bonus = arrays["bonus"]
     moments.restore(place, trainer.policy.named_parameters(), trainer.optimizer)
     trainer.engine.sync(trainer.policy)

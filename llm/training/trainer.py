@@ -29,7 +29,9 @@ from rftlab.shared.memory import (
     add_into,
     difficulty_within,
     empty_averages,
+    empty_bonus,
     empty_windows,
+    move_bonus,
     push,
     read_averages,
 )
@@ -44,6 +46,8 @@ class TrainerState:
 
     windows: Windows | None
     averages: np.ndarray | None
+    bonus: np.ndarray | None
+    """(2,) of an entropy bonus with a target (`rftlab.shared.memory.empty_bonus`)."""
     round: int = 0
     """Rounds done."""
     position: int = 0
@@ -85,7 +89,9 @@ class Round(NamedTuple):
 def first_state(run: LLMRun, n_train: int) -> TrainerState:
     """Before the first round."""
     windows = empty_windows(n_train, run.design.replay_window) if run.design.replay_window else None
-    return TrainerState(windows, empty_averages(n_train) if run.needs_averages else None)
+    averages, estimator = empty_averages(n_train) if run.needs_averages else None, run.design.estimator
+    bonus = empty_bonus(estimator.entropy, estimator.entropy_target) if estimator.entropy_target else None
+    return TrainerState(windows, averages, bonus)
 
 
 class Trainer:
@@ -334,7 +340,10 @@ class Trainer:
             if self.run.compares_tokens:
                 current = old_T[tokens_t] if u == 0 else self.policy.all_log_probs(mine)
                 part = apply_mask(estimator, part, current, self._keys(mine))
-            done = accumulate(self.policy, estimator, part, mine, on_policy)
+            bonus = None if state.bonus is None else float(state.bonus.prod())
+            done = accumulate(self.policy, estimator, part, mine, on_policy, bonus)
+            if state.bonus is not None:
+                move_bonus(state.bonus, estimator.entropy_target, estimator.entropy_step, done.entropy)
             norm = step(self.policy, self.optimizer, self.run.optimizer, state.updates)
             state.updates += 1
             state.add(grad_norm=norm, updates=1, clipped=done.clipped, kl=done.kl, weighed=len(done.logp))

@@ -39,6 +39,8 @@ class Updated(NamedTuple):
     clipped: int
     kl: float
     logp: np.ndarray
+    entropy: float
+    """Mean over its tokens, nan where no bonus asks for it."""
 
 
 def make_optimizer(policy, spec: AdamW) -> torch.optim.Optimizer:
@@ -54,21 +56,29 @@ def rate_at(spec: AdamW, step: int) -> float:
     return spec.learning_rate * min(1.0, (step + 1) / max(1, spec.warmup_steps))
 
 
-def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, on_policy: bool = False) -> Updated:
+def accumulate(
+    policy,
+    estimator: Estimator,
+    batch: Batch,
+    responses: Responses,
+    on_policy: bool = False,
+    bonus: float | None = None,
+) -> Updated:
     """Add the gradient of -J, entropy bonus included, to the parameters of a policy, micro-batch by micro-batch.
 
     J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding.
     policy: has micro_batches and log_probs.
     on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not
     read.
+    bonus: coefficient of the entropy bonus; that of the estimator where none is given.
     """
-    bonus_T = None
-    if estimator.entropy:
-        bonus_T = estimator.entropy * shares(estimator.aggregation, responses.starts, group=responses.group)
-    total, clipped, kl, found_T = 0.0, 0, 0.0, np.empty(len(responses.tokens))
+    bonus, bonus_T = estimator.entropy if bonus is None else bonus, None
+    if bonus:
+        bonus_T = bonus * shares(estimator.aggregation, responses.starts, group=responses.group)
+    total, clipped, kl, found_T, entropies = 0.0, 0, 0.0, np.empty(len(responses.tokens)), 0.0
     for rows_r in policy.micro_batches(responses):
         tokens_t = token_indices(responses.starts, rows_r)
-        logp_t, entropy_t = policy.log_probs(responses, rows_r, with_entropy=bonus_T is not None)
+        logp_t, entropy_t = policy.log_probs(responses, rows_r, with_entropy=estimator.has_bonus)
         columns = [logp_t] if entropy_t is None else [logp_t, entropy_t]
         now = torch.stack([column.detach() for column in columns]).cpu().numpy()  # the one wait for a device
         found_T[tokens_t] = now[0]
@@ -84,9 +94,10 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
             entropy_now = torch.from_numpy(now[1])
             value += float((torch.from_numpy(bonus_T[tokens_t]).to(entropy_now) * entropy_now).sum())
             slopes.append(bonus_T[tokens_t])
-        add_gradient(columns, slopes)
+        entropies += float(now[1].sum()) if entropy_t is not None else math.nan
+        add_gradient(columns[: len(slopes)], slopes)
         total, clipped, kl = total + value, clipped + weighed.clipped, kl + weighed.kl
-    return Updated(total, clipped, kl, found_T)
+    return Updated(total, clipped, kl, found_T, entropies / max(1, len(found_T)))
 
 
 def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:

@@ -70,16 +70,6 @@ CARDS = (
         ),
     ),
     _card(
-        name="adaptive_entropy",
-        title="Entropy bonus that is moved to a target",
-        source="arXiv 2505.22312",
-        formula="c grows by δ after an update whose entropy is at most the target, else falls by δ; off above it",
-        note=(
-            "Needs a coefficient that a run keeps and moves from update to update; `entropy` of an estimator is one "
-            "number. TRL has it as `use_adaptive_entropy`."
-        ),
-    ),
-    _card(
         name="vapo",
         title="VAPO, value-augmented PPO",
         source="arXiv 2504.05118",

@@ -1,4 +1,4 @@
-"""Masks: which tokens or responses take part in an update, decided at the current policy."""
+"""Masks, which decide at the current policy what takes part in an update, and the bonus on its entropy."""
 
 import math
 from functools import partial
@@ -12,7 +12,7 @@ from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondM
 from rftlab.shared.config.surrogate import Cispo, Clip
 from rftlab.shared.estimator import Estimator
 
-_card = partial(Card, family="Masks on tokens and responses")
+_card = partial(Card, family="Masks and entropy")
 TOKEN_MEAN = Aggregation("token_mean")
 CENTRED = Advantage("group_mean")
 DPPO_BIAS = (
@@ -121,6 +121,27 @@ CARDS = (
         note=(
             "The paper puts it on DAPO. Shares stay those of all tokens, so what is left is also a smaller step. Each "
             "update needs a forward pass for the entropies."
+        ),
+    ),
+    _card(
+        name="adaptive_entropy",
+        title="Skywork-OR1, an entropy bonus that moves",
+        source="arXiv 2505.22312",
+        estimator=Estimator(ZSCORE, Clip(), aggregation=TOKEN_MEAN, entropy_target=0.2),
+        formula=(
+            "J = mean over tokens of min(ρ A, clip(ρ) A) + c H;  c grows by 0.005 after an update with H <= 0.2 nats, "
+            "else falls by 0.005, between 0 and 1;  no bonus in an update after one with H > 0.2"
+        ),
+        bias=(
+            "GRPO's weights (T3), and below the target a pull towards the uniform distribution, whatever is right. It "
+            "acts against the fall of entropy along a frequent right arm (T34)."
+        ),
+        checks=("T3", "T34"),
+        mirrors="TRL 1.16 (`use_adaptive_entropy`: the last update decides about the next)",
+        note=(
+            "The paper asks the entropy of the update at hand. Left out: groups without a signal leave its batch. A "
+            "language model begins near 0.3 to 1 nats a token, an answer of the simulator near 2, so the target there "
+            "is `--estimator.entropy-target` of its own."
         ),
     ),
     _card(

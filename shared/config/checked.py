@@ -3,8 +3,8 @@
 import sys
 from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import asdict, dataclass, fields
+from functools import cache, reduce
 from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -31,6 +31,18 @@ def config(kind: type[Kind]) -> type[Kind]:
 
     kind.__post_init__ = checked  # type: ignore[attr-defined]
     return dataclass(frozen=True)(kind)
+
+
+def identity(made: Any, later: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A configuration as nested dictionaries, without the fields of `later` (part, name, value) that have that value.
+    They came after runs were kept, and such runs keep the identity that they had before."""
+    facts: dict[str, Any] = asdict(made)
+    for part, values in later.items():
+        place = reduce(dict.__getitem__, part.split("."), facts)
+        for name, value in values.items():
+            if place.get(name) == value:
+                place.pop(name, None)
+    return facts
 
 
 def rule_of_numbers(name: str, choices: Any, *codes: str) -> Any:

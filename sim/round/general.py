@@ -15,7 +15,7 @@ from rftlab.shared.config.correction import RATIO
 from rftlab.shared.config.mask import CLIP_COV, KL_COV, TOP_ENTROPY, UNMASKED
 from rftlab.shared.correction import correction_into
 from rftlab.shared.mask import mask_into
-from rftlab.shared.memory import add_into, push_into
+from rftlab.shared.memory import add_into, move_bonus, push_into
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.prepare import Batch, shape_into
@@ -249,11 +249,12 @@ def find_weights(plan, rule, update, low, high, view, ragged):
 
 
 @inner
-def set_scores(contexts, plan, choices, rule, round_index, low, start, stop, rows, view, ragged, grad):
+def set_scores(contexts, plan, choices, entropy, round_index, low, start, stop, rows, view, ragged, grad):
     """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of
     the format parameter, and adds to `grad` that of what contexts have in common.
 
-    rows: these contexts, filled up to whole blocks, for which the scores behind are 0.
+    entropy: coefficient of the entropy bonus. rows: these contexts, filled up to whole blocks, for which the scores
+    behind are 0.
     """
     first, starts, tokens = ragged.rows[ROW.first], ragged.ints[INT.start], len(plan.token_starts)
     weights, plain_share, answer_weights = (
@@ -271,7 +272,7 @@ def set_scores(contexts, plan, choices, rule, round_index, low, start, stop, row
         a, b, bonus = first[low + row], first[low + row + 1], 0.0
         for i in range(a, b):
             answer_weights[i] = weights[starts[i]]
-            bonus += rule.entropy * plain_share[starts[i]]
+            bonus += entropy * plain_share[starts[i]]
         forms, arms = ragged.ints[INT.form, a:b], ragged.arms[a * tokens : b * tokens]
         formed, spread = score_answers(plan, view, row, answer_weights[a:b], forms, arms, nuisance, noise, scores)
         format_grad += formed
@@ -282,7 +283,7 @@ def set_scores(contexts, plan, choices, rule, round_index, low, start, stop, row
             drawn = ragged.common_noise, noise
             teach_common(contexts, plan, view.common[0], row, context, of_common, *drawn, scores, grad)
         if choices.style.slope > 0.0 or plan.exploration > 0.0:
-            pushes = add_style_scores(plan, choices, rule, low + row, row, ragged, scores)
+            pushes = add_style_scores(plan, choices, entropy, low + row, row, ragged, scores)
             if plan.exploration > 0.0:
                 grad[grad.shape[0] - 2] += plan.exploration * pushes
     ragged.scores[stop : start + rows.shape[0]] = 0.0
@@ -290,14 +291,16 @@ def set_scores(contexts, plan, choices, rule, round_index, low, start, stop, row
 
 
 @inner
-def add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ragged, grad):
+def add_gradient(contexts, plan, choices, entropy, round_index, low, high, view, ragged, grad):
     """Add to the gradient what rows low .. high-1, an optimiser batch, teach: chunk by chunk, as in
     `rftlab.sim.round.plain`."""
     context_of, n = ragged.rows[ROW.context], high - low
     for start in range(0, n, plan.chunk):
         stop = min(start + plan.chunk, n)
         rows = view.rows[start : start + whole_blocks(stop - start)]
-        grad[-1] += set_scores(contexts, plan, choices, rule, round_index, low, start, stop, rows, view, ragged, grad)
+        grad[-1] += set_scores(
+            contexts, plan, choices, entropy, round_index, low, start, stop, rows, view, ragged, grad
+        )
         scores = ragged.scores[start:]
         backward(contexts, rows, scores, grad)
         if plan.interference > 0.0:
@@ -307,8 +310,9 @@ def add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ra
 
 
 @inner
-def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ragged, totals):
-    """The updates of a round, each on its rows; False where a gradient is not finite."""
+def update_policy(contexts, plan, choices, rule, state, bonus, view, round_index, n, ragged, totals):
+    """The updates of a round, each on its rows; False where a gradient is not finite. bonus: of
+    `rftlab.sim.state.GeneralState`."""
     context_of = ragged.rows[ROW.context]
     size, updates = n // plan.minibatches, plan.epochs * plan.minibatches
     for u in range(updates):
@@ -318,7 +322,11 @@ def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ra
             trainer_forward(contexts, plan, state.theta, context_of[low:high], view)
         find_logp(contexts, plan, choices, view, low, high, ragged)
         clipped, kl, tokens = find_weights(plan, rule, round_index * updates + u, low, high, view, ragged)
-        add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ragged, state.grad)
+        entropy = bonus[0] * bonus[1]
+        if rule.entropy_target > 0.0:
+            find_entropies(plan, view, low, high, ragged)
+            move_bonus(bonus, rule.entropy_target, rule.entropy_step, ragged.keys[0, :tokens].mean())
+        add_gradient(contexts, plan, choices, entropy, round_index, low, high, view, ragged, state.grad)
         totals[TOTAL.kl] += kl
         totals[TOTAL.clipped] += clipped
         totals[TOTAL.tokens] += tokens
@@ -343,6 +351,9 @@ def general_rounds(
         find_advantages(plan, choices, rule, state.windows, n, ragged)
         count(n, ragged, totals)
         freeze_round(rule, n, ragged)
-        if not update_policy(contexts, plan, choices, rule, state, trainer, first_round + r, n, ragged, totals):
+        round_index = first_round + r
+        if not update_policy(
+            contexts, plan, choices, rule, state, memory.bonus, trainer, round_index, n, ragged, totals
+        ):
             return r
     return rounds

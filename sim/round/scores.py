@@ -84,9 +84,9 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
 
 
 @inner
-def add_style_scores(plan, choices, rule, row, at, ragged, scores):
+def add_style_scores(plan, choices, entropy, row, at, ragged, scores):
     """Add to scores[at] what the style tokens of a row say, entropy bonus included; returns the sum of their scores in
-    the tokens' logits."""
+    the tokens' logits. entropy: coefficient of that bonus."""
     first, starts = ragged.rows[ROW.first], ragged.ints[INT.start]
     weights, style_logits, plain_share = (
         ragged.tokens[TOKEN.weight],
@@ -98,7 +98,7 @@ def add_style_scores(plan, choices, rule, row, at, ragged, scores):
     for i in range(first[row], first[row + 1]):
         for t in range(starts[i] + 1, starts[i + 1]):
             p = style_probability(style_logits[t])
-            push = weights[t] * (style_tokens[t] - p) - rule.entropy * plain_share[t] * style_logits[t] * p * (1.0 - p)
+            push = weights[t] * (style_tokens[t] - p) - entropy * plain_share[t] * style_logits[t] * p * (1.0 - p)
             pushes += push
             for a in range(plan.n_arms):
                 ragged.style_score[a] += push if (signs_of[t] >> a) & 1 else -push

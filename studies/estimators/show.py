@@ -149,8 +149,10 @@ def estimator_rows(estimator: Estimator) -> list[tuple[str, str]]:
         rows.append(("correction", _values(estimator.correction)))
     if estimator.length.coef > 0:
         rows.append(("length penalty", _values(estimator.length)))
-    if estimator.entropy > 0:
-        rows.append(("entropy bonus", f"coefficient {estimator.entropy:g}"))
+    if estimator.has_bonus:
+        moves = f", moved by {estimator.entropy_step:g} an update towards {estimator.entropy_target:g} nats a token"
+        text = f"coefficient {estimator.entropy:g}" + moves * (estimator.entropy_target > 0)
+        rows.append(("entropy bonus", text))
     return rows
 
 

@@ -64,5 +64,5 @@ def averaged_over_tokens(estimator: Estimator, over_tokens: bool) -> Estimator:
     )
     whole = isinstance(mask, OF_BATCH)
     check(not whole, f"mask {type(mask).__name__} compares the tokens of a batch, and prime-rl shows one response")
-    check(estimator.entropy == 0, "entropy bonus: prime-rl hands over no entropies; allowed: entropy 0")
+    check(not estimator.has_bonus, "entropy bonus: prime-rl hands over no entropies; allowed: entropy 0")
     return replace(estimator, aggregation=Aggregation("token_mean"), correction=Correction())

@@ -37,6 +37,7 @@ def named_estimator(args: Any) -> Estimator:
     )
     check(not isinstance(estimator.mask, OF_BATCH), f"{name}: its mask compares the tokens of a whole batch")
     check(not estimator.advantage.by_token, f"{name}: advantages that differ from token to token; slime takes one each")
+    check(estimator.entropy_target == 0, f"{name}: the coefficient of its entropy bonus moves, which slime cannot keep")
     check(
         estimator.kl.kind == "none" or estimator.kl.place == "loss", f"{name}: KL in the reward; allowed: in the loss"
     )

@@ -27,6 +27,10 @@ SAID_BY_ESTIMATOR = (
     "use_bias_correction_kl",
     "entropy_coef",
     "use_adaptive_entropy",
+    "entropy_target",
+    "entropy_coef_delta",
+    "entropy_coef_min",
+    "entropy_coef_max",
 )
 """Options of GRPOConfig that an estimator decides; another value than TRL's default contradicts it."""
 
@@ -53,6 +57,7 @@ def check_trl_estimator(estimator: Estimator, args: Any) -> None:
         not spec.given,
         f"TRL hands over no baseline of kind {spec.baseline}; allowed: an estimator whose baseline is in its group",
     )
+    check(estimator.entropy_target == 0, "entropy_target: our trainer for TRL keeps no coefficient; allowed: 0")
     split = args.gradient_accumulation_steps * args.world_size
     check(
         split == 1 or not isinstance(estimator.mask, OF_BATCH),

@@ -47,7 +47,7 @@ PREFIX = "rftlab_"
 def without_what_verl_adds(estimator: Estimator) -> Estimator:
     """The estimator without a KL penalty against the base policy, an entropy bonus, and a correction of the sampler."""
     kl = estimator.kl if estimator.kl.anchor == "old" else KL()
-    return replace(estimator, kl=kl, entropy=0.0, correction=Correction())
+    return replace(estimator, kl=kl, entropy=0.0, entropy_target=0.0, correction=Correction())
 
 
 def _our_flags(config: Any) -> Any:
@@ -143,6 +143,8 @@ def policy_loss(name: str, estimator: Estimator):
         hidden = (isinstance(plain.mask, TopEntropy) and "entropies") or (
             plain.aggregation.kind == "prompt_mean" and "prompts"
         )
+        fixed = f"{PREFIX}{name}: verl's entropy bonus has a fixed coefficient; allowed: entropy_target 0"
+        check(estimator.entropy_target == 0, fixed)
         check(not hidden, f"{PREFIX}{name}: verl hands a loss no {hidden}; allowed: an estimator that asks for none")
         batch = getattr(config, "global_batch_info", None) or {}
         if getattr(config, "use_dynamic_bsz", False):

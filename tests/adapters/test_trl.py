@@ -245,6 +245,7 @@ def test_the_run_is_kept_as_one_of_ours(tmp_path):
         ("remax", {}, "no baseline of kind greedy"),
         ("ppo", {}, "no baseline of kind value"),
         ("kl_cov", {"rows": 6}, "KLCov compares the tokens of an optimiser batch, and 2 parts"),
+        ("adaptive_entropy", {}, "entropy_target: our trainer for TRL keeps no coefficient"),
         (7, {}, "estimator = 7; allowed: a name"),
         ("grop", {}, "grop"),
     ],

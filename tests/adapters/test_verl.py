@@ -297,14 +297,18 @@ def test_importance_weights_of_the_sampler_are_taken(name):
 @pytest.mark.parametrize("name", RUNNABLE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_card_is_a_loss_in_verl(name, dtype):
-    """But the two that ask for what verl hands no loss: they say so."""
+    """But those that ask for what verl hands no loss: they say so."""
     _, mask, _ = rollouts(1)
     old, logp, advantage = tokens(1, mask)
     config = actor("token-mean", {}, dp_size=1, batch_num_tokens=int(mask.sum()), global_batch_size=len(mask))
     given = (f"rftlab_{name}", old.to(dtype), logp.to(dtype), advantage.to(dtype), mask, config)
-    hidden = {"scale_rl": "prompts", "top_entropy": "entropies"}.get(name)
-    if hidden:
-        with pytest.raises(UserError, match=f"rftlab_{name}: verl hands a loss no {hidden}"):
+    refused = {
+        "scale_rl": "verl hands a loss no prompts",
+        "top_entropy": "verl hands a loss no entropies",
+        "adaptive_entropy": "verl's entropy bonus has a fixed coefficient",
+    }.get(name)
+    if refused:
+        with pytest.raises(UserError, match=f"rftlab_{name}: {refused}"):
             loss_and_gradient(*given)
         return
     loss, gradient, metrics = loss_and_gradient(*given)

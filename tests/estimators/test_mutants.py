@@ -300,6 +300,12 @@ OF_SAMPLING: dict[str, Row] = {
         wrap(estimated_pass_rate=lambda right, sums, context: REAL.read_averages(sums, [context])[0]),
         ("check_averages", "check_averages_ends"),
     ),
+    "bonus at once": (wrap(empty_bonus=lambda right, start, target: right(start, 0.0)), ("check_moving_bonus",)),
+    "bonus away from its target": (
+        wrap(move_bonus=lambda right, bonus, target, step, entropy: right(bonus, target, step, 2 * target - entropy)),
+        ("check_moving_bonus",),
+    ),
+    "bonus without bounds": (wrap(move_bonus=m.unbounded_bonus), ("check_moving_bonus",)),
     "equal rollouts": (wrap(allocate=lambda right, p, mean: np.full(len(p), mean)), ("check_sampling",)),
     "rollouts by variance": (wrap(allocate=m.by_variance), ("check_sampling",)),
     "one rollout too many": (

@@ -70,8 +70,10 @@ def check_objective(estimator, batch, rng, padded, dtype, name=None):
         return  # of tokens or of responses: nobody can tell
     expected = compiled(estimator, batch, batch.logp, given)
     place, arguments = laid_out(batch, given, padded, dtype)
-    if estimator.entropy:
+    if estimator.has_bonus:
         arguments["entropy"] = torch.zeros(place.shape, dtype=dtype)
+    if estimator.entropy_target:
+        arguments["bonus"] = 0.01
     if isinstance(estimator.mask, TopEntropy):
         arguments["entropy"] = arguments["keys"]
     found = rl.losses.objective(**arguments, estimator=name or estimator)
@@ -299,6 +301,9 @@ def test_a_batch_in_which_no_token_counts_teaches_nothing(name):
         ("rloo", {"n_tokens": float("nan")}, "n_tokens = nan; allowed: 0 or more"),
         ("rloo", {"n_tokens": torch.ones(2)}, r"n_tokens \(2,\); allowed: one number"),
         ("gfpo", {"ref_logp": torch.zeros(12, 7), "entropy": [0.0]}, "entropy is a list; allowed: a tensor"),
+        ("adaptive_entropy", {"entropy": torch.zeros(12, 7)}, "needs bonus .the coefficient of its entropy bonus"),
+        ("adaptive_entropy", {"entropy": torch.zeros(12, 7), "bonus": -1.0}, "bonus = -1.0; allowed: 0 or more"),
+        ("rloo", {"bonus": 0.1}, "bonus: allowed with an estimator that has an entropy_target"),
         (
             "rloo",
             {"rewards": None, "group": None, "advantages": torch.full((12,), torch.nan)},
@@ -324,6 +329,7 @@ def on_a_device(estimator, at):
     rest = {"ref_logp": tokens[2]} if estimator.kl.kind != "none" else {}
     rest |= {"sampler_logp": tokens[3]} if estimator.correction.kind != "none" else {}
     rest |= {"entropy": tokens[4]} if reads_entropy(estimator) else {}
+    rest |= {"bonus": 0.01} if estimator.entropy_target else {}
     if estimator.advantage.given:
         rest["baseline"] = tokens[2] if estimator.advantage.baseline == "value" else tokens[2][:, 0]
     return tokens, rest
@@ -350,7 +356,7 @@ def test_a_gpu_is_asked_once(name, monkeypatch):
     found.backward()
     assert found.device.type == "meta" and tokens[0].grad.shape == (8, 5)
     starts = torch.arange(0, 41, 5, **at)
-    flat = {key: value.flatten() if value.ndim == 2 else value for key, value in rest.items()}
+    flat = {key: value.flatten() if np.ndim(value) == 2 else value for key, value in rest.items()}
     packed = [part.flatten() for part in tokens[:2]]
     assert rl.losses.objective(*packed, rewards, None, group, starts=starts, **flat, estimator=name).ndim == 0
     once = [{(8,), (40,)} if estimator.advantage.by_token else {(8,)}]

@@ -182,6 +182,7 @@ OF_ITSELF = {
     "keep",
     "difficulty",
     "entropy",
+    "moving entropy",
     "old anchor",
 }
 OF_ITSELF |= {"greedy", "moving_average", "optimal", "value", "kl in reward", *CORRECTIONS}

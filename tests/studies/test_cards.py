@@ -43,7 +43,8 @@ METHODS = """minimalist paper_text paper_code reinforce ppo remax rloo grpo rein
 dapo clip_cov kl_cov cispo gspo gmpo gfpo lite_ppo tis spo gpg opo pkpo best_minus_second sapo dppo_tv
 dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo
 max_rl james_stein scale_rl m2po topr positive_only negative_only weighted_reinforce raft raft_pp
-top_entropy grpo_nemo_rl grpo_areal prime_rl on_policy_distillation tpo a_star_po optimal_token_baseline"""
+top_entropy grpo_nemo_rl grpo_areal prime_rl on_policy_distillation tpo a_star_po optimal_token_baseline
+adaptive_entropy rlep"""
 
 
 def printed(name: str | None, width: int = 150) -> str:

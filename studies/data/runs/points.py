@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rftlab import sim
 from rftlab.llm.config import LLMRun, model_config
+from rftlab.shared.config.checked import identity
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import FLIPS, Simulation
@@ -84,6 +84,7 @@ LATER: dict[str, dict[str, float | str]] = {
     "optimizer": {"bf16_rate": 0.0},
     "sampler": {"every": 1},
     "design.estimator.advantage": {"constant": 0.0, "combine": "rewards"},
+    "design.estimator": {"entropy_target": 0.0, "entropy_step": 0.005},
 }
 """Fields that came after runs were kept, with the values at which they change nothing."""
 
@@ -93,13 +94,7 @@ def _simulated_config(pair: str, run: Simulation) -> dict:
     estimator = run.design.estimator
     unions = {"environment": run.environment, "surrogate": estimator.surrogate, "mask": estimator.mask}
     kinds = {name: type(value).__name__ for name, value in unions.items()}
-    facts = asdict(run)
-    for part, later in LATER.items():  # runs without them keep the identity that they had before
-        for name, default in later.items():
-            place = reduce(dict.__getitem__, part.split("."), facts)
-            if place.get(name) == default:
-                place.pop(name, None)
-    return {"level": "sim", "version": sim.VERSION, "pair": pair, "kinds": kinds, **facts}
+    return {"level": "sim", "version": sim.VERSION, "pair": pair, "kinds": kinds, **identity(run, LATER)}
 
 
 def _simulated_cost(run: Simulation) -> float:

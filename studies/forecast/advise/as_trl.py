@@ -43,6 +43,7 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
         "mask_truncated_completions": False,
         "top_entropy_quantile": estimator.mask.fraction if isinstance(estimator.mask, TopEntropy) else 1.0,
         "entropy_coef": estimator.entropy,
+        **_moving_bonus(estimator),
         **_correction(estimator.correction),
     }
     if options["beta"]:
@@ -53,6 +54,16 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
     check(known, _lacks(f"mask {type(estimator.mask).__name__}", "none, Drift, TopEntropy"))
     check(estimator.length.coef == 0, _lacks("length.coef above 0", "0, and a reward function of your own"))
     return options
+
+
+def _moving_bonus(estimator: Estimator) -> dict[str, Any]:
+    if estimator.entropy_target == 0:
+        return {}
+    return {
+        "use_adaptive_entropy": True,
+        "entropy_target": estimator.entropy_target,
+        "entropy_coef_delta": estimator.entropy_step,
+    }
 
 
 def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str, ...]:
@@ -75,7 +86,7 @@ def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str
         f"TRL adds nothing to token counts, the design {aggregation.eps:g}": aggregation.eps > 0,
         "TRL does not hold k3 at 10 or less": _beta(estimator) > 0 and kl.bounded,
         "TRL's entropy bonus is a mean over tokens, whatever the aggregation": (
-            estimator.entropy > 0 and aggregation.kind != "token_mean"
+            estimator.has_bonus and aggregation.kind != "token_mean"
         ),
         "TRL's mask of responses looks at vLLM's log-probabilities": isinstance(estimator.mask, Drift),
         "TRL takes the quantile of entropies in each micro-batch": isinstance(estimator.mask, TopEntropy),
@@ -177,7 +188,12 @@ def read_trl_estimator(config: Reader) -> Estimator:
     check(scale in _SCALES.values(), f"scale_rewards = {scale}; allowed: {', '.join(_SCALES.values())}")
     length = float(option("max_completion_length", "count")) if name == "dr_grpo" else None
     beta, threshold = option("beta"), option("off_policy_mask_threshold")
-    quantile = option("top_entropy_quantile")
+    quantile, moving = option("top_entropy_quantile"), {}
+    if option("use_adaptive_entropy", "truth"):
+        low, high = option("entropy_coef_min"), option("entropy_coef_max")
+        bounds = f"entropy_coef_min = {low:g} and entropy_coef_max = {high:g} with use_adaptive_entropy"
+        check((low, high) == (0, 1), f"{bounds}; allowed: 0 and 1")
+        moving = {"entropy_target": option("entropy_target"), "entropy_step": option("entropy_coef_delta")}
     check(
         quantile == 1 or threshold is None,
         "top_entropy_quantile and off_policy_mask_threshold are two masks; allowed: one of them",
@@ -191,6 +207,7 @@ def read_trl_estimator(config: Reader) -> Estimator:
         Drift(threshold) if threshold is not None else TopEntropy(float(quantile)) if quantile < 1 else Unmasked(),
         _read_correction(option) if name != "vespo" else Correction(),
         entropy=option("entropy_coef"),
+        **moving,
     )
 
 

@@ -50,6 +50,7 @@ def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
     against_base = kl.kind != "none" and kl.anchor == "base"
     terms = against_base or estimator.entropy > 0
     return {
+        "entropy_target: verl's entropy bonus has a fixed coefficient": estimator.entropy_target > 0,
         "kl.weighted: verl's KL penalty is not": against_base and kl.weighted,
         "kl.bounded = False: verl holds k3 at 10 or less": against_base and kl.kind == "k3" and not kl.bounded,
         f"correction {correction.kind} of a {correction.level}: verl weighs by token or sequence, truncated": (

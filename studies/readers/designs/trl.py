@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     "scale_rewards": "group", "epsilon": 0.2, "epsilon_high": None, "delta": None, "sapo_temperature_pos": 1.0,
     "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0,
     "vespo_lambda_neg": 2.0, "beta": 0.0, "use_bias_correction_kl": True, "entropy_coef": 0.0,
+    "use_adaptive_entropy": False, "entropy_coef_min": 0.0, "entropy_coef_max": 1.0, "entropy_coef_delta": 0.005,
+    "entropy_target": 0.2,
     "mask_truncated_completions": False, "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0,
     "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask",
     "vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_clip_min": None, "use_vllm": False,

@@ -60,6 +60,8 @@ def loss(name, padded, dtype, given=False):
             named["sampler_logp"] = column(*shape)
         if reads_entropy(estimator):
             named["entropy"] = column(*shape, requires_grad=True)
+        if estimator.entropy_target:
+            named["bonus"] = 0.01
         if given:
             named["advantages"] = column(ROWS, dtype=wide)
             if estimator.aggregation.kind == "prompt_mean":

@@ -35,6 +35,7 @@ WITH_EVERYTHING = {
         "minibatches": 2,
         "warmup_steps": 20,
     },
+    "moving entropy": {"estimator": Estimator(entropy=0.01, entropy_target=0.5, entropy_step=0.01), "minibatches": 2},
 }
 
 

@@ -40,6 +40,7 @@ DESIGNS = {
     "shortest": {"sampling": Sampling(keep=2)},
     "dynamic": {"sampling": Sampling(tries=3)},
     "entropy": {"estimator": Estimator(entropy=0.05)},
+    "moving entropy": {"estimator": Estimator(entropy_target=5.0, entropy_step=0.02), "epochs": 2, "minibatches": 2},
     "sequence": {
         "estimator": Estimator(ratio=Ratio("sequence"), aggregation=Aggregation("seq_mean_token_mean")),
         "epochs": 2,
@@ -126,13 +127,40 @@ def test_responses_that_are_not_kept_teach_nothing(tmp_path):
     assert learned > 0
 
 
+def test_the_entropy_of_each_update_moves_the_bonus_of_the_next(tmp_path, monkeypatch):
+    """Its coefficient by hand; the target is the median entropy of a run whose bonus never acts."""
+    seen, real = [], rftlab.llm.training.trainer.accumulate
+
+    def listening(policy, estimator, batch, responses, on_policy, bonus):
+        entropy = policy.all_entropies(responses).mean()
+        done = real(policy, estimator, batch, responses, on_policy, bonus)
+        assert done.entropy == pytest.approx(entropy, rel=1e-5)
+        seen.append((bonus, done.entropy))
+        return done
+
+    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    settings = {"rounds": 6, "eval_every": 6, "minibatches": 2, "greedy": False, "micro_tokens": 60}
+    train(run_of(estimator=Estimator(entropy_target=1e-9), **settings), tmp_path / "off")
+    assert [bonus for bonus, _ in seen] == [0.0] * 12
+    target = float(np.median([entropy for _, entropy in seen]))
+    seen.clear()
+    train(
+        run_of(estimator=Estimator(entropy=0.02, entropy_target=target, entropy_step=0.01), **settings), tmp_path / "on"
+    )
+    coefficient, expected = 0.02, [0.0]
+    for _, entropy in seen:
+        coefficient = max(0.0, coefficient + (0.01 if entropy <= target else -0.01))
+        expected.append(coefficient if entropy <= target else 0.0)
+    assert [bonus for bonus, _ in seen] == pytest.approx(expected[:-1]) and {*map(bool, expected)} == {True, False}
+
+
 @pytest.mark.parametrize("correction", ["none", "truncate", "ratio"])
 def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, tmp_path, monkeypatch):
     parts, real = [], rftlab.llm.training.trainer.accumulate
 
-    def listening(policy, estimator, batch, responses, on_policy):
+    def listening(policy, estimator, batch, responses, on_policy, bonus):
         parts.append((batch, responses))
-        return real(policy, estimator, batch, responses, on_policy)
+        return real(policy, estimator, batch, responses, on_policy, bonus)
 
     monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
     estimator = Estimator(kl=KL("k3", 0.05), aggregation=Aggregation("token_mean"), correction=Correction(correction))

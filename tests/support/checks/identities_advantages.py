@@ -349,6 +349,22 @@ def check_averages_ends(api: Api) -> None:
             same(api.estimated_pass_rate(sums, 1), 0.5, "difficulty of a context that was never seen")
 
 
+def check_moving_bonus(api: Api) -> None:
+    """The coefficient of an entropy bonus with a target counts the updates at or below it, less those above, between
+    the bounds; it is in force after one at or below. Without a target it stays."""
+    for rng in seeds(960, 20):
+        entropies, target, step = rng.random(50), float(rng.random()), 0.01 + 0.1 * float(rng.random())
+        bonus, fixed = api.empty_bonus(0.1, target), api.empty_bonus(0.1, 0.0)
+        expected = 0.1
+        same(bonus, [0.1, 0.0], "a bonus before the first update")
+        for entropy in (*entropies, target):
+            api.move_bonus(bonus, target, step, entropy)
+            api.move_bonus(fixed, 0.0, step, entropy)
+            expected = min(1.0, max(0.0, expected + (step if entropy <= target else -step)))
+            close(bonus, [expected, float(entropy <= target)], f"bonus after an update at {entropy}", EXACT)
+        same(fixed, [0.1, 1.0], "a bonus without a target")
+
+
 def check_equal_budgets(api: Api) -> None:
     """Equal pass rates get equal rollouts; keeping as many responses as there are keeps all, keeping one keeps the
     shortest."""

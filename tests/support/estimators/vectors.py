@@ -28,8 +28,10 @@ from rftlab.shared.kl import kl_penalty
 from rftlab.shared.memory import (
     add,
     empty_averages,
+    empty_bonus,
     empty_windows,
     estimated_pass_rate,
+    move_bonus,
     push,
     read_averages,
     window_pool,
@@ -84,6 +86,8 @@ class Api:
     add: Callable = add
     read_averages: Callable = read_averages
     estimated_pass_rate: Callable = estimated_pass_rate
+    empty_bonus: Callable = empty_bonus
+    move_bonus: Callable = move_bonus
     allocate: Callable = allocate
     keep_shortest: Callable = keep_shortest
     shares: Callable = shares

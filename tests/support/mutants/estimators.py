@@ -260,6 +260,12 @@ def difficulty_without_prior(right, sums, context):
     return sums[context, 0] / sums[context, 1] if sums[context, 1] > 0 else 0.5
 
 
+def unbounded_bonus(right, bonus, target, step, entropy):
+    coefficient = bonus[0]
+    right(bonus, target, step, entropy)
+    bonus[0] = coefficient + (step if entropy <= target else -step) * (target > 0)
+
+
 def by_variance(right, p, mean):
     """In proportion to p (1-p) instead of its root."""
     p = np.asarray(p, dtype=np.float64)

@@ -89,6 +89,7 @@ class NaiveGeneral(NaiveRun):
         self.phi = np.hstack([self.x, np.ones((len(self.x), 1))]) if self.linear else self.x
         self.critic, self.averages = np.zeros(self.phi.shape[1]), empty_averages(len(self.z0))
         self.past, self.tried, self.updated, self.rollouts, self.tokens = [], 0, 0, 0, 0
+        self.moving, self.coefficient = self.e.entropy, 0.0 if self.e.entropy_target else self.e.entropy
 
     # --- random numbers ---
 
@@ -378,8 +379,15 @@ class NaiveGeneral(NaiveRun):
         stretch = np.repeat(self.stretch(np.array([response.arms for response in part])), lengths)
         batch = batch._replace(share=batch.share * stretch, kl_share=batch.kl_share * stretch)
         found = objective_and_weights(e, apply_mask(e, batch, logp, keys), logp)
+        coefficient = self.coefficient
+        if e.entropy_target:
+            pairs = zip(policies, part, strict=True)
+            entropy = np.concatenate([self.entropies(policy, response) for policy, response in pairs]).mean()
+            below = entropy <= e.entropy_target
+            self.moving = float(np.clip(self.moving + (e.entropy_step if below else -e.entropy_step), 0, 1))
+            self.coefficient = self.moving if below else 0.0
         bonus, grad, at = (
-            e.entropy * shares(e.aggregation, starts, group=group) * stretch,
+            coefficient * shares(e.aggregation, starts, group=group) * stretch,
             np.zeros(self.moments[0].size),
             0,
         )

@@ -73,6 +73,7 @@ RUNS = {
     "difficulty": styled_run(sampling=Sampling(budget="difficulty")),
     "length penalty": styled_run(length=Length(0.5, 8, 4)),
     "entropy": styled_run(entropy=0.3),
+    "moving entropy": styled_run(entropy=0.3, entropy_target=0.9, entropy_step=0.1),
     "old anchor": styled_run(kl=replace(PULL, anchor="old", weighted=True)),
     "kl in reward": styled_run(OTHER_SAMPLER, kl=KL("k1", 0.1, place="reward")),
     "support and window": styled_run(design=replace(BASE, rollouts=2, support_rollouts=2, replay_window=3)),
