@@ -10,7 +10,6 @@ from rftlab.llm.tasks.arithmetic import KINDS
 from rftlab.llm.tasks.config import OWN, TaskConfig, task_facts
 from rftlab.llm.truncation import WHOLE, Truncation
 from rftlab.shared.config.checked import config, identity
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import MAX, MAX_SEED, check, check_choice, check_count, check_finite
@@ -352,8 +351,7 @@ class LLMRun:
     @property
     def needs_reference(self) -> bool:
         """Whether the estimator compares with the base policy."""
-        kl: KL = self.design.estimator.kl
-        return kl.kind != "none" and kl.anchor == "base"
+        return self.design.estimator.kl.kind != "none" and self.design.estimator.kl.anchor == "base"
 
     @property
     def needs_averages(self) -> bool:
@@ -368,6 +366,7 @@ class LLMRun:
         design, estimator = self.design, self.design.estimator
         needs_old_logp = (
             self.compares_tokens
+            or design.sampling.replayed > 0
             or estimator.correction.kind != "none"
             or (self.needs_reference and estimator.kl.place == "reward")
         )
@@ -383,6 +382,7 @@ LATER: dict[str, dict] = {
     "design.estimator": {"entropy_target": 0.0, "entropy_step": 0.005},
     "design.estimator.advantage": {"constant": 0.0, "combine": "rewards"},
     "design.estimator.aggregation": {"micro_batch": None},
+    "design.sampling": {"replayed": 0},
     "compute": {"sleep": True, "compile": False},
 }
 """Fields that came after runs were kept, with the values at which they change nothing."""

@@ -79,6 +79,11 @@ class Design:
             f"sampling.keep = {sampling.keep}; allowed: 0 with support rollouts or a replay window",
         )
         check(
+            sampling.replayed == 0 or (plain and self.estimator.advantage.combine == "rewards"),
+            f"sampling.replayed = {sampling.replayed}; allowed: 0 with support rollouts, a replay window, or "
+            "advantage.combine advantages",
+        )
+        check(
             sampling.budget == "equal" or several,
             "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1 without support, replay",
         )
@@ -100,6 +105,11 @@ class Design:
     def round_rollouts(self) -> int:
         """Rollouts that a round samples, those of support among them."""
         return self.batch_size * (self.rollouts + self.support_rollouts)
+
+    @property
+    def group_size(self) -> int:
+        """Responses of a context that a round trains on at most, replayed ones among them."""
+        return self.rollouts + self.sampling.replayed
 
     @property
     def smallest_set(self) -> int:

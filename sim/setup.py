@@ -20,6 +20,7 @@ from rftlab.sim.policy.style import WORDS, longest
 from rftlab.sim.round.optimizer import optimizer_rule
 from rftlab.sim.round.plain import CHUNK
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN, Ragged
+from rftlab.sim.round.replays import empty_replays
 from rftlab.sim.state import GeneralNumbers, GeneralState, LearnerState, RunNumbers, View, Work
 from rftlab.sim.world import World
 
@@ -176,7 +177,9 @@ def start_memory(run, world: World) -> GeneralState:
     history = np.zeros((run.sampler.lag + run.sampler.every, world.n_parameters), dtype=world.train.base_logits.dtype)
     estimator = run.design.estimator
     bonus = empty_bonus(estimator.entropy, estimator.entropy_target)
-    return GeneralState(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64), bonus)
+    replays = empty_replays(n, run.design.sampling.replayed, world.answer_tokens, 1 + longest(world.style))
+    critic, spent = np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64)
+    return GeneralState(history, empty_averages(n), critic, spent, bonus, replays)
 
 
 def policy_view(work: Work) -> View:
@@ -195,7 +198,7 @@ def make_ragged(run, world: World) -> Ragged:
     again, most = design.sampling.tries > 1, MAX if design.sampling.budget == "difficulty" else 1
     rows = design.batch_size * (2 if again else 1)
     responses = design.batch_size * (
-        design.rollouts + design.support_rollouts + (design.rollouts * most if again else 0)
+        design.rollouts + design.sampling.replayed + design.support_rollouts + (design.rollouts * most if again else 0)
     )
     tokens = responses * (1 + longest(world.style))
     draws = design.batch_size * run_choices(run, world).draws
@@ -208,7 +211,10 @@ def make_ragged(run, world: World) -> Ragged:
         marks=np.zeros((len(MARK), tokens), dtype=np.int64),
         tokens=np.zeros((len(TOKEN), tokens)),
         difficulty=np.zeros(rows),
-        pool=np.zeros(design.batch_size * (max(design.rollouts * MAX, design.replay_window) + design.support_rollouts)),
+        pool=np.zeros(
+            design.batch_size
+            * (max(design.rollouts * MAX + design.sampling.replayed, design.replay_window) + design.support_rollouts)
+        ),
         uniform=np.zeros((2, draws * world.answer_tokens + 2 * LANES), dtype=np.float32),
         lengths=np.zeros((2, draws + 2 * LANES), dtype=np.float32),
         keys=np.zeros((2, tokens + 2 * LANES), dtype=np.float32),

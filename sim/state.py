@@ -203,3 +203,5 @@ class GeneralState(NamedTuple):
     """(3,) rollouts sampled, tokens sampled, batches tried."""
     bonus: np.ndarray
     """(2,) of an entropy bonus: its coefficient, and 1 where it is in force."""
+    replays: Any
+    """`rftlab.sim.round.replays.Replays`"""

@@ -139,8 +139,8 @@ def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, promp
 def _forward(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> tuple[int, float]:
     """Tokens that the model reads of what is trained on, prompts included, and seconds of a forward pass over them."""
     design, count = run.design, responses_in_sequence(run, shape, assumed.prompt, assumed.response)
-    sequences = design.batch_size * -(-design.rollouts // count)
-    answers = design.batch_size * design.rollouts * assumed.response
+    sequences = design.batch_size * -(-design.group_size // count)
+    answers = design.batch_size * design.group_size * assumed.response
     tokens = sequences * assumed.prompt + answers
     pairs = tokens * (assumed.prompt + count * assumed.response)
     products = 2 * tokens * shape.body_products + 2 * answers * shape.head + 4 * pairs * shape.queries * shape.layers

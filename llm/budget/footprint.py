@@ -115,7 +115,7 @@ def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int)
     """Different responses of these lengths that `rftlab.llm.policy.packing` puts behind one prompt."""
     count, total = 1, prompt + response
     while (
-        count < run.design.rollouts
+        count < run.design.group_size
         and total + response <= run.compute.micro_tokens
         and pays(prompt, total, response, PAIRS * shape.hidden)
     ):
@@ -127,7 +127,7 @@ def pass_memory(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
     """A full pass with prompts and responses of these lengths, all of them different."""
     design, count = run.design, responses_in_sequence(run, shape, prompt, response)
     length = prompt + count * response
-    sequences = -(-design.batch_size // design.minibatches) * -(-design.rollouts // count)
+    sequences = -(-design.batch_size // design.minibatches) * -(-design.group_size // count)
     return Pass(min(sequences * length, max(run.compute.micro_tokens, length)), length, count > 1)
 
 

@@ -83,9 +83,10 @@ def prune(folder: Path) -> None:
 def _arrays(state: TrainerState) -> dict[str, np.ndarray]:
     windows = {} if state.windows is None else state.windows._asdict()
     rest = {"averages": state.averages, "bonus": state.bonus}
-    return {f"windows.{name}": array for name, array in windows.items()} | {
-        name: array for name, array in rest.items() if array is not None
-    }
+    replays = {} if state.replays is None else state.replays.arrays()
+    parts = {"windows": windows, "replays": replays}
+    named = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+    return named | {name: array for name, array in rest.items() if array is not None}
 
 
 def _facts(trainer: Trainer, progress: Progress) -> dict:
@@ -197,6 +198,9 @@ def _restore_tensors(trainer: Trainer, place: Path) -> None:
         state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
     if state.averages is not None:
         state.averages = arrays["averages"]
+    if state.replays is not None:
+        parts = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith("replays.")}
+        state.replays.restore(parts)
     if state.bonus is not None:
         state.bonus = arrays["bonus"]
     moments.restore(place, trainer.policy.named_parameters(), trainer.optimizer)

@@ -34,10 +34,11 @@ SCHEMA = pyarrow.schema(
         ("advantage", pyarrow.float64()),
     ]
 )
-"""prompt: its number in the training split, from 0. rollout: its number among the prompt's. role: trained; support
-(for baseline sets); dropped (of a group that dynamic sampling replaced); greedy (a baseline). logp: of the sampler.
-reward: after penalties; null for dropped and greedy ones. advantage: of the first token; null for all that are not
-trained. A user's rewards follow, each as `reward_<name>`, before its weight."""
+"""prompt: its number in the training split, from 0. rollout: its number among the prompt's. role: trained; replayed
+(of an earlier round, trained on again); support (for baseline sets); dropped (of a group that dynamic sampling
+replaced); greedy (a baseline). logp: of the sampler. reward: after penalties; null for dropped and greedy ones.
+advantage: of the first token; null for all that are not trained on. A user's rewards follow, each as `reward_<name>`,
+before its weight."""
 
 
 def rollout_table(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
@@ -46,7 +47,7 @@ def rollout_table(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
         done.number,
         numbers,
         done.samples,
-        np.where(done.samples.trained, "trained", "support"),
+        np.where(done.samples.replayed, "replayed", np.where(done.samples.trained, "trained", "support")),
         done.rewards,
         done.advantages,
     )

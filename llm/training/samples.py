@@ -33,6 +33,13 @@ class Samples(NamedTuple):
     """(R,) bool; the others are support rollouts."""
     own: Rewarded | None = None
     """Rewards of a user's functions, in place of the strict ones."""
+    is_replay: np.ndarray | None = None
+    """(R,) bool: responses of earlier rounds; None where there are none."""
+
+    @property
+    def replayed(self) -> np.ndarray:
+        """(R,) whether a response is of an earlier round."""
+        return np.zeros(len(self.texts), dtype=bool) if self.is_replay is None else self.is_replay
 
     @property
     def group(self) -> np.ndarray:

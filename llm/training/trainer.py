@@ -20,6 +20,7 @@ from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
 from rftlab.llm.rewards.call import RewardCaller
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.text.codec import Codec
+from rftlab.llm.training.replays import Replays
 from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
 from rftlab.llm.training.update import accumulate, check_mismatch, make_optimizer, rows_between, step
 from rftlab.shared.aggregation import row_count
@@ -48,6 +49,7 @@ class TrainerState:
     averages: np.ndarray | None
     bonus: np.ndarray | None
     """(2,) of an entropy bonus with a target (`rftlab.shared.memory.empty_bonus`)."""
+    replays: Replays | None
     round: int = 0
     """Rounds done."""
     position: int = 0
@@ -91,7 +93,8 @@ def first_state(run: LLMRun, n_train: int) -> TrainerState:
     windows = empty_windows(n_train, run.design.replay_window) if run.design.replay_window else None
     averages, estimator = empty_averages(n_train) if run.needs_averages else None, run.design.estimator
     bonus = empty_bonus(estimator.entropy, estimator.entropy_target) if estimator.entropy_target else None
-    return TrainerState(windows, averages, bonus)
+    most = run.design.sampling.replayed
+    return TrainerState(windows, averages, bonus, Replays(most) if most else None)
 
 
 class Trainer:
@@ -134,7 +137,11 @@ class Trainer:
 
         # 1 prompts, 2 rollouts, 3 strict and flexible scores
         samples, dropped = self._sample()
+        past_T = None
+        if state.replays is not None:
+            samples, past_T = state.replays.join(samples)
         responses, counted_r = samples.rollouts.responses, np.flatnonzero(samples.trained)
+        new_r = np.flatnonzero(samples.trained & ~samples.replayed)
         whole_r = samples.rollouts.finished[counted_r] | (not run.mask_truncated)
         rows_r = counted_r[whole_r]
         tokens_t = token_indices(responses.starts, rows_r)
@@ -143,12 +150,14 @@ class Trainer:
         # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their
         # place
         with self.meter.phase("log_probs"):
-            old_T, ref_T = self._log_probs(samples, rows_r, tokens_t)
+            old_T, ref_T = self._log_probs(samples, rows_r, tokens_t, past_T)
 
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
         rewards_R = shaped_rewards(estimator, samples.reward, responses.starts, old_T, ref_T)
         given_r, greedy = self._baseline(samples, rows_r)
-        self._remember(samples, rewards_R, counted_r)
+        self._remember(samples, rewards_R, new_r)
+        if state.replays is not None:
+            state.replays.push(samples, old_T)
         pool, kept_r = baseline_sets(run.design, samples, rewards_R, state.windows)
         parts = samples.several
 
@@ -185,18 +194,18 @@ class Trainer:
             np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
         )
         state.add(
-            reward=rewards_R[counted_r].sum(),
-            strict=samples.strict[counted_r].sum(),
-            flexible=samples.flexible[counted_r].sum(),
-            trained=len(counted_r),
+            reward=rewards_R[new_r].sum(),
+            strict=samples.strict[new_r].sum(),
+            flexible=samples.flexible[new_r].sum(),
+            trained=len(new_r),
         )
         if samples.own is not None:
-            state.add(**{f"reward {name}": own_R[counted_r].sum() for name, own_R in samples.own.by_name.items()})
+            state.add(**{f"reward {name}": own_R[new_r].sum() for name, own_R in samples.own.by_name.items()})
         state.add(
             silent=silent_G.sum(),
             contexts=len(silent_G),
-            finished=samples.rollouts.finished[counted_r].sum(),
-            length=responses.lengths[counted_r].sum(),
+            finished=samples.rollouts.finished[new_r].sum(),
+            length=responses.lengths[new_r].sum(),
             rounds=1,
         )
 
@@ -274,17 +283,19 @@ class Trainer:
         self.state.add(**{f"checks_{name}": amount for name, amount in vars(checks).items()})
 
     def _log_probs(
-        self, samples: Samples, rows_r: np.ndarray, tokens_t: np.ndarray
+        self, samples: Samples, rows_r: np.ndarray, tokens_t: np.ndarray, past_T: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Old and reference log-probabilities (T,) of trained responses, nan elsewhere; of all responses where a
-        penalty enters rewards."""
+        penalty enters rewards. past_T: old ones of replayed responses, nan for others."""
         responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
         if self.run.needs_reference and kl.place == "reward":
             rows_r, tokens_t = np.arange(len(samples.texts)), np.arange(len(responses.tokens))
         old_T, ref_T = samples.rollouts.logp, None
         if not self.run.on_policy:
             old_T = np.full(len(responses.tokens), np.nan)
-            old_T[tokens_t] = self.policy.all_log_probs(responses.take(rows_r))
+            new_r = rows_r[~samples.replayed[rows_r]]
+            old_T[token_indices(responses.starts, new_r)] = self.policy.all_log_probs(responses.take(new_r))
+            old_T = old_T if past_T is None else np.where(np.isnan(past_T), old_T, past_T)
         if self.reference is not None:
             ref_T = np.full(len(responses.tokens), np.nan)
             ref_T[tokens_t] = self.reference.all_log_probs(responses.take(rows_r))

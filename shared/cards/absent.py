@@ -60,16 +60,6 @@ CARDS = (
         ),
     ),
     _card(
-        name="rlep",
-        title="RLEP, replayed responses",
-        source="arXiv 2507.07451",
-        formula="old right responses of a prompt join its group, each with the ratio to the policy that sampled it",
-        note=(
-            "Needs a buffer of responses with their log-probabilities; a replay window keeps rewards alone. In a loop "
-            "of yours old responses stand beside new ones, and `old_logp` is that of whoever sampled them."
-        ),
-    ),
-    _card(
         name="vapo",
         title="VAPO, value-augmented PPO",
         source="arXiv 2504.05118",

@@ -202,6 +202,27 @@ CARDS = (
         ),
     ),
     _card(
+        name="rlep",
+        title="RLEP, replayed responses",
+        source="arXiv 2507.07451",
+        estimator=Estimator(ZSCORE, Clip(0.2, 0.28), aggregation=TOKEN_MEAN),
+        sampling=Sampling(replayed=2),
+        formula=(
+            "A = (r - mean) / (std + eps) over the K new responses of a context and its 2 newest right ones of earlier "
+            "visits;  J = (1/T) Σ_it min(ρ A, clip(ρ, 1-0.2, 1+0.28) A), ρ to the policy that sampled"
+        ),
+        bias=(
+            "Biased: a response joins because it was right, so the mean and deviation are no longer those of the "
+            "policy, and a ratio per token does not undo the choice (T18). Among new responses alone it is GRPO (T3). "
+            "A context whose new responses are all wrong still teaches once one was right."
+        ),
+        checks=("T3", "T18"),
+        note=(
+            "The paper replays responses of a finished run, this those of the run itself, so nothing is replayed "
+            "before the second visit of a context. Their number and the deviation's convention are ours."
+        ),
+    ),
+    _card(
         name="dapo",
         title="DAPO",
         source="arXiv 2503.14476",

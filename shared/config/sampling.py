@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 from rftlab.shared.config.checked import config
-from rftlab.shared.plumbing.errors import check_choice, check_count
+from rftlab.shared.plumbing.errors import check, check_choice, check_count
 
 Budget = Literal["equal", "difficulty"]
 
@@ -23,7 +23,17 @@ class Sampling:
     """equal: the same rollouts for every context. difficulty: in proportion to sqrt(p (1-p)) of the context's past
     rewards, at least one, the same in total (Neyman's allocation)."""
 
+    replayed: int = 0
+    """Replayed responses: at most so many of a context's newest right responses (reward 1 or more) from earlier visits
+    join its group. They are in its baseline set and are trained on, each with the ratio to the policy that sampled it,
+    and cost no rollouts (RLEP, 2507.07451)."""
+
     def __post_init__(self):
         check_choice("sampling.budget", self.budget, get_args(Budget))
         check_count("sampling.tries", self.tries)
         check_count("sampling.keep", self.keep, 0)
+        check_count("sampling.replayed", self.replayed, 0)
+        check(
+            self.replayed == 0 or (self.tries == 1 and self.keep == 0),
+            f"sampling.replayed = {self.replayed}; allowed: 0 with sampling.tries above 1 or sampling.keep",
+        )

@@ -31,6 +31,7 @@ from rftlab.sim.round.groups import add_baseline_set, count_group
 from rftlab.sim.round.lengths import shares_by_length
 from rftlab.sim.round.plain import optimizer_step, policy_forward
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
+from rftlab.sim.round.replays import remember_right
 from rftlab.sim.round.responses import drop_silent, roll_out_rows, sampler_forward
 from rftlab.sim.round.scores import (
     add_entropy,
@@ -59,6 +60,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     epoch.
     """
     first, starts, others = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.rows[ROW.other]
+    gets = ragged.rows[ROW.gets]
     rewards, given_of = ragged.numbers[NUMBER.reward], ragged.numbers[NUMBER.given]
     old_logp, ref_logp = ragged.tokens[TOKEN.old_logp], ragged.tokens[TOKEN.ref_logp]
     stream = memory.spent[2] - 1
@@ -68,9 +70,16 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
         behind = memory.history[synced % (choices.lag + choices.every)]
         sampler_forward(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
     start = first[at]
-    stop = roll_out_rows(contexts, plan, choices, memory.averages, trainer, sampler, stream, batch, at, ragged)
+    stop = roll_out_rows(
+        contexts, plan, choices, memory.averages, memory.replays, trainer, sampler, stream, batch, at, ragged
+    )
     memory.spent[0] += stop - start
     memory.spent[1] += starts[stop] - starts[start] + (stop - start) * (len(plan.token_starts) - 1)
+    for row in range(batch.shape[0] if memory.replays.reward.shape[1] > 0 else 0):
+        new, end = first[at + row] + gets[row], first[at + row + 1]
+        memory.spent[0] -= end - new
+        memory.spent[1] -= starts[end] - starts[new] + (end - new) * (len(plan.token_starts) - 1)
+        remember_right(memory.replays, batch[row], ragged, first[at + row], new)
     if rule.shaping.active:
         shape_into(rule, rewards[start:stop], starts[start : stop + 1], old_logp, ref_logp)
     if rule.advantage.baseline == OPTIMAL and plan.interference > 0.0:
@@ -84,7 +93,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
             memory.spent[0] += 1
             memory.spent[1] += len(plan.token_starts) + greedy_length(plan, choices.style, trainer, row)
     for row in range(batch.shape[0]):
-        a, b = first[at + row], first[at + row + 1]
+        a, b = first[at + row], first[at + row] + gets[row]
         if choices.averages:
             add_into(memory.averages, batch[row], choices.decay, rewards, a, b)
         if rule.advantage.baseline == VALUE:
@@ -153,12 +162,13 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
 
 
 @inner
-def count(n, ragged, totals):
-    """Add a round's rewards and contexts without signal to the totals."""
-    first = ragged.rows[ROW.first]
+def count(n, replays, ragged, totals):
+    """Add the rewards of a round's new responses and its contexts without signal to the totals."""
+    first, gets = ragged.rows[ROW.first], ragged.rows[ROW.gets]
     for row in range(n):
-        part = slice(first[row], first[row + 1])
-        count_group(ragged.numbers[NUMBER.reward, part], ragged.numbers[NUMBER.advantage, part], totals)
+        a, b = first[row], first[row + 1]
+        new = a + gets[row] if replays.reward.shape[1] > 0 else b
+        count_group(ragged.numbers[NUMBER.reward, a:new], ragged.numbers[NUMBER.advantage, a:b], totals)
 
 
 @inner
@@ -349,7 +359,7 @@ def general_rounds(
         sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, first_round + r, stream, ragged)
         tried += memory.spent[2] - before
         find_advantages(plan, choices, rule, state.windows, n, ragged)
-        count(n, ragged, totals)
+        count(n, memory.replays, ragged, totals)
         freeze_round(rule, n, ragged)
         round_index = first_round + r
         if not update_policy(

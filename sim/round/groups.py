@@ -25,9 +25,10 @@ def add_baseline_set(plan, windows, context, own, support, pool, end):
 
 @kernel
 def count_group(rewards, advantages, totals):
-    """Add a context's rewards to the totals, and whether none of its responses teaches."""
+    """Add a context's rewards to the totals, and whether none of its responses teaches. Behind the advantages of new
+    responses may be those of replayed ones, whose rewards are no longer counted."""
     silent = True
-    for k in range(rewards.shape[0]):
+    for k in range(advantages.shape[0]):
         silent = silent & (advantages[k] == 0.0)
     totals[TOTAL.reward] += total(rewards)
     totals[TOTAL.zero_signal] += silent

@@ -30,6 +30,7 @@ from rftlab.sim.policy.style import (
 from rftlab.sim.round.answers import N, answer_logp, base_answer_logp, draw_answer
 from rftlab.sim.round.plain import find_logits
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
+from rftlab.sim.round.replays import recall
 
 
 @kernel(forceinline=True)
@@ -137,9 +138,9 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
 
 
 @inner
-def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, ragged):
-    """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses
-    in use."""
+def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, round_index, batch, at, ragged):
+    """Sample the contexts of a try as rows at .. of the round, with replayed responses behind the new ones of a row,
+    and support rollouts behind all; returns the responses in use."""
     first, context_of, gets = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.rows[ROW.gets]
     group = ragged.ints[INT.group]
     n, count = batch.shape[0], choices.draws
@@ -161,6 +162,7 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
                 contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i
             )
             i += 1
+        i = recall(replays, batch[row], at + row, ragged, i)
         first[at + row + 1] = i
     for row in range(n if plan.support > 0 else 0):
         cumulate(sampler.probs, row, ragged.cdf)

@@ -141,7 +141,10 @@ TOGETHER = {
     **{f"{name} of the sampler": (run, styled_run(OTHER_SAMPLER)) for name, run in corrected().items()},
 }
 
-EQUAL_REWARDS = {"kl in reward": ("clip_fraction", "zero_signal_fraction")}
+EQUAL_REWARDS = {
+    "kl in reward": ("clip_fraction", "zero_signal_fraction"),
+    "replayed, by difficulty": ("zero_signal_fraction",),
+}
 """Metrics that ask whether rewards are equal, which penalties leave to rounding before the first update."""
 
 
@@ -180,6 +183,8 @@ OF_ITSELF = {
     "tries",
     "many tries",
     "keep",
+    "replayed",
+    "replayed, by difficulty",
     "difficulty",
     "entropy",
     "moving entropy",

@@ -84,6 +84,7 @@ LATER: dict[str, dict[str, float | str]] = {
     "optimizer": {"bf16_rate": 0.0},
     "sampler": {"every": 1},
     "design.estimator.advantage": {"constant": 0.0, "combine": "rewards"},
+    "design.sampling": {"replayed": 0},
     "design.estimator": {"entropy_target": 0.0, "entropy_step": 0.005},
 }
 """Fields that came after runs were kept, with the values at which they change nothing."""

@@ -22,6 +22,7 @@ import rftlab.shared.plumbing.files
 from rftlab.llm.lock import LOCK, Busy
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
@@ -35,6 +36,7 @@ WITH_EVERYTHING = {
         "minibatches": 2,
         "warmup_steps": 20,
     },
+    "replays": {"rollouts": 3, "sampling": Sampling(replayed=2)},
     "moving entropy": {"estimator": Estimator(entropy=0.01, entropy_target=0.5, entropy_step=0.01), "minibatches": 2},
 }
 

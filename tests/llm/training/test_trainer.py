@@ -127,6 +127,44 @@ def test_responses_that_are_not_kept_teach_nothing(tmp_path):
     assert learned > 0
 
 
+@pytest.mark.parametrize("correction", ["none", "truncate"])
+def test_right_responses_join_the_next_visits_of_their_prompt(correction, tmp_path, monkeypatch):
+    """Groups, ratios and advantages by hand, from the records of three epochs of five rounds; new responses alone are
+    counted and charged."""
+    parts, real = [], rftlab.llm.training.trainer.accumulate
+
+    def listening(policy, estimator, batch, responses, on_policy, bonus):
+        parts.append((batch, responses))
+        return real(policy, estimator, batch, responses, on_policy, bonus)
+
+    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    estimator = Estimator(Advantage("group_mean"), correction=Correction(correction))
+    run = run_of(rollouts=3, rounds=15, eval_every=15, estimator=estimator, sampling=Sampling(replayed=2), greedy=False)
+    curve, records, held, seen = train(run, tmp_path).curve, pd.read_parquet(tmp_path / "rollouts"), {}, 0
+    new = records[records.role == "trained"]
+    assert len(new) == curve.rollouts[-1] and new.tokens.map(len).sum() == curve.tokens[-1]
+    assert curve.reward[-1] == pytest.approx(new.reward.mean())
+    for index, (batch, responses) in zip(sorted(records["round"].unique()), parts, strict=True):
+        logp = iter(np.split(batch.old_logp, responses.starts[1:-1]))
+        rows = records[records["round"] == index].sort_values(["prompt", "rollout"], kind="stable")
+        for prompt in dict.fromkeys(records[records["round"] == index].prompt):
+            mine = rows[rows.prompt == prompt]
+            past = mine[mine.role == "replayed"]
+            assert [list(ids) for ids in past.tokens] == [ids for ids, _ in held.get(prompt, [])]
+            assert mine.role.tolist() == ["trained"] * 3 + ["replayed"] * len(past) and (past.reward == 1).all()
+            np.testing.assert_allclose(mine.advantage, mine.strict - mine.strict.mean(), atol=1e-12)
+            old = [next(logp) for _ in range(len(mine))]
+            for found, (_, then) in zip(old[3:], held.get(prompt, []), strict=True):
+                np.testing.assert_array_equal(found, then)
+            right = [
+                (list(row.tokens), old[i])
+                for i, row in enumerate(mine.itertuples())
+                if row.role == "trained" and row.strict == 1 and row.finished
+            ]
+            held[prompt], seen = (held.get(prompt, []) + right)[-2:], seen + len(past)
+    assert seen > 10
+
+
 def test_the_entropy_of_each_update_moves_the_bonus_of_the_next(tmp_path, monkeypatch):
     """Its coefficient by hand; the target is the median entropy of a run whose bonus never acts."""
     seen, real = [], rftlab.llm.training.trainer.accumulate

@@ -5,7 +5,7 @@ As in `tests.support.naive.simulator`: the model's equations one by one in float
 numbers from `rftlab.sim.lanes.random`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -56,6 +56,7 @@ class Response:
     the sampler's, the base policy's."""
     sampler: np.ndarray = None
     ref: np.ndarray = None
+    replayed: bool = False
     scored: float = 0.0
     reward: float = 0.0
     """As scored, and after the penalties on it."""
@@ -89,6 +90,7 @@ class NaiveGeneral(NaiveRun):
         self.phi = np.hstack([self.x, np.ones((len(self.x), 1))]) if self.linear else self.x
         self.critic, self.averages = np.zeros(self.phi.shape[1]), empty_averages(len(self.z0))
         self.past, self.tried, self.updated, self.rollouts, self.tokens = [], 0, 0, 0, 0
+        self.buffer = [[] for _ in self.z0]
         self.moving, self.coefficient = self.e.entropy, 0.0 if self.e.entropy_target else self.e.entropy
 
     # --- random numbers ---
@@ -286,8 +288,12 @@ class NaiveGeneral(NaiveRun):
                     self.rollouts + 1,
                     self.tokens + self.answer_tokens + self.length(greedy, 0.5),
                 )
-            rows.append((row[:count], row[count:]))
+            past = self.buffer[context][-d.sampling.replayed :] if d.sampling.replayed else []
+            past = [replace(response, baseline=value, replayed=True) for response in past]
+            rows.append((row[:count] + past, row[count:]))
         for context, (trained, _) in zip(batch, rows, strict=True):
+            trained = [response for response in trained if not response.replayed]
+            self.buffer[context] += [response for response in trained if response.scored >= 1]
             rewards, phi = np.array([response.reward for response in trained]), self.phi[context]
             add(self.averages, [context], rewards[None], self.e.advantage.decay)
             self.critic += self.run.critic_learning_rate * (rewards.mean() - self.critic @ phi) * phi / (phi @ phi)
@@ -351,7 +357,7 @@ class NaiveGeneral(NaiveRun):
             forms *= self.world.format_reward
             more = {"several": (np.array([scored - forms, forms]), np.ones(2))}
         advantage = prepare(self.e, scored, group, starts, old, ref, **more).advantage[starts[:-1]] * keeps
-        totals["rewards"] += [response.reward for response in everyone]
+        totals["rewards"] += [response.reward for response in everyone if not response.replayed]
         totals["silent"] += [not advantage[group == g].any() for g in range(len(rows))]
         size = len(rows) // d.minibatches
         for _ in range(d.epochs):

@@ -69,6 +69,10 @@ RUNS = {
     **corrected(),
     "tries": styled_run(sampling=Sampling(tries=2)),
     "many tries": styled_run(sampling=Sampling(tries=12)),
+    "replayed": styled_run(OTHER_SAMPLER, sampling=Sampling(replayed=2)),
+    "replayed, by difficulty": styled_run(
+        sampling=Sampling(budget="difficulty", replayed=3), kl=KL("k1", 0.1, place="reward")
+    ),
     "keep": styled_run(sampling=Sampling(keep=2)),
     "difficulty": styled_run(sampling=Sampling(budget="difficulty")),
     "length penalty": styled_run(length=Length(0.5, 8, 4)),
