@@ -232,6 +232,7 @@ SPELT_RUNS = {
     "kl cov": RUNS["kl cov"],
     "many tries": RUNS["many tries"],
     "keep": RUNS["keep"],
+    "replayed": RUNS["replayed"],
     "difficulty": RUNS["difficulty"],
     "entropy": RUNS["entropy"],
     "support and window": RUNS["support and window"],
@@ -309,6 +310,16 @@ def now_remembered(self, logits, w=None):
     return NaiveGeneral.remembered(self, logits)
 
 
+def replayed_as_new(self, context):
+    """Replayed responses with the log-probabilities that they have now."""
+    past = NaiveGeneral.recalled(self, context)
+    return [replace(one, old=self.logps(self.view(context), one)) for one in past]
+
+
+def oldest_replayed(self, context):
+    return self.buffer[context][: self.design.sampling.replayed]
+
+
 STYLE, NOISE = (lambda name: (name, STYLED_SPELT)), (lambda name: (name, GAUSSIAN_SPELT))
 WRONG_TWINS = {
     "nothing is forgotten": (STYLE("of itself"), view_without("forgetting")),
@@ -323,6 +334,8 @@ WRONG_TWINS = {
         NOISE("optimal"),
         {"others": lambda self, round_index, batch: NaiveGeneral.others(self, 0, batch)},
     ),
+    "replays forget who sampled them": (NOISE("replayed"), {"recalled": replayed_as_new}),
+    "the oldest are replayed": (STYLE("replayed"), {"recalled": oldest_replayed}),
     "log-probability of the first token": (
         NOISE("truncate"),
         {"answer_logp": lambda self, p, arms: NaiveGeneral.answer_logp(self, p, arms[:, :, :1])},

@@ -58,7 +58,7 @@ def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
     if design.support_rollouts or design.replay_window:
         return "none of these engines has support rollouts or a replay window for baselines; `rftlab train` has both"
     if design.sampling != Sampling():
-        return "none of these engines is told which responses are sampled again, replayed or left out; `rftlab train` does it"
+        return "none of these engines samples groups again, replays responses or leaves some out; `rftlab train` does"
     if design.rollouts == 1 and engine != "verl":
         return (
             f"a group of one teaches nothing in {engine}; verl lets it keep its raw reward, and so does `rftlab train`"

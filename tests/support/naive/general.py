@@ -288,8 +288,7 @@ class NaiveGeneral(NaiveRun):
                     self.rollouts + 1,
                     self.tokens + self.answer_tokens + self.length(greedy, 0.5),
                 )
-            past = self.buffer[context][-d.sampling.replayed :] if d.sampling.replayed else []
-            past = [replace(response, baseline=value, replayed=True) for response in past]
+            past = [replace(response, baseline=value, replayed=True) for response in self.recalled(context)]
             rows.append((row[:count] + past, row[count:]))
         for context, (trained, _) in zip(batch, rows, strict=True):
             trained = [response for response in trained if not response.replayed]
@@ -300,6 +299,11 @@ class NaiveGeneral(NaiveRun):
             if self.windows is not None:
                 push(self.windows, np.full(rewards.size, context), rewards)
         return rows
+
+    def recalled(self, context):
+        """The right responses of earlier visits that join a group."""
+        most = self.design.sampling.replayed
+        return self.buffer[context][-most:] if most else []
 
     def sample_round(self):
         """Rows of a round: those whose rewards differ, tried for again and again, then filled up with others of the
