@@ -84,7 +84,8 @@ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{name
 <title>rftlab: try a design</title><style>{(TEMPLATE / "page.css").read_text()}
 body {{ padding: 12px; }} label {{ display: grid; grid-template-columns: 15em 1fr 16em; gap: 10px; }}
 @media (max-width: 700px) {{ label {{ grid-template-columns: 1fr; gap: 0; margin: 6px 0; }} }}</style></head>
-<body><h1>Try a design</h1><p>Simulated Pass@1 of one seed. Use it for signs, orders and sizes of effects, not as
+<body><h1>Try a design</h1><p>Rehearse a change before you pay for the run; <code>rftlab check</code> says what your own
+run is. Simulated Pass@1 of one seed. Use it for signs, orders and sizes of effects, not as
 evidence about a language model.</p><form id="choices"></form><p id="said" role="status"></p>{chart_html(chart())}
 <p><button type="button" id="keep">Keep this curve</button></p><script>{script}</script></body></html>
 """

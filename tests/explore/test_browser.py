@@ -256,7 +256,9 @@ def test_the_numbers_are_exported(driver, address, tmp_path):
 
 def test_the_tour_has_three_steps_and_comes_once(driver, address):
     driver.get(address)
-    until(lambda: text_of(driver, "#tour-text").startswith("1 of 3"), "the tour")
+    until(
+        lambda: text_of(driver, "#tour-text").startswith("1 of 3: rftlab check says what your own run is"), "the tour"
+    )
     pointed = "return [...document.querySelectorAll('.pointed')].map(e => e.className)"
     for step, place in (("2 of 3", "chart-card"), ("3 of 3", "heat-card")):
         click(driver, "#tour-next")
