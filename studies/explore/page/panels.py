@@ -28,8 +28,8 @@ GROUPS = {"design": "Design", "update": "Update", "problem": "Problem"}
 STEPS = (
     (
         "controls",
-        "rftlab check says what your own run is, and what to try next. Here you rehearse a change before "
-        "you pay for it. Drag a slider, and the learning curve of the design follows: three seeds, test solid, train dashed.",
+        "rftlab check says what your own run is, and what to try next. Here you rehearse a change before you pay for "
+        "it. Drag a slider, and the learning curve of the design follows: three seeds, test solid, train dashed.",
     ),
     ("chart-card", "Pin a curve under a name, and compare at equal rounds, rollouts or estimated seconds."),
     ("heat-card", "Fill the map to see where more prompts beat more rollouts; a cell shows its curve. Below: copy it."),
