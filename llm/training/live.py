@@ -30,11 +30,13 @@ class RoundMeter:
         """The measurements of the round, nan where it has none.
 
         entropy is the mean of -log p of the sampled tokens: an estimate of the policy's entropy at the temperature of
-        training without bias, and free. kl_ref is the estimator's KL penalty per token. mismatch is the mean distance
-        of the log-probabilities of sampler and trainer. peak_mb is the largest memory since the last evaluation.
+        training without bias, and free. entropy_bonus is the coefficient of the next update's bonus, where it moves.
+        kl_ref is the estimator's KL penalty per token. mismatch is the mean distance of the log-probabilities of
+        sampler and trainer. peak_mb is the largest memory since the last evaluation.
         """
         trainer, state, samples = self.trainer, self.trainer.state, done.samples
-        rows, rollouts = np.flatnonzero(samples.trained), samples.rollouts
+        rows, rollouts = samples.new, samples.rollouts
+        sampled_logp = rollouts.logp[~np.repeat(samples.replayed, rollouts.responses.lengths)]
         seconds, design = time.perf_counter() - self.began, trainer.run.design
         formed = well_formed(trainer.data.verifier, [samples.texts[row] for row in rows])
         own = {} if samples.own is None else samples.own.by_name
@@ -46,7 +48,8 @@ class RoundMeter:
             "format_rate": float(formed.mean()),
             **{f"reward_{name}": float(rewards[rows].mean()) for name, rewards in own.items()},
             "kl_ref": self._mean("kl", "weighed") if design.estimator.kl.kind != "none" else float("nan"),
-            "entropy": float(-rollouts.logp.mean()) if len(rollouts.logp) else float("nan"),
+            "entropy": float(-sampled_logp.mean()) if len(sampled_logp) else float("nan"),
+            **({} if state.bonus is None else {"entropy_bonus": float(state.bonus.prod())}),
             "clip_fraction": self._mean("clipped", "weighed"),
             "grad_norm": self._mean("grad_norm", "updates"),
             "zero_signal_fraction": self._mean("silent", "contexts"),

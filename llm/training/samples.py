@@ -46,6 +46,11 @@ class Samples(NamedTuple):
         """(R,) index of each response's prompt."""
         return self.rollouts.responses.group
 
+    @property
+    def new(self) -> np.ndarray:
+        """Rows of the responses that this round sampled to train on."""
+        return np.flatnonzero(self.trained & ~self.replayed)
+
     def differ(self) -> np.ndarray:
         """(G,) whether a group's rewards differ."""
         lowest_G, highest_G = np.full(len(self.contexts), np.inf), np.full(len(self.contexts), -np.inf)

@@ -141,7 +141,7 @@ class Trainer:
         if state.replays is not None:
             samples, past_T = state.replays.join(samples)
         responses, counted_r = samples.rollouts.responses, np.flatnonzero(samples.trained)
-        new_r = np.flatnonzero(samples.trained & ~samples.replayed)
+        new_r = samples.new
         whole_r = samples.rollouts.finished[counted_r] | (not run.mask_truncated)
         rows_r = counted_r[whole_r]
         tokens_t = token_indices(responses.starts, rows_r)

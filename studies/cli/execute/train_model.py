@@ -85,7 +85,7 @@ def train_model(
 
 def sample_lines(done: Round) -> list[str]:
     """The best and the worst response of a round, a line each."""
-    rows = np.flatnonzero(done.samples.trained)
+    rows = done.samples.new
     order = rows[np.argsort(-done.rewards[rows], kind="stable")]
     return [
         f"round {done.number + 1}, reward {done.rewards[row]:+.3f}: {plain(cut_text(done.samples.texts[row], SHOWN))}"

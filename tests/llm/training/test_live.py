@@ -9,6 +9,7 @@ import pytest
 from rftlab.llm.rewards.verify import well_formed
 from rftlab.llm.tracking import ROUNDS, read_rounds
 from rftlab.llm.train import StopTraining, TrainingCallbacks, train
+from rftlab.shared.config.sampling import Sampling
 from rftlab.studies.readers.read import read_logs
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
@@ -18,14 +19,18 @@ def lasting(columns):
     return {name: value for name, value in columns.items() if not name.startswith(("second", "peak", "tokens_per"))}
 
 
-def test_measurements_are_those_of_the_records(tmp_path):
-    train(run_of(rounds=4, eval_every=2), tmp_path)
+@pytest.mark.parametrize("settings", [{}, {"sampling": Sampling(replayed=2)}], ids=["new", "replayed"])
+def test_measurements_are_those_of_the_records(settings, tmp_path):
+    """Of the responses that were sampled in the round, which replayed ones join."""
+    train(run_of(rounds=8, eval_every=2, **settings), tmp_path)
     rounds = read_rounds(tmp_path)
     rows = pd.read_parquet(tmp_path / "rollouts")
-    assert [each["round"] for each in rounds] == [1, 2, 3, 4]
+    assert [each["round"] for each in rounds] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert (rows["role"] == "replayed").any() == bool(settings)
     for each in rounds:
         mine = rows[(rows["round"] == each["round"]) & (rows["role"] == "trained")]
-        rewards, silent = mine["reward"], mine.groupby("prompt")["advantage"].agg(lambda a: (a == 0).all())
+        updated = rows[(rows["round"] == each["round"]) & rows["role"].isin(["trained", "replayed"])]
+        rewards, silent = mine["reward"], updated.groupby("prompt")["advantage"].agg(lambda a: (a == 0).all())
         logp = np.concatenate(mine["logp"].to_list())
         expected = {
             "reward": rewards.mean(),
