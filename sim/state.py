@@ -204,4 +204,4 @@ class GeneralState(NamedTuple):
     bonus: np.ndarray
     """(2,) of an entropy bonus: its coefficient, and 1 where it is in force."""
     replays: Any
-    """`rftlab.sim.round.replays.Replays`"""
+    """`rftlab.sim.round.replays.ReplayBuffer`"""

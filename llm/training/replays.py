@@ -87,7 +87,7 @@ class Replays:
         return joined, old_T
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What the buffer holds, for a checkpoint."""
+        """Return the buffer as arrays, for a checkpoint."""
         held = [(context, one) for context, kept in self.of_prompt.items() for one in kept]
         tokens, starts = packed([one.tokens.tolist() for _, one in held])
         text, text_starts = packed([list(one.text.encode("utf-8", "surrogatepass")) for _, one in held])

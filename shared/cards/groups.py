@@ -213,7 +213,7 @@ CARDS = (
         ),
         bias=(
             "Biased: a response joins because it was right, so the mean and deviation are no longer those of the "
-            "policy, and a ratio per token does not undo the choice (T18). Among new responses alone it is GRPO (T3). "
+            "policy, and a ratio per token does not undo the choice (T18). It is GRPO among new responses alone (T3). "
             "A context whose new responses are all wrong still teaches once one was right."
         ),
         checks=("T3", "T18"),

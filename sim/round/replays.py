@@ -10,7 +10,7 @@ from rftlab.sim.round.ragged import INT, MARK, NUMBER, TOKEN
 COLUMNS = (TOKEN.old_logp, TOKEN.ref_logp, TOKEN.sampler_logp)
 
 
-class Replays(NamedTuple):
+class ReplayBuffer(NamedTuple):
     """Right responses of n contexts, m each at most, in ring buffers; m is 0 where a run replays none."""
 
     pushed: np.ndarray
@@ -27,10 +27,10 @@ class Replays(NamedTuple):
     """(n, m, tokens, 3) under the trainer's, the base and the sampler's policy of their round."""
 
 
-def empty_replays(n: int, m: int, answer_tokens: int, longest: int) -> Replays:
+def empty_replays(n: int, m: int, answer_tokens: int, longest: int) -> ReplayBuffer:
     """No response yet; longest: tokens of a response at most."""
     room = (n if m else 1, m)
-    return Replays(
+    return ReplayBuffer(
         np.zeros(room[0], dtype=np.int64),
         np.zeros((*room, answer_tokens), dtype=np.int64),
         np.zeros((*room, 2), dtype=np.int64),
