@@ -350,8 +350,9 @@ def check_averages_ends(api: Api) -> None:
 
 
 def check_moving_bonus(api: Api) -> None:
-    """The coefficient of an entropy bonus with a target counts the updates at or below it, less those above, between
-    the bounds; it is in force after one at or below. Without a target it stays."""
+    """An update at or below the target raises the coefficient of an entropy bonus by one step, any other lowers it,
+    between 0 and 1. The next update has a bonus only after one at or below the target. Without a target nothing
+    changes."""
     for rng in seeds(960, 20):
         entropies, target, step = rng.random(50), float(rng.random()), 0.01 + 0.1 * float(rng.random())
         bonus, fixed = api.empty_bonus(0.1, target), api.empty_bonus(0.1, 0.0)
