@@ -1,6 +1,7 @@
 """Arguments of the public functions, as tensors on one device, and checked without waiting for it."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -145,6 +146,7 @@ def check_tokens(estimator: Estimator, given: Given) -> None:
     )
     if given.bonus is not None:
         check(estimator.entropy_target > 0, "bonus: allowed with an estimator that has an entropy_target")
+        check(isinstance(given.bonus, Real), f"bonus is a {type(given.bonus).__name__}; allowed: a real number")
         check_finite("bonus", given.bonus, 0)
 
 

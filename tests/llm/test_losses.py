@@ -303,6 +303,7 @@ def test_a_batch_in_which_no_token_counts_teaches_nothing(name):
         ("gfpo", {"ref_logp": torch.zeros(12, 7), "entropy": [0.0]}, "entropy is a list; allowed: a tensor"),
         ("adaptive_entropy", {"entropy": torch.zeros(12, 7)}, "needs bonus .the coefficient of its entropy bonus"),
         ("adaptive_entropy", {"entropy": torch.zeros(12, 7), "bonus": -1.0}, "bonus = -1.0; allowed: 0 or more"),
+        ("adaptive_entropy", {"entropy": torch.zeros(12, 7), "bonus": "x"}, "bonus is a str; allowed: a real number"),
         ("rloo", {"bonus": 0.1}, "bonus: allowed with an estimator that has an entropy_target"),
         (
             "rloo",
