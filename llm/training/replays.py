@@ -82,7 +82,7 @@ class Replays:
             flexible=both(samples.flexible, flexible),
             trained=both(samples.trained, old),
             own=own,
-            is_replay=both(~samples.trained & False, old),
+            is_replay=both(np.zeros(len(new.group), dtype=bool), old),
         )
         return joined, old_T
 
