@@ -291,12 +291,11 @@ class LLMRun:
         )
         self._check_task()
         baseline = self.design.estimator.advantage.baseline
-        missing = (
-            "advantage.baseline = {!r}: the trainer of language models has no {}; allowed: any baseline "
-            "but value, optimal"
+        lacks = {"value": "critic", "optimal": "exact expectations"}
+        check(
+            baseline not in lacks,
+            f"advantage.baseline = {baseline!r}: no {lacks.get(baseline)} in training; allowed: all but value, optimal",
         )
-        check(baseline != "value", missing.format(baseline, "critic"))
-        check(baseline != "optimal", missing.format(baseline, "exact expectations"))
         tries = self.design.sampling.tries
         check(
             tries == 1 or not self.needs_averages,
@@ -366,6 +365,7 @@ class LLMRun:
         design, estimator = self.design, self.design.estimator
         needs_old_logp = (
             self.compares_tokens
+            or estimator.advantage.reads_squares
             or design.sampling.replayed > 0
             or estimator.correction.kind != "none"
             or (self.needs_reference and estimator.kl.place == "reward")

@@ -1,8 +1,6 @@
 """Advantages that differ from token to token: rewards to go, generalised advantage estimation, the optimal token
 baseline."""
 
-import itertools
-
 import numpy as np
 
 from rftlab.shared.advantage import whiten_into
@@ -80,6 +78,30 @@ def token_advantages(
     return out
 
 
+@jit
+def optimal_tokens_into(returns, norms, starts, group, position, eps, out):
+    """Fill out (T,) as `optimal_token_baseline` says; norms (T,): squared norms of the tokens' scores, which rounding
+    may leave below 0. A prefix that the policy is sure of has no score, so that any baseline will do: 0."""
+    width, groups = 0, 0
+    for t in range(position.shape[0]):
+        width = max(width, position[t] + 1)
+    for i in range(group.shape[0]):
+        groups = max(groups, group[i] + 1)
+    above, below, size = np.zeros((groups, width)), np.zeros((groups, width)), np.zeros(groups)
+    for i in range(group.shape[0]):
+        prefix, g = 0.0, group[i]
+        size[g] += 1.0
+        for t in range(starts[i], starts[i + 1]):
+            prefix += max(norms[t], 0.0)
+            above[g, position[t]] += returns[t] * prefix
+            below[g, position[t]] += prefix
+    for i in range(group.shape[0]):
+        g = group[i]
+        for t in range(starts[i], starts[i + 1]):
+            weight = below[g, position[t]] + eps
+            out[t] = above[g, position[t]] / weight if size[g] > 1.0 and weight > 0.0 else 0.0
+
+
 def optimal_token_baseline(
     returns: np.ndarray,
     old_logp: np.ndarray,
@@ -90,33 +112,29 @@ def optimal_token_baseline(
     correction: np.ndarray | None = None,
     position: np.ndarray | None = None,
     zero_tail: bool = False,
+    eps: float = TOKEN_EPS,
 ) -> np.ndarray:
     """Baseline (T,) that minimises the variance of a group's gradient at each position t, as verl's
     `optimal_token_baseline`.
 
-    b_t = sum_i G_(i,t) W_(i,t) / sum_i W_(i,t) over the group's responses that reach t; W is the running sum of 1 - 2
-    pi(a) + sum_v pi(v)^2, the squared norm of a token's score in its logits, so W_t estimates that of the prefix. A
-    group of one has baseline 0. returns, old_logp, squares (= sum_v pi(v)^2) (T,); correction (T,): importance weights,
-    which enter squared. position (T,): place of each token, by default its index in its response. zero_tail: no
-    baseline where only the longest response of a group is left.
+    b_t = sum_i G_(i,t) W_(i,t) / (sum_i W_(i,t) + eps) over the group's responses that reach t; W is the running sum
+    of 1 - 2 pi(a) + sum_v pi(v)^2, the squared norm of a token's score in its logits, so W_t estimates that of the
+    prefix. A group of one has baseline 0. returns, old_logp, squares (= sum_v pi(v)^2) (T,); correction (T,):
+    importance weights, which enter squared. position (T,): place of each token, by default its index in its response.
+    zero_tail: no baseline where only the longest response of a group is left. eps: verl's is 1e-8; simulator and
+    trainer take 0, so that a group whose rewards are all 0 or all 1 has advantage 0.
     """
     starts, group = np.asarray(starts, dtype=np.int64), np.asarray(group, dtype=np.int64)
     lengths_R = np.diff(starts)
     norm_T = 1.0 - 2.0 * np.exp(old_logp) + squares
     norm_T = norm_T if correction is None else norm_T * np.asarray(correction) ** 2
-    total_T = np.concatenate([np.cumsum(norm_T[a:b]) for a, b in itertools.pairwise(starts)] or [norm_T])
     position_T = (
         np.arange(starts[-1]) - np.repeat(starts[:-1], lengths_R)
         if position is None
         else np.asarray(position, dtype=np.int64)
     )
-    width = int(position_T.max()) + 1 if position_T.size else 0
-    # tokens of one group at one position share a cell, so that a group's sums at a position are one bincount
-    cell_T = np.repeat(group, lengths_R) * width + position_T
-    above_T, below_T = (np.bincount(cell_T, weights=part, minlength=1)[cell_T] for part in (returns * total_T, total_T))
-    out_T = above_T / (below_T + TOKEN_EPS)
-    alone_R = np.bincount(group)[group] == 1
-    out_T[np.repeat(alone_R, lengths_R)] = 0.0
+    out_T = np.empty(len(norm_T))
+    optimal_tokens_into(np.asarray(returns, dtype=np.float64), norm_T, starts, group, position_T, eps, out_T)
     if zero_tail:
         for g in np.unique(group):
             *_, second, longest = sorted(lengths_R[group == g]) if (group == g).sum() > 1 else (0, 0, 0)

@@ -87,11 +87,15 @@ class Design:
             sampling.budget == "equal" or several,
             "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1 without support, replay",
         )
-        lengthy = self.estimator.advantage.baseline == "length_weighted"
+        baseline = self.estimator.advantage.baseline
         whole = plain and sampling.keep == 0
         check(
-            whole or not lengthy,
-            "advantage.baseline = length_weighted; allowed: without support rollouts, replay window, sampling.keep",
+            whole or baseline not in ("length_weighted", "optimal_token"),
+            f"advantage.baseline = {baseline}; allowed: without support rollouts, replay window, sampling.keep",
+        )
+        check(
+            sampling.replayed == 0 or not self.estimator.advantage.reads_squares,
+            f"sampling.replayed = {sampling.replayed}; allowed: 0 with advantage.baseline optimal_token",
         )
         check(
             whole or self.estimator.advantage.combine == "rewards",

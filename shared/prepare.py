@@ -8,9 +8,10 @@ import numpy as np
 from rftlab.shared.advantage import advantages, check_given
 from rftlab.shared.aggregation import check_starts, shares
 from rftlab.shared.combine import combined_advantages
+from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.mask import KLCov
 from rftlab.shared.correction import corrections
-from rftlab.shared.credit import rewards_at_ends, token_advantages
+from rftlab.shared.credit import optimal_token_baseline, rewards_at_ends, token_advantages
 from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.kl import kl_penalty
 from rftlab.shared.plumbing.errors import check
@@ -150,10 +151,10 @@ def prepare(
     rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. Penalties on the
     reward are applied here.
     pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves.
-    baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; values (T,)
-    for value. token_rewards (T,): rewards at tokens, besides the response's own. several: the rewards (C, R) of which
-    `rewards` are the sum with weights (C,), for an estimator that combines advantages; it takes `rewards` alone without
-    them, and no pool. sampler_logp, correction (T,): see
+    baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; (T,) for
+    value, optimal_token (`find_token_baseline`). token_rewards (T,): rewards at tokens, besides the response's own.
+    several: the rewards (C, R) of which `rewards` are the sum with weights (C,), for an estimator that combines
+    advantages; it takes `rewards` alone without them, and no pool. sampler_logp, correction (T,): see
     `batch_from_advantages`.
     n_tokens, n_rows: counts of the optimiser batch, where this call covers only a part of it.
     Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is
@@ -195,6 +196,29 @@ def prepare(
         n_tokens=n_tokens,
         n_rows=n_rows,
     )
+
+
+def find_token_baseline(
+    estimator: Estimator,
+    rewards: np.ndarray,
+    group: np.ndarray,
+    starts: np.ndarray,
+    old_logp: np.ndarray,
+    ref_logp: np.ndarray | None = None,
+    *,
+    squares: np.ndarray,
+    token_rewards: np.ndarray | None = None,
+) -> np.ndarray:
+    """The baseline (T,) of an estimator with optimal_token, which `prepare` takes with the same arguments.
+
+    squares (T,): sum_v pi(v)^2 of the policy that gave old_logp. Importance weights of a correction do not count.
+    """
+    rewards, group = _column(rewards), np.asarray(group, dtype=np.int64)
+    starts = np.asarray(starts, dtype=np.int64)
+    rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
+    plain = Advantage("none", gamma=estimator.advantage.gamma)
+    returns = token_advantages(plain, rewards_at_ends(rewards, starts, token_rewards), starts)
+    return optimal_token_baseline(returns, _column(old_logp), _column(squares), starts, group, eps=0.0)
 
 
 def _by_token(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rftlab.llm.losses.layout import Layout, wide
-from rftlab.shared.config.advantage import CustomAdvantage
+from rftlab.shared.config.advantage import PER_TOKEN, CustomAdvantage
 from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check, check_finite
@@ -158,7 +158,7 @@ def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.
     check(spec.given, f"advantage.baseline {spec.baseline}: a baseline is not read")
     tensor = real_tensor("baseline", baseline)
     of_tokens = (spec.by_token or given.token_rewards is not None) and spec.baseline not in PER_RESPONSE
-    shapes = [tokens] * of_tokens + [(layout.n_rows,)] * (spec.baseline != "value")
+    shapes = [tokens] * of_tokens + [(layout.n_rows,)] * (spec.baseline not in PER_TOKEN)
     allowed = " or ".join(map(str, shapes))
     check(tuple(tensor.shape) in shapes, f"baseline {tuple(tensor.shape)}; allowed: {allowed}")
     return (tensor if tuple(tensor.shape) == tokens else finite("baseline", tensor)).to(wide(tensor.device))

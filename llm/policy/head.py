@@ -17,15 +17,17 @@ class TokenStatistics(NamedTuple):
     """Whether the entropy of the distributions is asked for."""
     rows: int
     """Tokens whose logits exist at a time."""
+    squares: bool = False
+    """Whether sum_v pi(v)^2 is asked for, in place of the entropy and without its gradient."""
 
 
 def token_log_probs(
     head: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, reading: TokenStatistics
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """log pi(target) (n,) of pi = softmax(head(hidden) / temperature), hidden (n, d); and the entropy -sum pi log pi
-    (n,), or None."""
-    logp, entropy = _TokenLogProbs.apply(hidden, head.weight, head.bias, targets, reading)
-    return logp, entropy if reading.entropy else None
+    """log pi(target) (n,) of pi = softmax(head(hidden) / temperature), hidden (n, d); and the entropy -sum pi log pi or
+    the sum of squares (n,), or None."""
+    logp, beside = _TokenLogProbs.apply(hidden, head.weight, head.bias, targets, reading)
+    return logp, beside if reading.entropy or reading.squares else None
 
 
 class _TokenLogProbs(torch.autograd.Function):
@@ -45,6 +47,10 @@ class _TokenLogProbs(torch.autograd.Function):
             chosen[part] = z.gather(-1, targets[part, None])[:, 0]
             if reading.entropy:
                 entropy[part] = norm[part] - (torch.softmax(z, -1) * z).sum(-1)
+            elif reading.squares:
+                entropy[part] = torch.softmax(z, -1).square().sum(-1)
+        if not reading.entropy:
+            ctx.mark_non_differentiable(entropy)
         ctx.save_for_backward(hidden, weight, bias, targets, norm, entropy)
         ctx.reading, ctx.narrow, ctx.wide = reading, narrow, wide
         return chosen - norm, entropy

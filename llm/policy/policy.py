@@ -121,10 +121,10 @@ class Policy:
         return micro_batches(responses, self.compute.micro_tokens, self.sharing)
 
     def log_probs(
-        self, responses: Responses, rows: np.ndarray, with_entropy: bool = False
+        self, responses: Responses, rows: np.ndarray, with_entropy: bool = False, with_squares: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that
-        they come from.
+        they come from, or their sums of squares.
 
         Equal responses to one prompt go through the model once, and so does a prompt, for as many different ones as
         pays.
@@ -138,34 +138,40 @@ class Policy:
         with autocast(self.compute):
             hidden = self.body(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
-            logp, entropy = token_log_probs(
+            logp, beside = token_log_probs(
                 self.model.get_output_embeddings(),
                 hidden,
                 targets,
-                TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows),
+                TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows, with_squares),
             )
         if len(spread) == len(targets):
-            return logp, entropy
-        return logp.index_select(0, spread), None if entropy is None else entropy.index_select(0, spread)
+            return logp, beside
+        return logp.index_select(0, spread), None if beside is None else beside.index_select(0, spread)
 
     def all_log_probs(self, responses: Responses) -> np.ndarray:
         """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient; brought from
         the device at the end."""
-        return self._all(responses, entropy=False)
+        return self._all(responses)[0]
 
     def all_entropies(self, responses: Responses) -> np.ndarray:
         """Entropies (T,) of the distributions that tokens are drawn from; as `all_log_probs`."""
-        return self._all(responses, entropy=True)
+        return self._all(responses, with_entropy=True)[1]
+
+    def all_squares(self, responses: Responses) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probabilities (T,), and sum_v pi(v)^2 (T,) of the distributions that tokens are drawn from, of the same
+        pass; as `all_log_probs`."""
+        logp_T, squares_T = self._all(responses, with_squares=True)
+        return logp_T, squares_T
 
     @torch.no_grad()
-    def _all(self, responses: Responses, entropy: bool) -> np.ndarray:
-        out, parts = np.empty(len(responses.tokens)), self.micro_batches(responses)
+    def _all(self, responses: Responses, **beside: bool) -> np.ndarray:
+        """Columns (1 or 2, T): log-probabilities, and what `log_probs` gives beside them."""
+        out, parts = np.empty((1 + len(beside), len(responses.tokens))), self.micro_batches(responses)
         if parts:
             order = np.concatenate([token_indices(responses.starts, rows) for rows in parts])
-            passes = (self.log_probs(responses, rows, entropy) for rows in parts)
-            out[order] = torch.cat(
-                [of_tokens if entropies is None else entropies for of_tokens, entropies in passes]
-            ).cpu()
+            passes = [self.log_probs(responses, rows, **beside) for rows in parts]
+            for row, columns in zip(out, zip(*passes, strict=True), strict=False):
+                row[order] = torch.cat(columns).cpu()
         return out
 
 

@@ -37,7 +37,7 @@ from rftlab.shared.memory import (
     read_averages,
 )
 from rftlab.shared.objective import apply_mask
-from rftlab.shared.prepare import Batch, batch_from_advantages, prepare, shaped_rewards
+from rftlab.shared.prepare import Batch, batch_from_advantages, find_token_baseline, prepare, shaped_rewards
 from rftlab.shared.sampling import allocate
 
 
@@ -150,11 +150,16 @@ class Trainer:
         # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their
         # place
         with self.meter.phase("log_probs"):
-            old_T, ref_T = self._log_probs(samples, rows_r, tokens_t, past_T)
+            old_T, ref_T, squares_T = self._log_probs(samples, rows_r, tokens_t, past_T)
 
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
         rewards_R = shaped_rewards(estimator, samples.reward, responses.starts, old_T, ref_T)
-        given_r, greedy = self._baseline(samples, rows_r)
+        anchor_t = None if ref_T is None else ref_T[tokens_t]
+        steps_t = None if samples.steps is None else samples.steps[tokens_t]
+        columns = (samples.outcome[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
+        given, greedy = self._baseline(samples, rows_r)
+        if squares_T is not None:
+            given = find_token_baseline(estimator, *columns, squares=squares_T[tokens_t], token_rewards=steps_t)
         self._remember(samples, rewards_R, new_r)
         if state.replays is not None:
             state.replays.push(samples, old_T)
@@ -162,15 +167,12 @@ class Trainer:
         parts = samples.several
 
         # 6 prepare: advantages and shares, once for the round
-        anchor_t = None if ref_T is None else ref_T[tokens_t]
         corrected_t = sampler_logp_t if estimator.correction.kind != "none" else None
-        steps_t = None if samples.steps is None else samples.steps[tokens_t]
-        columns = (samples.outcome[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
         batch = prepare(
             estimator,
             *columns,
             pool=pool,
-            baseline=given_r,
+            baseline=given,
             token_rewards=steps_t,
             several=None if parts is None else (parts[0][:, rows_r], parts[1]),
             sampler_logp=corrected_t,
@@ -284,14 +286,18 @@ class Trainer:
 
     def _log_probs(
         self, samples: Samples, rows_r: np.ndarray, tokens_t: np.ndarray, past_T: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Old and reference log-probabilities (T,) of trained responses, nan elsewhere; of all responses where a
-        penalty enters rewards. past_T: old ones of replayed responses, nan for others."""
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Old and reference log-probabilities (T,) of trained responses, nan elsewhere, and the sums of squares of the
+        old policy where the baseline reads them; of all responses where a penalty enters rewards. past_T: old ones of
+        replayed responses, nan for others."""
         responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
         if self.run.needs_reference and kl.place == "reward":
             rows_r, tokens_t = np.arange(len(samples.texts)), np.arange(len(responses.tokens))
-        old_T, ref_T = samples.rollouts.logp, None
-        if not self.run.on_policy:
+        old_T, ref_T, squares_T = samples.rollouts.logp, None, None
+        if self.run.design.estimator.advantage.reads_squares:
+            old_T, squares_T = np.full((2, len(responses.tokens)), np.nan)
+            old_T[tokens_t], squares_T[tokens_t] = self.policy.all_squares(responses.take(rows_r))
+        elif not self.run.on_policy:
             old_T = np.full(len(responses.tokens), np.nan)
             new_r = rows_r[~samples.replayed[rows_r]]
             old_T[token_indices(responses.starts, new_r)] = self.policy.all_log_probs(responses.take(new_r))
@@ -299,7 +305,7 @@ class Trainer:
         if self.reference is not None:
             ref_T = np.full(len(responses.tokens), np.nan)
             ref_T[tokens_t] = self.reference.all_log_probs(responses.take(rows_r))
-        return old_T, ref_T
+        return old_T, ref_T, squares_T
 
     def _baseline(self, samples: Samples, rows_r: np.ndarray) -> tuple[np.ndarray | None, list[tuple[str, Samples]]]:
         """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one, and the greedy

@@ -50,16 +50,6 @@ CARDS = (
         ),
     ),
     _card(
-        name="optimal_token_baseline",
-        title="OTB, optimal token baseline",
-        source="Greensmith, Bartlett and Baxter 2004; verl 0.9.1",
-        formula="b_t = Σ_i r_i W_it / Σ_i W_it over a group, W_it = Σ_(u <= t) (1 - 2 π(a_u) + Σ_v π(v)²)",
-        note=(
-            "Needs Σ_v π(v)² of every token, which the trainer does not read off the model. "
-            "`rftlab.shared.credit.optimal_token_baseline` computes it for a loop of yours, as verl does."
-        ),
-    ),
-    _card(
         name="vapo",
         title="VAPO, value-augmented PPO",
         source="arXiv 2504.05118",

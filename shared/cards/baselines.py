@@ -115,8 +115,29 @@ CARDS = (
         ),
         checks=("T10",),
         note=(
-            "Computable in the simulator alone. For tokens of a real model "
-            "rftlab.shared.credit.optimal_token_baseline has the estimate that verl calls OTB."
+            "Computable in the simulator alone. For real models there is its estimate from the group, "
+            "optimal_token_baseline."
+        ),
+    ),
+    _card(
+        name="optimal_token_baseline",
+        title="OTB, optimal token baseline",
+        source="Greensmith, Bartlett and Baxter 2004; verl 0.9.1",
+        rollouts=8,
+        estimator=Estimator(Advantage("optimal_token"), Reinforce(), aggregation=TOKEN_MEAN),
+        formula=(
+            "A_t = r - b_t;  b_t = Σ_i r_i W_it / Σ_i W_it over a group, W_it = Σ_(u <= t) (1 - 2 π(a_u) + Σ_v π(v)²)"
+        ),
+        bias=(
+            "Biased: a response's own reward is in its baseline, as in GRPO's mean, but with a weight of its own, so "
+            "that the direction bends too. Of three answers with chances 0.05 (right), 0.9 and 0.05 a group of 4 has "
+            "0.22, 0.28 and -0.97 times the gradient."
+        ),
+        checks=("T10",),
+        mirrors="verl (adv_estimator optimal_token_baseline, without importance weights; its 1e-8 is left out)",
+        note=(
+            "Σ_v π(v)² is read off the old policy, in the pass that finds its log-probabilities. In the simulator an "
+            "answer is one token. A loop of its own takes `rftlab.shared.credit.optimal_token_baseline`."
         ),
     ),
 )

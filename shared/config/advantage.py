@@ -9,8 +9,10 @@ from rftlab.shared.plumbing.errors import check, check_choice, check_finite, cod
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
 GroupBaseline = Literal["group_mean", "leave_one_out", "length_weighted", "second_best", "james_stein"]
 """Of the group's own set: where that holds one reward, `singleton` decides."""
-GivenBaseline = Literal["greedy", "moving_average", "value", "optimal"]
+GivenBaseline = Literal["greedy", "moving_average", "value", "optimal", "optimal_token"]
 """Found by a level and handed over: they need more than the rewards of the batch."""
+PER_TOKEN = ("value", "optimal_token")
+"""Given baselines that have a number for each token."""
 BaselineKind = Literal["none", GroupBaseline, "batch_mean", "constant", GivenBaseline]
 ScaleKind = Literal["none", "group_std", "others_std", "group_mean", "batch_std", "nonzero"]
 GROUP_SCALES = ("group_std", "others_std", "group_mean")
@@ -33,6 +35,7 @@ GREEDY = code_for(BaselineKind, "greedy")
 MOVING_AVERAGE = code_for(BaselineKind, "moving_average")
 VALUE = code_for(BaselineKind, "value")
 OPTIMAL = code_for(BaselineKind, "optimal")
+OPTIMAL_TOKEN = code_for(BaselineKind, "optimal_token")
 UNSCALED = code_for(ScaleKind, "none")
 GROUP_STD = code_for(ScaleKind, "group_std")
 OTHERS_STD = code_for(ScaleKind, "others_std")
@@ -58,7 +61,7 @@ class Advantage:
     """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts),
     length_weighted, james_stein (leave_one_out, shrunk to the other groups' means: 2511.03710, eq. 16). batch_mean: of
     all sets. constant: the number below. From elsewhere: greedy (reward of the greedy response), moving_average (of the
-    context), value (critic), optimal."""
+    context), value (critic), optimal (exact), optimal_token (its estimate from the group, for each token)."""
     scale: ScaleKind = "none"
     """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. others_std: by that of
     the group's other rewards, unless it is 0. group_mean: by the mean plus eps of the group's set; no signal unless the
@@ -113,7 +116,8 @@ class Advantage:
             check(0 <= getattr(self, name) <= 1, f"advantage.{name} = {getattr(self, name)!r}; allowed: 0 to 1")
         check(
             self.of_tokens or not self.by_token,
-            "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline",
+            f"advantage.gamma below 1 or baseline {' or '.join(PER_TOKEN)}: allowed with scale none, credit reward, no "
+            "group's baseline",
         )
         check(
             self.lam == 1 or self.baseline == "value",
@@ -167,7 +171,12 @@ class Advantage:
     @property
     def by_token(self) -> bool:
         """Whether advantages vary within a response."""
-        return self.baseline == "value" or self.gamma < 1
+        return self.baseline in PER_TOKEN or self.gamma < 1
+
+    @property
+    def reads_squares(self) -> bool:
+        """Whether its baseline reads sum_v pi(v)^2 of each token's distribution."""
+        return self.baseline == "optimal_token"
 
     @property
     def of_batch(self) -> bool:

@@ -1,15 +1,20 @@
 """Baselines that need more than the rewards of a batch: the greedy response's reward, a critic, a moving average,
-the optimal one."""
+the optimal one, its estimate from the group."""
+
+import math
 
 import numpy as np
 
-from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
+from rftlab.shared.advantage import whiten_into
+from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, OPTIMAL_TOKEN, PLAIN, VALUE
+from rftlab.shared.credit import optimal_tokens_into
 from rftlab.shared.memory import read_average
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import inner
 from rftlab.sim.policy.spelling import most_likely
 from rftlab.sim.policy.style import style_length, style_side
 from rftlab.sim.round.common import common_squares
+from rftlab.sim.round.ragged import INT, NUMBER, TOKEN
 
 
 @inner
@@ -92,6 +97,47 @@ def optimal_baseline(contexts, plan, view, row, context, other):
 
 
 @inner
+def find_squares(plan, view, row, a, b, ragged):
+    """Sums of squared probabilities of the tokens of responses a .. b-1, those of `row` in a view that gave
+    old_logp: of all answers with their format together, and of the two values of a style token."""
+    width, starts = plan.n_arms // len(plan.token_starts), ragged.ints[INT.start]
+    squares, old_logp = ragged.tokens[TOKEN.squares], ragged.tokens[TOKEN.old_logp]
+    formed = np.float64(view.formed[row])
+    answer = formed**2 + (1.0 - formed) ** 2
+    for low in plan.token_starts:
+        total = 0.0
+        for arm in range(low, low + width):
+            total += np.float64(view.probs[row, arm]) ** 2
+        answer *= total
+    for i in range(a, b):
+        squares[starts[i]] = answer
+        for t in range(starts[i] + 1, starts[i + 1]):
+            p = math.exp(old_logp[t])
+            squares[t] = p**2 + (1.0 - p) ** 2
+
+
+@inner
+def optimal_token_advantages(rule, n, ragged):
+    """Fill the advantages of the first n responses of a round and of their tokens: reward - baseline of the token,
+    as `rftlab.shared.prepare` with `find_token_baseline`."""
+    starts, group = ragged.ints[INT.start, : n + 1], ragged.ints[INT.group, :n]
+    tokens = starts[n]
+    returns, norms, position = np.empty(tokens), np.empty(tokens), np.empty(tokens, np.int64)
+    for i in range(n):
+        for t in range(starts[i], starts[i + 1]):
+            returns[t], position[t] = ragged.numbers[NUMBER.reward, i], t - starts[i]
+            norms[t] = 1.0 - 2.0 * math.exp(ragged.tokens[TOKEN.old_logp, t]) + ragged.tokens[TOKEN.squares, t]
+    credit = ragged.tokens[TOKEN.advantage, :tokens]
+    optimal_tokens_into(returns, norms, starts, group, position, 0.0, credit)
+    for t in range(tokens):
+        credit[t] = returns[t] - credit[t]
+    if rule.whiten != PLAIN:
+        whiten_into(rule.whiten, credit, np.ones(tokens), rule.ddof, rule.eps)
+    for i in range(n):
+        ragged.numbers[NUMBER.advantage, i] = credit[starts[i]]
+
+
+@inner
 def critic_value(contexts, critic, context):
     """The critic's value of a context: linear in its features, or a number of its own in the tabular environment."""
     d = contexts.features.shape[1]
@@ -129,4 +175,6 @@ def find_baseline(contexts, plan, kind, memory, view, row, context, other):
         return critic_value(contexts, memory.critic, context)
     if kind == MOVING_AVERAGE:
         return read_average(memory.averages, context)
+    if kind == OPTIMAL_TOKEN:
+        return 0.0  # of tokens: `optimal_token_advantages`
     raise UserError("advantage.baseline has a name that the simulator does not find")

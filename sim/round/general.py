@@ -8,7 +8,7 @@ import numpy as np
 from rftlab.shared.advantage import advantages_into
 from rftlab.shared.aggregation import shares_into
 from rftlab.shared.combine import combined_into
-from rftlab.shared.config.advantage import GREEDY, OF_EACH, OPTIMAL, VALUE
+from rftlab.shared.config.advantage import GREEDY, OF_EACH, OPTIMAL, OPTIMAL_TOKEN, VALUE
 from rftlab.shared.config.aggregation import PROMPT_MEAN
 from rftlab.shared.config.correction import NONE as UNCORRECTED
 from rftlab.shared.config.correction import RATIO
@@ -25,7 +25,13 @@ from rftlab.sim.policy.common import remember_base
 from rftlab.sim.policy.products import backward, whole_blocks
 from rftlab.sim.policy.style import style_logit_at, style_logp
 from rftlab.sim.round.answers import N, answer_logp
-from rftlab.sim.round.baselines import find_baseline, greedy_length, teach_critic
+from rftlab.sim.round.baselines import (
+    find_baseline,
+    find_squares,
+    greedy_length,
+    optimal_token_advantages,
+    teach_critic,
+)
 from rftlab.sim.round.common import teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
 from rftlab.sim.round.lengths import shares_by_length
@@ -82,6 +88,9 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
         remember_right(memory.replays, batch[row], ragged, first[at + row], new)
     if rule.shaping.active:
         shape_into(rule, rewards[start:stop], starts[start : stop + 1], old_logp, ref_logp)
+    if rule.advantage.baseline == OPTIMAL_TOKEN:
+        for row in range(batch.shape[0]):
+            find_squares(plan, trainer, row, first[at + row], first[at + row + 1], ragged)
     if rule.advantage.baseline == OPTIMAL and plan.interference > 0.0:
         find_others(contexts, plan, round_index, batch, ragged.uniform, others)
     for row in range(batch.shape[0]):
@@ -145,6 +154,9 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
                 plan, windows, context_of[row], rewards[a:b], rewards[extra : extra + plan.support], ragged.pool, end
             )
     sets[n] = end
+    if rule.advantage.baseline == OPTIMAL_TOKEN:
+        optimal_token_advantages(rule.advantage, support, ragged)
+        return
     trained = slice(0, support)
     rewards, given, group, out = rewards[trained], given_of[trained], group[trained], advantage[trained]
     if rule.advantage.combine == OF_EACH:

@@ -70,6 +70,8 @@ class Tokens(NamedTuple):
     """Under the trainer's policy at the start of the round, or with the correction `ratio` the sampler's."""
     ref_logp: int
     sampler_logp: int
+    squares: int
+    """Sum of the squared probabilities of its distribution, where the baseline reads it."""
     logp: int
     """Under the current policy."""
     advantage: int

@@ -204,7 +204,7 @@ def move_response(plan, ragged, source, target):
         response[at + t] = target
         for field in (MARK.signs, MARK.style_token):
             ragged.marks[field, at + t] = ragged.marks[field, t]
-        for field in (TOKEN.old_logp, TOKEN.ref_logp, TOKEN.sampler_logp):
+        for field in (TOKEN.old_logp, TOKEN.ref_logp, TOKEN.sampler_logp, TOKEN.squares):
             ragged.tokens[field, at + t] = ragged.tokens[field, t]
     starts[target + 1] = at + starts[source + 1]
 

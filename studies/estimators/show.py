@@ -32,6 +32,7 @@ _BASELINE = {
     "moving_average": " - moving average",
     "value": " - V",
     "optimal": " - b*",
+    "optimal_token": " - b* of the group at each token",
 }
 _SINGLETON = {"raw": "keeps its raw reward (mean 0, std 1)", "zero": "gives 0", "error": "is refused"}
 _AGGREGATION = {

@@ -26,7 +26,8 @@ TRL = {"grpo", "dr_grpo", "paper_text", "replay", "lite_ppo", "gspo", "luspo", "
        "grpo_open_instruct", "dr_grpo_oat", "top_entropy", "adaptive_entropy"}  # fmt: skip
 NOT_VERL = {"remax", "ppo", "moving_average", "spo", "optimal_baseline", "gfpo", "dapo", "deepseek_v32", "icepop",
             "paper_code", "mis", "mis_geometric", "sampler_ratio", "grpo_open_instruct",
-            "grpo_nano_aha", "ppo_verl", "scale_rl", "top_entropy", "adaptive_entropy", "rlep"}  # fmt: skip
+            "grpo_nano_aha", "ppo_verl", "scale_rl", "top_entropy", "adaptive_entropy", "rlep",
+            "optimal_token_baseline"}  # fmt: skip
 
 
 def wanted(name: str, **changed) -> EngineSettings:

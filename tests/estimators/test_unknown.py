@@ -51,7 +51,7 @@ def test_every_choice_with_a_name_is_planted():
     assert found == {listed for _, listed, field in CHOICES if field}
 
 
-@pytest.mark.parametrize("baseline", [name for name in get_args(advantage.BaselineKind) if name != "value"])
+@pytest.mark.parametrize("baseline", sorted(set(get_args(advantage.BaselineKind)) - set(advantage.PER_TOKEN)))
 @pytest.mark.parametrize("whiten", get_args(advantage.WhitenKind))
 def test_what_looks_at_lengths_says_so(baseline, whiten):
     """`rl.losses` hands lengths over to those alone."""

@@ -15,6 +15,7 @@ from rftlab.llm.losses.layout import on_cpu
 from rftlab.shared.advantage import advantages
 from rftlab.shared.cards import PRESETS
 from rftlab.shared.combine import combined_advantages
+from rftlab.shared.config.advantage import PER_TOKEN
 from rftlab.shared.config.mask import OF_BATCH, Drift, TopEntropy, Unmasked
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip
@@ -332,7 +333,7 @@ def on_a_device(estimator, at):
     rest |= {"entropy": tokens[4]} if reads_entropy(estimator) else {}
     rest |= {"bonus": 0.01} if estimator.entropy_target else {}
     if estimator.advantage.given:
-        rest["baseline"] = tokens[2] if estimator.advantage.baseline == "value" else tokens[2][:, 0]
+        rest["baseline"] = tokens[2] if estimator.advantage.baseline in PER_TOKEN else tokens[2][:, 0]
     return tokens, rest
 
 

@@ -190,7 +190,8 @@ OF_ITSELF = {
     "moving entropy",
     "old anchor",
 }
-OF_ITSELF |= {"greedy", "moving_average", "optimal", "value", "kl in reward", *CORRECTIONS}
+OF_ITSELF |= {"greedy", "moving_average", "optimal", "optimal_token", "optimal_token, tries", "value"}
+OF_ITSELF |= {"kl in reward", *CORRECTIONS}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -240,6 +241,7 @@ SPELT_RUNS = {
     "truncate": RUNS["truncate"],
     "greedy": RUNS["greedy"],
     "optimal": RUNS["optimal"],
+    "optimal_token": RUNS["optimal_token"],
     "value": RUNS["value"],
     "moving_average": RUNS["moving_average"],
     "all": styled_run(
@@ -333,6 +335,22 @@ WRONG_TWINS = {
     "the same others in every round": (
         NOISE("optimal"),
         {"others": lambda self, round_index, batch: NaiveGeneral.others(self, 0, batch)},
+    ),
+    "squares of the first token": (
+        NOISE("optimal_token"),
+        {
+            "sums_of_squares": lambda self, policy, response: np.full(
+                len(response.old), (policy.p[: self.width] ** 2).sum()
+            )
+        },
+    ),
+    "one baseline for all tokens": (
+        STYLE("optimal_token"),
+        {
+            "token_baselines": lambda self, everyone, starts, group: np.repeat(
+                NaiveGeneral.token_baselines(self, everyone, starts, group)[starts[:-1]], np.diff(starts)
+            )
+        },
     ),
     "replays forget who sampled them": (NOISE("replayed"), {"recalled": replayed_as_new}),
     "the oldest are replayed": (STYLE("replayed"), {"recalled": oldest_replayed}),

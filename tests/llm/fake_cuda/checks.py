@@ -27,6 +27,7 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.training import update
 from rftlab.shared.cards import PRESETS
+from rftlab.shared.config.advantage import PER_TOKEN
 from rftlab.shared.config.kl import KL
 from rftlab.shared.prepare import prepare
 from rftlab.studies.data.paper.pairs import start_at
@@ -69,7 +70,7 @@ def loss(name, padded, dtype, given=False):
         else:
             named |= {"rewards": column(ROWS, dtype=wide), "group": column(ROWS, dtype=torch.int64)}
             if spec.given:
-                named["baseline"] = column(*(shape if spec.baseline == "value" else (ROWS,)), dtype=wide)
+                named["baseline"] = column(*(shape if spec.baseline in PER_TOKEN else (ROWS,)), dtype=wide)
         value = rl.losses.objective(logp, column(*shape), estimator=name, **named)
         (-value).backward()
         assert value.device.type == logp.grad.device.type == "cuda" and logp.grad.dtype == dtype

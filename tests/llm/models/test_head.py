@@ -52,6 +52,18 @@ def test_values_and_gradients_are_those_of_plain_autograd(rows, entropy, bias):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("rows", [5, 1000])
+def test_sums_of_squares_come_without_a_gradient(rows):
+    head, hidden, targets = case()
+    logp, squares = token_log_probs(head, hidden, targets, TokenStatistics(0.7, False, rows, squares=True))
+    wanted = torch.softmax(head(hidden) / 0.7, -1).square().sum(-1)
+    torch.testing.assert_close(squares, wanted, rtol=1e-12, atol=1e-13)
+    assert logp.requires_grad and not squares.requires_grad
+    expected = gradients(head, hidden, plain(head, hidden, targets, 0.7)[0], None)
+    for a, b in zip(gradients(head, hidden, logp, None), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-13)
+
+
 def test_finite_differences_agree():
     head, hidden, targets = case()
 

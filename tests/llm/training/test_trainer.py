@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import rftlab.llm.moments
 import rftlab.llm.training.trainer
@@ -25,6 +26,7 @@ from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
+from tests.support.naive import estimators as naive
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 LONG = Length(0.5, limit=10, buffer=8)
@@ -57,6 +59,7 @@ DESIGNS = {
         "minibatches": 2,
     },
     "kl to old": {"estimator": Estimator(kl=KL("k3", 0.1, anchor="old")), "epochs": 2},
+    "optimal token": {"estimator": Estimator(Advantage("optimal_token"), Reinforce())},
     "discount": {"estimator": Estimator(Advantage("none", gamma=0.9, whiten="tokens"))},
 }
 
@@ -192,6 +195,41 @@ def test_the_entropy_of_each_update_moves_the_bonus_of_the_next(tmp_path, monkey
     assert [bonus for bonus, _ in seen] == pytest.approx(expected[:-1]) and {*map(bool, expected)} == {True, False}
 
 
+def test_the_optimal_token_baseline_is_that_of_the_whole_softmax(tmp_path, monkeypatch):
+    """By hand from the logits of a plain pass, of rewards with their penalties and a discount."""
+    seen, real = [], rftlab.llm.training.trainer.accumulate
+
+    def listening(policy, estimator, batch, responses, on_policy, bonus):
+        if not seen:
+            squares = []
+            for row, g in enumerate(responses.group):
+                prompt, ids = responses.prompts[g], responses.response(row)
+                with torch.no_grad():
+                    logits = policy.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+                squares.append(torch.softmax(logits.double() / policy.temperature, -1).square().sum(-1).numpy())
+            seen.append((batch, responses, np.concatenate(squares)))
+        return real(policy, estimator, batch, responses, on_policy, bonus)
+
+    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    advantage, kl = Advantage("optimal_token", gamma=0.9), KL("k1", 0.1, place="reward")
+    estimator = Estimator(advantage, Reinforce(), kl, length=LONG)
+    settings = {"estimator": estimator, "micro_tokens": 60, "rounds": 1, "eval_every": 1}
+    train(replace(run_of(**settings), temperature=0.8), tmp_path)
+    (batch, responses, squares), records = seen[0], pd.read_parquet(tmp_path / "rollouts")
+    starts, ends = responses.starts, np.zeros(len(responses.tokens))
+    trained = records[records.role == "trained"]
+    assert [len(tokens) for tokens in trained.tokens] == responses.lengths.tolist()
+    ends[starts[1:] - 1] = trained.reward
+    returns = naive.token_advantages(Advantage("none", gamma=0.9), ends, starts)
+    columns = returns, batch.old_logp, squares, starts, responses.group
+    expected = returns - np.array(naive.optimal_token_baseline(*columns, eps=0.0))
+    np.testing.assert_allclose(batch.advantage, expected, atol=1e-7)
+    for wrong in (squares[::-1], squares * 0):
+        columns = returns, batch.old_logp, wrong, starts, responses.group
+        other = returns - np.array(naive.optimal_token_baseline(*columns, eps=0.0))
+        assert np.abs(other - batch.advantage).max() > 1e-5
+
+
 @pytest.mark.parametrize("correction", ["none", "truncate", "ratio"])
 def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, tmp_path, monkeypatch):
     parts, real = [], rftlab.llm.training.trainer.accumulate
@@ -285,8 +323,8 @@ VALUE, OPTIMAL = (Estimator(Advantage(baseline)) for baseline in ("value", "opti
 GPU_0 = "vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES"
 TWICE = Design(6, 4, sampling=Sampling(tries=2, budget="difficulty"))
 CONFIGURATIONS = [
-    (lambda: run_of(estimator=VALUE), "advantage.baseline = 'value': the trainer of language models has no critic"),
-    (lambda: run_of(estimator=OPTIMAL), "has no exact expectations; allowed: any baseline but value, optimal"),
+    (lambda: run_of(estimator=VALUE), "advantage.baseline = 'value': no critic in training; allowed: all"),
+    (lambda: run_of(estimator=OPTIMAL), "no exact expectations in training; allowed: all but value, optimal"),
     (lambda: run_of(checkpoint_every=3), "checkpoint_every = 3; allowed: 0, or a divisor of eval_every = 4"),
     (lambda: LLMRun(TaskConfig("words")), "model.source = 'tiny' knows arithmetic alone; task = 'words'"),
     (lambda: LLMRun(TaskConfig("mix97"), Model("folder")), "task = 'mix97' is for model.source = 'tiny'"),

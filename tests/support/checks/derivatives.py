@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from rftlab.shared.cards import PRESETS
-from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import PER_TOKEN, Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
@@ -186,7 +186,7 @@ def check_objective(api: Api, name: str, estimator: Estimator, rng: np.random.Ge
     baseline = (
         np.zeros(batch.group.size) if estimator.advantage.baseline in ("greedy", "moving_average", "optimal") else None
     )
-    baseline = np.zeros(batch.logp.size) if estimator.advantage.baseline == "value" else baseline
+    baseline = np.zeros(batch.logp.size) if estimator.advantage.baseline in PER_TOKEN else baseline
     rewards = (
         (batch.rewards > 0).astype(np.float64) if estimator.advantage.credit == "pass_at_k" else batch.rewards + 0.1
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from hypothesis import strategies as st
 
-from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import PER_TOKEN, Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Divergence, Drift, KLCov, Unmasked
@@ -185,7 +185,7 @@ def keeps_places(spec: Advantage, token_rewards) -> bool:
         and spec.whiten != "responses"
         and (spec.given or spec.baseline == "none")
     )
-    return spec.baseline == "value" or spec.gamma < 1 or (token_rewards is not None and allowed)
+    return spec.baseline in PER_TOKEN or spec.gamma < 1 or (token_rewards is not None and allowed)
 
 
 def expected_advantages(estimator: Estimator, batch: Batches, rewards, token_rewards, sets) -> list[float]:
@@ -198,7 +198,7 @@ def expected_advantages(estimator: Estimator, batch: Batches, rewards, token_rew
             for row, reward in zip(rows, rewards, strict=True)
             for i, value in enumerate(row)
         ]
-        if baseline is not None and spec.baseline != "value":
+        if baseline is not None and spec.baseline not in PER_TOKEN:
             baseline = estimators.per_token(baseline, batch.starts)
         return estimators.token_advantages(spec, at_end, batch.starts, baseline)
     total = [reward + sum(row) for reward, row in zip(rewards, rows, strict=True)]

@@ -6,7 +6,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from rftlab.shared.config.advantage import Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
+from rftlab.shared.config.advantage import PER_TOKEN, Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
 from rftlab.shared.config.aggregation import Aggregation, AggregationKind
 from rftlab.shared.config.correction import Correction, CorrectionKind, CorrectionLevel
 from rftlab.shared.config.kl import KL, KLKind
@@ -81,7 +81,7 @@ def baseline_for(spec: Advantage, batch: Batches) -> np.ndarray | None:
     """Numbers for a baseline that comes from elsewhere: per token for a critic, else per response."""
     if not spec.given:
         return None
-    return batch.values if spec.baseline == "value" else np.cos(np.arange(batch.group.size))
+    return batch.values if spec.baseline in PER_TOKEN else np.cos(np.arange(batch.group.size))
 
 
 # --- estimators ---

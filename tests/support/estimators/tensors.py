@@ -26,6 +26,7 @@ from rftlab.llm.losses.prepare import (
     token_shares,
 )
 from rftlab.llm.losses.weights import tensor_weights
+from rftlab.shared.config.advantage import PER_TOKEN
 from rftlab.shared.config.kl import kl_rule
 from rftlab.shared.config.ratio import ratio_rule
 from rftlab.shared.config.surrogate import surrogate_rule
@@ -165,7 +166,7 @@ def prepare(
     by_token = tells_tokens_apart(spec, token_rewards)
     shaped_R = column(shaped_rewards(padded, estimator, rewards, starts, old_logp, ref_logp))
     if baseline is not None:
-        of_rows = len(baseline) == len(rewards) and spec.baseline != "value"
+        of_rows = len(baseline) == len(rewards) and spec.baseline not in PER_TOKEN
         baseline = column(baseline) if of_rows else place.tensor(baseline)
     sets = None if pool is None else of_pool(pool)
     given = Given(rewards, labels(group), pool=sets, baseline=baseline, token_rewards=place.maybe(token_rewards))

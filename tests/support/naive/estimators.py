@@ -271,13 +271,13 @@ def token_advantages(spec: Advantage, rewards, starts, given=None) -> list[float
 
 
 def optimal_token_baseline(
-    returns, old_logp, squares, starts, group, correction=None, position=None, zero_tail=False
+    returns, old_logp, squares, starts, group, correction=None, position=None, zero_tail=False, eps=1e-8
 ) -> list[float]:
     """sum_i G_i W_i / sum_i W_i over the group's tokens at the same position; W is the running sum of squared score
     norms."""
     rows = range(len(group))
     weight = [1.0] * len(returns) if correction is None else [float(w) for w in correction]
-    norm = [(1 - 2 * math.exp(old_logp[t]) + squares[t]) * weight[t] ** 2 for t in range(len(returns))]
+    norm = [max(0, 1 - 2 * math.exp(old_logp[t]) + squares[t]) * weight[t] ** 2 for t in range(len(returns))]
     where = (
         [t - starts[i] for i in rows for t in range(starts[i], starts[i + 1])] if position is None else list(position)
     )
@@ -287,7 +287,8 @@ def optimal_token_baseline(
     for t, i in enumerate(owner):
         members = [j for j in rows if group[j] == group[i]]
         peers = [u for u, j in enumerate(owner) if j in members and where[u] == where[t]]
-        number = sum(returns[u] * energy[u] for u in peers) / (sum(energy[u] for u in peers) + 1e-8)
+        total = sum(energy[u] for u in peers) + eps
+        number = sum(returns[u] * energy[u] for u in peers) / total if total > 0 else 0.0
         others = [starts[j + 1] - starts[j] for j in members if j != i]
         in_tail = zero_tail and others and starts[i + 1] - starts[i] > max(others) and where[t] >= max(others)
         out.append(0.0 if not others or in_tail else number)

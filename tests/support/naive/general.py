@@ -21,9 +21,10 @@ from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, REWARDI
 from rftlab.sim.lanes.simd import LANES
 from rftlab.sim.policy.style import WORDS, words_into
 from rftlab.sim.run import batches
+from tests.support.naive.estimators import optimal_token_baseline
 from tests.support.naive.simulator import NaiveRun, sigmoid
 
-GIVEN = ("greedy", "moving_average", "value", "optimal")
+GIVEN = ("greedy", "moving_average", "value", "optimal", "optimal_token")
 TOTALS = ("rewards", "silent", "kl", "clipped", "norms")
 METRICS = (
     "rollouts",
@@ -56,6 +57,8 @@ class Response:
     the sampler's, the base policy's."""
     sampler: np.ndarray = None
     ref: np.ndarray = None
+    squares: np.ndarray = None
+    """(1 + n,) sums of the squared probabilities of the trainer's distributions."""
     replayed: bool = False
     scored: float = 0.0
     reward: float = 0.0
@@ -169,6 +172,13 @@ class NaiveGeneral(NaiveRun):
         answer = self.answer_entropy(policy.p) - sum(q * np.log(q) for q in (policy.f, 1 - policy.f) if q > 0)
         return np.append(answer, -heads * np.log(heads) - (1 - heads) * np.log(1 - heads))
 
+    def sums_of_squares(self, policy, response):
+        """Squared probabilities of the distributions that a response's tokens were drawn from, summed."""
+        answers = product(*np.split(np.arange(self.a), self.answer_tokens))
+        chances = [policy.p[np.array(arms)].prod() * f for arms in answers for f in (policy.f, 1 - policy.f)]
+        heads = sigmoid(self.style_logit(policy, response))
+        return np.append(np.sum(np.square(chances)), heads**2 + (1 - heads) ** 2)
+
     def score(self, policy, response, weight, bonus):
         """Gradient of sum_t weight_t logp_t + bonus_t entropy_t in a context's logits, and in its format's logit; and
         the first without style tokens."""
@@ -214,6 +224,7 @@ class NaiveGeneral(NaiveRun):
         response.old, response.sampler, response.ref = (
             self.logps(policy, response) for policy in (trainer, sampler, base)
         )
+        response.squares = self.sums_of_squares(trainer, response)
         response.scored = self.scored(key, context, draw, response)
         starts = offsets([len(response.old)])
         response.reward = shaped_rewards(self.e, [response.scored], starts, response.old, response.ref)[0]
@@ -235,6 +246,8 @@ class NaiveGeneral(NaiveRun):
     def given(self, context, policy):
         """The baseline of a context, before its rewards; the last one by enumeration of all responses."""
         kind, p, f = self.e.advantage.baseline, policy.p, policy.f
+        if kind == "optimal_token":
+            return np.nan  # found from the rewards, in `token_baselines`
         answers = product(*np.split(np.arange(self.a), self.answer_tokens))
         everything = [(np.array(arms), form) for arms in answers for form in (0, 1)]
         chance = np.array([p[arms].prod() * (f if form else 1 - f) for arms, form in everything])
@@ -342,6 +355,16 @@ class NaiveGeneral(NaiveRun):
         keep, lengths = self.design.sampling.keep, [len(response.old) for response in trained]
         return keep_shortest(lengths, [0, len(trained)], keep) if keep else np.ones(len(trained), dtype=bool)
 
+    def token_baselines(self, everyone, starts, group):
+        """The optimal token baseline of a round's responses (T,)."""
+        returns, old, squares = (
+            np.concatenate(columns)
+            for columns in zip(
+                *[(np.full(len(each.old), each.reward), each.old, each.squares) for each in everyone], strict=True
+            )
+        )
+        return np.array(optimal_token_baseline(returns, old, squares, starts, group, eps=0.0))
+
     def round(self, totals):
         d = self.design
         self.past.append((self.w.copy(), self.theta_f, self.common.copy()))
@@ -350,24 +373,29 @@ class NaiveGeneral(NaiveRun):
         pool, trained, keeps = self.pool(rows, kept), [row for row, _ in rows], np.concatenate(kept)
         everyone = [response for row in trained for response in row]
         group = np.repeat(np.arange(len(rows)), [len(row) for row in trained])
-        starts = offsets([len(response.old) for response in everyone])
+        lengths = [len(response.old) for response in everyone]
+        starts = offsets(lengths)
         scored, baseline = (
             np.array([getattr(response, name) for response in everyone]) for name in ("scored", "baseline")
         )
         old, ref = (np.concatenate([getattr(response, name) for response in everyone]) for name in ("old", "ref"))
         baseline = baseline if self.e.advantage.baseline in GIVEN else None
+        if self.e.advantage.baseline == "optimal_token":
+            baseline = self.token_baselines(everyone, starts, group)
         more, forms = {"pool": pool, "baseline": baseline}, np.array([float(response.form) for response in everyone])
         if self.e.advantage.combine == "advantages":
             forms *= self.world.format_reward
             more = {"several": (np.array([scored - forms, forms]), np.ones(2))}
-        advantage = prepare(self.e, scored, group, starts, old, ref, **more).advantage[starts[:-1]] * keeps
+        advantage = prepare(self.e, scored, group, starts, old, ref, **more).advantage * np.repeat(keeps, lengths)
+        first = advantage[starts[:-1]]
         totals["rewards"] += [response.reward for response in everyone if not response.replayed]
-        totals["silent"] += [not advantage[group == g].any() for g in range(len(rows))]
+        totals["silent"] += [not first[group == g].any() for g in range(len(rows))]
         size = len(rows) // d.minibatches
         for _ in range(d.epochs):
             for low in range(0, len(rows), size):
                 chosen = (group >= low) & (group < low + size)
-                self.update(len(self.past) - 1, trained[low : low + size], advantage[chosen], totals)
+                tokens = np.repeat(chosen, lengths)
+                self.update(len(self.past) - 1, trained[low : low + size], advantage[tokens], totals)
 
     def update(self, round_index, rows, advantage, totals):
         e, part = self.e, [response for row in rows for response in row]
@@ -378,7 +406,7 @@ class NaiveGeneral(NaiveRun):
         )
         logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
         columns, group = (
-            (np.repeat(advantage, lengths), starts, old, ref),
+            (advantage, starts, old, ref),
             np.repeat(np.arange(len(rows)), [*map(len, rows)]),
         )
         batch = batch_from_advantages(e, *columns, sampler_logp=sampler, group=group)

@@ -86,5 +86,9 @@ RUNS = {
     "over the mean": styled_run(advantage=Advantage("group_mean", "group_mean")),
     "length weighted": styled_run(advantage=Advantage("length_weighted", "batch_std")),
     **{name: styled_run(advantage=Advantage(name)) for name in ("greedy", "moving_average", "optimal")},
+    "optimal_token": styled_run(OTHER_SAMPLER, advantage=Advantage("optimal_token")),
+    "optimal_token, tries": styled_run(
+        advantage=Advantage("optimal_token", whiten="tokens"), sampling=Sampling(tries=3), kl=KL("k1", 0.1, "reward")
+    ),
     "value": styled_run(advantage=Advantage("value", whiten="tokens")),
 }
