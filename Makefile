@@ -16,13 +16,16 @@ SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
 
-.PHONY: study explore gpu-check test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs dist bench bench-llm house clean
+.PHONY: study explore notebooks gpu-check test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs dist bench bench-llm house clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
 
 explore: $(VENV)/installed-explorer
 	$(BIN)/rftlab explore $(wildcard results)
+
+notebooks: $(VENV)/installed-notebooks
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m jupyterlab examples
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
@@ -57,7 +60,7 @@ newest:
 
 pins:
 	rm -rf .venv-newest
-	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-explore .venv-newest/installed-docs .venv-newest/installed-trl
+	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-explore .venv-newest/installed-notebooks .venv-newest/installed-docs .venv-newest/installed-trl
 	head -n 1 constraints.txt >constraints.new
 	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' | tr A-Z a-z >>constraints.new
 	mv constraints.new constraints.txt
@@ -142,6 +145,10 @@ $(VENV)/installed-explorer: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/installed-explore: $(VENV)/installed-test
 	$(PIP_INSTALL) --editable '.[test,explore]'
 	touch $@
+
+$(VENV)/installed-notebooks: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[notebooks]'
+	touch $@ $(VENV)/installed
 
 $(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/machine/install_vllm.py
 	$(BIN)/python -m tests.support.machine.install_vllm $(PINS)

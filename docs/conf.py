@@ -108,6 +108,12 @@ def shallow(app, pagename, templatename, context, doctree) -> None:
         context["toctree"] = lambda **options: whole(**options | {"maxdepth": 2})
 
 
+def link_from_site(app, name: str, source: list[str]) -> None:
+    """Notebooks lie in examples/, where their links go by docs/."""
+    if name.startswith("notebooks/"):
+        source[0] = source[0].replace("](../docs/", "](../")
+
+
 def list_for_assistants(app, failure) -> None:
     """Write llms.txt (llmstxt.org): a line for each page, from the README's first sentences and the pages' titles."""
     if failure is None and app.builder.format == "html":
@@ -119,6 +125,7 @@ def list_for_assistants(app, failure) -> None:
 
 def setup(app) -> None:
     """Hooks of this site."""
+    app.connect("source-read", link_from_site)
     app.connect("build-finished", list_for_assistants)
     app.connect("html-page-context", shallow, priority=400)  # before the theme's
     app.connect("autodoc-process-docstring", plain)

@@ -1,10 +1,11 @@
-"""The notebooks of the documentation print what is kept in them, when they are executed anew."""
+"""The notebooks of examples/ print what is kept in them, when they are executed anew."""
 
 import copy
 import json
 
 import pytest
 
+from tests.support.estimators.vectors import ROOT
 from tests.support.docs.notebooks import cells_of, differences, executed, notebooks, page_of, printed_of
 
 LARGEST = 100_000
@@ -26,8 +27,10 @@ def test_a_notebook_was_executed_as_a_whole_and_is_small(path):
     assert page_of(path).startswith("# ") and "```python\n" in page_of(path)
 
 
-def test_there_are_two():
-    assert [path.stem for path in notebooks()] == ["design-curve-sweep", "own-runs"]
+def test_the_site_shows_all_of_them():
+    names = ["design-curve-sweep", "own-estimator", "own-runs"]
+    assert [path.stem for path in notebooks()] == names
+    assert [path.resolve() for path in sorted((ROOT / "docs" / "notebooks").iterdir())] == notebooks()
 
 
 # --- a notebook that lies ---

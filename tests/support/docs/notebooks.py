@@ -1,4 +1,4 @@
-"""Notebooks of the documentation: what they say, and what their cells print when they are executed anew.
+"""Notebooks of examples/: what they say, and what their cells print when they are executed anew.
 
 python -m tests.support.docs.notebooks        # execute them, and keep what they print
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from rftlab.shared.plumbing.jit import CACHE_FOLDER
 from tests.support.estimators.vectors import ROOT
 
-NOTEBOOKS = ROOT / "docs" / "notebooks"
+NOTEBOOKS = ROOT / "examples"
 SHELL = "%%sh\n"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MAX_SECONDS = 300
