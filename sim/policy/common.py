@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.plumbing.jit import entry, inner, kernel
+from rftlab.shared.plumbing.jit import entry, kernel
 from rftlab.sim.lanes.simd import LANES, keep_bits, load, splat, store
 from rftlab.sim.policy.policy import F
 from rftlab.sim.policy.versions import for_linear
@@ -122,7 +122,7 @@ def _(plan, n, lift, logits):
                 logits[row, a] += lift
 
 
-@inner
+@kernel
 def remember_base(base, view):
     """Keep in a `View` what the general round will ask of its policy's base."""
     view.base_scale[0] = base.scale

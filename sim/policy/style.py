@@ -21,7 +21,7 @@ Each token of an answer has a style; their mean counts.
 import math
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.shared.plumbing.jit import inner, jit
+from rftlab.shared.plumbing.jit import jit, kernel
 from rftlab.sim.lanes.random import STYLE, philox
 from rftlab.sim.lanes.simd import LANES, lane_numbers, splat, store
 from rftlab.sim.lanes.vectormath import U
@@ -57,13 +57,13 @@ def longest(style: Style) -> int:
     return int(style.tokens * (1 + style.by_style) * (1 + style.jitter) + 0.5)
 
 
-@inner
+@kernel
 def style_side(style, arm):
     """The style of an answer's token, from -1 (the first) to 1 (the last)."""
     return 2.0 * (arm % style.n_styles) / (style.n_styles - 1) - 1.0 if style.n_styles > 1 else 0.0
 
 
-@inner
+@kernel
 def mean_side(style, tokens, arms, at):
     """The mean of `style_side` over the tokens of the answer arms[at : at + tokens]."""
     side = 0.0
@@ -72,13 +72,13 @@ def mean_side(style, tokens, arms, at):
     return side / tokens
 
 
-@inner
+@kernel
 def style_length(style, side, u):
     """Style tokens of a response; side: the mean of its tokens' `style_side`; u uniform in [0, 1)."""
     return int(style.tokens * (1.0 + style.by_style * side) * (1.0 + style.jitter * (2.0 * u - 1.0)) + 0.5)
 
 
-@inner
+@kernel
 def style_logit_at(style, signs, view, contexts, row, context, plan):
     """h of a style token: its slope times its direction's part in what W has learnt, and what all have in common."""
     total = 0.0
@@ -94,14 +94,14 @@ def style_logit_at(style, signs, view, contexts, row, context, plan):
     return style.base + view.common[3] + style.slope * total
 
 
-@inner
+@kernel
 def style_logp(style_logit, style_token):
     """Log-probability of a style token."""
     h = style_logit if style_token else -style_logit
     return min(h, 0.0) - math.log1p(math.exp(-abs(h)))
 
 
-@inner
+@kernel
 def style_probability(style_logit):
     """Probability that a style token says 1."""
     small = math.exp(-abs(style_logit))

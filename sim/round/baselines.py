@@ -10,14 +10,14 @@ from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, OPTI
 from rftlab.shared.credit import optimal_tokens_into
 from rftlab.shared.memory import read_average
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.plumbing.jit import inner
+from rftlab.shared.plumbing.jit import inner, kernel
 from rftlab.sim.policy.spelling import most_likely
 from rftlab.sim.policy.style import style_length, style_side
 from rftlab.sim.round.common import common_squares
 from rftlab.sim.round.ragged import INT, NUMBER, TOKEN
 
 
-@inner
+@kernel
 def greedy_reward(contexts, plan, view, row, context):
     """Reward of the response of the most likely tokens (ReMax, 2310.10505)."""
     right = np.uint32(1)
@@ -26,7 +26,7 @@ def greedy_reward(contexts, plan, view, row, context):
     return 1.0 if view.formed[row] >= 0.5 and right == 1 else 0.0
 
 
-@inner
+@kernel
 def greedy_length(plan, style, view, row):
     """Style tokens of that response."""
     side = 0.0
@@ -35,7 +35,7 @@ def greedy_length(plan, style, view, row):
     return style_length(style, side / len(plan.token_starts), 0.5)
 
 
-@inner
+@kernel
 def squared_features(contexts, plan, context, other):
     """|x_i + c x_j|^2, by which the score of context i in W is longer than that in its logits; c: interference with
     context j, `other`."""
@@ -50,7 +50,7 @@ def squared_features(contexts, plan, context, other):
     return norm
 
 
-@inner
+@kernel
 def token_squares(contexts, plan, view, row, context, low):
     """Of a token that starts at arm `low`: E[D], Pr(right) and E[right D], where D = |e - pi|^2 = 1 - 2 pi_a + sum_b
     pi_b^2."""
@@ -65,7 +65,7 @@ def token_squares(contexts, plan, view, row, context, low):
     return 1.0 - squares, right, right_squares
 
 
-@inner
+@kernel
 def optimal_baseline(contexts, plan, view, row, context, other):
     """E[r |s|^2] / E[|s|^2] over the responses of a context, s the score in all parameters (Greensmith et al. 2004).
 
@@ -96,7 +96,7 @@ def optimal_baseline(contexts, plan, view, row, context, other):
     return above / below if below > 0.0 else 0.0
 
 
-@inner
+@kernel
 def find_squares(plan, view, row, a, b, ragged):
     """Sums of squared probabilities of the tokens of responses a .. b-1, those of `row` in a view that gave
     old_logp: of all answers with their format together, and of the two values of a style token."""
@@ -137,7 +137,7 @@ def optimal_token_advantages(rule, n, ragged):
         ragged.numbers[NUMBER.advantage, i] = credit[starts[i]]
 
 
-@inner
+@kernel
 def critic_value(contexts, critic, context):
     """The critic's value of a context: linear in its features, or a number of its own in the tabular environment."""
     d = contexts.features.shape[1]
@@ -149,7 +149,7 @@ def critic_value(contexts, critic, context):
     return value
 
 
-@inner
+@kernel
 def teach_critic(contexts, rate, critic, context, target):
     """A normalised step of the critic towards the mean reward of a context."""
     error, d = target - critic_value(contexts, critic, context), contexts.features.shape[1]
@@ -164,7 +164,7 @@ def teach_critic(contexts, rate, critic, context, target):
     critic[d] += rate * error / size
 
 
-@inner
+@kernel
 def find_baseline(contexts, plan, kind, memory, view, row, context, other):
     """The baseline of that kind for a context that interferes with `other`, before this round's rewards."""
     if kind == GREEDY:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.plumbing.jit import inner, kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.simd import LANES, keep_bits, load, splat, total
 from rftlab.sim.policy.policy import F
 from rftlab.sim.policy.versions import for_linear
@@ -83,7 +83,7 @@ def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisa
         grad[m] += spread * common_noise[row, m - start]
 
 
-@inner
+@kernel
 def _centred(contexts, view, row, context, low, high, chosen, of_base):
     """Of g(a), its base logit, or else 1 for an arm of the bits `chosen`, over the arms low .. high-1 of a token:
     E[d^2], E[right d] and E[right d^2], d = g - E[g]."""
@@ -101,7 +101,7 @@ def _centred(contexts, view, row, context, low, high, chosen, of_base):
     return square, right, right_square
 
 
-@inner
+@kernel
 def _squared_sums(contexts, plan, view, row, context, chosen, of_base):
     """E[D^2] and E[right D^2] over the answers of a context, D the sum over an answer's tokens of d as of `_centred`.
     Tokens are independent, so these are found token by token."""
@@ -118,7 +118,7 @@ def _squared_sums(contexts, plan, view, row, context, chosen, of_base):
     return square, twice
 
 
-@inner
+@kernel
 def common_squares(contexts, plan, view, row, context, chance, distance, right_distance):
     """E[|s|^2] and E[right |s|^2] over the answers of a context, s the score in the parameters in common, noise
     included.

@@ -17,7 +17,7 @@ from rftlab.shared.correction import correction_into
 from rftlab.shared.mask import mask_into
 from rftlab.shared.memory import add_into, move_bonus, push_into
 from rftlab.shared.objective import objective_and_weights_into
-from rftlab.shared.plumbing.jit import inner, jit
+from rftlab.shared.plumbing.jit import inner, jit, kernel
 from rftlab.shared.prepare import Batch, shape_into
 from rftlab.shared.sampling import keep_shortest_into
 from rftlab.sim.lanes.random import COMMON, MASKING, NUISANCE, normals, uniforms
@@ -51,13 +51,13 @@ from rftlab.sim.round.scores import (
 from rftlab.sim.state import TOTAL
 
 
-@inner
+@kernel
 def trainer_forward(contexts, plan, theta, batch, view):
     """The trainer's view of a batch."""
     remember_base(policy_forward(contexts, plan, theta, batch, view), view)
 
 
-@inner
+@kernel
 def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, ragged):
     """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its
     rewards.
@@ -111,7 +111,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
             push_into(state.windows, batch[row], rewards, a, b)
 
 
-@inner
+@kernel
 def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches, ragged):
     """Fill the rows of a round, with as many of `batches` (tries, B) as it takes."""
     n, rows = batches.shape[1], np.int64(0)  # a plain 0 would compile what it is passed to twice
@@ -173,7 +173,7 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
         credit[starts[i] : starts[i + 1]] = out[i]
 
 
-@inner
+@kernel
 def count(n, replays, ragged, totals):
     """Add the rewards of a round's new responses and its contexts without signal to the totals."""
     first, gets = ragged.rows[ROW.first], ragged.rows[ROW.gets]
@@ -183,7 +183,7 @@ def count(n, replays, ragged, totals):
         count_group(ragged.numbers[NUMBER.reward, a:new], ragged.numbers[NUMBER.advantage, a:b], totals)
 
 
-@inner
+@kernel
 def freeze_round(rule, n, ragged):
     """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then
     takes the old policy's place."""
@@ -200,12 +200,14 @@ def freeze_round(rule, n, ragged):
     else:
         correction_into(rule.correction, starts[: stop + 1], old_logp, sampled, correction)
     if rule.kl.from_old:
-        ref_logp[:tokens] = old_logp[:tokens]
+        for t in range(tokens):
+            ref_logp[t] = old_logp[t]
     if rule.correction.kind == RATIO:
-        old_logp[:tokens] = sampled[:tokens]
+        for t in range(tokens):
+            old_logp[t] = sampled[t]
 
 
-@inner
+@kernel
 def find_logp(contexts, plan, choices, view, low, high, ragged):
     """Log-probabilities of the tokens of rows low .. high-1 under a view of these rows."""
     first, context_of, tokens = ragged.rows[ROW.first], ragged.rows[ROW.context], len(plan.token_starts)
@@ -270,7 +272,7 @@ def find_weights(plan, rule, update, low, high, view, ragged):
     return clipped, kl, b - a
 
 
-@inner
+@kernel
 def set_scores(contexts, plan, choices, entropy, round_index, low, start, stop, rows, view, ragged, grad):
     """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of
     the format parameter, and adds to `grad` that of what contexts have in common.
@@ -312,7 +314,7 @@ def set_scores(contexts, plan, choices, entropy, round_index, low, start, stop, 
     return plan.format_scale * format_grad
 
 
-@inner
+@kernel
 def add_gradient(contexts, plan, choices, entropy, round_index, low, high, view, ragged, grad):
     """Add to the gradient what rows low .. high-1, an optimiser batch, teach: chunk by chunk, as in
     `rftlab.sim.round.plain`."""
@@ -331,7 +333,7 @@ def add_gradient(contexts, plan, choices, entropy, round_index, low, high, view,
             )
 
 
-@inner
+@kernel
 def update_policy(contexts, plan, choices, rule, state, bonus, view, round_index, n, ragged, totals):
     """The updates of a round, each on its rows; False where a gradient is not finite. bonus: of
     `rftlab.sim.state.GeneralState`."""

@@ -8,17 +8,17 @@ and KL penalties see the answer alone.
 """
 
 from rftlab.shared.aggregation import response_share
-from rftlab.shared.plumbing.jit import inner
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.policy.style import mean_side
 
 
-@inner
+@kernel
 def relative_length(plan, arms, at):
     """Length of the response with the answer arms[at : at + T], relative to the mean."""
     return 1.0 + plan.length_by_style * mean_side(plan, len(plan.token_starts), arms, at)
 
 
-@inner
+@kernel
 def total_length(plan, arms, first, last):
     """Length of the responses first .. last-1."""
     total, tokens = 0.0, len(plan.token_starts)
@@ -27,7 +27,7 @@ def total_length(plan, arms, first, last):
     return total
 
 
-@inner
+@kernel
 def shares_by_length(plan, rule, arms, first, n, out):
     """Fill out[:n] with the shares (`rftlab.shared.aggregation`) of the responses first .. first+n-1 in an optimiser
     batch of out.shape[0] responses, which they are unless shares do not depend on other responses."""

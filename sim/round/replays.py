@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.plumbing.jit import inner
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, TOKEN
 
 COLUMNS = (TOKEN.old_logp, TOKEN.ref_logp, TOKEN.sampler_logp)
@@ -40,7 +40,7 @@ def empty_replays(n: int, m: int, answer_tokens: int, longest: int) -> ReplayBuf
     )
 
 
-@inner
+@kernel
 def remember_right(replays, context, ragged, first, last):
     """Push the responses first .. last-1 of a context whose reward is at least 1."""
     starts, size, tokens = ragged.ints[INT.start], replays.reward.shape[1], replays.arms.shape[2]
@@ -60,7 +60,7 @@ def remember_right(replays, context, ragged, first, last):
                 replays.logp[context, slot, t, c] = ragged.tokens[COLUMNS[c], starts[i] + t]
 
 
-@inner
+@kernel
 def recall(replays, context, row, ragged, i):
     """Put the responses that a context has in the buffer, oldest first, into its row behind response i - 1; returns
     where they end."""

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from rftlab.shared.memory import estimated_pass_rate
-from rftlab.shared.plumbing.jit import inner, kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.shared.sampling import allocate_into
 from rftlab.sim.lanes.random import LENGTH, MISMATCH, REWARDING, ROLLOUT, normals, uniforms
 from rftlab.sim.policy.common import base_policy, remember_base
@@ -43,7 +43,7 @@ def partial_credit(plan, part, correct, form, right, arms, at):
     return (1.0 - part) * right + part * form * hits / tokens
 
 
-@inner
+@kernel
 def misjudge(plan, choices, round_index, batch, at, ragged):
     """Add a normal number of standard deviation choices.reward_noise to the reward of every response of a try, whose
     rows begin at `at`, or flip it where it is 0 or 1; the uniforms take the place of those for lengths."""
@@ -66,7 +66,7 @@ def misjudge(plan, choices, round_index, batch, at, ragged):
 UNIT = 2.0**-24
 
 
-@inner
+@kernel
 def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
     base = base_policy(plan, theta)
@@ -80,7 +80,7 @@ def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, no
     remember_base(base, view)
 
 
-@inner
+@kernel
 def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, n, ragged, i):
     """Sample the n style tokens of response i, behind its answer."""
     old_logp, ref_logp, sampler_logp = (
@@ -109,7 +109,7 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
     starts[i + 1] = t + 1
 
 
-@inner
+@kernel
 def length_after(plan, style, arms, at, u):
     """Style tokens of a response with the answer arms[at : at + T]; u uniform in [0, 1)."""
     if style.tokens == 0.0:
@@ -117,7 +117,7 @@ def length_after(plan, style, arms, at, u):
     return style_length(style, mean_side(style, len(plan.token_starts), arms, at), u)
 
 
-@inner
+@kernel(forceinline=True)
 def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
     """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place
     among the rollouts of the batch."""
@@ -134,10 +134,13 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     ragged.tokens[TOKEN.sampler_logp, t] = answer_logp(plan, sampler, row, arms, first, form)
     ragged.tokens[TOKEN.ref_logp, t] = base_answer_logp(plan, contexts, context, arms, first, form)
     n = length_after(plan, choices.style, arms, i * tokens, ragged.lengths[0, at])
+    if n == 0:
+        ragged.ints[INT.start, i + 1] = t + 1
+        return
     add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, n, ragged, i)
 
 
-@inner
+@kernel
 def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, round_index, batch, at, ragged):
     """Sample the contexts of a try as rows at .. of the round, with replayed responses behind the new ones of a row,
     and support rollouts behind all; returns the responses in use."""
@@ -182,15 +185,16 @@ def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, 
     return i
 
 
-@inner
+@kernel
 def differs(ragged, row):
     """Whether the rewards of a row's responses differ."""
-    first = ragged.rows[ROW.first]
-    rewards = ragged.numbers[NUMBER.reward, first[row] : first[row + 1]]
-    return rewards.max() > rewards.min()
+    first, rewards, found = ragged.rows[ROW.first], ragged.numbers[NUMBER.reward], False
+    for i in range(first[row] + 1, first[row + 1]):
+        found = found or rewards[i] != rewards[i - 1]
+    return found
 
 
-@inner
+@kernel
 def move_response(plan, ragged, source, target):
     """Copy a response with its tokens to an earlier place, behind response target - 1."""
     starts, response, tokens = ragged.ints[INT.start], ragged.marks[MARK.response], len(plan.token_starts)
@@ -209,7 +213,7 @@ def move_response(plan, ragged, source, target):
     starts[target + 1] = at + starts[source + 1]
 
 
-@inner
+@kernel
 def move_row(plan, ragged, source, target):
     """Copy a row with its responses to an earlier place, behind row target - 1."""
     first, context_of, group = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.ints[INT.group]
@@ -222,7 +226,7 @@ def move_row(plan, ragged, source, target):
     first[target + 1] = i
 
 
-@inner
+@kernel
 def drop_silent(plan, ragged, at, n, room):
     """Leave the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the
     rows in use."""

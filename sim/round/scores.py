@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from rftlab.shared.plumbing.jit import inner, kernel
+from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.lanes.random import INTERFERENCE, uniforms
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.products import backward
@@ -83,7 +83,7 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
     return formed - weight * view.formed[row], spread
 
 
-@inner
+@kernel
 def add_style_scores(plan, choices, entropy, row, at, ragged, scores):
     """Add to scores[at] what the style tokens of a row say, entropy bonus included; returns the sum of their scores in
     the tokens' logits. entropy: coefficient of that bonus."""
@@ -107,7 +107,7 @@ def add_style_scores(plan, choices, entropy, row, at, ragged, scores):
     return pushes
 
 
-@inner
+@kernel
 def gradient_noise(choices, spread, first, last, ragged):
     """Noise of what the responses first .. last-1 of a context say about parameters in common; spread: that of their
     scores' Gaussian nuisance.
@@ -124,7 +124,7 @@ def gradient_noise(choices, spread, first, last, ragged):
     return CommonNoise(0.0, q * (1.0 - q) * choices.style.slope**2 * squares)
 
 
-@inner
+@kernel
 def find_entropies(plan, view, low, high, ragged):
     """Fill ragged.keys[0] with the entropies of the distributions that the tokens of rows low .. high-1 are drawn from,
     under a view of these rows: of an answer and its format together, of each style token."""
@@ -145,7 +145,7 @@ def find_entropies(plan, view, low, high, ragged):
                 ragged.keys[0, t - begin] = -math.exp(yes) * yes - math.exp(no) * no
 
 
-@inner
+@kernel
 def add_entropy(plan, view, row, share, scores):
     """Add share x the gradient of the entropy of a context's answer and format, the sum of those of its tokens;
     returns the format's part."""
