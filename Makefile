@@ -25,7 +25,7 @@ explore: $(VENV)/installed-explorer
 	$(BIN)/rftlab explore $(wildcard results)
 
 notebooks: $(VENV)/installed-notebooks
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m jupyterlab examples
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) examples
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tests.support.estimators.vectors import ROOT
 from tests.support.docs.notebooks import cells_of, differences, executed, notebooks, page_of, printed_of
+from tests.support.estimators.vectors import ROOT
 
 LARGEST = 100_000
 """Bytes of a notebook with what it prints."""
