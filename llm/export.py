@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
@@ -26,7 +26,7 @@ from rftlab.llm.card import model_card
 from rftlab.llm.config import SMOLLM2, TINY, LLMRun, LoRA
 from rftlab.llm.models.load import load_model
 from rftlab.llm.moments import WEIGHTS
-from rftlab.llm.policy.lora import adapted_layers, library, whole_weights
+from rftlab.llm.policy.lora import whole_weights, write_adapter
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.stored import STATE, StoredRun, find_checkpoint
 from rftlab.llm.tasks import symbols
@@ -35,8 +35,6 @@ from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.files import reported, write_folder
 from rftlab.shared.plumbing.folders import path_kind, read_json
-
-ADAPTER_WEIGHTS, PREFIX = "adapter_model.safetensors", "base_model.model."
 
 
 def export(
@@ -66,7 +64,7 @@ def export(
     with tempfile.TemporaryDirectory() as name, torch.no_grad():
         scratch = Path(name)
         if adapter:
-            _write_adapter(scratch, model, run_config)
+            write_adapter(scratch, model, run_config.lora, run_config.model.source)
         else:
             _write_model(scratch, model, codec, run_config, remark)
         _tokenizer(codec).save_pretrained(scratch)
@@ -124,28 +122,6 @@ def _generation(model: PreTrainedModel, codec: Codec, run: LLMRun) -> Generation
         eos_token_id=list(codec.stops),
         **ids,
     )
-
-
-def _write_adapter(scratch: Path, model: PreTrainedModel, run: LLMRun) -> None:
-    """Adapters under the names that peft gives them, beside a model of its own."""
-    peft = library(run.lora)
-    assert peft is not None  # the run has adapters
-    weights = {
-        PREFIX + name.replace(".default.", "."): parameter.detach().contiguous()
-        for name, parameter in model.named_parameters()
-        if ".lora_" in name
-    }
-    save_file(weights, scratch / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    config = peft.LoraConfig(
-        r=run.lora.rank,
-        lora_alpha=run.lora.alpha,
-        lora_dropout=0.0,
-        target_modules=list(adapted_layers(model)),
-        task_type="CAUSAL_LM",
-        base_model_name_or_path=run.model.source,
-        inference_mode=True,
-    )
-    config.save_pretrained(scratch)
 
 
 def _tokenizer(codec: Codec) -> Any:

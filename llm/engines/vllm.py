@@ -1,6 +1,8 @@
 """An engine that is vLLM, in this process: it takes its weights from the policy, after every update.
 
-Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. A request has a seed of its own,
+Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. Adapters stay adapters where
+vLLM knows them for the model: it has the base model's weights once, and then the adapters after every update, which
+are not rounded to its number type as part of a weight. A request has a seed of its own,
 a function of (seed, stream, round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the
 engine sleeps while the policy is updated, unless the run says that memory is enough for both.
 
@@ -12,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -26,6 +29,7 @@ from transformers import PreTrainedModel
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, OnResponses, Prompts, Rollouts, ignore
 from rftlab.llm.meter import trim_heap
+from rftlab.llm.policy.lora import adapted_layers, base_weights, write_adapter
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.random import philox
@@ -41,6 +45,8 @@ BLOCK = 32
 """Tokens of a block of the cache: prompts are shared in whole blocks."""
 BATCHED = 8192
 """Tokens of prompts that are read at a time."""
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Of the adapters that vLLM has kernels for; a rank takes the next one."""
 LITTLE = 0.01
 """Share of a GPU that must be free at the start. vLLM's own 0.92 holds even where the size of its cache is given,
 and the policy is there already."""
@@ -64,10 +70,12 @@ class VLLMEngine:
         if not self.cuda:
             _keep_weights_plain()
             _keep_llvm_quiet()
+        self.adapters = Adapters(run, policy) if takes_adapters(run, policy) else None
+        known = self.adapters.arguments if self.adapters else {}
         kinds: set[Any] = {type(module) for module in policy.model.modules()}
         with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"), _kept_usable(kinds):
-            self.engine = vllm.LLM(**engine_arguments(run, config_folder(policy.model), self.cuda))
-        self.parameters, self.asleep = vllm.SamplingParams, False
+            self.engine = vllm.LLM(**engine_arguments(run, config_folder(policy.model), self.cuda), **known)
+        self.parameters, self.asleep, self.filled = vllm.SamplingParams, False, False
         self.sync(policy)
 
     def sync(self, policy: Policy) -> None:
@@ -75,7 +83,11 @@ class VLLMEngine:
         with _named("vLLM did not take the weights"):
             if self.asleep:
                 self.engine.wake_up(tags=["weights"])
-            self.engine.apply_model(lambda model: load_weights(model, policy))
+            if self.adapters is None or not self.filled:
+                self.engine.apply_model(lambda model: load_weights(model, policy, self.adapters is None))
+                self.filled = True
+            if self.adapters is not None:
+                self.engine.llm_engine.add_lora(self.adapters.written(policy))
             if self.asleep:
                 self.engine.wake_up(tags=["kv_cache"])
                 self.asleep = False
@@ -89,7 +101,7 @@ class VLLMEngine:
         if not self.cuda or not self.run.compute.sleep:
             return
         with _named("vLLM cannot sleep"):
-            self.engine.sleep(level=2)
+            self.engine.sleep(level=2 if self.adapters is None else 1)  # on level 1 the host keeps the weights
         self.asleep = True
 
     def sample(
@@ -128,8 +140,9 @@ class VLLMEngine:
 
     def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: OnResponses) -> list:
         """The responses of vLLM to requests, in their order."""
+        adapters = None if self.adapters is None else self.adapters.request
         names = self.engine.enqueue(
-            requests, settings, use_tqdm=False
+            requests, settings, lora_request=adapters, use_tqdm=False
         )  # a number, and random characters that outputs leave out
         place = {name.partition("-")[0]: i for i, name in enumerate(names)}
         core = self.engine.llm_engine
@@ -139,6 +152,38 @@ class VLLMEngine:
             ended([(group[i], one.token_ids) for i, one in now.items()])
             outputs |= now
         return [outputs[i] for i in range(len(requests))]
+
+
+class Adapters:
+    """The adapters of a policy as vLLM reads them: a folder that every sync writes anew."""
+
+    def __init__(self, run: LLMRun, policy: Policy):
+        from vllm.lora.request import LoRARequest
+
+        self.run, self.scratch = run, tempfile.TemporaryDirectory()
+        self.request = LoRARequest("policy", 1, self.scratch.name)
+        self.again = LoRARequest("policy", 1, self.scratch.name, load_inplace=True)
+        self.arguments = {
+            "enable_lora": True,
+            "max_lora_rank": min(rank for rank in RANKS if rank >= run.lora.rank),
+            "lora_target_modules": sorted({name.rpartition(".")[2] for name in adapted_layers(policy.model)}),
+        }
+
+    def written(self, policy: Policy) -> Any:
+        """Write the adapters as they are now; returns the request to read them in place of the old ones."""
+        with reported(Path(self.scratch.name)):
+            write_adapter(Path(self.scratch.name), policy.model, self.run.lora, self.run.model.source)
+        return self.again
+
+
+def takes_adapters(run: LLMRun, policy: Policy) -> bool:
+    """Whether a run has adapters, and vLLM takes them as such: its code for the model and its kernels know them."""
+    if not 0 < run.lora.rank <= RANKS[-1]:
+        return False
+    from vllm.model_executor.models import ModelRegistry, supports_lora
+
+    known = ModelRegistry.models.get(type(policy.model).__name__)
+    return known is None or supports_lora(known.load_model_cls())  # None: it runs through transformers
 
 
 def engine_seeds(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
@@ -209,10 +254,11 @@ def config_folder(model: PreTrainedModel) -> Path:
     return folder
 
 
-def load_weights(model: Any, policy: Policy) -> None:
-    """Write the weights of a policy into the parameters of a model of vLLM."""
+def load_weights(model: Any, policy: Policy, whole: bool = True) -> None:
+    """Write the weights of a policy into the parameters of a model of vLLM, with or without what adapters add."""
+    weights = policy.weights() if whole else base_weights(policy.model)
     with torch.no_grad():
-        model.load_weights((name, weight.detach()) for name, weight in policy.weights())
+        model.load_weights((name, weight.detach()) for name, weight in weights)
 
 
 @cache

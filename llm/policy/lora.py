@@ -7,10 +7,12 @@ and says itself where they are.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -76,17 +78,42 @@ def turned_off(model: nn.Module) -> Iterator[None]:
             layer.enable_adapters(True)
 
 
+def base_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of the model as it would be without adapters; tied ones once."""
+    layers = adapted_layers(model)
+    for name, parameter in model.named_parameters():
+        if name.partition(".lora_")[0] not in layers:
+            yield name.replace(".base_layer.", "."), parameter
+
+
+def write_adapter(folder: Path, model: nn.Module, lora: LoRA, source: str) -> None:
+    """Adapters as peft keeps them, in a folder that exists. source: the name of their base model."""
+    peft = library(lora)
+    assert peft is not None  # the model has adapters
+    weights = {
+        f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": parameter.detach().cpu().contiguous()
+        for name, parameter in model.named_parameters()
+        if ".lora_" in name
+    }
+    save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=0.0,
+        target_modules=list(adapted_layers(model)),
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=source,
+        inference_mode=True,
+    )
+    config.save_pretrained(folder)
+
+
 @torch.no_grad()
 def whole_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors of the model as it would be without adapters and of the same policy: W + alpha / rank B A,
     made when asked for; tied ones once."""
     layers = adapted_layers(model)
-    for name, parameter in model.named_parameters():
-        layer, _, own = name.partition(".base_layer.")
-        if own:
-            yield (
-                f"{layer}.{own}",
-                parameter + layers[layer].get_delta_weight(ADAPTER) if own == "weight" else parameter,
-            )
-        elif name.partition(".lora_")[0] not in layers:
-            yield name, parameter
+    for name, parameter in base_weights(model):
+        layer, _, kind = name.rpartition(".")
+        adapted = layer in layers and kind == "weight"
+        yield name, parameter + layers[layer].get_delta_weight(ADAPTER) if adapted else parameter

@@ -45,7 +45,7 @@ class Suite(Common):
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """Estimators of `rftlab estimators`, or FILE.py:FUNCTION; all of rftlab's if left out. One takes
-    about 20 seconds on two cores."""
+    about 12 seconds on two cores."""
     seeds: int | None = None
     """Seeds of each task; its own number, 10 or 20, if left out."""
     minutes: float = 10.0

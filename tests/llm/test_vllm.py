@@ -1,6 +1,7 @@
 """vLLM for real, on a CPU: `make test-vllm`. What it samples, and with which log-probabilities, against the policy
 that is trained."""
 
+import gc
 import importlib.util
 import json
 import os
@@ -15,12 +16,22 @@ if importlib.util.find_spec("vllm") is None:
     pytest.skip("vLLM is not installed: make test-vllm", allow_module_level=True)
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
+from rftlab.llm.engines import vllm as vllm_engine
 from rftlab.llm.engines.rollouts import Draws, HFEngine, ignore
 from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, engine_arguments, engine_seeds
-from rftlab.llm.policy.lora import with_adapters
+from rftlab.llm.policy.lora import turned_off, with_adapters
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import EVALUATION, ROLLOUT
 from rftlab.llm.train import train
@@ -37,6 +48,7 @@ ARCHITECTURES = {
     "Llama": (LlamaConfig, LlamaForCausalLM),
     "Qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "Olmo2": (Olmo2Config, Olmo2ForCausalLM),
+    "GPT2": (GPT2Config, GPT2LMHeadModel),
 }
 
 
@@ -62,11 +74,12 @@ def model_of(name="Llama", tied=True):
     return kind(config(**sizes, **ids, tie_word_embeddings=tied, initializer_range=0.2, max_position_embeddings=256))
 
 
-def engine_of(model, kind=VLLMEngine, temperature=1.0, **compute):
+def engine_of(model, kind=VLLMEngine, temperature=1.0, lora=LoRA(), **compute):  # noqa: B008  frozen
     """An engine beside the policy whose weights it has."""
     run = LLMRun(
         model=Model(max_prompt_length=64, max_response_length=32),
         compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute),
+        lora=lora,
     )
     policy = Policy(model, run.compute, temperature)
     return kind(run, policy, Codec()), policy
@@ -138,7 +151,7 @@ def test_a_sync_restores_all_that_sleep_loses(name, tied, monkeypatch):
     engine.sync(policy)
     assert gap(policy, sample(engine)) < 1e-4
     engine.engine.apply_model(lose_weights)
-    monkeypatch.setattr("rftlab.llm.engines.vllm.load_weights", lambda model, policy: None)
+    monkeypatch.setattr("rftlab.llm.engines.vllm.load_weights", lambda *given: None)
     engine.sync(policy)
     (left,) = engine.engine.apply_model(lambda model: [p.isnan().all().item() for p in model.parameters()])
     assert all(left)
@@ -162,15 +175,60 @@ def test_a_compiled_engine_leaves_the_policy_as_it_is(adapters, monkeypatch):
     model_of("Olmo2", False)
 
 
-def test_adapters_are_in_the_weights_that_it_takes():
-    engine, policy = engine_of(with_adapters(model_of(), LoRA(4), seed=0))
+def adapted(name="Llama", tied=True, lora=LoRA(4), **compute):  # noqa: B008  frozen
+    """An engine beside a policy with adapters, whose base weights it had once."""
+    model, seen, real = with_adapters(model_of(name, tied), lora, seed=0), [], vllm_engine.load_weights
+
+    def listening(model, policy, whole):
+        seen.append(whole)
+        real(model, policy, whole)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vllm_engine, "load_weights", listening)
+        engine, policy = engine_of(model, lora=lora, **compute)
+        engine.sync(policy)
+    return engine, policy, seen
+
+
+def move_adapters(policy, size):
+    with torch.no_grad():
+        for _, parameter in policy.named_parameters():
+            parameter.add_(size * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize(
+    ("name", "lora"),
+    [("Llama", LoRA(4)), ("Qwen2", LoRA(9, 3.0, ("q_proj", "down_proj"))), ("Olmo2", LoRA(4)), ("GPT2", LoRA(4))],
+)
+def test_adapters_stay_adapters_where_vllm_knows_them(name, lora):
+    """Base weights come once, and adapters at every sync; GPT-2's come as whole weights."""
+    engine, policy, seen = adapted(name, name not in ("Qwen2", "Olmo2"), lora)
+    assert seen == ([True, True] if name == "GPT2" else [False])
     for _ in range(2):
         assert gap(policy, sample(engine)) < 1e-4
-        with torch.no_grad():
-            for _, parameter in policy.named_parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        move_adapters(policy, 0.1)
         assert gap(policy, sample(engine)) > 0.01
         engine.sync(policy)
+    assert gap(policy, sample(engine)) < 1e-4
+    with turned_off(policy.model):
+        assert gap(policy, sample(engine)) > 0.01
+
+
+def narrow_gap():
+    """Mean difference after an update of adapters beside weights in bfloat16."""
+    engine, policy, _ = adapted(tied=False, precision="bf16")
+    torch.manual_seed(1)
+    move_adapters(policy, 0.01)
+    engine.sync(policy)
+    rollouts = sample(engine, counts=[60, 60, 60])
+    return np.abs(policy.all_log_probs(rollouts.responses) - rollouts.logp).mean()
+
+
+def test_adapters_that_are_no_part_of_narrow_weights_are_nearer(monkeypatch):
+    apart = narrow_gap()
+    gc.collect()  # an engine that goes while another one is there would take its process groups with it
+    monkeypatch.setattr(vllm_engine, "takes_adapters", lambda run, policy: False)
+    assert apart < 0.9 * narrow_gap()
 
 
 def test_temperature_divides_the_logits():
