@@ -14,8 +14,10 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from rftlab.llm.config import LLMRun
@@ -160,9 +163,11 @@ class Adapters:
     def __init__(self, run: LLMRun, policy: Policy):
         from vllm.lora.request import LoRARequest
 
-        self.run, self.scratch = run, tempfile.TemporaryDirectory()
-        self.request = LoRARequest("policy", 1, self.scratch.name)
-        self.again = LoRARequest("policy", 1, self.scratch.name, load_inplace=True)
+        with reported(Path(tempfile.gettempdir()), "set TMPDIR to a folder with room"):
+            self.run, self.folder = run, Path(tempfile.mkdtemp(prefix="rftlab-adapters-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.request = LoRARequest("policy", 1, str(self.folder))
+        self.again = LoRARequest("policy", 1, str(self.folder), load_inplace=True)
         self.arguments = {
             "enable_lora": True,
             "max_lora_rank": min(rank for rank in RANKS if rank >= run.lora.rank),
@@ -171,8 +176,8 @@ class Adapters:
 
     def written(self, policy: Policy) -> Any:
         """Write the adapters as they are now; returns the request to read them in place of the old ones."""
-        with reported(Path(self.scratch.name)):
-            write_adapter(Path(self.scratch.name), policy.model, self.run.lora, self.run.model.source)
+        with reported(self.folder, also=SafetensorError):
+            write_adapter(self.folder, policy.model, self.run.lora, self.run.model.source)
         return self.again
 
 

@@ -5,14 +5,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from rftlab.llm.config import Compute
+from rftlab.llm.config import Compute, LoRA
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.engines.vllm import VLLMEngine
+from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import ROLLOUT
 from rftlab.llm.train import train
@@ -50,6 +53,9 @@ class FakeLLM:
 
     def __init__(self, **arguments):
         type(self).calls, type(self).arguments = [], arguments
+        self.llm_engine = SimpleNamespace(
+            add_lora=lambda request: self.calls.append(("add_lora", request.load_inplace))
+        )
 
     def __getattr__(self, name):
         def call(*arguments, **more):
@@ -58,14 +64,14 @@ class FakeLLM:
 
         return call
 
-    def enqueue(self, requests, settings, use_tqdm):
+    def enqueue(self, requests, settings, lora_request, use_tqdm):
         """Requests end a step each, the first one last; a response is its number and a stop."""
-        self.calls.append(("enqueue", None))
+        self.calls.append(("enqueue", lora_request and lora_request.lora_name))
         names = [str(10 + i) for i in range(len(requests))]
         steps = [[self.output(names, i, finished=False), self.output(names, i + 1)] for i in range(len(names) - 1)] + [
             [self.output(names, 0)]
         ]
-        self.llm_engine = SimpleNamespace(has_unfinished_requests=lambda: bool(steps), step=lambda: steps.pop(0))
+        vars(self.llm_engine).update(has_unfinished_requests=lambda: bool(steps), step=lambda: steps.pop(0))
         return [f"{name}-4f3a" for name in names]
 
     def output(self, names, i, finished=True):
@@ -77,14 +83,26 @@ class FakeLLM:
         )
 
 
-def gpu_engine(monkeypatch, **compute):
+class FakeRequest(NamedTuple):
+    """In the place of vLLM's request for adapters."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+    load_inplace: bool = False
+
+
+def gpu_engine(monkeypatch, lora=LoRA(), **compute):  # noqa: B008  frozen
     """An engine as on a GPU, on the fake, beside its policy."""
+    models = SimpleNamespace(ModelRegistry=SimpleNamespace(models={}), supports_lora=None)
+    monkeypatch.setitem(sys.modules, "vllm.model_executor.models", models)
+    monkeypatch.setitem(sys.modules, "vllm.lora.request", SimpleNamespace(LoRARequest=FakeRequest))
     monkeypatch.setitem(
         sys.modules, "vllm", SimpleNamespace(__version__="0.32.0", LLM=FakeLLM, SamplingParams=lambda **fields: fields)
     )
     run = replace(run_of(), compute=Compute("cuda", engine="vllm", cache_gb=0.5, precision="bf16", **compute))
-    policy = Policy(small_model(), Compute())
-    return VLLMEngine(run, policy, SimpleNamespace(stops=(1,))), policy
+    policy = Policy(with_adapters(small_model(), lora, seed=0), Compute())
+    return VLLMEngine(replace(run, lora=lora), policy, SimpleNamespace(stops=(1,))), policy
 
 
 def test_on_a_gpu_vllm_leaves_room_for_the_policy_that_is_there_already(monkeypatch):
@@ -107,6 +125,30 @@ def test_on_a_gpu_vllm_sleeps_between_sampling_and_the_sync(monkeypatch):
     load, forget = ("apply_model", None), ("reset_prefix_cache", None)
     awake = [("wake_up", ["weights"]), load, ("wake_up", ["kv_cache"]), forget]
     assert FakeLLM.calls == [load, forget, ("enqueue", None), ("sleep", 2), *awake, load, forget]
+
+
+def test_on_a_gpu_the_host_keeps_the_weights_under_adapters(monkeypatch):
+    """So that the base weights come once, and what a sync brings are the adapters."""
+    engine, policy = gpu_engine(monkeypatch, LoRA(5))
+    (weight,) = (
+        parameter
+        for name, parameter in policy.named_parameters()
+        if name.endswith("0.mlp.up_proj.lora_B.default.weight")
+    )
+    with torch.no_grad():
+        weight.fill_(3.0)
+    engine.sample(((3, 4),), np.array([0]), np.array([2]), Draws(0, ROLLOUT, 0), 1.0, 4)
+    engine.rest()
+    engine.sync(policy)
+    load, forget, adapters = ("apply_model", None), ("reset_prefix_cache", None), ("add_lora", True)
+    awake = [("wake_up", ["weights"]), adapters, ("wake_up", ["kv_cache"]), forget]
+    assert FakeLLM.calls == [load, adapters, forget, ("enqueue", "policy"), ("sleep", 1), *awake]
+    assert (FakeLLM.arguments["enable_lora"], FakeLLM.arguments["max_lora_rank"]) == (True, 8)
+    assert FakeLLM.arguments["lora_target_modules"] == sorted(
+        f"{name}_proj" for name in ("down", "gate", "k", "o", "q", "up", "v")
+    )
+    written = load_file(Path(engine.adapters.request.lora_path) / "adapter_model.safetensors")
+    assert (written["base_model.model.model.layers.0.mlp.up_proj.lora_B.weight"] == 3.0).all()
 
 
 def test_a_prefix_cache_that_vllm_keeps_ends_the_run(monkeypatch):

@@ -97,8 +97,8 @@ def test_log_probabilities_that_depend_on_how_prompts_are_shared_fail(monkeypatc
 def test_a_warm_head_fails_the_precision_check(monkeypatch):
     plain = policies.TokenStatistics
 
-    def warm(temperature, entropy, rows):
-        return plain(temperature * (1.2 if torch.is_autocast_enabled("cpu") else 1.0), entropy, rows)
+    def warm(temperature, *rest):
+        return plain(temperature * (1.2 if torch.is_autocast_enabled("cpu") else 1.0), *rest)
 
     assert isinstance(warm(1.0, False, 1), TokenStatistics)
     monkeypatch.setattr(policies, "TokenStatistics", warm)
