@@ -188,10 +188,10 @@ def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, 
 @kernel
 def differs(ragged, row):
     """Whether the rewards of a row's responses differ."""
-    first, rewards, found = ragged.rows[ROW.first], ragged.numbers[NUMBER.reward], False
+    first, rewards, unequal = ragged.rows[ROW.first], ragged.numbers[NUMBER.reward], False
     for i in range(first[row] + 1, first[row + 1]):
-        found = found or rewards[i] != rewards[i - 1]
-    return found
+        unequal = unequal or rewards[i] != rewards[i - 1]
+    return unequal
 
 
 @kernel
