@@ -32,6 +32,7 @@ from rftlab.shared.cards import preset
 from rftlab.shared.config.aggregation import aggregation_rule
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.memory import empty_bonus, move_bonus
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below, path_kind, read_json
@@ -49,7 +50,7 @@ from rftlab.studies.readers.formats.trl_state import run_from_history
 from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import PLACE, check_name, write_collection
 
-WINDOWS = "rftlab_windows.json"
+WINDOWS, BONUS = "rftlab_windows.json", "rftlab_bonus.json"
 """In checkpoints."""
 MODEL_INPUTS = (
     "pixel_values",
@@ -106,6 +107,17 @@ def _numbers(values: Any) -> list[float]:
     return [float(value) for value in values]
 
 
+def read_bonus(path: Path) -> list[float]:
+    """A coefficient, and 1 where it is in force, of a checkpoint. Raises UserError where the file holds none."""
+    try:
+        coefficient, on = _numbers(read_json(path))
+        if not (0 <= coefficient <= 1 and on in (0, 1)):
+            raise ValueError("numbers that are none of a bonus")
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {error}; allowed: the entropy bonus of a checkpoint") from None
+    return [coefficient, on]
+
+
 def token_mask(inputs: dict[str, Any]) -> Any:
     """Which tokens (R, L) count."""
     mask = inputs["completion_mask"]
@@ -144,6 +156,10 @@ class RftlabGRPOTrainer(GRPOTrainer):
         self.estimator, self.support = chosen, support
         self.windows = TextWindows(window) if window else None
         """Most recent rewards of each prompt."""
+        self.bonus = empty_bonus(chosen.entropy, chosen.entropy_target) if chosen.entropy_target else None
+        """Of an entropy bonus with a target: `rftlab.shared.memory.empty_bonus`."""
+        self._entropies: list[Any] = []
+        """Sums of entropies and tokens, of the micro-batches of an update so far."""
         super().__init__(model, reward_funcs, args, *arguments, **named)
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
@@ -272,6 +288,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
             advantages=inputs["advantages"],
             ref_logp=inputs.get("ref_per_token_logps"),
             entropy=entropy if reads_entropy(estimator) else None,
+            bonus=None if self.bonus is None else float(self.bonus.prod()),
             n_rows=n_rows,
             n_tokens=n_tokens,
             **self._sampler(inputs, logp),
@@ -280,6 +297,8 @@ class RftlabGRPOTrainer(GRPOTrainer):
         metrics = self._metrics["train" if training else "eval"]
         shown = {"clip_ratio/region_mean": result.clip_fraction}
         shown["entropy"] = (entropy.detach() * mask).sum() / mask.sum().clamp(min=1)
+        if self.bonus is not None and training:
+            self._move_bonus([(entropy.detach() * mask).sum(), mask.sum()])
         if estimator.kl.kind != "none":
             shown["kl"] = result.kl
         if router is not None:
@@ -290,16 +309,30 @@ class RftlabGRPOTrainer(GRPOTrainer):
             metrics[name].append(self.accelerator.gather(value).float().mean().item())
         return loss
 
+    def _move_bonus(self, sums: list[Any]) -> None:
+        """After the last micro-batch of an update, move the coefficient of the next one's bonus by the entropies of all
+        processes."""
+        self._entropies = [a + b for a, b in zip(self._entropies or [0, 0], sums, strict=True)]
+        if self.accelerator.sync_gradients:
+            total, tokens = (float(self.accelerator.reduce(one, reduction="sum")) for one in self._entropies)
+            move_bonus(self.bonus, self.estimator.entropy_target, self.estimator.entropy_step, total / max(tokens, 1.0))
+            self._entropies = []
+            self._metrics["train"]["entropy_coef"].append(float(self.bonus.prod()))
+
     def _save_checkpoint(self, model, trial):
         super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         if self.windows and self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
             self.windows.save(folder / WINDOWS)
+        if self.bonus is not None and self.args.should_save:
+            write_file(folder / BONUS, json.dumps(self.bonus.tolist()).encode())
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.windows:
             self.windows.load(Path(checkpoint) / WINDOWS)
+        if checkpoint is not None and self.bonus is not None:
+            self.bonus[:] = read_bonus(Path(checkpoint) / BONUS)
 
 
 class KeepCurve(TrainerCallback):

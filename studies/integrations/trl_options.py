@@ -57,7 +57,6 @@ def check_trl_estimator(estimator: Estimator, args: Any) -> None:
         not spec.given,
         f"TRL hands over no baseline of kind {spec.baseline}; allowed: an estimator whose baseline is in its group",
     )
-    check(estimator.entropy_target == 0, "entropy_target: our trainer for TRL keeps no coefficient; allowed: 0")
     split = args.gradient_accumulation_steps * args.world_size
     check(
         split == 1 or not isinstance(estimator.mask, OF_BATCH),

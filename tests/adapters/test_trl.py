@@ -191,6 +191,37 @@ def test_a_window_holds_the_rewards_of_earlier_rounds(tmp_path):
         later.windows.load(tmp_path / "checkpoint-2" / "rftlab_windows.json")
 
 
+def test_the_entropy_of_each_update_moves_the_bonus_of_the_next(tmp_path):
+    """By hand, with two micro-batches an update; and a run that goes on from a checkpoint has its coefficient."""
+    settings = {"max_steps": 4, "rows": K, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.03}
+    estimator = replace(preset("adaptive_entropy"), entropy=0.02, entropy_step=0.01, entropy_target=1e-9)
+    made, watch = trainer_of(tmp_path / "off", estimator, **settings)
+    made.train()
+    entropies = [float(forward(update.model.train(), update.parts).entropy.detach().mean()) for update in watch.updates]
+    target = float(np.median(entropies))
+    estimator = replace(estimator, entropy_target=target)
+    made, watch = trainer_of(tmp_path / "on", estimator, **settings)
+    made.train()
+    coefficient, bonus, expected = 0.02, 0.0, []
+    for update in watch.updates:
+        assert largest_gap(replace(estimator, entropy=bonus, entropy_target=0.0), [update]) < 1e-5
+        mean = float(forward(update.model.train(), update.parts).entropy.detach().mean())
+        coefficient = min(1.0, max(0.0, coefficient + (0.01 if mean <= target else -0.01)))
+        bonus = coefficient if mean <= target else 0.0
+        expected.append(bonus)
+    seen = [row["entropy_coef"] for row in made.state.log_history if "entropy_coef" in row]
+    np.testing.assert_allclose(seen, expected, atol=1e-12)
+    assert {*map(bool, expected)} == {True, False}
+    later, _ = trainer_of(tmp_path / "on", estimator, **settings)
+    later.train(resume_from_checkpoint=str(tmp_path / "on" / "checkpoint-2"))
+    assert [row["entropy_coef"] for row in later.state.log_history if "entropy_coef" in row] == seen
+    place = tmp_path / "on" / "checkpoint-2" / "rftlab_bonus.json"
+    for text in ("[2.0, 1.0]", "[0.1]", "{}", "[NaN, 1.0]", "nothing"):
+        place.write_text(text)
+        with pytest.raises(UserError, match=r"cannot be read: .*; allowed: the entropy bonus of a checkpoint"):
+            later._load_optimizer_and_scheduler(str(place.parent))
+
+
 def test_a_response_that_nobody_scored_is_in_no_baseline(tmp_path):
     """As in TRL: where every reward function says None."""
 
@@ -245,7 +276,6 @@ def test_the_run_is_kept_as_one_of_ours(tmp_path):
         ("remax", {}, "no baseline of kind greedy"),
         ("ppo", {}, "no baseline of kind value"),
         ("kl_cov", {"rows": 6}, "KLCov compares the tokens of an optimiser batch, and 2 parts"),
-        ("adaptive_entropy", {}, "entropy_target: our trainer for TRL keeps no coefficient"),
         (7, {}, "estimator = 7; allowed: a name"),
         ("grop", {}, "grop"),
     ],
