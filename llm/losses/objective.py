@@ -38,6 +38,8 @@ class ObjectiveAndMetrics(NamedTuple):
     """Share of tokens whose dual clip is active."""
     kl: torch.Tensor
     """Mean of the KL penalty per token, without its coefficient; 0 without a penalty."""
+    policy: torch.Tensor
+    """The objective without its entropy bonus."""
 
 
 class _Objective(torch.autograd.Function):
@@ -201,7 +203,7 @@ def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
     value, weighed, layout = _weigh(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
     count = layout.lengths.sum().clamp(min=1)
     flags = (_mean(layout, flag, count, value) for flag in (weighed.clipped, weighed.dual_clipped, weighed.kl))
-    return ObjectiveAndMetrics(value, *flags)
+    return ObjectiveAndMetrics(value, *flags, weighed.objective.detach())
 
 
 def _mean(layout: Layout, values: Flag | float, count: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -156,8 +156,8 @@ class RftlabGRPOTrainer(GRPOTrainer):
         self.estimator, self.support = chosen, support
         self.windows = TextWindows(window) if window else None
         """Most recent rewards of each prompt."""
-        self.bonus = empty_bonus(chosen.entropy, chosen.entropy_target) if chosen.entropy_target else None
-        """Of an entropy bonus with a target: `rftlab.shared.memory.empty_bonus`."""
+        self.bonus = empty_bonus(chosen.entropy, chosen.entropy_target)
+        """Of the entropy bonus: `rftlab.shared.memory.empty_bonus`."""
         self._entropies: list[Any] = []
         """Sums of entropies and tokens, of the micro-batches of an update so far."""
         super().__init__(model, reward_funcs, args, *arguments, **named)
@@ -288,17 +288,20 @@ class RftlabGRPOTrainer(GRPOTrainer):
             advantages=inputs["advantages"],
             ref_logp=inputs.get("ref_per_token_logps"),
             entropy=entropy if reads_entropy(estimator) else None,
-            bonus=None if self.bonus is None else float(self.bonus.prod()),
+            bonus=float(self.bonus.prod()) if estimator.entropy_target else None,
             n_rows=n_rows,
             n_tokens=n_tokens,
             **self._sampler(inputs, logp),
         )
-        loss = -result.objective * (self.accelerator.num_processes if training else 1)  # processes are averaged
+        scale = self.accelerator.num_processes if training else 1  # processes are averaged
+        loss = -result.objective * scale
         metrics = self._metrics["train" if training else "eval"]
         shown = {"clip_ratio/region_mean": result.clip_fraction}
         shown["entropy"] = (entropy.detach() * mask).sum() / mask.sum().clamp(min=1)
-        if self.bonus is not None and training:
+        if estimator.has_bonus and training:
             self._move_bonus([(entropy.detach() * mask).sum(), mask.sum()])
+        if estimator.has_bonus:
+            shown["policy_loss"] = -result.policy * scale
         if estimator.kl.kind != "none":
             shown["kl"] = result.kl
         if router is not None:
@@ -317,21 +320,22 @@ class RftlabGRPOTrainer(GRPOTrainer):
             total, tokens = (float(self.accelerator.reduce(one, reduction="sum")) for one in self._entropies)
             move_bonus(self.bonus, self.estimator.entropy_target, self.estimator.entropy_step, total / max(tokens, 1.0))
             self._entropies = []
-            self._metrics["train"]["entropy_coef"].append(float(self.bonus.prod()))
+            self.entropy_coef = float(self.bonus[0])  # TRL's name for it
+            self._metrics["train"]["entropy_coef"].append(self.entropy_coef)
 
     def _save_checkpoint(self, model, trial):
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         if self.windows and self.args.should_save:
             self.windows.save(folder / WINDOWS)
-        if self.bonus is not None and self.args.should_save:
+        if self.estimator.entropy_target and self.args.should_save:
             write_file(folder / BONUS, json.dumps(self.bonus.tolist()).encode())
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.windows:
             self.windows.load(Path(checkpoint) / WINDOWS)
-        if checkpoint is not None and self.bonus is not None:
+        if checkpoint is not None and self.estimator.entropy_target:
             self.bonus[:] = read_bonus(Path(checkpoint) / BONUS)
 
 
