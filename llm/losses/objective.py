@@ -202,8 +202,9 @@ def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
     logp, old, mask, starts = (said[name] for name in ("logp", "old_logp", "mask", "starts"))
     value, weighed, layout = _weigh(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
     count = layout.lengths.sum().clamp(min=1)
-    flags = (_mean(layout, flag, count, value) for flag in (weighed.clipped, weighed.dual_clipped, weighed.kl))
-    return ObjectiveAndMetrics(value, *flags, weighed.objective.detach())
+    flags = weighed.clipped, weighed.dual_clipped, weighed.kl
+    clipped, dual_clipped, kl = (_mean(layout, flag, count, value) for flag in flags)
+    return ObjectiveAndMetrics(value, clipped, dual_clipped, kl, weighed.objective.detach())
 
 
 def _mean(layout: Layout, values: Flag | float, count: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
