@@ -139,6 +139,7 @@ def prepare(
     *,
     pool: Pool | None = None,
     baseline: np.ndarray | None = None,
+    squares: np.ndarray | None = None,
     token_rewards: np.ndarray | None = None,
     several: tuple[np.ndarray, np.ndarray] | None = None,
     sampler_logp: np.ndarray | None = None,
@@ -152,7 +153,8 @@ def prepare(
     reward are applied here.
     pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves.
     baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; (T,) for
-    value, optimal_token (`find_token_baseline`). token_rewards (T,): rewards at tokens, besides the response's own.
+    value, optimal_token. squares (T,): sum_v pi(v)^2 of the policy that gave old_logp, from which the baseline of
+    optimal_token is found where it is not given. token_rewards (T,): rewards at tokens, besides the response's own.
     several: the rewards (C, R) of which `rewards` are the sum with weights (C,), for an estimator that combines
     advantages; it takes `rewards` alone without them, and no pool. sampler_logp, correction (T,): see
     `batch_from_advantages`.
@@ -168,8 +170,15 @@ def prepare(
         f"starts {starts.shape} must have one entry more than rewards {rewards.shape}",
     )
     rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
+    check(squares is None or spec.reads_squares, f"advantage.baseline {spec.baseline}: squares are not read")
     if spec.by_token or (token_rewards is not None and spec.of_tokens):
-        advantage_T = _by_token(estimator, rewards_at_ends(rewards, starts, token_rewards), starts, baseline)
+        rewards_T = rewards_at_ends(rewards, starts, token_rewards)
+        if squares is not None and baseline is None:
+            old_T, squares_T = _column(old_logp), _column(squares)
+            _check_tokens(rewards_T.shape, old_logp=old_T, squares=squares_T)
+            returns = token_advantages(Advantage("none", gamma=spec.gamma), rewards_T, starts)
+            baseline = optimal_token_baseline(returns, old_T, squares_T, starts, group, eps=0.0)
+        advantage_T = _by_token(estimator, rewards_T, starts, baseline)
     else:
         if token_rewards is not None:
             _check_tokens((starts[-1],), token_rewards=np.asarray(token_rewards))
@@ -196,29 +205,6 @@ def prepare(
         n_tokens=n_tokens,
         n_rows=n_rows,
     )
-
-
-def find_token_baseline(
-    estimator: Estimator,
-    rewards: np.ndarray,
-    group: np.ndarray,
-    starts: np.ndarray,
-    old_logp: np.ndarray,
-    ref_logp: np.ndarray | None = None,
-    *,
-    squares: np.ndarray,
-    token_rewards: np.ndarray | None = None,
-) -> np.ndarray:
-    """The baseline (T,) of an estimator with optimal_token, which `prepare` takes with the same arguments.
-
-    squares (T,): sum_v pi(v)^2 of the policy that gave old_logp. Importance weights of a correction do not count.
-    """
-    rewards, group = _column(rewards), np.asarray(group, dtype=np.int64)
-    starts = np.asarray(starts, dtype=np.int64)
-    rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
-    plain = Advantage("none", gamma=estimator.advantage.gamma)
-    returns = token_advantages(plain, rewards_at_ends(rewards, starts, token_rewards), starts)
-    return optimal_token_baseline(returns, _column(old_logp), _column(squares), starts, group, eps=0.0)
 
 
 def _by_token(

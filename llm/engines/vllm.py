@@ -1,10 +1,10 @@
 """An engine that is vLLM, in this process: it takes its weights from the policy, after every update.
 
-Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. Adapters stay adapters where
-vLLM knows them for the model: it has the base model's weights once, and then the adapters after every update, which
-are not rounded to its number type as part of a weight. A request has a seed of its own,
-a function of (seed, stream, round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the
-engine sleeps while the policy is updated, unless the run says that memory is enough for both.
+Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. Where vLLM knows adapters for
+the model, it has the base weights once and reads the adapters from a folder after every update, so that they are not
+rounded to its number type as a part of a weight. A request has a seed of its own, a function of (seed, stream, round,
+prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the engine sleeps while the policy is
+updated, unless the run says that memory is enough for both.
 
 vLLM may change the class of the very model that is trained (OLMo 2 runs through transformers), so a process makes one
 engine and one such model.
@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -78,7 +78,10 @@ class VLLMEngine:
         kinds: set[Any] = {type(module) for module in policy.model.modules()}
         with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"), _kept_usable(kinds):
             self.engine = vllm.LLM(**engine_arguments(run, config_folder(policy.model), self.cuda), **known)
-        self.parameters, self.asleep, self.filled = vllm.SamplingParams, False, False
+        self.parameters, self.asleep = vllm.SamplingParams, False
+        if self.adapters:
+            with _named("vLLM did not take the weights"):
+                self.engine.apply_model(lambda model: load_weights(model, base_weights(policy.model)))
         self.sync(policy)
 
     def sync(self, policy: Policy) -> None:
@@ -86,11 +89,10 @@ class VLLMEngine:
         with _named("vLLM did not take the weights"):
             if self.asleep:
                 self.engine.wake_up(tags=["weights"])
-            if self.adapters is None or not self.filled:
-                self.engine.apply_model(lambda model: load_weights(model, policy, self.adapters is None))
-                self.filled = True
-            if self.adapters is not None:
+            if self.adapters:
                 self.engine.llm_engine.add_lora(self.adapters.written(policy))
+            else:
+                self.engine.apply_model(lambda model: load_weights(model, policy.weights()))
             if self.asleep:
                 self.engine.wake_up(tags=["kv_cache"])
                 self.asleep = False
@@ -104,7 +106,7 @@ class VLLMEngine:
         if not self.cuda or not self.run.compute.sleep:
             return
         with _named("vLLM cannot sleep"):
-            self.engine.sleep(level=2 if self.adapters is None else 1)  # on level 1 the host keeps the weights
+            self.engine.sleep(level=1 if self.adapters else 2)  # on level 1 the host keeps the weights
         self.asleep = True
 
     def sample(
@@ -143,7 +145,7 @@ class VLLMEngine:
 
     def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: OnResponses) -> list:
         """The responses of vLLM to requests, in their order."""
-        adapters = None if self.adapters is None else self.adapters.request
+        adapters = self.adapters.request if self.adapters else None
         names = self.engine.enqueue(
             requests, settings, lora_request=adapters, use_tqdm=False
         )  # a number, and random characters that outputs leave out
@@ -259,9 +261,8 @@ def config_folder(model: PreTrainedModel) -> Path:
     return folder
 
 
-def load_weights(model: Any, policy: Policy, whole: bool = True) -> None:
-    """Write the weights of a policy into the parameters of a model of vLLM, with or without what adapters add."""
-    weights = policy.weights() if whole else base_weights(policy.model)
+def load_weights(model: Any, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Write weights by name into the parameters of a model of vLLM."""
     with torch.no_grad():
         model.load_weights((name, weight.detach()) for name, weight in weights)
 

@@ -157,7 +157,7 @@ class Policy:
         """Entropies (T,) of the distributions that tokens are drawn from; as `all_log_probs`."""
         return self._all(responses, with_entropy=True)[1]
 
-    def all_squares(self, responses: Responses) -> tuple[np.ndarray, np.ndarray]:
+    def all_log_probs_and_squares(self, responses: Responses) -> tuple[np.ndarray, np.ndarray]:
         """Log-probabilities (T,), and sum_v pi(v)^2 (T,) of the distributions that tokens are drawn from, of the same
         pass; as `all_log_probs`."""
         logp_T, squares_T = self._all(responses, with_squares=True)

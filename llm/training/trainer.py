@@ -37,7 +37,7 @@ from rftlab.shared.memory import (
     read_averages,
 )
 from rftlab.shared.objective import apply_mask
-from rftlab.shared.prepare import Batch, batch_from_advantages, find_token_baseline, prepare, shaped_rewards
+from rftlab.shared.prepare import Batch, batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.sampling import allocate
 
 
@@ -157,9 +157,7 @@ class Trainer:
         anchor_t = None if ref_T is None else ref_T[tokens_t]
         steps_t = None if samples.steps is None else samples.steps[tokens_t]
         columns = (samples.outcome[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
-        given, greedy = self._baseline(samples, rows_r)
-        if squares_T is not None:
-            given = find_token_baseline(estimator, *columns, squares=squares_T[tokens_t], token_rewards=steps_t)
+        given_r, greedy = self._baseline(samples, rows_r)
         self._remember(samples, rewards_R, new_r)
         if state.replays is not None:
             state.replays.push(samples, old_T)
@@ -172,7 +170,8 @@ class Trainer:
             estimator,
             *columns,
             pool=pool,
-            baseline=given,
+            baseline=given_r,
+            squares=None if squares_T is None else squares_T[tokens_t],
             token_rewards=steps_t,
             several=None if parts is None else (parts[0][:, rows_r], parts[1]),
             sampler_logp=corrected_t,
@@ -296,7 +295,7 @@ class Trainer:
         old_T, ref_T, squares_T = samples.rollouts.logp, None, None
         if self.run.design.estimator.advantage.reads_squares:
             old_T, squares_T = np.full((2, len(responses.tokens)), np.nan)
-            old_T[tokens_t], squares_T[tokens_t] = self.policy.all_squares(responses.take(rows_r))
+            old_T[tokens_t], squares_T[tokens_t] = self.policy.all_log_probs_and_squares(responses.take(rows_r))
         elif not self.run.on_policy:
             old_T = np.full(len(responses.tokens), np.nan)
             new_r = rows_r[~samples.replayed[rows_r]]

@@ -119,7 +119,7 @@ def find_squares(plan, view, row, a, b, ragged):
 @inner
 def optimal_token_advantages(rule, n, ragged):
     """Fill the advantages of the first n responses of a round and of their tokens: reward - baseline of the token,
-    as `rftlab.shared.prepare` with `find_token_baseline`."""
+    as `rftlab.shared.prepare.prepare` from squares."""
     starts, group = ragged.ints[INT.start, : n + 1], ragged.ints[INT.group, :n]
     tokens = starts[n]
     returns, norms, position = np.empty(tokens), np.empty(tokens), np.empty(tokens, np.int64)

@@ -298,10 +298,10 @@ class RftlabGRPOTrainer(GRPOTrainer):
         metrics = self._metrics["train" if training else "eval"]
         shown = {"clip_ratio/region_mean": result.clip_fraction}
         shown["entropy"] = (entropy.detach() * mask).sum() / mask.sum().clamp(min=1)
-        if estimator.has_bonus and training:
-            self._move_bonus([(entropy.detach() * mask).sum(), mask.sum()])
         if estimator.has_bonus:
             shown["policy_loss"] = -result.policy * scale
+            if training:
+                self._move_bonus([(entropy.detach() * mask).sum(), mask.sum()])
         if estimator.kl.kind != "none":
             shown["kl"] = result.kl
         if router is not None:

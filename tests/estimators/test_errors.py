@@ -38,6 +38,7 @@ PLAIN, WITH_KL = no_kl(Advantage("group_mean")), Estimator(kl=KL("k3"))
 POOL = Pool(ONES, np.array([0, 3]))
 BATCH = Batch(ONES, ONES, ZEROS, ZEROS, ZEROS, GROUP)
 PASS_2, GREEDY, VALUE = Advantage("none", credit="pass_at_k", k=2), Advantage("greedy"), Advantage("value")
+OTB = Advantage("optimal_token")
 SEVERAL = "rollouts > 1 without support, replay"
 
 
@@ -394,6 +395,13 @@ CALLS: dict[str, Row] = {
         ("baseline (2,)", "one entry per response or per token"),
     ),
     "prepare: no values": (lambda: prepare(no_kl(VALUE)), ("value", "baseline array is needed")),
+    "prepare: no squares": (lambda: prepare(no_kl(OTB)), ("optimal_token", "baseline array is needed")),
+    "prepare: squares": (lambda: prepare(no_kl(OTB), squares=np.ones(2)), ("squares (2,)", "one entry per token (3,)")),
+    "prepare: old_logp of squares": (
+        lambda: prepare(no_kl(OTB), old_logp=np.zeros(2), squares=np.ones(3)),
+        ("old_logp (2,)", "one entry per token (3,)"),
+    ),
+    "prepare: squares of nobody": (lambda: prepare(squares=ZEROS), ("squares are not read",)),
     "prepare: ref_logp": (
         lambda: prepare(WITH_KL, ref_logp=np.zeros(2)),
         ("ref_logp (2,)", "one entry per token (3,)"),
