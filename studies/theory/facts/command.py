@@ -66,7 +66,7 @@ WORLDS = {
 }
 """Simulated worlds by name, and the pair that each is."""
 TINY = "tiny"
-SEEDS = 5
+SEEDS = 16
 LEGEND = "?: the interval has a bound within; -: not measurable in that world; empty: no such runs."
 
 
