@@ -6,22 +6,10 @@ with what the estimators of `shared` and the simulator do; it also runs on its m
 claims must fail. Ids T and S are the statements of the study, D those that were derived for it.
 """
 
-from rftlab.studies.theory import (
-    algebra,
-    dynamics,
-    effective,
-    evaluation,
-    objectives,
-    recipes,
-    regret,
-    replay,
-    splits,
-    startup,
-    variance,
-)
+from rftlab.studies.theory import algebra, dynamics, effective, recipes, regret, replay, variance
 from rftlab.studies.theory.check import Check
 
-_MODULES = (algebra, objectives, variance, splits, replay, effective, dynamics, startup, regret, recipes, evaluation)
+_MODULES = (algebra, variance, replay, effective, dynamics, regret, recipes)
 _BY_ID = {check.id: check for module in _MODULES for check in vars(module).values() if isinstance(check, Check)}
 _IDS = {
     "Estimator algebra": [f"T{n}" for n in range(1, 10)],

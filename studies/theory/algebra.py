@@ -1,15 +1,20 @@
-"""Estimator algebra, T1 to T6 and D38: what the mean gradient of an estimator is, as a factor W(p) on the gradient of
-the pass rate."""
+"""Estimator algebra, T1 to T9, T31, D3 and D38: what the mean gradient of an estimator is, as a factor W(p) on the
+gradient of the pass rate, and which objective it climbs where that is not the pass rate.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import beta
 
+from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.studies.theory.check import Claims, exact, sampled, theory_check
+from rftlab.studies.theory.check import Claims, exact, positive, sampled, theory_check
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -27,6 +32,7 @@ from rftlab.studies.theory.models import (
     measured_factor,
     reinforce_with,
     softmax_policy,
+    weighted_moments,
     weights,
     zscore,
     zscore_factor,
@@ -205,3 +211,168 @@ def reward_flips(mutant: int) -> Claims:
             yield exact(f"W of {name}, a={a}, b={b}", float(kept * factor), measured)
             rest = max(rest, across)
     yield exact("largest part off the direction of ∇p", 0.0, rest)
+
+
+P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
+"""T7: two contexts share theta; at theta = 0 context A has logit theta, context B logit -4.5 theta - ln 19."""
+
+
+@theory_check("T7")
+def downhill(mutant: int) -> Claims:
+    """T7."""
+    advantage, push = MEAN if mutant == 1 else zscore(1), SLOPE * P * (1 - P)
+    true = float(push @ measured_factor(zscore(1) if mutant == 2 else RAW, 8, P))
+    yield exact("dJ/dtheta", 1 * 0.5 * 0.5 - 4.5 * 0.05 * 0.95, true)
+    steps = {size: float(push @ measured_factor(advantage, size, P)) for size in (4, 8, 64)}
+    for size, step in steps.items():
+        yield exact(f"step of GRPO, K={size}", float(push @ zscore_factor(size, P)), step)
+    yield exact(
+        "step of GRPO, K -> inf", float(SLOPE @ np.sqrt(P * (1 - P))), float(push @ limit_factor(advantage, P)), 1e-3
+    )
+    for size in (8, 64):
+        yield positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size])
+
+
+def pkpo(k: int, loo: bool = False) -> Estimator:
+    """PKPO's credit for k responses; `loo` takes off what the group would pass without the response."""
+    return reinforce_with(Advantage("leave_one_out" if loo else "none", credit="pass_at_k", k=k))
+
+
+BEST_MINUS_SECOND = reinforce_with(Advantage("second_best"))
+
+
+@theory_check("T8")
+def pass_at_k_gradient(mutant: int) -> Claims:
+    """T8. J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
+    p, rest, missed = FOUR_ARMS.pass_rate, 0.0, mutant == 3
+    policy = FOUR_ARMS._replace(scores=np.eye(4)) if mutant == 4 else FOUR_ARMS
+    steps = np.log(FOUR_ARMS.probs) + 1e-30j * np.eye(4)
+    shifted = np.exp(steps) @ FOUR_ARMS.correct / np.exp(steps).sum(axis=1)
+    for n, k in ((3, 2), (5, 2), (5, 4), (5, 5)):
+        arms = all_groups(4, n)
+        for name, spec in (("PKPO", pkpo(k)), ("PKPO less the others'", pkpo(k, loo=True))):
+            credit = (
+                k * weights(RAW, FOUR_ARMS.correct[arms]) if mutant == 1 else weights(spec, FOUR_ARMS.correct[arms])
+            )
+            factor, across = along_gradient(FOUR_ARMS, weighted_moments(policy, arms, credit)[0])
+            yield exact(f"W of {name}, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor)
+            rest = max(rest, across)
+    for size in (2, 4, 5):
+        factor, across = along_gradient(FOUR_ARMS, (1 - (1 - shifted) ** size).imag / 1e-30)
+        yield exact(f"grad pass@{size} over grad p", size * (1 - p) ** (size - 1 + missed), factor)
+        rest, arms = max(rest, across), all_groups(4, size)
+        best = RAW if mutant == 2 else BEST_MINUS_SECOND
+        mean, _ = weighted_moments(FOUR_ARMS, arms, weights(best, FOUR_ARMS.correct[arms]))
+        yield exact(
+            f"W of best minus second best, group mean, K={size}",
+            (1 - p) ** (size - 1 + missed),
+            along_gradient(FOUR_ARMS, mean)[0],
+        )
+    yield exact("largest part off the direction of grad p", 0.0, rest)
+
+
+@theory_check("T9")
+def minimalist(mutant: int) -> Claims:
+    """T9. Groups of two, one right and one wrong, over a range of ratios."""
+    ratio, high = np.linspace(0.05, 3.0, 60), 0.2
+    plain = replace(MEAN if mutant else RAW, surrogate=preset("minimalist").surrogate)
+    rewards, group, starts = np.tile([1.0, 0.0], 60), np.repeat(np.arange(60), 2), np.arange(121)
+    logp, old = np.repeat(np.log(ratio), 2), np.zeros(120)
+    batch = prepare(plain, rewards, group, starts, old, n_rows=1)
+    away, here = objective_and_weights(plain, batch, logp), objective_and_weights(plain, batch, old)
+    reinforce = objective_and_weights(RAW, prepare(RAW, rewards, group, starts, old, n_rows=1), old)
+    yield exact("objective over all ratios", float(np.minimum(ratio, 1 + high).sum()), away.objective)
+    yield exact("largest weight of a wrong answer", 0.0, float(np.abs(away.weight[1::2]).max()))
+    yield exact(
+        "largest distance of a right answer's weight to R·ratio below the clip, 0 above",
+        0.0,
+        float(np.abs(away.weight[::2] - ratio * (ratio < 1 + high)).max()),
+    )
+    yield exact(
+        "on-policy: largest distance to REINFORCE's weight", 0.0, float(np.abs(here.weight - reinforce.weight).max())
+    )
+
+
+@theory_check("D3")
+def ceiling(mutant: int) -> Claims:
+    """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
+    p, advantage = np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant == 1 else 0)
+    if mutant == 2:
+        advantage = reinforce_with(replace(advantage.advantage, baseline="leave_one_out"))
+    for size in (4, 8, 64):
+        factor = measured_factor(advantage, size, p)
+        bound = np.minimum(np.sqrt(size - 1), np.sqrt((size - 1) / (size * p * (1 - p))))
+        yield positive(f"smallest distance below the bound, K={size}", float((bound * (1 + 1e-12) - factor).min()))
+        yield exact(f"W(p = 10⁻⁶), K={size}", np.sqrt(size - 1), float(factor[0]), 1e-4)
+    for rate in (0.2, 0.5):
+        u = rate * (1 - rate)
+        gap = 8 * 512 * u * (1 - np.sqrt(u) * float(measured_factor(advantage, 512, rate)))
+        yield exact(f"gap to 1/√(pq), in units of 1/(8Kpq), K=512, p={rate}", 1.0, gap, 0.02)
+
+
+SPELLED, LENGTHS = softmax_policy([0.4, -0.3, 0.2, 0.0], [1, 1, 0, 0]), np.array([2, 6, 3, 9])
+"""T31: a short and a long right answer, a short and a long wrong one, and their lengths in tokens."""
+SEQUENCE, CONSTANT = Aggregation("seq_mean_token_mean"), Aggregation("seq_mean_token_sum", length=9.0)
+"""Mean over responses of their mean over tokens (GRPO), and of their sums over a constant length (Dr. GRPO)."""
+
+
+def spelled_gradient(estimator: Estimator, arms: np.ndarray, size: int) -> np.ndarray:
+    """Gradient (d,) of one batch of responses (n,) in groups of `size`, each as long as its arm."""
+    starts = np.concatenate([[0], np.cumsum(LENGTHS[arms])])
+    logp = np.zeros(starts[-1])
+    logp[starts[:-1]] = np.log(SPELLED.probs[arms])
+    batch = prepare(estimator, SPELLED.correct[arms], np.arange(arms.size) // size, starts, logp)
+    return objective_and_weights(estimator, batch, logp).weight[starts[:-1]] @ SPELLED.scores[arms]
+
+
+def spelled_mean(estimator: Estimator, size: int) -> np.ndarray:
+    """Mean gradient (d,) of one group, over all that can come out."""
+    groups = all_groups(LENGTHS.size, size)
+    return SPELLED.probs[groups].prod(axis=1) @ [spelled_gradient(estimator, group, size) for group in groups]
+
+
+@theory_check("T31")
+def length_bias(mutant: int) -> Claims:
+    """T31. A_j is (K-1)/K (r_j - the others' mean), and arms fix the lengths, so E[A s/|o|] is (K-1)/K times
+    E[r s/|o|] - p E[s/|o|]; and E[f s] is the gradient of E[f]."""
+    size, probs, p = 3, SPELLED.probs, SPELLED.pass_rate
+    by_length, total, raw, mean = SEQUENCE, Aggregation("token_mean"), RAW, MEAN
+    fixed, alone = CONSTANT, total
+    if mutant == 1:
+        by_length = alone = CONSTANT
+    elif mutant == 2:
+        fixed = total = SEQUENCE
+    shorter = (probs * SPELLED.correct / LENGTHS) @ SPELLED.scores
+    brief = (probs / LENGTHS) @ SPELLED.scores
+    plain = spelled_mean(replace(raw, aggregation=by_length), size)
+    centred = spelled_mean(replace(mean, aggregation=by_length), size)
+    factor, across = along_gradient(SPELLED, spelled_mean(replace(mean, aggregation=fixed), size))
+    kept = (size - 1) / size
+    yield exact("raw, 1/|o|: distance to ∇E[r/|o|]", 0.0, float(np.abs(plain - shorter).max()))
+    yield exact(
+        "group mean, 1/|o|: distance to (K−1)/K (∇E[r/|o|] − p∇E[1/|o|])",
+        0.0,
+        float(np.abs(centred - kept * (shorter - p * brief)).max()),
+    )
+    for name, short, long, share in (("right", 0, 1, 1 - p), ("wrong", 2, 3, -p)):
+        speeds = [share * (1 / LENGTHS[arm]) for arm in (short, long)]
+        yield exact(
+            f"1/|o|: what the advantage moves the long {name} answer more than the short one, per choice",
+            kept * (speeds[1] - speeds[0]),
+            float(own_push(centred, probs, long) - own_push(centred, probs, short)),
+        )
+    yield exact("constant length L: W L", kept, factor * 9.0)
+    yield exact("constant length: part off the direction of ∇p", 0.0, across)
+    yield positive(
+        "token mean, one group: part off the direction of ∇p, less 10⁻⁶",
+        along_gradient(SPELLED, spelled_mean(replace(mean, aggregation=alone), size))[1] - 1e-6,
+    )
+    rng, many = np.random.default_rng(31), replace(mean, aggregation=total)
+    drawn = [spelled_gradient(many, rng.choice(4, 3 * 256, p=probs), size) for _ in range(600)]
+    along = np.array(drawn) @ SPELLED.gradient / (SPELLED.gradient @ SPELLED.gradient)
+    yield sampled("token mean, 256 groups: W E|o|", kept, along * float(probs @ LENGTHS), slack=0.01)
+
+
+def own_push(gradient: np.ndarray, probs: np.ndarray, arm: int) -> float:
+    """E[A/|o|] of an arm: a tabular gradient is π_a (E_a - E), and E, common to all, cancels in differences."""
+    return float(gradient[arm] / probs[arm])

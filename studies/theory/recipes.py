@@ -20,12 +20,12 @@ from rftlab.sim.environments import tabular_world
 from rftlab.sim.run import GeneralLearner
 from rftlab.sim.state import no_totals
 from rftlab.studies.theory.check import Claims, exact, positive, sampled, theory_check
-from rftlab.studies.theory.learners import Learners, two_arms
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     REINFORCE,
     RLOO,
+    Learners,
     PassRates,
     all_groups,
     binomial,
@@ -34,6 +34,7 @@ from rftlab.studies.theory.models import (
     logit_moments,
     reinforce_with,
     softmax_policy,
+    two_arms,
     zscore,
     zscore_factor,
 )

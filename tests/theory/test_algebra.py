@@ -9,7 +9,8 @@ from scipy.special import beta
 from scipy.stats import binom
 
 from rftlab.shared.config.advantage import Advantage
-from rftlab.studies.theory import algebra, figures
+from rftlab.studies.theory import algebra, page
+from rftlab.studies.theory.algebra import BEST_MINUS_SECOND, SLOPE, P, pkpo
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -32,7 +33,6 @@ from rftlab.studies.theory.models import (
     zscore,
     zscore_factor,
 )
-from rftlab.studies.theory.objectives import BEST_MINUS_SECOND, SLOPE, P, pkpo
 from tests.support.theory import expected
 
 
@@ -204,7 +204,7 @@ def test_best_minus_second_best():
 
 
 def test_weight_curves():
-    _, table = figures.weights_figure()
+    _, table = page.weights_figure()
     assert list(table.columns) == ["K", "p", "W"] and list(table["K"].unique()) == ["2", "4", "8", "∞"]
     flat, infinite = (table[table["K"] == k].set_index("p")["W"] for k in ("2", "∞"))
     np.testing.assert_allclose(flat, np.sqrt(0.5))

@@ -10,19 +10,32 @@ from scipy.special import expit, gamma, logit
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import KL
-from rftlab.studies.theory import dynamics, figures, learners, startup
+from rftlab.studies.theory import dynamics, models, page
 from rftlab.studies.theory.dynamics import (
+    beta_moment,
     fixed_point,
     forward_kl_point,
     grpo_clock,
     grpo_time,
+    never_solved,
     reinforce_clock,
+    rounds_for_first_success,
     spike,
     with_kl,
 )
-from rftlab.studies.theory.learners import Learners, arms_speed, expected_gradient, expected_step, two_arms
-from rftlab.studies.theory.models import GRPO, GRPO_POPULATION, MEAN, RAW, RLOO, zscore_factor
-from rftlab.studies.theory.startup import beta_moment, never_solved, rounds_for_first_success
+from rftlab.studies.theory.models import (
+    GRPO,
+    GRPO_POPULATION,
+    MEAN,
+    RAW,
+    RLOO,
+    Learners,
+    arms_speed,
+    expected_gradient,
+    expected_step,
+    two_arms,
+    zscore_factor,
+)
 
 
 def late_spike(beta1=0.9, beta2=0.999):
@@ -116,16 +129,16 @@ def test_time_to_learn_agrees_with_an_integrated_flow():
     def flow(_, theta):
         return expected_step(GRPO, 4, theta)
 
-    end = learners.time_to_learn(lambda theta: expected_step(GRPO, 4, theta), 0.05, 0.7)
+    end = models.time_to_learn(lambda theta: expected_step(GRPO, 4, theta), 0.05, 0.7)
     found = solve_ivp(flow, (0, end), [logit(0.05)], rtol=1e-9, atol=1e-10).y[0, -1]
     np.testing.assert_allclose(found, logit(0.7), rtol=1e-7)
 
 
 def test_durations_add_up_and_change_sign():
     theta = np.array([-5.0, -4.9, 0.0, 3.0])
-    parts = learners.durations(np.ones_like, theta)
+    parts = models.durations(np.ones_like, theta)
     np.testing.assert_allclose(parts, np.diff(theta), rtol=1e-13)
-    np.testing.assert_allclose(learners.durations(np.ones_like, theta[::-1]), -parts[::-1], rtol=1e-13)
+    np.testing.assert_allclose(models.durations(np.ones_like, theta[::-1]), -parts[::-1], rtol=1e-13)
 
 
 def test_the_natural_gradient_does_not_see_the_number_of_arms():
@@ -169,9 +182,9 @@ def test_the_share_never_solved_falls_as_a_power():
 def test_centred_weights_sum_to_zero_so_no_update_lowers_a_tabular_pass_rate():
     guarded = replace(RAW, advantage=Advantage("group_mean", "group_std", ddof=0))
     for estimator in (MEAN, RLOO, guarded):
-        assert startup.falls(estimator, 3, 3, rounds=30) == 0.0
-    assert startup.falls(RAW, 3, 3, rounds=30) > 1e-3
-    assert startup.falls(MEAN, 3, 3, rounds=30, support=2) > 1e-4
+        assert dynamics.falls(estimator, 3, 3, rounds=30) == 0.0
+    assert dynamics.falls(RAW, 3, 3, rounds=30) > 1e-3
+    assert dynamics.falls(MEAN, 3, 3, rounds=30, support=2) > 1e-4
 
 
 def test_pushing_a_wrong_arm_down_can_lift_another_wrong_arm():
@@ -180,11 +193,11 @@ def test_pushing_a_wrong_arm_down_can_lift_another_wrong_arm():
     pi = np.array([0.05, 0.05, 0.9])
     moved = np.log(pi) - 0.1 * (np.array([0, 1, 0]) - pi)
     assert np.exp(moved[0]) / np.exp(moved).sum() < pi[0]
-    assert startup.falls(MEAN, 1, 1, rounds=30, support=7) > 1e-4
+    assert dynamics.falls(MEAN, 1, 1, rounds=30, support=7) > 1e-4
 
 
 def test_plateau_curves_have_the_exponents():
-    _, frame = figures.plateau_figure()
+    _, frame = page.plateau_figure()
     assert list(frame.columns) == ["estimator", "p0", "time"] and len(frame) == 4 * 61
     slopes = {}
     for name, part in frame.groupby("estimator"):

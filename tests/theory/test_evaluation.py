@@ -9,7 +9,7 @@ from scipy import stats
 from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.results.stats import expected_maximum, power, seeds_needed, winners_curse
-from rftlab.studies.theory.evaluation import evaluations, normal_seeds, plug_in
+from rftlab.studies.theory.variance import evaluations, normal_seeds, plug_in
 
 
 def plug_in_mean(n, k, p):

@@ -15,7 +15,7 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.studies.data.results.stats import Estimate
-from rftlab.studies.theory.facts import language
+from rftlab.studies.theory.facts import facts
 from rftlab.studies.theory.facts.command import (
     NO,
     NOT_RUN,
@@ -26,8 +26,7 @@ from rftlab.studies.theory.facts.command import (
     judge_fact,
 )
 from rftlab.studies.theory.facts.facts import DECIDED, FACTS, Fact
-from rftlab.studies.theory.facts.numbers import pooled_deviation
-from rftlab.studies.theory.facts.setting import GRPO, change, rounds_to
+from rftlab.studies.theory.facts.numbers import GRPO, change, pooled_deviation, rounds_to
 from rftlab.studies.theory.page import theory_section
 from tests.support.worlds.simulations import SMALL
 
@@ -206,8 +205,8 @@ def test_a_level_is_reached_between_evaluations_or_never():
 
 
 def test_runs_of_language_models_are_where_facts_ask_for_them():
-    assert len(language.studied()) == 9 and len(language.everywhere()) == 5
-    assert len(language.planted("mix97 usual")) == 2
+    assert len(facts.studied()) == 9 and len(facts.everywhere()) == 5
+    assert len(facts.planted("mix97 usual")) == 2
     for fact in FACTS:
         assert fact.tiny is None or judge_fact(fact, fact.tiny()).is_known
 

@@ -6,7 +6,7 @@ import pytest
 
 import rftlab.studies.theory.command as command
 from rftlab.studies.report.draw import save_chart
-from rftlab.studies.theory import figures, page
+from rftlab.studies.theory import page
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue
 from rftlab.studies.theory.command import Result
 from rftlab.studies.theory.page import FIGURES, scripts, theory_section
@@ -114,6 +114,6 @@ def test_figures_are_inside_the_page_and_in_the_folder(monkeypatch, tmp_path):
 
 
 def test_regret_curves_are_flat_where_batches_grow_and_steep_where_they_do_not():
-    table = figures.regret_figure()[1].set_index(["grid", "batches", "horizon"])["ratio"]
+    table = page.regret_figure()[1].set_index(["grid", "batches", "horizon"])["ratio"]
     assert table["growing", 5, 1e12] / table["growing", 5, 1e4] < 1.5
     assert table["equal", 4, 1e12] / table["equal", 4, 1e4] > 1000

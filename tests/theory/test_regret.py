@@ -3,22 +3,26 @@
 import numpy as np
 import pytest
 
-from rftlab.studies.theory import bandits
-from rftlab.studies.theory.bandits import (
+from rftlab.studies.theory import regret
+from rftlab.studies.theory.check import INCONCLUSIVE
+from rftlab.studies.theory.regret import (
+    DIMENSIONS,
     drawn_regret,
     eliminated_regret,
     equal_grid,
     expected_regret,
+    fitted_policy,
     geometric_grid,
     guessed_regret,
     minimax_grid,
     missed,
     regret_exponent,
+    regularised_objective,
     spaced_gaps,
+    tilted,
+    worst_case,
     worst_regret,
 )
-from rftlab.studies.theory.check import INCONCLUSIVE
-from rftlab.studies.theory.regret import DIMENSIONS, fitted_policy, regularised_objective, tilted, worst_case
 
 HORIZONS = np.logspace(4, 12, 9)
 
@@ -54,7 +58,7 @@ def test_worst_regret_at_a_trillion_steps(batches, printed):
 def test_exact_exponents_of_pure_exploitation(batches, printed):
     horizons = np.logspace(4, 9, 6)
     worst = [
-        bandits.exploited_regret(np.geomspace(h**-0.6, 1, 200), minimax_grid(h, batches), DIMENSIONS).max()
+        regret.exploited_regret(np.geomspace(h**-0.6, 1, 200), minimax_grid(h, batches), DIMENSIONS).max()
         for h in horizons
     ]
     assert slope(worst, horizons) == pytest.approx(printed, abs=0.001)
@@ -62,7 +66,7 @@ def test_exact_exponents_of_pure_exploitation(batches, printed):
 
 def test_the_worst_case_of_few_batches_is_the_longest_theta():
     norms = np.geomspace(1e-4, 1, 100)
-    assert bandits.exploited_regret(norms, minimax_grid(1e6, 3), DIMENSIONS).argmax() == 99
+    assert regret.exploited_regret(norms, minimax_grid(1e6, 3), DIMENSIONS).argmax() == 99
 
 
 def test_grids_end_at_the_horizon():
@@ -136,7 +140,7 @@ def test_drawn_and_guessed_contexts_agree():
     drawn = drawn_regret(0.2, ends, 3, 2000, rng)
     guessed = guessed_regret(np.array([0.2]), ends, 3, 20_000, rng)
     assert abs(drawn.mean() - guessed.mean()) < 4 * drawn.std() / np.sqrt(drawn.size)
-    expected = bandits.exploited_regret(np.array([0.2]), ends, 3)[0]
+    expected = regret.exploited_regret(np.array([0.2]), ends, 3)[0]
     assert abs(guessed.mean() - expected) < 4 * guessed.std() / np.sqrt(guessed.size)
 
 

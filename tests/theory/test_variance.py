@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from rftlab.sim.run import batches
-from rftlab.studies.theory import figures, replay, splits
+from rftlab.studies.theory import effective, page, replay
+from rftlab.studies.theory.effective import (
+    HISTOGRAMS,
+    best_size,
+    budget_terms,
+    drawn_deviations,
+    integer_best,
+    predicted,
+    total_variance,
+)
 from rftlab.studies.theory.models import (
     MEAN,
     RLOO,
@@ -28,15 +37,6 @@ from rftlab.studies.theory.replay import (
     vertex,
     window_error,
     worth,
-)
-from rftlab.studies.theory.splits import (
-    HISTOGRAMS,
-    best_size,
-    budget_terms,
-    drawn_deviations,
-    integer_best,
-    predicted,
-    total_variance,
 )
 from rftlab.studies.theory.variance import baseline_variance, best_baseline, crossing
 from tests.support.theory import expected
@@ -98,7 +98,7 @@ def test_crossing_finds_a_root_and_says_where_there_is_none():
 def test_total_variance_agrees_with_enumeration_of_one_context():
     """One context, nothing but its own noise: N V = K Var of a group."""
     for p in (0.2, 0.6):
-        rates = splits.PassRates(np.array([p]), np.array([1.0]))
+        rates = effective.PassRates(np.array([p]), np.array([1.0]))
         assert total_variance(RLOO, 4, rates, 1.0, 0.0) == pytest.approx(
             4 * gradient_moments(one_logit(p), RLOO, 4)[1], rel=1e-11
         )
@@ -147,7 +147,7 @@ def test_a_whole_epoch_in_one_batch_has_no_noise_between_contexts():
 def test_without_replacement_every_split_gains_nearly_the_same():
     """N times the noise between contexts of all batches of N/K of 7 is still a straight line in K, 7/6 as steep as
     with replacement."""
-    means, budget = splits.POPULATION, 12
+    means, budget = effective.POPULATION, 12
     sizes = np.array([2, 3, 4, 6])
     noise = [
         budget * means[np.array(list(combinations(range(7), budget // size)))].mean(axis=1).var() for size in sizes
@@ -156,7 +156,7 @@ def test_without_replacement_every_split_gains_nearly_the_same():
 
 
 def test_variance_curves():
-    _, table = figures.variance_figure()
+    _, table = page.variance_figure()
     assert list(table.columns) == ["case", "K", "variance", "best", "optimum"]
     for _, case in table.groupby("case"):
         assert list(case["K"]) == list(range(1, 33)) and case["best"].sum() == 1
@@ -251,7 +251,7 @@ def test_stale_bias_bound_can_be_broken_by_a_smaller_constant():
 
 
 def test_replay_curves():
-    _, table = figures.replay_figure()
+    _, table = page.replay_figure()
     assert list(table.columns) == ["drift", "window", "mse", "best", "useful"]
     for drift, part in table.groupby("drift"):
         assert part["best"].sum() == 1

@@ -19,8 +19,7 @@ from rftlab.studies.data.runs.finish import count_threads, finish_points
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import long_form
 from rftlab.studies.theory.facts.facts import FACTS, Fact
-from rftlab.studies.theory.facts.numbers import Measured
-from rftlab.studies.theory.facts.setting import RunChange, Runs
+from rftlab.studies.theory.facts.numbers import Measured, RunChange, Runs
 
 YES, NO, OPPOSITE, UNMEASURED, NOT_RUN = "yes", "no", "opposite", "not measurable", "not run"
 

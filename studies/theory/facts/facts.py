@@ -1,4 +1,7 @@
-"""The table of facts: a row of data each (studies/assets/facts.csv), with the runs and the number that decide it."""
+"""The table of facts: a row of data each (studies/assets/facts.csv), with the runs and the number that decide it, and
+the same number from runs of language models that come with rftlab: studies of three tasks with three seeds
+(studies/assets/language.parquet), and runs with faults (planted_tiny.parquet).
+"""
 
 import csv
 from collections.abc import Callable
@@ -12,9 +15,77 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip
-from rftlab.studies.theory.facts import language, numbers
-from rftlab.studies.theory.facts.numbers import Measure, Measured
-from rftlab.studies.theory.facts.setting import DATA, GRPO, RunChange, change
+from rftlab.studies.data.paper.pairs import usual_pairs
+from rftlab.studies.data.results.reference import shipped_runs
+from rftlab.studies.data.runs.files import data_frame
+from rftlab.studies.theory.facts import numbers
+from rftlab.studies.theory.facts.numbers import DATA, GRPO, Measure, Measured, RunChange, Runs, change, ends, exponent
+
+CELL = "32x8-paper_text"
+BUDGETS = (51_200, 153_600)
+"""Rollouts at which 8, 16 and 32 a prompt have all been evaluated."""
+
+
+def everywhere(cell: str = CELL) -> list[Runs]:
+    """The runs of a design by task: three of `tiny`, and two of SmolLM2 where it has any."""
+    curves = shipped_runs()
+    curves = curves[curves["cell"] == cell]
+    return [[run for _, run in own.groupby("seed")] for _, own in curves.groupby("pair")]
+
+
+def studied(cell: str = CELL) -> Runs:
+    """The runs of a design on the tasks of `tiny`, three seeds each."""
+    return [run for runs in everywhere(cell) if runs[0]["pair"].iloc[0] in usual_pairs("llm") for run in runs]
+
+
+def planted(name: str) -> Runs:
+    """The planted runs of a name, a seed each, with the columns of other curves."""
+    with (DATA / "planted_tiny.parquet").open("rb") as file:
+        runs = data_frame(file)
+    own = runs[runs["run"].str.fullmatch(rf"{name} s\d")]
+    return [run.assign(planned_rounds=run["round"].max()) for _, run in own.groupby("run")]
+
+
+def rollouts_grow() -> np.ndarray:
+    """(runs,) doublings of the best of 8, 16 and 32 rollouts between BUDGETS."""
+    return numbers.grown({f"K {k}": studied(f"32x{k}-paper_text") for k in (8, 16, 32)}, *BUDGETS)
+
+
+def silence_rises() -> numbers.Measured:
+    """(runs,) rise of the share of groups without a signal, which with CELL are those without variance."""
+    return numbers.rise("zero_signal_fraction")({"usual": studied()})
+
+
+def high_rate() -> np.ndarray:
+    """(runs,) ends at 10 and 100 times the rate over the usual end."""
+    usual = ends(planted("mix97 usual")).mean()
+    return ends(planted("mix97 rate 1e-3") + planted("mix97 rate 1e-2")) / usual
+
+
+def raw_length() -> np.ndarray:
+    """Return (runs,) ends of the raw reward with the sequence mean over the mean end with the token mean."""
+    by_token = ends(planted("mix97 raw token_mean")).mean()
+    return ends(planted("mix97 raw seq_mean_token_mean")) / by_token
+
+
+def seeds_differ() -> numbers.Measured:
+    """Deviation between the seeds of a task."""
+    return numbers.pooled_deviation([ends(runs) for runs in (studied()[i : i + 3] for i in (0, 3, 6))])
+
+
+def batch_speed() -> np.ndarray:
+    """(runs,) exponent of B in rounds to half of the gain, from 32 to 128."""
+    return exponent(studied(), studied("128x8-paper_text"), 4)
+
+
+def credit_of_pairs() -> numbers.Measured:
+    """Correlation over five pairs of a model and a task."""
+    return numbers.credit({f"world {i}": runs for i, runs in enumerate(everywhere())})
+
+
+def raw_rollouts() -> numbers.Measured:
+    """(runs,) the number of `rollouts-count`."""
+    return numbers.by_rollouts({"usual": studied(), "raw, K 1": studied("32x1-minimalist")})
 
 
 class Fact(NamedTuple):
@@ -84,31 +155,31 @@ FP32 = {f"rate {part}": change(evaluations=20, rate=part) for part in (0.25, 1.0
 TRIES = {"once": change(evaluations=20), "tries": change(evaluations=20, design={"sampling": Sampling(4)})}
 
 DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] | None]] = {
-    "rollouts-grow": (GRID, numbers.growth(1 / 16, 1), language.rollouts_grow),
+    "rollouts-grow": (GRID, numbers.growth(1 / 16, 1), rollouts_grow),
     "rollouts-saturate": (GRID, numbers.saturated_growth, None),
     "reward-entropy": ({"usual": FINE}, numbers.reward_follows_entropy, None),
     "entropy-early": ({"usual": FINE}, numbers.early_fall, None),
-    "zero-variance": ({"usual": FINE}, numbers.rise("train_zero_variance_fraction"), language.silence_rises),
-    "rate-collapse": (RATES, numbers.ratio("rate x16", "usual"), language.high_rate),
+    "zero-variance": ({"usual": FINE}, numbers.rise("train_zero_variance_fraction"), silence_rises),
+    "rate-collapse": (RATES, numbers.ratio("rate x16", "usual"), high_rate),
     "rate-lottery": (RATES, numbers.lottery, None),
     "passes-collapse": (PASSES, numbers.ratio("16 passes", "2 passes"), None),
-    "raw-length": ({"usual": USUAL} | RAW, numbers.by_length, language.raw_length),
+    "raw-length": ({"usual": USUAL} | RAW, numbers.by_length, raw_length),
     "narrowing": ({"usual": USUAL}, numbers.narrowed, None),
     "wrong-lengths": ({"usual": USUAL, "Dr. GRPO": DR_GRPO}, numbers.wrong_lengths, None),
     "clip-higher": (CLIPS, numbers.kept_entropy, None),
     "lag": (LAGS, numbers.lag_harm, None),
-    "seeds": ({"usual": USUAL}, numbers.spread, language.seeds_differ),
+    "seeds": ({"usual": USUAL}, numbers.spread, seeds_differ),
     "rate-fp32": (FP32, numbers.speed("rate 0.25", "rate 1.0", 4), None),
     "rate-bf16": (BF16, numbers.speed("rate 0.25", "rate 1.0", 4), None),
-    "batch-helps": (BATCHES, numbers.speed("B 32", "B 512", 16), language.batch_speed),
+    "batch-helps": (BATCHES, numbers.speed("B 32", "B 512", 16), batch_speed),
     "batch-saturates": (BATCHES, numbers.saturation, None),
     "kl-costs": (
         {"usual": USUAL, "KL": change(design=_grpo(kl=KL("k3", 0.1)))},
         numbers.difference("usual", "KL"),
         None,
     ),
-    "credit": (VARIED, numbers.credit, language.credit_of_pairs),
-    "rollouts-count": ({"usual": FINE, "raw, K 1": RAW_1}, numbers.by_rollouts, language.raw_rollouts),
+    "credit": (VARIED, numbers.credit, credit_of_pairs),
+    "rollouts-count": ({"usual": FINE, "raw, K 1": RAW_1}, numbers.by_rollouts, raw_rollouts),
     "few-questions": (QUESTIONS, numbers.few_questions, None),
     "dynamic-sampling": (TRIES, numbers.speed("once", "tries", np.e), None),
 }
