@@ -45,10 +45,18 @@ from dev.known_worlds import (
     worlds,
 )
 from rftlab.studies.analysis.diagnose import CHECKS
-from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS, ALARMS, AlarmRule, compared_values
+from rftlab.studies.analysis.diagnose.alarms import (
+    ALARM_CHECKS,
+    ALARMS,
+    AlarmRule,
+    ScoredRun,
+    compared_values,
+    count_alarms,
+    fired_round,
+    score_runs,
+)
 from rftlab.studies.analysis.diagnose.finding import Finding
 from rftlab.studies.analysis.diagnose.observed import observe
-from rftlab.studies.analysis.diagnose.rates import ScoredRun, count_alarms, fired_round, score_runs
 from rftlab.studies.data.results import reference
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries

@@ -17,7 +17,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios, time_per_round
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.public import store
-from rftlab.studies.analysis.public.repeats import SIX_HOURS, without_repeat
+from rftlab.studies.analysis.public.claims import SIX_HOURS, without_repeat
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
@@ -38,7 +38,7 @@ from rftlab.studies.forecast.law.ranked import (
     simulated_noise,
 )
 from rftlab.studies.forecast.law.show import NARROW
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
 from rftlab.studies.report.chart import (
     Chart,
     Drawn,

@@ -25,10 +25,10 @@ from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curv
 from rftlab.studies.analysis.source import free_source
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.forecast.forecasters import UPDATES, design_pace
 from rftlab.studies.forecast.imported import TEST, simulated_design, unusable
 from rftlab.studies.forecast.law.curve import NOISE
 from rftlab.studies.forecast.law.limits import round_updates
-from rftlab.studies.forecast.reading import UPDATES, design_pace
 
 COUNTED = 8
 """Values of a curve that count as independent."""

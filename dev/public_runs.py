@@ -1,7 +1,7 @@
 """Take a folder of the collection of public runs into the package: `python -m dev.public_runs FOLDER`.
 
 Numbers of sources with a licence are shipped as tables. The others give figures, as pictures, and the statistics
-that rftlab.studies.analysis.public.facts reads, each with its reference.
+that rftlab.studies.analysis.public.claims reads, each with its reference.
 """
 
 import json
@@ -15,17 +15,25 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.plumbing.files import write_file
-from rftlab.studies.analysis.public.axes import fit_sigmoid, sigmoid_at
-from rftlab.studies.analysis.public.claims import COLLAPSED, judge_source, rate_points
-from rftlab.studies.analysis.public.facts import FACTS, AxisFit, PublicFacts
-from rftlab.studies.analysis.public.repeats import PairNoise, Spread
-from rftlab.studies.analysis.public.sources import SOURCES
+from rftlab.studies.analysis.public.claims import (
+    COLLAPSED,
+    FACTS,
+    AxisFit,
+    PairNoise,
+    PublicFacts,
+    Spread,
+    fit_sigmoid,
+    judge_source,
+    rate_points,
+    sigmoid_at,
+)
 from rftlab.studies.analysis.public.store import (
     COLUMNS,
     CURVES,
     DATA,
     ENDPOINTS,
     RUNS,
+    SOURCES,
     Collection,
     of_source,
     read_folder,
@@ -218,7 +226,7 @@ PICTURES: dict[str, tuple[Callable[..., Drawn], tuple[str, ...]]] = {
     "public_single_runs.png": (single_runs, ("shibukizero",)),
     "public_starts.png": (starts, ("verl_logs", "josancamon")),
 }
-"""The function that draws each file of rftlab.studies.analysis.public.section, and whose curves it gets."""
+"""The function that draws each file of rftlab.studies.analysis.public.show, and whose curves it gets."""
 
 
 def pictures_of(collection: Collection) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from PIL import Image
 
 from dev.house import ROOT
-from rftlab.studies.explore.knobs import BY_NAME
+from rftlab.studies.explore.choices import BY_NAME
 from tests.support.web.explorer_page import chromium, explorer, settled
 
 PINNED = "B=32&K=8&rounds=2000"

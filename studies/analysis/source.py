@@ -149,7 +149,7 @@ def _pairs_at(kind: str) -> tuple[str, ...]:
 @cache  # the explorer asks at every change
 def _public_runs(source: str) -> "tuple[ImportedRun, ...]":
     """Through the tables that `rftlab import` reads."""
-    from rftlab.studies.analysis.public.repeats import without_repeat
+    from rftlab.studies.analysis.public.claims import without_repeat
     from rftlab.studies.analysis.public.store import curves, runs
     from rftlab.studies.readers.formats.published import BESIDE, REPEATS
     from rftlab.studies.readers.read import read_logs

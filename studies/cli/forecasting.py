@@ -18,7 +18,7 @@ from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import PAIRS, start_at
 from rftlab.studies.data.runs.limits import check_threads
-from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
+from rftlab.studies.forecast.pilot.pilot import PILOT_CELLS
 
 SCORED = ("language", "smollm2", "paper", "public")
 """Parts of rftlab that can be scored."""

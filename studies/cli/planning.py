@@ -81,8 +81,7 @@ class Signal:
     def execute(self, console: Console) -> int:
         """Print the tables."""
         from rftlab.studies.forecast.signal import show
-        from rftlab.studies.forecast.signal.signal import match_beta
-        from rftlab.studies.forecast.signal.source import Fitted, fit_rates
+        from rftlab.studies.forecast.signal.signal import Fitted, fit_rates, match_beta
 
         measured, origin = self._measured()
         if measured:
@@ -112,7 +111,7 @@ class Signal:
     def _measured(self):
         """Return what the file, the pilot or the log measured, None for two numbers; and a line on where it comes
         from."""
-        from rftlab.studies.forecast.signal.source import imported_rates, pilot_rates, read_rates
+        from rftlab.studies.forecast.signal.signal import imported_rates, pilot_rates, read_rates
 
         if self.imported is not None:
             return imported_rates(self.results, self.imported, self.rounds)
@@ -178,9 +177,8 @@ class Power:
 
     def execute(self, console: Console) -> int:
         """Print what follows."""
-        from rftlab.studies.forecast.signal import show_power as show
-        from rftlab.studies.forecast.signal.power import checked_questions
-        from rftlab.studies.forecast.signal.repeats import chosen, final_scores, selected
+        from rftlab.studies.forecast.signal import show as show
+        from rftlab.studies.forecast.signal.power import checked_questions, chosen, final_scores, selected
 
         sigma = self.sigma
         runs = selected(self.results, self.imported) if self.imported else None
@@ -279,11 +277,11 @@ class Advise:
     def execute(self, console: Console) -> int:
         """Print the advice; status 1 where no design fits."""
         from rftlab.studies.forecast.advise import show
+        from rftlab.studies.forecast.advise.engines import read_start
         from rftlab.studies.forecast.advise.evidence import gather_evidence
         from rftlab.studies.forecast.advise.fleet import least_gpus, parse_fleet, planned_on
         from rftlab.studies.forecast.advise.models import shape_named
         from rftlab.studies.forecast.advise.options import advised_run, designs_named, make_option, rank_options
-        from rftlab.studies.forecast.advise.start import read_start
 
         fleet, assumed = parse_fleet(self.gpus), self._assumed()
         start = read_start(self.config, fleet.count) if self.config else None

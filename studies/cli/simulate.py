@@ -335,10 +335,9 @@ class Explore:
     def execute(self, console: Console) -> int:
         """Serve the page until Ctrl-C."""
         from rftlab.studies.data.runs.store import check_format
-        from rftlab.studies.explore.choices import chosen_run
+        from rftlab.studies.explore.choices import chosen_run, from_address
+        from rftlab.studies.explore.measures import take_calibrations
         from rftlab.studies.explore.page.server import check_installed, serve
-        from rftlab.studies.explore.scene import from_address
-        from rftlab.studies.explore.starts import take_calibrations
 
         check_installed()
         if self.results is not None:

@@ -129,8 +129,8 @@ class Import:
 
     def execute(self, console: Console) -> int:
         """Read, print, keep."""
+        from rftlab.studies.readers.assemble import describe_unmarked, mark_repeats
         from rftlab.studies.readers.read import load_reader, read_logs
-        from rftlab.studies.readers.repeats import describe_unmarked, mark_repeats
         from rftlab.studies.readers.run import KnownDesign
         from rftlab.studies.readers.show import show_runs
         from rftlab.studies.readers.store import check_name, name_for, write_collection

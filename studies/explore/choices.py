@@ -1,17 +1,138 @@
-"""The choices of a user, as data that fits in an address; and the run that they mean."""
+"""The choices of a user, as data that fits in an address; and the run that they mean.
 
+Sliders are data: which number of a run each sets, and where it stops. A new knob is one line of `KNOBS`: its name in
+the address, the way to its field, its stops and its title. `--help` has its description.
+
+A scene is all that a page shows, as data: what an address restores.
+"""
+
+import ast
+import inspect
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from functools import cache
+from itertools import pairwise
+from math import isfinite
+from textwrap import dedent
+from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import parse_qsl, urlencode
 
+from rftlab.llm.budget.devices import GpuName
 from rftlab.shared.cards import CARDS, PRESETS, estimator_name, preset
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError, check, check_choice
-from rftlab.sim.config import Simulation
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
+from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
-from rftlab.studies.explore.knobs import BY_NAME, KNOBS, read_knob
-from rftlab.studies.explore.starts import start_named, start_names
+from rftlab.studies.explore.chart import AXES, Axis
+from rftlab.studies.explore.measures import start_named, start_names
+
+Stops = Literal["value", "times", "plus"]
+
+
+@cache
+def field_sentences(kind: type) -> dict[str, str]:
+    """Docstrings of the fields that a class itself declares, each as one line."""
+    body = next(node for node in ast.parse(dedent(inspect.getsource(kind))).body if isinstance(node, ast.ClassDef)).body
+    sentences = {}
+    for field, below in pairwise(body):
+        text = below.value if isinstance(below, ast.Expr) else None
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Constant) and isinstance(text.value, str):
+            sentences[ast.unparse(field.target)] = " ".join(text.value.split())
+    return sentences
+
+
+def field_help(kind: type, field: str) -> str:
+    """The docstring of a field. Raises KeyError where it has none."""
+    return field_sentences(kind)[field]
+
+
+class ExplorerKnob(NamedTuple):
+    """A slider."""
+
+    name: str
+    """In the address."""
+    kind: type
+    """The class whose field it sets."""
+    path: str
+    """From the run to the field."""
+    title: str
+    group: str
+    stops: tuple[float, ...]
+    scale: Stops = "value"
+    """Whether the stops are the values, factors of the start's value, or distances from it."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        field = self.path.rsplit(".", 1)[-1]
+        return next(one.type for one in fields(self.kind) if one.name == field) in (int, "int")
+
+    @property
+    def help(self) -> str:
+        """The description of the field in `--help`."""
+        return field_help(self.kind, self.path.rsplit(".", 1)[-1])
+
+    def stops_at(self, start: Simulation, *held: float) -> list[float]:
+        """Where its slider stops, in order, for runs that begin at `start`; `held` are among them."""
+        own = read_knob(start, self.path)
+        moved = {
+            "value": self.stops,
+            "times": tuple(own * factor for factor in self.stops),
+            "plus": tuple(own + step for step in self.stops),
+        }[self.scale]
+        digits = [float(f"{value:.4g}") for value in moved]
+        return sorted({*(value for value in digits if abs(value - own) > 1e-3 * abs(own)), own, *held})
+
+    def parsed(self, text: str) -> float:
+        """A value from the address. Raises UserError for what is no number; the run's own classes check its range."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        check(isfinite(value), f"{self.name} = {text[:40]!r}; allowed: a number")
+        check(not self.whole or value == int(value), f"{self.name} = {text[:40]!r}; allowed: a whole number")
+        return value
+
+
+KNOBS = (
+    ExplorerKnob("B", Design, "design.batch_size", "Batch size B", "design", tuple(2**i for i in range(12))),
+    ExplorerKnob("K", Design, "design.rollouts", "Rollouts K", "design", tuple(2**i for i in range(8))),
+    ExplorerKnob(
+        "M", Design, "design.support_rollouts", "Support rollouts M", "design", (0, 1, 3, 7, 15, 31, 63)
+    ),
+    ExplorerKnob("window", Design, "design.replay_window", "Replay window", "design", (0, 2, 4, 8, 16, 32, 64, 128)),
+    ExplorerKnob("epochs", Design, "design.epochs", "Epochs", "design", (1, 2, 3, 4, 6, 8)),
+    ExplorerKnob("minibatches", Design, "design.minibatches", "Mini-batches", "design", (1, 2, 4, 8, 16)),
+    ExplorerKnob("rounds", Design, "design.rounds", "Rounds", "design", (200, 500, 1000, 2000, 4000)),
+    ExplorerKnob(
+        "rate", Optimizer, "optimizer.learning_rate", "Learning rate", "update",
+        (0.1, 0.25, 0.5, 0.7, 1, 1.4, 2, 4, 10), "times",
+    ),
+    ExplorerKnob("kl", KL, "design.estimator.kl.coef", "KL coefficient", "update", (0, 1e-4, 1e-3, 0.01, 0.04, 0.1, 1)),
+    ExplorerKnob(
+        "noise", Linear, "environment.nuisance", "Noise", "problem", (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 4), "times"
+    ),
+    ExplorerKnob(
+        "base", Linear, "environment.base_format", "Base pass rate: format", "problem",
+        (-4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4), "plus",
+    ),
+    ExplorerKnob(
+        "kappa", Linear, "environment.kappa", "Sharpness of the base", "problem",
+        (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2), "times"
+    ),
+    ExplorerKnob(
+        "sharpening", Linear, "environment.sharpening", "Sharpening", "problem", (0, 0.25, 0.5, 1, 2, 4, 8, 16)
+    ),
+)  # fmt: skip
+BY_NAME = {knob.name: knob for knob in KNOBS}
+
+
+def read_knob(run: Any, path: str) -> float:
+    """The value at a path of fields."""
+    for name in path.split("."):
+        run = getattr(run, name)
+    return run
+
 
 BATCH, ROLLOUTS = 32, 8
 """The design that the explorer opens with."""
@@ -165,3 +286,97 @@ def pairs_in(text: str) -> list[tuple[str, str]]:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=400)
     except ValueError as error:
         raise UserError(f"the address cannot be read: {error}") from None
+
+
+MOST_PINS, LONGEST = 8, 80
+"""Curves that may be pinned, and letters of a name."""
+GPU_NAMES: tuple[GpuName, ...] = get_args(GpuName)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A curve that stays."""
+
+    name: str
+    choices: Choices
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The choices of now, the pinned ones, and how they are shown."""
+
+    choices: Choices = Choices()
+    pins: tuple[Pin, ...] = ()
+    axis: Axis = "rounds"
+    """Curves are compared at equal rounds, rollouts or seconds."""
+    gpu: GpuName = "H100"
+    """Times are estimated for one of these."""
+    over: str = "published"
+    """Real runs of the same design are laid over, as diamonds."""
+    dark: bool = False
+
+    def __post_init__(self):
+        check_choice("axis", self.axis, AXES)
+        check_choice("gpu", self.gpu, GPU_NAMES)
+        check(len(self.pins) <= MOST_PINS, f"{len(self.pins)} pinned curves; allowed: at most {MOST_PINS}")
+
+    def pinning(self, name: str) -> "Scene":
+        """With the present choices pinned under a name that no other pin has."""
+        return replace(self, pins=(*self.pins, Pin(self._free(visible_name(name) or "pinned"), self.choices)))
+
+    def without(self, place: int) -> "Scene":
+        """With one pin less."""
+        return replace(self, pins=self.pins[:place] + self.pins[place + 1 :])
+
+    def _free(self, name: str) -> str:
+        taken = {pin.name for pin in self.pins}
+        names = (name, *(f"{name[: LONGEST - 4]} {number}" for number in range(2, MOST_PINS + 2)))
+        return next(one for one in names if one not in taken)
+
+
+def visible_name(name: str) -> str:
+    """A name as one line of visible letters, not too long."""
+    return plain(" ".join(name[: 4 * LONGEST].split()))[:LONGEST]
+
+
+def to_address(scene: Scene) -> str:
+    """The part of an address behind the question mark."""
+    more: list[tuple[str, str]] = [("axis", scene.axis), ("gpu", scene.gpu), ("over", scene.over)]
+    if scene.dark:
+        more.append(("dark", "1"))
+    more += [part for pin in scene.pins for part in (("pin", to_query(pin.choices)), ("name", pin.name))]
+    return f"{to_query(scene.choices)}&{urlencode(more)}"
+
+
+def from_address(text: str) -> Scene:
+    """Return the scene that an address restores. Raises UserError for an address without a meaning."""
+    pairs = pairs_in(text)
+    given = dict(pairs)
+    pinned = [from_query(value) for name, value in pairs if name == "pin"]
+    names = [visible_name(value) for name, value in pairs if name == "name"]
+    check(len(names) == len(pinned), f"{len(pinned)} pinned curves with {len(names)} names; allowed: a name each")
+    check(len(pinned) <= MOST_PINS, f"{len(pinned)} pinned curves; allowed: at most {MOST_PINS}")
+    axis, gpu = given.get("axis", "rounds"), given.get("gpu", "H100")
+    check_choice("axis", axis, AXES)
+    check_choice("gpu", gpu, GPU_NAMES)
+    shown = Scene(
+        from_query(text),
+        axis=next(one for one in AXES if one == axis),
+        gpu=next(one for one in GPU_NAMES if one == gpu),
+        over=visible_name(given.get("over", Scene().over)),
+        dark=given.get("dark") == "1",
+    )
+    scene = shown
+    for name, choices in zip(names, pinned, strict=True):
+        scene = replace(replace(scene, choices=choices).pinning(name), choices=shown.choices)
+    for choices in (scene.choices, *pinned):
+        chosen_run(choices)
+    return scene
+
+
+def restored(text: str) -> tuple[Scene, str]:
+    """Return the scene that an address restores, or a fresh one and the error of the address."""
+    try:
+        return from_address(text), ""
+    except UserError as error:
+        return Scene(), str(error)

@@ -10,10 +10,9 @@ from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.explore.choices import Choices, chosen_run
+from rftlab.studies.explore.choices import Choices, chosen_run, read_knob
 from rftlab.studies.explore.jobs import SEEDS
-from rftlab.studies.explore.knobs import read_knob
-from rftlab.studies.explore.starts import model_behind, plain_pair
+from rftlab.studies.explore.measures import model_behind, plain_pair
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
 from rftlab.studies.integrations.cluster import EngineChoice
 

@@ -3,27 +3,42 @@
 The gradient's signal-to-noise ratio of a round at the base policy is |E g|^2 / tr Cov(g), g the sum of the round's
 updates by plain gradient ascent. Both are measured from n independent rounds on random contexts: (|sum g|^2 - sum
 |g|^2) / (n (n - 1)) has expectation |E g|^2. The gradient noise scale of 1812.06162 takes it from two batch sizes.
+
+Runs of language models with the same design are laid over simulated curves. Modules that read tables are imported
+where a table is asked for, so that the page appears soon.
+
+A curve may begin at a pair of the simulator, or at a simulation that was calibrated to a pilot or to imported runs.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rftlab.llm.budget.devices import GPUS
 from rftlab.llm.budget.duration import LENGTHS, SUMS, Assumed
 from rftlab.llm.budget.plan import cost_plan
+from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
 from rftlab.shared.plumbing.callbacks import never
-from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
+from rftlab.shared.plumbing.folders import below, folders_in, path_kind, read_file, read_json
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.run import GeneralLearner, PlainLearner, Stopped
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
+from rftlab.studies.analysis.source import RunSource, named_source
+from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.data.paper.pairs import PAIRS, pair, pairs_at, start_at
+from rftlab.studies.data.paper.published import published
 from rftlab.studies.data.paper.questions import count_questions
-from rftlab.studies.explore.starts import model_behind
+from rftlab.studies.data.runs.integrity import read_checksummed
+from rftlab.studies.explore.chart import ShownCurve
 
 DRAWS, MOST_VISITS = 24, 8
 """Rounds whose gradients are compared; and most visits of each context that fill a replay window first."""
@@ -131,3 +146,189 @@ def group_signal(curves: list[Curve], batch_size: int) -> GroupSignal:
     first, last = np.mean([share[0] for share in shares]), np.mean([share[-1] for share in shares])
     silent = np.mean([share.mean() for share in shares])
     return GroupSignal(float(first), float(last), batch_size * (1 - float(silent)))
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NONE, PAPER = "none", "published"
+REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words", "smollm2-largest")
+"""Pairs of the runs that come with rftlab."""
+PUBLIC = ("public:pods/gsm8k", "public:pods/math500", "public:pods/amc23")
+"""Public runs that come with rftlab and say their B and K, a task each."""
+PAPER_ROUNDS = 2000
+"""Of the paper's runs."""
+MOST = 12
+"""Runs of one design that are shown."""
+
+
+def sources_in(root: Path | None) -> tuple[str, ...]:
+    """Return the sources of curves that can be laid over: none, the paper's endpoints, pairs with reference runs or
+    runs in a results folder, public runs and the folder's collections."""
+    stored, imported = [], []
+    if root is not None:
+        from rftlab.studies.readers.store import collections
+
+        stored = [folder.name for folder in folders_in(below(root, "llm")) if folder.name in pairs_at("llm")]
+        imported = [f"imported:{name}" for name in collections(root)]
+    pairs = dict.fromkeys((*REFERENCES, *stored))
+    return (NONE, PAPER, *(f"llm:{name}" for name in pairs), *PUBLIC, *imported)
+
+
+def real_runs(source: str, start: str, design: Design, root: Path | None) -> list[ShownCurve]:
+    """Runs of a source with the design; of a pair those of the results folder where it has any, else those that come
+    with rftlab. Raises UserError where the source is not there or cannot be trusted."""
+    allowed = sources_in(root)
+    check(source in allowed, f"runs = {plain(source)[:80]!r}; allowed: {', '.join(allowed)}")
+    if source == NONE:
+        return []
+    if source == PAPER:
+        return _published(start, design)
+    named = named_source(source)
+    if named.free:
+        return _logged_runs(named, design, root)
+    folder = below(root, "llm", named.place) if root is not None else None
+    if folder is not None and folders_in(folder):
+        curves = _stored(folder, label(design))
+    else:
+        from rftlab.studies.data.results.reference import shipped_runs
+
+        frame = shipped_runs()
+        rows = frame[(frame["pair"] == named.place) & (frame["cell"] == label(design))]
+        curves = [_curve(own) for _, own in rows.groupby("seed")]
+    return [ShownCurve(source, curves, measured=True)] if curves else []
+
+
+def _point(rounds: int, design: Design, train: float, test: float) -> Curve:
+    """A curve of one evaluation."""
+    values: dict[str, float] = dict.fromkeys(Curve._fields, float("nan"))
+    values |= {"seed": 0, "round": rounds, "rollouts": rounds * design.round_rollouts}
+    values |= {"train_pass_at_1": train, "test_pass_at_1": test}
+    return Curve(**{name: np.array([value]) for name, value in values.items()})
+
+
+def _published(start: str, design: Design) -> list[ShownCurve]:
+    """The paper's endpoint of a pair of its own."""
+    if start not in pairs_at("sim"):
+        return []
+    known = pair(start)
+    train, test = (published(known.model, known.dataset, split, design) for split in ("train", "test"))
+    if test is None and train is None:
+        return []
+    ends = (float("nan") if value is None else value for value in (train, test))
+    return [ShownCurve(PAPER, [_point(PAPER_ROUNDS, design, *ends)], measured=True)]
+
+
+def _curve(rows: "pd.DataFrame") -> Curve:
+    return Curve(*(rows[name].to_numpy() for name in Curve._fields))
+
+
+def _stored(folder: Path, cell: str) -> list[Curve]:
+    """Finished runs of a results folder. Raises UserError where one was changed."""
+    from rftlab.studies.data.runs.files import data_frame
+
+    curves: list[Curve] = []
+    for place in folders_in(folder):
+        if place.name.rsplit("-", 2)[0] == cell and len(curves) < MOST:
+            try:
+                facts = read_checksummed(place / "done.json", read_json(place / "config.json"))
+                data = read_file(place / "curve.parquet")
+                if hashlib.sha256(data).hexdigest() != facts["curve_sha256"]:
+                    raise ValueError("curve.parquet does not match its checksum")
+                curves.append(_curve(data_frame(data)))
+            except FileNotFoundError:
+                continue  # it still trains
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise UserError(f"{place.name} cannot be trusted: {plain(str(error))[:200]}") from None
+    return curves
+
+
+def _logged_runs(source: RunSource, design: Design, root: Path | None) -> list[ShownCurve]:
+    """Imported or public runs with the same B and K, whatever else they did, each by itself: their evaluations need
+    not be at the same rounds. Their test Pass@1 is known, and nothing else."""
+    from rftlab.studies.analysis.imported.groups import group_runs
+
+    unknown, shown = _point(0, design, float("nan"), float("nan"))._asdict(), []
+    for group in group_runs(source.runs(root or Path()), ("test", "pass_at_1"), source.task):
+        if (group.design.prompts, group.design.rollouts) == (design.batch_size, design.rollouts):
+            for run, rows in group.curves.groupby("run", observed=True):
+                rounds = rows["round"].to_numpy()
+                values = {name: np.repeat(value, len(rounds)) for name, value in unknown.items()}
+                known = {"round": rounds, "rollouts": rounds * design.round_rollouts}
+                known["test_pass_at_1"] = rows["value"].to_numpy()
+                name = f"{source.name} {plain(group.label)} {plain(str(run))}"
+                shown.append(ShownCurve(name, [Curve(**values | known)], measured=True))
+    return shown[:MOST]
+
+
+if TYPE_CHECKING:
+    from rftlab.studies.forecast.evidence import Evidence
+
+CALIBRATED = "calibrated:"
+PLAIN = "qwen-gsm8k"
+"""The pair whose flags a copied command starts from where the start is none."""
+SEED = 0
+"""The seed of the calibrations that are looked for: that of `rftlab predict` without --seed."""
+_calibrated: dict[str, Simulation] = {}
+"""Calibrations of the results folder that was named; set once, before pages are served."""
+
+
+def start_names() -> tuple[str, ...]:
+    """All starts there are."""
+    return (*pairs_at("sim"), *_calibrated)
+
+
+def start_named(name: str) -> Simulation:
+    """The simulation of that name. Raises UserError for another."""
+    check_choice("start", name, start_names())
+    return _calibrated[name] if name in _calibrated else start_at(name, "sim")
+
+
+def plain_pair(name: str) -> str:
+    """The pair of the simulator whose flags come nearest to a start."""
+    return PLAIN if name in _calibrated else name
+
+
+def model_behind(name: str) -> LLMRun | None:
+    """The run of a language model behind a start; None where it is no pair of ours."""
+    pair = PAIRS.get(name.removeprefix(CALIBRATED))
+    return pair.llm if pair else None
+
+
+def take_calibrations(root: Path) -> list[str]:
+    """Make the finished calibrations of a results folder starts; returns what is wrong with the others."""
+    wrong = []
+    _calibrated.clear()
+    for folder in folders_in(below(root, "calibrate")):
+        try:
+            best = _best(root, folder.name)
+        except UserError as error:
+            wrong.append(f"{folder.name}: {error}")
+            continue
+        if best is None:
+            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab predict` goes on with it")
+        else:
+            _calibrated[f"{CALIBRATED}{folder.name}"] = best
+    return wrong
+
+
+def _evidence(root: Path, name: str) -> "Evidence":
+    from rftlab.studies.forecast.evidence import pilot_evidence
+    from rftlab.studies.forecast.forecast import find_pilot
+    from rftlab.studies.forecast.imported import imported_evidence
+
+    if name in PAIRS:
+        return pilot_evidence(find_pilot(root, name))
+    return imported_evidence(f"imported:{name.removeprefix('imported-')}", root).evidence
+
+
+def _best(root: Path, name: str) -> Simulation | None:
+    """The parameter set with the largest weight; None where the calibration is not finished."""
+    from rftlab.studies.forecast.calibrate import calibrated, identity
+
+    evidence = _evidence(root, name)
+    path = below(root, "calibrate", name, f"{identity(evidence, SEED)}.bin")
+    if not path_kind(path) or len(read_file(path)) < 32 + 8 * evidence.facts.family.effort.total:
+        return None
+    posterior = calibrated(root, name, evidence, SEED, 1, lambda *_: None, lambda _: None)
+    return posterior.simulation(int(posterior.weights.argmax()))

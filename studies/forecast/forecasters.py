@@ -1,7 +1,7 @@
 """Forecasts without a simulator: the law's, the known curve's, and four plain ones.
 
 law        one curve in rounds of effective batch through all known points (studies/forecast/law/curve.py)
-curve      the known run, read where it had learned for as long (studies/forecast/reading.py)
+curve      the known run, read where it had learned for as long
 steps      the same in its plain form: the nearest run at equal rate x rounds
 still      nothing changes: a cell ends where the pilot's run that is nearest in rollouts a round ended
 gain       other pairs' mean gain: the end of the pilot's baseline, and what the cell gains over the baseline on other
@@ -11,10 +11,23 @@ sigmoid    a saturating curve in compute, fitted to the pilot's curves and read 
 
 Each is a function of the evidence, the designs, a split and learning rates, and gives a `CellForecast`. `QUICK` lists
 them.
+
+Forecasts that read a known curve let a design end where a known run was when it had learned for as long,
+
+    time = rounds x sqrt(B_eff / B_ref) x rate^p x updates^(1/4)
+
+B_eff is that of the law (rftlab.shared.effective_batch). p is 1 where steps are added to weights of full precision.
+Where weights are bf16 and no copy of more digits is kept, steps below half a unit in the last place are lost, and p is
+larger: public runs have 1.5 to 2, weights drawn from N(0, 0.02^2) that are rounded after steps of Adam's size 1.9.
+Updates of one round share their responses, so that they are worth less than E sqrt(m) of check D35; the root of the
+root was chosen on the public runs that docs/forecast.md scores. The curve is not continued: beyond its end a design
+ends where the run did, and limits (studies/forecast/law/limits.py) say where that is no forecast.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -22,19 +35,195 @@ from scipy.special import expit
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import NoiseRatios, time_per_round
 from rftlab.studies.data.paper.experiments import BASELINE, label
-from rftlab.studies.forecast.evidence import Evidence, OtherPair
+from rftlab.studies.data.results.stats import t_errors
+from rftlab.studies.forecast.evidence import Evidence, Observed, OtherPair, RepeatSpread
 from rftlab.studies.forecast.law.curve import (
     CellForecast,
     KnownRun,
     LawCurve,
     bare,
+    draw_ratios,
     fit_curve,
     forecast,
     learn_prior,
 )
-from rftlab.studies.forecast.law.limits import round_updates, spoils
-from rftlab.studies.forecast.reading import UPDATES, curve, rate_powers, rate_ratio, steps
+from rftlab.studies.forecast.law.limits import round_updates, run_held, spoils
+
+RATE_POWERS = {"fp32": (1.0, 0.15), "bf16": (1.6, 0.3), None: (1.3, 0.35)}
+"""Mean and standard deviation of p before runs of several rates are looked at, by the precision of weights; None: not
+known, between the two."""
+UPDATES = 0.25
+"""Power of the updates of a round."""
+POWERS = np.linspace(0.4, 2.6, 45)
+"""Values of p that are weighed."""
+OTHER_RATE = 1.75
+"""Intervals at a learning rate that no known run has are wider by this factor: without it 80% intervals held 54% of the
+public runs that docs/forecast.md scores, on which it was chosen."""
+DRAWS = 100
+"""Of p, r and phi; and of the end of a run about each."""
+EARLY = np.linspace(0.0, 1.0, 9)[:-1] ** 2
+"""Parts of the way to the first evaluation. A curve without one at round 0 rises up to there with the root of the
+rounds, as runs learn fastest at first."""
+NEARLY = 0.9
+"""Part of a design's time that a known run must have reached to count as one that reached it."""
+
+
+class TimedRun(NamedTuple):
+    """A known curve: Pass@1 (n,) after rounds (n,), from the untrained model on."""
+
+    design: Design
+    rate: float | None
+    rounds: np.ndarray
+    values: np.ndarray
+    measured: float
+    """The first round that was evaluated: before it the curve is a guess."""
+    behind: int
+    """Runs of which it is the mean."""
+
+
+def timed_runs(evidence: Evidence, split: str) -> list[TimedRun]:
+    """The known runs that held what they had learned, all of them where none did."""
+    column, base, tried = SPLITS.index(split), evidence.base(split), evidence.tried(split)
+    measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]
+    good = [run for run, one in zip(measured, tried, strict=True) if run_held(one, tried)] or measured
+    return [_timed(run, column, base) for run in good]
+
+
+def _timed(run: Observed, column: int, base: float) -> TimedRun:
+    rounds, values = run.test_curve or (run.rounds, run.values[:, column])
+    rounds, values = rounds[np.isfinite(values)].astype(np.float64), values[np.isfinite(values)]
+    measured = float(rounds[0])
+    if measured > 0 and np.isfinite(base):
+        rise = base + (values[0] - base) * np.sqrt(EARLY)
+        rounds, values = np.concatenate([rounds[0] * EARLY, rounds]), np.append(rise, values)
+    return TimedRun(run.design, run.learning_rate, rounds, values, measured, run.behind)
+
+
+def design_pace(design: Design, ratios: NoiseRatios) -> float:
+    """Return the time of a round at equal learning rates: E sqrt(m) is replaced by the updates of a round to the power
+    UPDATES."""
+    one = replace(design, epochs=1, minibatches=1)
+    return time_per_round(one, ratios) * round_updates(design) ** UPDATES
+
+
+def rate_ratio(rate: float | None, other: float | None) -> float:
+    """One rate over another; 1 where one of them is not known."""
+    return rate / other if rate and other else 1.0
+
+
+def rate_powers(evidence: Evidence, split: str = "test") -> np.ndarray:
+    """Return DRAWS equally likely values of p, rising.
+
+    Its prior is normal (RATE_POWERS). Every known run is one observation: how far its points are, on average, from the
+    curves of the runs at other rates, read at equal time, in deviations between two repeats.
+    """
+    middle, spread = RATE_POWERS[evidence.precision]
+    runs, ratios = timed_runs(evidence, split), evidence.noise.ratios
+    deviation = np.sqrt(2) * evidence.repeats.deviation
+    logs = -0.5 * ((POWERS - middle) / spread) ** 2
+    for run in runs:
+        later = run.rounds > 0
+        faster = [(other, ratio) for other in runs if (ratio := rate_ratio(run.rate, other.rate)) != 1]
+        misfits = []
+        for other, ratio in faster:
+            pace = design_pace(run.design, ratios) / design_pace(other.design, ratios)
+            at = run.rounds[later] * pace * ratio ** POWERS[:, None]
+            read = np.interp(at, other.rounds, other.values)
+            squares = ((read - run.values[later]) / (deviation * unevenness(read))) ** 2
+            known = at >= other.measured
+            misfits.append(np.where(known, squares, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+        if misfits:
+            logs -= 0.5 * np.mean(misfits, axis=0)
+    weights = np.exp(logs - logs.max())
+    return np.interp((np.arange(DRAWS) + 0.5) / DRAWS, np.cumsum(weights) / weights.sum(), POWERS)
+
+
+def reading_text(evidence: Evidence) -> str:
+    """The rules for learning rates and repeats with their source, in words."""
+    middle, spread = RATE_POWERS[evidence.precision]
+    low, power, high = np.quantile(rate_powers(evidence), [0.1, 0.5, 0.9])
+    kind = f"{evidence.precision} weights" if evidence.precision else "the precision of weights is not known, so that"
+    several = len({run.learning_rate for run in evidence.runs}) > 1
+    fitted = f", with the known rates {power:.2f} (80%: {low:.2f} to {high:.2f})" if several else ""
+    apart, n = evidence.repeats.deviation, evidence.repeats.measured
+    whose = f"{n} degrees of freedom of your repeats among what it is from" if n else "guessed, from public runs"
+    return (
+        f"{kind}: time goes with the learning rate to the power {middle:g} ± {spread:g}{fitted}; repeats at Pass@1 0.5 "
+        f"differ by {apart:.3f}, {whose}"
+    )
+
+
+def unevenness(values: np.ndarray) -> np.ndarray:
+    """2 sqrt(p (1 - p)): how far repeats differ at p, over how far they do at 1/2. p within 0.02 of 0 or 1 counts as
+    that."""
+    inner = np.clip(values, 0.02, 0.98)
+    return 2 * np.sqrt(inner * (1 - inner))
+
+
+def read_at(runs: list[TimedRun], paces: np.ndarray, pace: float, rounds: float) -> tuple[float, float]:
+    """Pass@1 of the known curves where they had learned for as long as `rounds` rounds of a design, and the runs behind
+    it. paces (runs,), pace: time of a round. Of the runs that got there, the one whose pace is nearest counts, several
+    that are equally near alike; of runs that did not, the nearest."""
+    at = rounds * pace / paces
+    short = np.array([place * NEARLY > run.rounds[-1] for place, run in zip(at, runs, strict=True)])
+    apart = np.abs(np.log(paces / pace)) + 1e6 * (short & ~short.all())
+    nearest = np.flatnonzero(apart <= apart.min() + 1e-9)
+    values = [np.interp(at[i], runs[i].rounds, runs[i].values) for i in nearest]
+    return float(np.mean(values)), float(sum(runs[i].behind for i in nearest))
+
+
+def curve(
+    evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: tuple[float | None, ...] = ()
+) -> CellForecast:
+    """The known curve at equal time. Intervals have the spread of p, r and phi, and that of repeats, of the
+    known run and of the new one, by Student's t."""
+    runs = timed_runs(evidence, split)
+    if not runs:
+        return bare(np.full(len(cells), np.nan))
+    asked = rates or (None,) * len(cells)
+    powers = np.random.default_rng(0).permutation(rate_powers(evidence, split))
+    read = np.empty((DRAWS, len(cells), 2))
+    first = runs[0].rate
+    for i, (power, ratios) in enumerate(zip(powers, draw_ratios(evidence.noise, DRAWS), strict=True)):
+        paces = np.array([design_pace(run.design, ratios) * rate_ratio(run.rate, first) ** power for run in runs])
+        for j, (cell, rate) in enumerate(zip(cells, asked, strict=True)):
+            pace = design_pace(cell, ratios) * rate_ratio(rate, first) ** power
+            read[i, j] = read_at(runs, paces, pace, cell.rounds)
+    values, behind = read[..., 0], read[..., 1]
+    middle, known = np.median(values, axis=0), {run.rate for run in runs} | {None}
+    stretch = np.array([OTHER_RATE if known != {None} and rate not in known else 1.0 for rate in asked])
+    single = values[:, None] + _repeat_errors(evidence.repeats, values, behind, len(cells))
+    single = np.clip(middle + stretch * (single - middle), 0.0, 1.0)
+    low, high = np.quantile(single, [0.1, 0.9], axis=(0, 1))
+    return CellForecast(middle, low, high, single.reshape(-1, len(cells)))
+
+
+def _repeat_errors(repeats: RepeatSpread, values: np.ndarray, behind: np.ndarray, n_cells: int) -> np.ndarray:
+    """Errors (DRAWS, DRAWS, cells) of the known run and the new one about what both would do on average: for each value
+    DRAWS evenly likely ones, in an order of its own for each cell."""
+    likely = t_errors(repeats.freedom, 2 * (np.arange(DRAWS) + 0.5) / DRAWS - 1) * repeats.deviation
+    rng = np.random.default_rng(1)
+    shuffled = np.stack([rng.permutation(likely) for _ in range(n_cells)], axis=1)
+    return shuffled[None] * (unevenness(values) * np.sqrt(1 + 1 / behind))[:, None]
+
+
+def steps(
+    evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: tuple[float | None, ...] = ()
+) -> CellForecast:
+    """The plain form of `curve`: the nearest run at equal rate x rounds, whatever the batch, updates and precision."""
+    runs = timed_runs(evidence, split)
+    if not runs:
+        return bare(np.full(len(cells), np.nan))
+    paces = np.array([rate_ratio(run.rate, runs[0].rate) for run in runs])
+    asked = rates or (None,) * len(cells)
+    read = [
+        read_at(runs, paces, rate_ratio(rate, runs[0].rate), cell.rounds)[0]
+        for cell, rate in zip(cells, asked, strict=True)
+    ]
+    return bare(np.array(read))
+
 
 RAW = label(BASELINE)
 PARAMETERS = 3

@@ -21,9 +21,9 @@ from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curv
 from rftlab.studies.analysis.source import few, free_source
 from rftlab.studies.data.paper.pairs import SIZES
 from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, RepeatSpread, noise_text
+from rftlab.studies.forecast.forecasters import reading_text, unevenness
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
 from rftlab.studies.forecast.law.limits import FALLEN
-from rftlab.studies.forecast.reading import reading_text, unevenness
 from rftlab.studies.readers.run import ImportedRun
 
 ADVANTAGES = {

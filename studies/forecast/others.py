@@ -14,7 +14,7 @@ from rftlab.studies.data.paper.published import published
 from rftlab.studies.forecast.evidence import Evidence, Observed, OtherPair
 from rftlab.studies.forecast.knobs import LONG, Facts, informed
 from rftlab.studies.forecast.law.noise import pilot_noise
-from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
 
 ROUNDING = 0.01 / np.sqrt(12)

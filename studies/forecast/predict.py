@@ -4,12 +4,19 @@ Every parameter set simulates the cells. The difference between a set's curves a
 like those of the pilot by a Gaussian process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001).
 A forecast is about one run, so it has the spread of parameters, of discrepancy, of training seeds and of the questions
 of an evaluation.
+
+The forecast that is recommended from a pilot is the simulator's where its worlds do what the known runs did, else the
+law's; from imported runs it is the known curve's. The known runs alone decide between the first two: a world that
+cannot end the runs that it was fitted to where they ended knows nothing of others. The law then has the same runs, and
+less to be wrong in. On runs of pre-trained models neither was ahead of reading the known curve (docs/forecast.md).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
@@ -18,8 +25,9 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.data.runs.runner import workers
 from rftlab.studies.forecast.calibrate import Posterior, Progress
-from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE
+from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence
 from rftlab.studies.forecast.law.curve import LEVEL, CellForecast
+from rftlab.studies.forecast.law.limits import FAILING, beyond
 
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
@@ -146,3 +154,57 @@ def _place(design: Design) -> tuple[float, float, float]:
     alone = design.rollouts == 1 and design.support_rollouts == 0 and design.replay_window == 0
     raw = design.estimator.advantage.baseline == "none" or alone
     return np.log2(design.batch_size), np.log2(design.rollouts), UNLIKE * raw
+
+
+MISFIT = 0.1
+"""Mean distance from the ends of the known runs above which the simulator is not asked. Chosen by hand, between the
+`tiny` pilots (0.02 to 0.05) and SmolLM2 (0.3)."""
+ForecastSource = Literal["simulator", "law", "curve"]
+
+
+class Recommended(NamedTuple):
+    """A forecast, and whose it is."""
+
+    source: ForecastSource
+    forecast: CellForecast
+
+
+def recommended(
+    simulated: Forecast | None,
+    law: CellForecast,
+    outside: Sequence[str] = (),
+    curve: CellForecast | None = None,
+) -> Recommended:
+    """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case.
+    curve: of imported runs, whose forecast it is.
+    outside: why each cell is beyond what was measured, "" where it is not (studies/forecast/law/limits.py); such a cell
+    gets a low forecast with a wide interval."""
+    if curve is not None:
+        return Recommended("curve", _limited(curve, outside))
+    if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
+        return Recommended("simulator", _limited(simulated.forecast, outside))
+    return Recommended("law", _limited(law, outside))
+
+
+def _limited(forecast: CellForecast, outside: Sequence[str]) -> CellForecast:
+    far = np.array([bool(reason) for reason in outside])
+    if not far.any():
+        return forecast
+    middle, low, high = FAILING
+    draws = None if forecast.draws is None else np.where(far, middle, forecast.draws)
+    bounds = (middle, low, np.fmax(forecast.high, high))
+    values, lows, highs = (np.where(far, value, own) for own, value in zip(forecast[:3], bounds, strict=True))
+    return CellForecast(values, lows, highs, draws)
+
+
+def outside(evidence: Evidence, cells: Sequence[Design], rates: Sequence[float | None], split: str) -> list[str]:
+    """Why each cell is beyond what was measured; "" where it is not. rates: None where it is that of the known runs."""
+    runs = evidence.tried(split)
+    return [beyond(cell, rate, runs) for cell, rate in zip(cells, rates, strict=True)]
+
+
+def best_design(table: pd.DataFrame) -> str:
+    """The cell in budget with the highest forecast that is not outside what was measured; "" where there is none.
+    table: columns cell, forecast, in_budget, outside."""
+    inside = table[table["in_budget"] & (table["outside"] == "") & table["forecast"].notna()]
+    return "" if inside.empty else str(inside.sort_values("forecast").iloc[-1]["cell"])

@@ -20,7 +20,7 @@ from rftlab.studies.forecast.forecast import forecast_designs, request_from_runs
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.law.own_run import file_noise, read_law_run
 from rftlab.studies.forecast.pilot.noise import measure_ratios
-from rftlab.studies.forecast.signal.source import read_rates
+from rftlab.studies.forecast.signal.signal import read_rates
 from rftlab.studies.integrations.noise import keep_rewards
 from tests.support.trainer.tiny_models import small_model, small_policy
 from tests.support.trainer.tiny_trl import GROUPS, K, MeasureNoise, trainer_of

@@ -25,7 +25,7 @@ from rftlab.studies.forecast.advise.evidence import (
 from rftlab.studies.forecast.advise.fleet import SHARDED, least_gpus, link_speed, parse_fleet, planned_on, sharded
 from rftlab.studies.forecast.advise.models import shape_named, sized_shape
 from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
-from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.signal.signal import match_beta, zero_variance_share
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.run import ImportedRun, KnownDesign

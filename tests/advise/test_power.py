@@ -12,12 +12,14 @@ from rftlab.studies.data.results.stats import power, seeds_needed
 from rftlab.studies.forecast.signal.power import (
     checked_questions,
     compare_runs,
+    final_score,
+    find_repeats,
+    pooled_sigma,
     questions_needed,
     seeds_for,
     sigma_of_difference,
     smallest_difference,
 )
-from rftlab.studies.forecast.signal.repeats import final_score, find_repeats, pooled_sigma
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of

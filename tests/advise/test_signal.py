@@ -15,13 +15,16 @@ from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
 from rftlab.studies.forecast.pilot.store import shipped_base
 from rftlab.studies.forecast.signal.signal import (
+    MeasuredRates,
     exactly,
     expected_tries,
+    fit_rates,
     match_beta,
+    pilot_rates,
     posterior,
+    read_rates,
     zero_variance_share,
 )
-from rftlab.studies.forecast.signal.source import MeasuredRates, fit_rates, pilot_rates, read_rates
 from rftlab.studies.theory.algebra import silent_chance
 from rftlab.studies.theory.models import beta_rates, reinforce_with
 from tests.support.machine.here import rftlab

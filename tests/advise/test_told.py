@@ -13,9 +13,8 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.advise import as_trl, as_verl
-from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
+from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags, list_changes, read_start
 from rftlab.studies.forecast.advise.models import REAL, shape_named
-from rftlab.studies.forecast.advise.start import list_changes, read_start
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.values import Reader
 from tests.support.machine.here import rftlab

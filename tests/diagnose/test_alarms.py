@@ -16,17 +16,19 @@ from rftlab.sim.run import simulate
 from rftlab.studies.analysis.diagnose import diagnose
 from rftlab.studies.analysis.diagnose.alarms import (
     ALARMS,
+    ANY,
     RATES,
     AlarmRule,
     FiredAlarm,
+    alarm_rates,
     alarms_so_far,
     compared_values,
     describe_rates,
     first_fired,
+    score_runs,
 )
 from rftlab.studies.analysis.diagnose.finding import Unjudged, limit
 from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, observe
-from rftlab.studies.analysis.diagnose.rates import ANY, alarm_rates, score_runs
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from tests.support.logs.formats import runs_folder

@@ -7,8 +7,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from rftlab.shared.cards import CARDS
-from rftlab.studies.explore.knobs import KNOBS, field_help
-from rftlab.studies.explore.scene import Scene, to_address, visible_name
+from rftlab.studies.explore.choices import KNOBS, Scene, field_help, to_address, visible_name
 from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import missing, until
 from tests.support.web.explorer_page import chromium, explorer, requested, series, settled, text_of

@@ -14,17 +14,25 @@ from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pairs_at, start_at
 from rftlab.studies.explore.choices import (
+    BY_NAME,
+    KNOBS,
+    LONGEST,
+    MOST_PINS,
     PRESETS_BY_NAME,
     Choices,
+    Pin,
+    Scene,
     cell_choices,
     chosen_run,
+    field_sentences,
+    from_address,
     from_query,
     own_value,
+    restored,
+    to_address,
     to_query,
 )
 from rftlab.studies.explore.copy_as import FORMS, command_text, python_text, text_as
-from rftlab.studies.explore.knobs import BY_NAME, KNOBS, field_sentences
-from rftlab.studies.explore.scene import LONGEST, MOST_PINS, Pin, Scene, from_address, restored, to_address
 from tests.explore.hostile import HOSTILE
 
 QUERIES = (

@@ -30,10 +30,8 @@ from rftlab.studies.explore.chart import (
     short,
 )
 from rftlab.studies.explore.choices import Choices, chosen_run, from_query
-from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cell_colours, heat_cells, luminance
-from rftlab.studies.explore.jobs import Bench, Job
-from rftlab.studies.explore.measures import gradient_signal, group_signal, run_cost
-from rftlab.studies.explore.real import MOST, PUBLIC, real_runs, sources_in
+from rftlab.studies.explore.jobs import BATCHES, GROUPS, Bench, HeatCell, Job, cell_colours, heat_cells, luminance
+from rftlab.studies.explore.measures import MOST, PUBLIC, gradient_signal, group_signal, real_runs, run_cost, sources_in
 from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import until
 

@@ -10,10 +10,10 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.runs import store
-from rftlab.studies.explore import starts
+from rftlab.studies.explore import measures
 from rftlab.studies.explore.choices import Choices, chosen_run
 from rftlab.studies.explore.copy_as import command_text, python_text, text_as
-from rftlab.studies.explore.real import real_runs, sources_in
+from rftlab.studies.explore.measures import real_runs, sources_in
 from rftlab.studies.forecast.calibrate import calibrated
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 from rftlab.studies.readers.store import write_collection
@@ -68,14 +68,14 @@ def test_imported_runs_with_the_same_b_and_k_are_laid_over_whatever_their_names(
 @pytest.fixture
 def evidence(monkeypatch):
     found = planted()
-    monkeypatch.setattr(starts, "_evidence", lambda root, name: found)
+    monkeypatch.setattr(measures, "_evidence", lambda root, name: found)
     yield found
-    starts._calibrated.clear()
+    measures._calibrated.clear()
 
 
 def test_a_finished_calibration_is_a_start_and_its_texts_name_every_number(root, evidence):
     posterior = calibrated(root, "tiny-mix97", evidence, 0, 1, lambda *_: None, lambda _: None)
-    assert starts.take_calibrations(root) == []
+    assert measures.take_calibrations(root) == []
     choices = Choices("calibrated:tiny-mix97")
     run = chosen_run(choices)
     best = posterior.simulation(int(np.argmax(posterior.weights)))
@@ -88,7 +88,7 @@ def test_a_finished_calibration_is_a_start_and_its_texts_name_every_number(root,
 
 def test_a_calibration_that_is_not_finished_is_named_and_left_out(root, evidence):
     (root / "calibrate" / "tiny-mix97").mkdir(parents=True)
-    (line,) = starts.take_calibrations(root)
-    assert line.startswith("tiny-mix97: not finished") and "calibrated:tiny-mix97" not in starts.start_names()
+    (line,) = measures.take_calibrations(root)
+    assert line.startswith("tiny-mix97: not finished") and "calibrated:tiny-mix97" not in measures.start_names()
     with pytest.raises(UserError, match="start = 'calibrated:tiny-mix97' is unknown"):
         Choices("calibrated:tiny-mix97")

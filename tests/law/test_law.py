@@ -18,8 +18,7 @@ from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, draw_ratios, fit_curve, forecast, learn_prior
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
 from rftlab.studies.forecast.law.ranked import RankedPair, language_pairs, rank_agreement
-from rftlab.studies.forecast.pilot.grid import CELLS
-from rftlab.studies.forecast.pilot.pilot import Gradient
+from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient
 from rftlab.studies.forecast.pilot.store import shipped_base
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)

@@ -9,8 +9,8 @@ from dev.paces import RATIOS, believed_ratio, fit_paces, show_imported
 from rftlab.shared.effective_batch import NoiseRatios
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import Group
+from rftlab.studies.forecast.forecasters import design_pace
 from rftlab.studies.forecast.imported import simulated_design
-from rftlab.studies.forecast.reading import design_pace
 from rftlab.studies.readers.run import KnownDesign
 
 

@@ -27,9 +27,8 @@ from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store as pilot_store
 from rftlab.studies.forecast.pilot.noise import analyse
 from rftlab.studies.forecast.pilot.pilot import Base, pilot_from
-from rftlab.studies.forecast.pilot.run import pilot, wanted
+from rftlab.studies.forecast.pilot.run import base_from, pilot, summarize_headroom, wanted
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
-from rftlab.studies.forecast.pilot.summary import base_from, summarize_headroom
 from tests.support.trainer.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 

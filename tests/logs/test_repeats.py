@@ -11,8 +11,7 @@ import pytest
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import group_runs
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.assemble import assemble
-from rftlab.studies.readers.repeats import describe_unmarked, mark_repeats
+from rftlab.studies.readers.assemble import assemble, describe_unmarked, mark_repeats
 from rftlab.studies.readers.run import KnownDesign, RawRun
 from tests.support.logs.formats import LOGS
 from tests.support.machine.here import rftlab

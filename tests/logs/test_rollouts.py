@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.forecast.signal.source import imported_rates
+from rftlab.studies.forecast.signal.signal import imported_rates
 from rftlab.studies.readers import read_collection, read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.formats import said

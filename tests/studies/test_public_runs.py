@@ -12,14 +12,22 @@ from scipy import stats
 from dev.public_runs import PICTURES as MADE
 from dev.public_runs import UNINTENDED, pair_noise, rmse, tables_of, take, to_json
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.public import facts as known
+from rftlab.studies.analysis.public import claims as known
 from rftlab.studies.analysis.public import store
-from rftlab.studies.analysis.public.axes import at, fit_sigmoid, left_out_errors, sigmoid_at
-from rftlab.studies.analysis.public.claims import CLAIMS, find, judge_source
-from rftlab.studies.analysis.public.repeats import PairNoise, cell_spreads, single_interval
-from rftlab.studies.analysis.public.section import PICTURES, public_section
-from rftlab.studies.analysis.public.show import show_sources
-from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES
+from rftlab.studies.analysis.public.claims import (
+    CLAIMS,
+    PairNoise,
+    at,
+    cell_spreads,
+    find,
+    fit_sigmoid,
+    judge_source,
+    left_out_errors,
+    sigmoid_at,
+    single_interval,
+)
+from rftlab.studies.analysis.public.show import PICTURES, public_section, show_sources
+from rftlab.studies.analysis.public.store import BY_NAME, SOURCES
 from rftlab.studies.data.results.stats import mean
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from tests.support.estimators.vectors import ROOT

@@ -19,27 +19,24 @@ from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.compare import figures as compare_figures
 from rftlab.studies.analysis.compare.agreement import (
-    DRAWS,
-    Agreement,
-    Best,
-    agree,
-    best,
-    common_cells,
-    resample,
-)
-from rftlab.studies.analysis.compare.curves import AXES
-from rftlab.studies.analysis.compare.levels import MEASURED, CurveSet, SimulationRuns, level_groups, load_levels
-from rftlab.studies.analysis.compare.signs import (
     AGREE,
     DISAGREE,
+    DRAWS,
     OPEN,
     SINGLE,
     UNDECIDED,
+    Agreement,
+    Best,
     ClaimRow,
     Side,
+    agree,
+    best,
     claim_verdicts,
+    common_cells,
     compare_claims,
+    resample,
 )
+from rftlab.studies.analysis.compare.levels import AXES, MEASURED, CurveSet, SimulationRuns, level_groups, load_levels
 from rftlab.studies.analysis.imported import page
 from rftlab.studies.analysis.imported.groups import common_measure, measures_in, source_groups
 from rftlab.studies.analysis.source import RunSource

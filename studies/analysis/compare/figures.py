@@ -8,8 +8,7 @@ import pandas as pd
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.analysis.compare.agreement import common_cells
-from rftlab.studies.analysis.compare.curves import AXES, at_budget, mean_lines
-from rftlab.studies.analysis.compare.levels import CurveSet
+from rftlab.studies.analysis.compare.levels import AXES, CurveSet, at_budget, mean_lines
 from rftlab.studies.data.paper.experiments import Experiment, label
 from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.results.stats import interval

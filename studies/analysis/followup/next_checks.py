@@ -14,20 +14,53 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import folder_below
 from rftlab.sim.config import Simulation
-from rftlab.studies.analysis.followup.page import Section
-from rftlab.studies.console.table import Table
+from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.data.paper.experiments import FOLLOW_UPS, Experiment
 from rftlab.studies.data.results.claims import SAME
 from rftlab.studies.data.results.measured import Measured, shuffled
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, Claim, ClaimFinding, Part, judged, measure, tally
 from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.files import check_writable
 from rftlab.studies.data.runs.points import Changes, RunSpec, changed
+from rftlab.studies.report.chart import Drawn
 from rftlab.studies.report.claims import found_words, range_words
 from rftlab.studies.report.figures import tradeoff
+from rftlab.studies.report.report import draw, template
+
+
+class Section(NamedTuple):
+    """A part of the page."""
+
+    name: str
+    title: str
+    text: str
+    tables: list[Table]
+    lines: tuple[str, ...] = ()
+    figure: Drawn | None = None
+
+
+def write_study_page(console: Console, root: Path, name: str, title: str, sections: list[Section], about: dict) -> Path:
+    """Print the sections, and write them with their figures to root/report-name; returns the page's path."""
+    folder = folder_below(root, f"report-{name}")
+    check_writable(folder)
+    figures = {one.name: draw(folder_below(folder, "figures"), one.name, one.figure) for one in sections if one.figure}
+    for one in sections:
+        for table in one.tables:
+            put(console, one.title, table)
+        for line in one.lines:
+            say(console, line)
+    page = template("followup.html.j2").render(title=title, sections=sections, figures=figures, about=about)
+    write_file(folder / "report.html", page.encode())
+    say(console, f"report: {folder / 'report.html'}")
+    return folder / "report.html"
+
 
 _MIDDLE = "(32, 8)"
 Parts = Callable[[Measured], list[Part]]

@@ -2,21 +2,125 @@
 
 A claim has parts, each a quantity with an interval and the range in which the claim wants it; verdicts are those of
 rftlab.studies.data.results.claims. Where a cell was repeated, the interval is Welch's over runs. Where it was run once,
-the interval of a difference is that of unintended repeats (rftlab.studies.analysis.public.repeats): wide, and honest
+the interval of a difference is that of unintended repeats (`single_interval`): wide, and honest
 about it. Intervals are not corrected for the number of claims. No part: the source cannot test it as it is.
+
+The noise comes first: how far runs of one configuration differ. Curves of different learning rates meet on an axis of
+their own. Sources whose numbers are not shipped have facts: statistics that dev.public_runs took from the collection.
 """
 
 import csv
+import json
 from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
+from scipy.special import expit, logit
 
-from rftlab.studies.analysis.public.axes import at, left_out_errors
-from rftlab.studies.analysis.public.repeats import PairNoise, single_interval, without_repeat
-from rftlab.studies.analysis.public.store import DATA, score_rows
-from rftlab.studies.data.results.stats import interval, mean
+from rftlab.studies.analysis.public.store import BY_NAME, DATA, Collection, curves, of_source, runs, score_rows
+from rftlab.studies.data.results.stats import Estimate, Mean, interval, mean
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Judgement, Part, joint_verdict
+
+
+def at(rows: pd.DataFrame, axis: str, x: float) -> np.ndarray:
+    """Test Pass@1 of each run (n,) at x of the axis (round, rollouts, seconds), linear between evaluations; runs that
+    do not reach from below x to above it are left out."""
+    return values_at(curves_on(rows, axis), x)
+
+
+def curves_on(rows: pd.DataFrame, axis: str) -> list[np.ndarray]:
+    """Of each run, in the order of their names, places on the axis and test Pass@1 there (2, evaluations)."""
+    ordered = rows.sort_values(axis)
+    return [own[[axis, "value"]].to_numpy(np.float64).T for _, own in ordered.groupby("run_id")]
+
+
+def values_at(curves: list[np.ndarray], x: float) -> np.ndarray:
+    """As `at`, of curves that `curves_on` made: where one is read at many places."""
+    return np.array([np.interp(x, where, value) for where, value in curves if where[0] <= x <= where[-1]])
+
+
+def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Floor, ceiling, slope and log of the middle of a sigmoid in log x (n,) that is closest to y (n,); the best of
+    six starts, floor and ceiling within [0, 1]."""
+    logs = np.log(x)
+    starts = [
+        [logit(0.05), logit(0.9), slope, logs.mean() + shift] for slope in (0.7, 1.5, 3.0) for shift in (-1.0, 1.0)
+    ]
+    tries = (least_squares(lambda q: _sigmoid(q, logs) - y, start, max_nfev=2000) for start in starts)
+    return min(tries, key=lambda fit: fit.cost).x
+
+
+def sigmoid_at(fitted: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Values of a fit at x (n,)."""
+    return _sigmoid(fitted, np.log(x))
+
+
+def _sigmoid(q: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    floor, ceiling = expit(q[0]), expit(q[1])
+    return floor + (ceiling - floor) * expit(q[2] * (logs - q[3]))
+
+
+def left_out_errors(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Root mean square error on each group (G,), sorted by its name, of the sigmoid fitted to the others."""
+    errors = []
+    for group in np.unique(groups):
+        own = groups == group
+        errors.append(np.sqrt(np.mean((sigmoid_at(fit_sigmoid(x[~own], y[~own]), x[own]) - y[own]) ** 2)))
+    return np.array(errors)
+
+
+SIX_HOURS = 21600.0
+"""Seconds after which runs of PODS end."""
+
+
+class PairNoise(NamedTuple):
+    """How far two single runs of one configuration differ in test Pass@1."""
+
+    scale: float
+    """Root mean square of the difference, over evaluations and pairs."""
+    pairs: int
+    """Pairs that it was estimated from."""
+
+
+class Spread(NamedTuple):
+    """How far repeats of a configuration differ."""
+
+    source: str
+    configuration: str
+    repeats: int
+    measure: str
+    value: float
+
+
+def without_repeat(run_ids: pd.Series) -> pd.Series:
+    """Configuration of runs of PODS: the run id without the repeat."""
+    return run_ids.str.rsplit("/", n=1).str[0]
+
+
+def cell_spreads(curves: pd.DataFrame) -> list[Spread]:
+    """Deviation between the runs of each cell of PODS on GSM8K after six hours."""
+    last = score_rows(curves, "gsm8k")
+    last = last[last["seconds"] == SIX_HOURS]
+    return [
+        Spread(
+            "pods",
+            str(cell).removeprefix("pods/gsm8k-"),
+            len(rows),
+            "deviation between runs",
+            float(rows["value"].std()),
+        )
+        for cell, rows in last.groupby(without_repeat(last["run_id"]))
+    ]
+
+
+def single_interval(difference: float, noise: PairNoise) -> Estimate:
+    """95% interval of a difference of two single runs; Student's t with one degree of freedom a pair, because a
+    pair's evaluations rise and fall together."""
+    return Mean(difference, noise.scale, noise.pairs).interval()
+
 
 LAST = 5
 """Evaluations over which two single runs are compared: the last that both have."""
@@ -109,3 +213,66 @@ def find(claim: Claim, parts: list[Part]) -> ClaimFinding:
 def judge_source(source: str, curves: pd.DataFrame, noise: PairNoise) -> list[ClaimFinding]:
     """A finding for every claim about a source, from its curves and the noise of single runs."""
     return [find(claim, claim.parts(curves, noise)) for claim in CLAIMS if claim.source == source]
+
+
+FACTS = "public_facts.json"
+
+
+class AxisFit(NamedTuple):
+    """Errors (root mean square) of one sigmoid for the curves of several learning rates."""
+
+    rates: int
+    evaluations: int
+    steps: float
+    """Of a sigmoid of steps."""
+    rate_steps: float
+    """Of a sigmoid of rate x steps."""
+
+
+class PublicFacts(NamedTuple):
+    """Statistics of the sources that are not shipped."""
+
+    noise: PairNoise
+    spreads: list[Spread]
+    fits: list[AxisFit]
+    """With the rates that collapse, then without."""
+    parts: dict[tuple[str, str], list[Part]]
+    """By claim and source."""
+
+
+@cache
+def facts() -> PublicFacts:
+    """The data that come with the package."""
+    whole = json.loads((DATA / FACTS).read_text(encoding="utf-8"))
+    parts: dict[tuple[str, str], list[Part]] = {}
+    for row in whole["parts"]:
+        low, high = (end if row[name] is None else row[name] for name, end in (("low", -np.inf), ("high", np.inf)))
+        measured = Part(row["name"], Estimate(**row["measured"]), low, high, note=row["repeats"])
+        parts.setdefault((row["claim"], row["source"]), []).append(measured)
+    return PublicFacts(
+        PairNoise(**whole["noise"]),
+        [Spread(**row) for row in whole["spreads"]],
+        [AxisFit(**row) for row in whole["fits"]],
+        parts,
+    )
+
+
+@cache
+def findings() -> tuple[ClaimFinding, ...]:
+    """Every claim in its order: from the numbers where they are shipped, else from the facts."""
+    known, own = facts(), Collection(runs(), curves(), None)
+    live = {
+        (finding.claim.name, source): finding
+        for source in dict.fromkeys(claim.source for claim in CLAIMS)
+        if BY_NAME[source].shipped
+        for finding in judge_source(source, of_source(own, source), known.noise)
+    }
+    return tuple(
+        live.get((claim.name, claim.source)) or find(claim, known.parts[claim.name, claim.source]) for claim in CLAIMS
+    )
+
+
+def spreads() -> list[Spread]:
+    """How far repeats differ, in every source that has any."""
+    own = Collection(runs(), curves(), None)
+    return cell_spreads(of_source(own, "pods")) + facts().spreads

@@ -10,8 +10,11 @@ value     pass_at_1 on train is the batch mean of a strict 0/1 reward. correct_g
           groups with equal rewards.
 n         responses behind a value; updates or prompts for some train metrics.
 Nothing is smoothed or filled in. Six significant digits.
+
+Sources say where the runs are, under which licence, what they show, and their traps.
 """
 
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +22,41 @@ from typing import NamedTuple
 import pandas as pd
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.analysis.public.sources import SOURCES
 from rftlab.studies.data.runs.files import data_frame
+
+
+class Source(NamedTuple):
+    """One public repository of training logs."""
+
+    name: str
+    reference: str
+    """Repository at a commit, where that is recorded, and paper."""
+    licence: str
+    """As the source states it. Numbers of one without a stated licence are not shipped: figures and statistics are."""
+    runs: int
+    """Training runs, the untrained model among them where it has rows of its own."""
+    points: int
+    """Rows of curves."""
+    model: str
+    data: str
+    varied: str
+    shows: str
+    traps: tuple[str, ...]
+
+    @property
+    def shipped(self) -> bool:
+        """Whether its numbers come with the package."""
+        return not self.licence.startswith("none")
+
+
+def _read() -> tuple[Source, ...]:
+    rows = json.loads((files("rftlab.studies") / "assets" / "public_sources.json").read_text(encoding="utf-8"))
+    return tuple(Source(**row | {"traps": tuple(row["traps"])}) for row in rows)
+
+
+SOURCES = _read()
+BY_NAME = {source.name: source for source in SOURCES}
+
 
 DATA = files("rftlab.studies") / "assets"
 RUNS, CURVES, ENDPOINTS = "public_runs.parquet", "public_curves.parquet", "public_endpoints.csv"

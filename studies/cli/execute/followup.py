@@ -12,13 +12,14 @@ from rftlab.sim.config import Simulation
 from rftlab.studies.analysis.followup.first import known_ends, rule_errors, rule_table
 from rftlab.studies.analysis.followup.next_checks import (
     CHECKS,
+    Section,
     check_points,
     check_section,
     count_words,
     judge_check,
     measured_ends,
+    write_study_page,
 )
-from rftlab.studies.analysis.followup.page import Section, write_study_page
 from rftlab.studies.cli.execute.study import cell_points
 from rftlab.studies.data.paper.experiments import FOLLOW_UPS, Experiment, label
 from rftlab.studies.data.results.endpoints import endpoint_table

@@ -65,7 +65,7 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
 def write_study_report(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot
     be written, before it computes."""
-    from rftlab.studies.analysis.public.section import public_section
+    from rftlab.studies.analysis.public.show import public_section
     from rftlab.studies.report.report import terminal_summary, write_report
 
     folder, experiments = report_folder(root, study.level), list(EXPERIMENTS.values())

@@ -5,11 +5,18 @@ from collections.abc import Callable
 from nicegui import ui
 
 from rftlab.studies.explore.chart import Axis
-from rftlab.studies.explore.choices import Choices
-from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cell_colours, heat_cells, spent_in_all
-from rftlab.studies.explore.jobs import Bench, HeatJob
+from rftlab.studies.explore.choices import Choices, Scene
+from rftlab.studies.explore.jobs import (
+    BATCHES,
+    GROUPS,
+    Bench,
+    HeatCell,
+    HeatJob,
+    cell_colours,
+    heat_cells,
+    spent_in_all,
+)
 from rftlab.studies.explore.page.panels import heading, paragraph, progress_bar, spent
-from rftlab.studies.explore.scene import Scene
 
 FREE = ("B", "K", "rounds")
 """Knobs that may move without making a map one of other choices: it names its own spending."""

@@ -22,10 +22,19 @@ from rftlab.studies.explore.chart import (
     curve_chart,
     export_chart,
 )
-from rftlab.studies.explore.choices import PRESETS_BY_NAME, Choices, cell_choices, chosen_run
+from rftlab.studies.explore.choices import (
+    GPU_NAMES,
+    PRESETS_BY_NAME,
+    Choices,
+    Scene,
+    cell_choices,
+    chosen_run,
+    field_help,
+    restored,
+    to_address,
+)
 from rftlab.studies.explore.jobs import Bench, Job
-from rftlab.studies.explore.knobs import field_help
-from rftlab.studies.explore.measures import RunCost, run_cost
+from rftlab.studies.explore.measures import NONE, RunCost, real_runs, run_cost, sources_in, start_names
 from rftlab.studies.explore.page.heat_panel import HeatPanel
 from rftlab.studies.explore.page.panels import (
     CopyBox,
@@ -38,9 +47,6 @@ from rftlab.studies.explore.page.panels import (
     progress_text,
     sliders,
 )
-from rftlab.studies.explore.real import NONE, real_runs, sources_in
-from rftlab.studies.explore.scene import GPU_NAMES, Scene, restored, to_address
-from rftlab.studies.explore.starts import start_names
 
 TICK = 0.02
 """Seconds between two looks at what is being simulated."""

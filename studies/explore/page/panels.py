@@ -8,10 +8,9 @@ from nicegui import ui
 
 from rftlab.sim.config import Simulation
 from rftlab.studies.explore.chart import TITLES, Axis, EqualSpending
-from rftlab.studies.explore.choices import Choices
+from rftlab.studies.explore.choices import KNOBS, Choices, ExplorerKnob
 from rftlab.studies.explore.copy_as import FORMS, text_as
 from rftlab.studies.explore.jobs import Job
-from rftlab.studies.explore.knobs import KNOBS, ExplorerKnob
 from rftlab.studies.explore.measures import RunCost, group_signal
 
 TILES = {

@@ -1,11 +1,15 @@
-"""A design in the words of trainers for several GPUs: verl (as_verl.py), TRL (as_trl.py), prime-rl, slime.
+"""A design in the words of trainers for several GPUs: verl (as_verl.py), TRL (as_trl.py), prime-rl, slime; and a user's
+own configuration of TRL or verl as the starting point of advice, with what a design changes of it.
 
 prime-rl and slime are told sizes, rates, clip and KL; what else their losses do is said in notes. Names read in
 packages/prime-rl-configs/src/prime_rl/configs (prime-rl), scripts/run-qwen3-4B.sh and docs/en/get_started/usage.md
 (slime).
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import gcd
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rftlab.llm.config import Model
@@ -13,10 +17,16 @@ from rftlab.shared.cards import SHIPPED, estimator_name
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.as_trl import differences, estimator_options
 from rftlab.studies.forecast.advise.as_verl import PREFIX, native, verl_settings
 from rftlab.studies.integrations.cluster import Cluster, EngineChoice
+from rftlab.studies.readers.designs import detect_trainer, read_design
+from rftlab.studies.readers.designs.config_file import read_config
+from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, value_at
+from rftlab.studies.readers.run import KnownDesign
 
 MICRO = 4
 """Responses that TRL computes at a time on a GPU, at most; assumed."""
@@ -218,3 +228,75 @@ def _nodes(gpus: int) -> tuple[int, int]:
 
 
 _WRITERS = {"verl": _verl, "trl": _trl, "prime-rl": _prime, "slime": _slime}
+
+
+_WORDS: dict[str, tuple[Any, Callable[[Reader], Estimator]]] = {
+    "trl": (as_trl, as_trl.read_trl_estimator),
+    "verl": (as_verl, as_verl.read_verl_estimator),
+}
+"""By trainer: its defaults, and what reads its estimator."""
+_REPLACED = {
+    "trl": ("generation_batch_size",),
+    "verl": (f"{as_verl.ACTOR}.ppo_micro_batch_size", "data.gen_batch_size"),
+}
+"""Settings that contradict what a design is told by."""
+
+
+class Start(NamedTuple):
+    """The content of a configuration."""
+
+    tool: Any
+    config: dict[str, Any]
+    known: KnownDesign
+    notes: tuple[str, ...]
+    """Values that could not be read, and assumptions."""
+    estimator: Estimator
+    epochs: int
+    minibatches: int
+
+    def changed(self, design: Design) -> Design:
+        """A design of so many prompts and rollouts with the estimator and the updates of the configuration. A group of
+        one keeps its own estimator."""
+        parts = self.minibatches if design.batch_size % self.minibatches == 0 else 1
+        estimator = self.estimator if design.rollouts > 1 else design.estimator
+        return replace(design, estimator=estimator, epochs=self.epochs, minibatches=parts)
+
+
+def read_start(path: Path, processes: int) -> Start:
+    """The starting point in a file. Raises UserError where it is of neither trainer, or its estimator is unknown or
+    none of ours. processes: GPUs, where the file does not say how many."""
+    config = read_config(path)
+    tool = detect_trainer(config)
+    check(tool in _WORDS, f"{path} is of {tool or 'no trainer that is known'}; allowed: TRL's or verl's configuration")
+    words, read = _WORDS[tool]
+    known, notes = read_design(config, "", processes)
+    reader = Reader(config)
+    estimator = read(reader)
+    name = "num_iterations" if tool == "trl" else f"{as_verl.ACTOR}.ppo_epochs"
+    epochs = reader.stated_or("count", name, 1, words.LIBRARY) or 1
+    updates = known.updates_per_round or epochs
+    said = dict.fromkeys((*notes, *reader.notes, *(f"assumed: {text}" for text in (*known.assumed, *reader.assumed))))
+    return Start(tool, config, known, tuple(said), estimator, epochs, max(1, updates // epochs))
+
+
+def list_changes(start: Start, told: EngineFlags) -> list[tuple[str, str, str]]:
+    """Return the changes of a design to a configuration, in the order of its settings: name, old and new value. A
+    setting that is not stated has its trainer's default."""
+    words, _ = _WORDS[start.tool]
+    changes = []
+    for name, new in told.flags.items():
+        value = value_at(start.config, name)
+        old = words.DEFAULTS.get(name) if value is None else value
+        if isinstance(value, Unknown | Fallback) or not _same(old, new):
+            default = "" if old is None else f", {words.LIBRARY} has {old}"
+            changes.append((name, f"not stated{default}" if value is None else str(value), str(new)))
+    stated = (name for name in _REPLACED[start.tool] if value_at(start.config, name) is not None)
+    return changes + [(name, str(value_at(start.config, name)), "not stated") for name in stated]
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether two values are one, however they are written."""
+    try:
+        return float(old) == float(new)
+    except (TypeError, ValueError):
+        return "".join(str(old).split()).lower() == "".join(str(new).split()).lower()

@@ -11,11 +11,10 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
-from rftlab.studies.forecast.signal.repeats import final_score, selected
-from rftlab.studies.forecast.signal.signal import Rates
-from rftlab.studies.forecast.signal.source import MeasuredRates, fit_rates, pilot_rates, read_rates
+from rftlab.studies.forecast.signal.power import final_score, selected
+from rftlab.studies.forecast.signal.signal import MeasuredRates, Rates, fit_rates, pilot_rates, read_rates
 
 Key = tuple[int, int, int, int]
 """B, K, support rollouts, replay window."""

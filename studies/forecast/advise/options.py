@@ -13,7 +13,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check, check_count
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore, design_key
 from rftlab.studies.forecast.advise.fleet import FleetPlan
-from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.signal.signal import zero_variance_share
 
 QUESTIONS = (500, 500)

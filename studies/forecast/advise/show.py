@@ -11,12 +11,11 @@ from rftlab.llm.budget.plan import SLACK
 from rftlab.studies.analysis.public.settings import advise_rate, describe_advice
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.results.language import PLANNED, memory_table
-from rftlab.studies.forecast.advise.engines import EngineFlags
+from rftlab.studies.forecast.advise.engines import EngineFlags, Start, list_changes
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.forecast.advise.fleet import FETCHED, FleetPlan
 from rftlab.studies.forecast.advise.models import NamedShape
 from rftlab.studies.forecast.advise.options import Option
-from rftlab.studies.forecast.advise.start import Start, list_changes
 
 WIDTH = 100
 """Columns of a line that is not a table's."""

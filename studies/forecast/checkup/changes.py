@@ -13,9 +13,9 @@ from rftlab.studies.analysis.public.settings import judge_rate, public_settings,
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.forecast.checkup.sections import Sentence, counted
 from rftlab.studies.forecast.checkup.subject import Subject
+from rftlab.studies.forecast.forecasters import curve
 from rftlab.studies.forecast.imported import TEST, alike_evidence, unusable
 from rftlab.studies.forecast.law.limits import UPDATES, beyond
-from rftlab.studies.forecast.reading import curve
 from rftlab.studies.forecast.record import design_lines
 from rftlab.studies.forecast.signal.signal import expected_tries, match_beta, zero_variance_share
 from rftlab.studies.integrations.noise import QUESTIONS

@@ -18,8 +18,7 @@ from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.law.curve import KnownRun
 from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, simulate_noise
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, midway_round
-from rftlab.studies.forecast.pilot.pilot import Base
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, Base, midway_round
 from rftlab.studies.forecast.pilot.store import read_pilot, shipped_base, shipped_pairs
 
 RankedLevel = Literal["language model", "simulator", "published", "public"]

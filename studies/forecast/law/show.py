@@ -25,7 +25,7 @@ from rftlab.studies.forecast.law.curve import NOISE, forecast
 from rftlab.studies.forecast.law.limits import TriedRun, beyond
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 from rftlab.studies.forecast.law.ranked import RankedPair, language_pairs, piloted_pair, simulated_noise
-from rftlab.studies.forecast.pilot.grid import CELLS
+from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.pilot.store import pilot_path, shipped_pairs
 
 NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}

@@ -1,5 +1,5 @@
-"""Pilots: the answers of a pair's base model, the noise of its gradients, and the curves of a few runs.
-Plain data, without torch.
+"""Pilots: the answers of a pair's base model, the noise of its gradients, and the curves of a few runs of the grid of
+designs that forecasts are made for. Plain data, without torch.
 
 n questions, m responses to each, counts of responses (n,). Rates are counts / m, with sampling noise
 (studies/forecast/pilot/passrates.py takes it out).
@@ -13,11 +13,30 @@ import pandas as pd
 
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import check, check_choice
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS, check_cells
 from rftlab.studies.forecast.pilot.headroom import Headroom
 from rftlab.studies.forecast.pilot.noise import Gradient, GradientRatios
+
+CELLS: dict[str, Design] = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))}
+"""The grid: the 25 designs of the seven experiments by their labels."""
+PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "32x1w8-paper_text")
+"""Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in
+batch size, rollouts and baseline."""
+
+
+def check_cells(cells: tuple[str, ...]) -> None:
+    """Raise UserError unless cells are different designs of the grid."""
+    for cell in cells:
+        check_choice("design", cell, tuple(CELLS))
+    check(len(set(cells)) == len(cells), f"designs: {', '.join(cells)} names one twice")
+
+
+def midway_round(design: Design) -> int:
+    """The round half way through a run, where r and phi are measured beside those of the base policy."""
+    return max(1, design.rounds // 2)
+
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""

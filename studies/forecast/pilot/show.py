@@ -10,7 +10,6 @@ from rftlab.studies.analysis.public.credit import TASKS, ending_lines
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.stats import Estimate
-from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import Credit, Headroom, RateAt
 from rftlab.studies.forecast.pilot.noise import ENOUGH, Gradient, GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.passrates import (
@@ -24,7 +23,7 @@ from rftlab.studies.forecast.pilot.passrates import (
     naive_histogram,
     nonparametric,
 )
-from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, PilotMeasurements
+from rftlab.studies.forecast.pilot.pilot import CELLS, QUANTILES, Answers, PilotMeasurements
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 24

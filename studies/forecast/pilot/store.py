@@ -24,9 +24,8 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import below, folder_below, folders_in, path_kind, remove
 from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
-from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import RateAt
-from rftlab.studies.forecast.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
+from rftlab.studies.forecast.pilot.pilot import CELLS, QUANTILES, Answers, Base, PilotMeasurements, PilotRun
 
 FORMAT = 2
 SHIPPED = files("rftlab.studies") / "assets" / "pilots.json"

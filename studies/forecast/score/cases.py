@@ -45,8 +45,7 @@ from rftlab.studies.forecast.others import (
     paper_pairs,
     whole_pairs,
 )
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.pilot.pilot import pilot_from
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, pilot_from
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
 from rftlab.studies.readers.run import ImportedRun
 

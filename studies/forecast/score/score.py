@@ -9,11 +9,10 @@ import pandas as pd
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.studies.forecast.calibrate import Progress, calibrated
-from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.forecasters import QUICK, forecast_columns, quick_forecasts
 from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.law.ranked import rank_agreement
-from rftlab.studies.forecast.predict import Forecast, forecast_from, simulated_ends
+from rftlab.studies.forecast.predict import Forecast, forecast_from, outside, recommended, simulated_ends
 from rftlab.studies.forecast.score.cases import Case, check_split
 
 RESAMPLES = 4000

@@ -11,19 +11,23 @@ from scipy import stats
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.compare.agreement import agree, best, kendall, mean_error, resample, spearman
-from rftlab.studies.analysis.compare.compare import compared, write_comparison
-from rftlab.studies.analysis.compare.curves import at_budget
-from rftlab.studies.analysis.compare.levels import CurveSet, Finals, _llm_points, load_levels
-from rftlab.studies.analysis.compare.signs import (
+from rftlab.studies.analysis.compare.agreement import (
     AGREE,
     DISAGREE,
     SINGLE,
     UNDECIDED,
+    agree,
+    best,
     claim_verdicts,
     compare_claims,
+    kendall,
+    mean_error,
+    resample,
     sign_verdict,
+    spearman,
 )
+from rftlab.studies.analysis.compare.compare import compared, write_comparison
+from rftlab.studies.analysis.compare.levels import CurveSet, Finals, _llm_points, at_budget, load_levels
 from rftlab.studies.analysis.source import RunSource, curve_sets
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.results.stats import interval

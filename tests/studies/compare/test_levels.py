@@ -15,7 +15,7 @@ from rftlab.studies.analysis.imported.groups import common_measure, group_runs, 
 from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.paper.pairs import pair
-from rftlab.studies.forecast.asked import designs_from
+from rftlab.studies.forecast.forecast import designs_from
 from rftlab.studies.forecast.forecasters import sigmoid
 from rftlab.studies.forecast.imported import imported_evidence
 from rftlab.studies.forecast.score.cases import cases_named

@@ -33,8 +33,7 @@ from rftlab.studies.forecast.knobs import (
     paced,
 )
 from rftlab.studies.forecast.others import paper_evidence
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.pilot.pilot import pilot_from
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, pilot_from
 from rftlab.studies.forecast.pilot.store import shipped_base
 from tests.support.worlds.planted import CENTRE, FACTS, TINY, planted
 

@@ -14,7 +14,6 @@ from rftlab.studies.cli.main import main
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
-from rftlab.studies.forecast.combine import MISFIT, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
 from rftlab.studies.forecast.forecast import (
     calibrated_to,
@@ -29,9 +28,9 @@ from rftlab.studies.forecast.forecasters import QUICK, RAW, law, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.others import finals
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict
-from rftlab.studies.forecast.run import grid_figure
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.predict import MISFIT, covariance, misfit, particle_ends, predict, recommended
+from rftlab.studies.forecast.run import grid_figure, saved_share, show_forecasts, show_posterior
 from rftlab.studies.forecast.score.cases import (
     CASES,
     check_split,
@@ -41,9 +40,8 @@ from rftlab.studies.forecast.score.cases import (
     partial_cases,
     split,
 )
+from rftlab.studies.forecast.score.run import score_figure, show_scores
 from rftlab.studies.forecast.score.score import SOURCES, score_case, summary
-from rftlab.studies.forecast.score.show import score_figure, show_scores
-from rftlab.studies.forecast.show import saved_share, show_forecasts, show_posterior
 
 DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
 FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)

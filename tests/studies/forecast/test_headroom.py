@@ -13,7 +13,6 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.forecast.knobs import as_right
 from rftlab.studies.forecast.law.noise import combine_gradients
-from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.headroom import (
     majority,
     mean_rate,
@@ -23,7 +22,7 @@ from rftlab.studies.forecast.pilot.headroom import (
     measure_votes,
 )
 from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts, measure_ratios
-from rftlab.studies.forecast.pilot.pilot import Gradient
+from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient
 
 # --- gradient noise ---
 

@@ -18,13 +18,13 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import group_runs, mean_curve
 from rftlab.studies.data.results.reference import shipped_runs
-from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.forecasters import law
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
 from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.law.curve import CellForecast
 from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
+from rftlab.studies.forecast.predict import outside, recommended
 from rftlab.studies.forecast.score.cases import cases_named, language_cases
 from rftlab.studies.forecast.score.run import announce
 from rftlab.studies.forecast.score.score import score_case

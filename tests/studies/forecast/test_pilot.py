@@ -18,9 +18,8 @@ from rftlab.studies.data.runs.integrity import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.forecast.others import whole_pairs
 from rftlab.studies.forecast.pilot import store
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.pilot.pilot import PilotMeasurements, pilot_from
-from rftlab.studies.forecast.pilot.run import wanted
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, pilot_from
+from rftlab.studies.forecast.pilot.run import count_answers, wanted
 from rftlab.studies.forecast.pilot.show import spark
 from rftlab.studies.forecast.pilot.store import (
     DamagedPilot,
@@ -33,7 +32,6 @@ from rftlab.studies.forecast.pilot.store import (
     shipped_pairs,
     write_measurements,
 )
-from rftlab.studies.forecast.pilot.summary import count_answers
 
 PAIR = "tiny-mod97"
 

@@ -11,10 +11,17 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios, design_batch
 from rftlab.studies.forecast.evidence import UNMEASURED, Evidence, Observed, RepeatSpread
-from rftlab.studies.forecast.forecasters import QUICK, quick_forecasts
+from rftlab.studies.forecast.forecasters import (
+    QUICK,
+    RATE_POWERS,
+    curve,
+    quick_forecasts,
+    rate_powers,
+    steps,
+    timed_runs,
+)
 from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.reading import RATE_POWERS, curve, rate_powers, steps, timed_runs
 
 FACTS = Facts(SHORT, 2048, 64, 0.1, 0.5)
 ROUNDS = np.array([50, 100, 200, 400])

@@ -19,7 +19,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.compare import compare, levels
-from rftlab.studies.analysis.public import section
+from rftlab.studies.analysis.public import show
 from rftlab.studies.analysis.source import curve_sets
 from rftlab.studies.cli.execute import status
 from rftlab.studies.cli.execute import study as main_job
@@ -32,8 +32,7 @@ from rftlab.studies.forecast.calibrate import calibrated
 from rftlab.studies.forecast.forecast import find_pilot
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store as pilot_store
-from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
-from rftlab.studies.forecast.pilot.pilot import pilot_from
+from rftlab.studies.forecast.pilot.pilot import PILOT_CELLS, pilot_from
 from rftlab.studies.report import report
 from tests.support.damage import KINDS, content, hurt, no_hang, old_files, places
 from tests.support.worlds.planted import planted
@@ -60,7 +59,7 @@ def patched(patch):
         patch.setattr(module, "draw_all", draw_all)
     patch.setattr(compare, "compared", partial(compare.compared, draws=20))
     patch.setattr(main_job, "_theory", lambda *asked: ("", ""))
-    patch.setattr(section, "public_section", lambda figures: "")
+    patch.setattr(show, "public_section", lambda figures: "")
     patch.setattr(main_job, "ProcessPoolExecutor", lambda processes, context: ThreadPoolExecutor(processes))
     patch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: True)
     patch.setattr(

@@ -14,7 +14,7 @@ READS = {
 }
 CODE = """
 import os, sys
-import pandas, pyarrow.parquet, rftlab.studies.readers.long_form
+import pandas, pyarrow.parquet, rftlab.studies.readers.run
 
 
 def threads():  # but for one of jemalloc, which knows nothing of Python

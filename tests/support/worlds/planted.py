@@ -9,7 +9,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.forecast.calibrate import simulate_at
 from rftlab.studies.forecast.evidence import Evidence, observe_curve
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
-from rftlab.studies.forecast.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
 
 TINY = replace(SHORT, effort=Effort(64, 16, 2))
 FACTS = Facts(TINY, 96, 64, 0.1, 0.5)
