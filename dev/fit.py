@@ -24,9 +24,8 @@ from rftlab.shared.curve import SPLITS
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, published
 from rftlab.studies.data.paper.pairs import Pair, linear_environment, pair, start_at
-from rftlab.studies.data.paper.published import published
 
 FITTED = 256
 """Largest batch that is fitted."""

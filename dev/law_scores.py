@@ -19,9 +19,8 @@ from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.public import store
 from rftlab.studies.analysis.public.claims import SIX_HOURS, without_repeat
 from rftlab.studies.console.table import Column, Table, say
-from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
-from rftlab.studies.data.paper.published import published
 from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.runner import collect

@@ -17,7 +17,7 @@ from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.finish import count_threads, finish_points
+from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import collect
 
@@ -62,7 +62,7 @@ def main() -> None:
         console,
         store.open_store(arguments.results),
         [point for of_rate in runs for point in of_rate],
-        count_threads(0),
+        0,
         False,
     )
     table = pd.DataFrame(

@@ -138,8 +138,8 @@ def _pair_source(name: str) -> RunSource:
 
 def _pairs_at(kind: str) -> tuple[str, ...]:
     """Pairs that a level can have."""
+    from rftlab.studies.data.paper.experiments import published
     from rftlab.studies.data.paper.pairs import FRAGILE, PAIRS
-    from rftlab.studies.data.paper.published import published
 
     if kind != "published":
         return tuple(name for name, pair in (PAIRS | FRAGILE).items() if getattr(pair, kind))

@@ -7,8 +7,7 @@ import tyro
 
 from rftlab.shared.custom.plugins import name_plugins
 from rftlab.shared.plumbing.errors import check, check_choice
-from rftlab.studies.cli.dev import Doctor, Law, Public
-from rftlab.studies.cli.estimators import Estimators, Suite, Theory, TheoryFacts
+from rftlab.studies.cli.estimators import Doctor, Estimators, Law, Public, Suite, Theory, TheoryFacts
 from rftlab.studies.cli.forecasting import Pilot, Predict, Score, parse_pilot
 from rftlab.studies.cli.planning import Advise, Power, Signal
 from rftlab.studies.cli.simulate import Explore, Reproduce, Run, parse_reproduce, parse_run

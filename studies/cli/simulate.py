@@ -146,8 +146,7 @@ class StudyCommand(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
-        from rftlab.studies.cli.execute.followup import run_next_checks, show_first
-        from rftlab.studies.cli.execute.study import run_study
+        from rftlab.studies.cli.execute.study import run_next_checks, run_study, show_first
 
         chosen = self._experiment()
         for cell in chosen.cells:

@@ -166,8 +166,7 @@ class ShowRollouts:
 
     def execute(self, console: Console) -> int:
         """Print the groups."""
-        from rftlab.studies.cli.execute.show_rollouts import show_rollouts
-        from rftlab.studies.data.results.rollouts import RecordFilter
+        from rftlab.studies.cli.execute.show_rollouts import RecordFilter, show_rollouts
 
         wanted = RecordFilter(self.first_round, self.last_round, self.least_reward, self.most_reward, self.prompt)
         show_rollouts(console, self.run, wanted, self.by, self.groups, self.responses, self.letters)

@@ -33,11 +33,10 @@ from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
 from rftlab.studies.analysis.source import RunSource, named_source
-from rftlab.studies.data.paper.experiments import label
+from rftlab.studies.data.paper.experiments import label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pair, pairs_at, start_at
-from rftlab.studies.data.paper.published import published
 from rftlab.studies.data.paper.questions import count_questions
-from rftlab.studies.data.runs.integrity import read_checksummed
+from rftlab.studies.data.runs.files import read_checksummed
 from rftlab.studies.explore.chart import ShownCurve
 
 DRAWS, MOST_VISITS = 24, 8

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import SPLITS
-from rftlab.studies.data.paper.experiments import BASELINE
+from rftlab.studies.data.paper.experiments import BASELINE, published
 from rftlab.studies.data.paper.pairs import PAIRS, linear_environment, pair, start_at
-from rftlab.studies.data.paper.published import published
 from rftlab.studies.forecast.evidence import Evidence, Observed, OtherPair
 from rftlab.studies.forecast.knobs import LONG, Facts, informed
 from rftlab.studies.forecast.law.noise import pilot_noise

@@ -17,7 +17,7 @@ from rftlab.llm.probe_config import BLOCKS, GradientProducts
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import below
-from rftlab.studies.data.runs.integrity import checksummed
+from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.readers.store import check_name
 

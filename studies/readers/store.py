@@ -22,8 +22,7 @@ import pyarrow.parquet as parquet
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import file_sha256, reported, verify_folder, write_file, write_folder
 from rftlab.shared.plumbing.folders import folder_below, folders_in, path_kind, read_file, real
-from rftlab.studies.data.runs.files import arrow_table
-from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
+from rftlab.studies.data.runs.files import arrow_table, checksummed, read_checksummed
 from rftlab.studies.data.runs.store import check_format, open_store
 from rftlab.studies.readers.long_form import SCHEMA, make_tables, split_pieces
 from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, MetricSeries

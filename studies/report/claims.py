@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rftlab.studies.console.table import Column, Table
 from rftlab.studies.data.paper.pairs import Level
-from rftlab.studies.data.results.measured import SHUFFLES
+from rftlab.studies.data.results.endpoints import SHUFFLES
 from rftlab.studies.data.results.verdicts import (
     BOTH,
     FAILS,

@@ -14,7 +14,7 @@ from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.probe import CENTRED, RAW, products
 from rftlab.llm.probe_run import SIZE, Sketch, half_weights
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.data.runs.integrity import checksummed
+from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.forecast.evidence import noise_text
 from rftlab.studies.forecast.forecast import forecast_designs, request_from_runs, with_noise
 from rftlab.studies.forecast.law.noise import MeasuredNoise

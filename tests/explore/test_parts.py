@@ -13,8 +13,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.environments import build, tabular_world
 from rftlab.sim.run import simulate
-from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS
-from rftlab.studies.data.paper.published import published
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, published
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.explore import jobs
 from rftlab.studies.explore.chart import (

@@ -23,7 +23,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.execute.train_model import show_curve
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.llm_runner import run_llm_points, train_point
+from rftlab.studies.data.runs.finish import run_llm_points, train_point
 from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.data.runs.runner import StudyCallbacks, collect, split
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401

@@ -11,7 +11,7 @@ from rich.console import Console
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.public import credit
 from rftlab.studies.analysis.public.credit import ending_lines, reported_scores
-from rftlab.studies.data.paper.published import endpoints
+from rftlab.studies.data.paper.experiments import endpoints
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
 

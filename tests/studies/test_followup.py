@@ -12,7 +12,7 @@ from rftlab.studies.analysis.followup.next_checks import CHECKS, check_points, c
 from rftlab.studies.cli.commands import run
 from rftlab.studies.data.paper.experiments import FOLLOW_UPS
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.data.results.measured import Measured
+from rftlab.studies.data.results.endpoints import Measured
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, tally
 from rftlab.studies.data.runs.points import RunSpec
 

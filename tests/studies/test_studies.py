@@ -10,9 +10,8 @@ from scipy import stats
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.simulate import parse_run
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, experiment, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, endpoints, experiment, label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pair
-from rftlab.studies.data.paper.published import endpoints, published
 from rftlab.studies.data.results.claims import CLAIMS, judge
 from rftlab.studies.data.results.endpoints import agreement, endpoint_table, finals
 from rftlab.studies.data.results.stats import interval

@@ -8,7 +8,7 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Simulation
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
+from rftlab.studies.data.runs.files import checksummed, read_checksummed
 from rftlab.studies.data.runs.points import RunSpec, canonical
 from rftlab.studies.data.runs.runner import StudyCallbacks, run_points
 

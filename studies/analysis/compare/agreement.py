@@ -24,7 +24,7 @@ from scipy.stats import rankdata
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.analysis.compare.levels import CurveSet, Finals
 from rftlab.studies.data.results.claims import CLAIMS
-from rftlab.studies.data.results.measured import Measured, measure_pair
+from rftlab.studies.data.results.endpoints import Measured, measure_pair
 from rftlab.studies.data.results.stats import CONFIDENCE, NONE, Estimate, winners_curse
 from rftlab.studies.data.results.verdicts import Claim, Part
 

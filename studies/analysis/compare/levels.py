@@ -21,12 +21,11 @@ from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, Experiment, distinct_cells, label
 from rftlab.studies.data.paper.pairs import LEVELS, SIZES, Pair, pair, start_at
 from rftlab.studies.data.results.claims import short_label
-from rftlab.studies.data.results.endpoints import finals
-from rftlab.studies.data.results.measured import reported_by_paper
+from rftlab.studies.data.results.endpoints import finals, reported_by_paper
 from rftlab.studies.data.results.reference import shipped_runs, smollm2_points
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.finish import count_threads, finish_points
+from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.limits import check_size
 from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.data.runs.runner import collect
@@ -111,7 +110,7 @@ def load_levels(
     missing = {one: _simulated(one, root, seeds, rounds) for one in names if one.kind == "sim"}
     if missing:
         points = [point for points in missing.values() for point in points]
-        finish_points(console, root, points, count_threads(threads), quiet)
+        finish_points(console, root, points, threads, quiet)
     return [there[one] if one in there else _measured(one, missing[one], root) for one in names]
 
 

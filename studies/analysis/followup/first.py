@@ -18,7 +18,7 @@ from rftlab.studies.console.table import Table
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import pairs_at
 from rftlab.studies.data.results.claims import SAME, SLIGHT, short_label
-from rftlab.studies.data.results.measured import Measured, measure_pair, reported_by_paper
+from rftlab.studies.data.results.endpoints import Measured, measure_pair, reported_by_paper
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.results.verdicts import Part, measure

@@ -23,7 +23,7 @@ from rftlab.sim.config import Simulation
 from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.data.paper.experiments import FOLLOW_UPS, Experiment
 from rftlab.studies.data.results.claims import SAME
-from rftlab.studies.data.results.measured import Measured, shuffled
+from rftlab.studies.data.results.endpoints import Measured, shuffled
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, Claim, ClaimFinding, Part, judged, measure, tally
 from rftlab.studies.data.runs import store

@@ -12,7 +12,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import FILE, folders_in, path_kind, read_file, read_json
 from rftlab.shared.plumbing.notebook import table
 from rftlab.studies.data.paper.pairs import LEVELS
-from rftlab.studies.data.runs.integrity import read_checksummed
+from rftlab.studies.data.runs.files import read_checksummed
 from rftlab.studies.readers.formats.parquet import CONFIG, CURVE
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun

@@ -23,7 +23,7 @@ from scipy.special import expit, logit
 from rftlab.shared.plumbing.errors import check_choice
 from rftlab.studies.analysis.public.store import DATA
 from rftlab.studies.console.table import Column, Table, put, say
-from rftlab.studies.data.paper.published import endpoints
+from rftlab.studies.data.paper.experiments import endpoints
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.report.chart import (
     PALETTE,

@@ -25,13 +25,13 @@ from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.pairs import pairs_at
 from rftlab.studies.data.paper.questions import count_questions
 from rftlab.studies.data.results.claims import CLAIMS, short_label
-from rftlab.studies.data.results.measured import Measured, measure_pair
+from rftlab.studies.data.results.endpoints import Measured, measure_pair
 from rftlab.studies.data.results.reference import reference
 from rftlab.studies.data.results.stats import mean, t_errors
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, Claim, Part, joint_verdict
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, machine
-from rftlab.studies.data.runs.finish import count_threads, finish_points
+from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, checked_study
@@ -139,7 +139,7 @@ def reproduce_within(
     console: Console, study: Study, root: Path, hours: float, flags: PlanFlags, threads: int, quiet: bool
 ) -> bool:
     """Choose the runs, show them in order, and run them unless it is a dry run; whether the hours pay for any."""
-    threads, folder = count_threads(threads), store.open_store(root)
+    folder = store.open_store(root)
     points = {(point.pair, point.cell, point.run.seed): point for point in study.points()}
     wishes: list[Wish] = []
     costs: dict[tuple[str, str], float] = {}

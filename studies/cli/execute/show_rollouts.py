@@ -1,29 +1,158 @@
-"""Groups of responses for the terminal. Texts come from a model and from data: characters that a terminal obeys are
-written out, nothing is markup, and every text has an end."""
+"""`rftlab rollouts`: the responses that a run sampled, from its records, for the terminal.
 
+Records are read twice, the texts of the chosen groups alone, so that memory stays small. Texts come from a model and
+from data: characters that a terminal obeys are written out, nothing is markup, and every text has an end.
+"""
+
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 from rich.console import Console
 
 from rftlab.llm.stored import CHECKPOINTS, STATE, StoredRun, stored_run
 from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Prompt
-from rftlab.shared.plumbing.errors import UserError, plain
-from rftlab.shared.plumbing.folders import numbered, read_json
+from rftlab.shared.plumbing.errors import UserError, check, plain
+from rftlab.shared.plumbing.folders import entries, folder_below, numbered, opened, read_json
 from rftlab.studies.console.table import say
-from rftlab.studies.data.results.rollouts import (
-    Change,
-    GroupSummary,
-    Order,
-    RecordFilter,
-    changes_of_run,
-    groups_of_run,
-    unrecorded,
-)
+from rftlab.studies.data.runs.limits import Order
 
 MAX_LINES = 40
 """Of a prompt."""
+_NAME = re.compile(r"([0-9]{1,12})-([0-9]{1,12})\.parquet")
+_NUMBERS = {
+    "round": "i",
+    "prompt": "i",
+    "rollout": "i",
+    "role": "OTU",
+    "reward": "f",
+    "advantage": "f",
+    "finished": "b",
+}
+_TEXTS = {"tokens": "O", "text": "OTU"}
+
+
+class RecordFilter(NamedTuple):
+    """Which responses are asked for; None where any will do."""
+
+    first_round: int | None = None
+    last_round: int | None = None
+    least_reward: float | None = None
+    most_reward: float | None = None
+    prompt: int | None = None
+
+
+class GroupSummary(NamedTuple):
+    """The trained responses to a prompt in a round."""
+
+    round: int
+    prompt: int
+    mean: float
+    """Of all its rewards, those that were not asked for included."""
+    responses: pd.DataFrame
+    """Those asked for, best first: columns rollout, reward, advantage, finished, length, text."""
+
+
+def _record_spans(folder: Path) -> dict[Path, tuple[int, int]]:
+    """First and last round of each record file. Raises UserError where a run has no records."""
+    names = {path: _NAME.fullmatch(path.name) for path in entries(folder_below(folder, "rollouts"))}
+    spans = {path: (int(match[1]), int(match[2])) for path, match in names.items() if match}
+    check(bool(spans), f"{folder} has no records of rollouts; allowed: a folder of rftlab train after its first rounds")
+    return spans
+
+
+def _unrecorded(folder: Path) -> list[tuple[int, int]]:
+    """First and last rounds of the gaps between record files, which a run leaves nowhere; none where all are there."""
+    gaps, end = [], 0
+    for first, last in sorted(_record_spans(folder).values()):
+        gaps += [(end + 1, first - 1)] if first > end + 1 else []
+        end = max(end, last)
+    return gaps
+
+
+def _read(path: Path, kinds: dict[str, str], wanted: RecordFilter) -> pd.DataFrame:
+    """The trained responses of a record file in the rounds and of the prompt that are asked for, and whether their
+    rewards are (column `asked`). kinds: columns, each of one of the kinds of numbers that its letters stand for. Raises
+    UserError where the file is damaged."""
+    allowed = "allowed: a file that rftlab train wrote"
+    try:
+        with opened(path) as file:
+            whole = pyarrow.parquet.ParquetFile(file, pre_buffer=False)
+            missing = [name for name in kinds if name not in whole.schema_arrow.names]
+            check(not missing, f"{path} has no column {', '.join(missing)}; {allowed}")
+            frame = whole.read(columns=list(kinds), use_threads=False).to_pandas(use_threads=False)
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read: {why[:120]}; {allowed}") from None
+    wrong = [name for name, letters in kinds.items() if frame[name].dtype.kind not in letters]
+    check(not wrong, f"{path} has the column {', '.join(wrong)} of another kind; {allowed}")
+    frame = frame[(frame["role"] == "trained") & _between(frame["round"], wanted.first_round, wanted.last_round)]
+    frame = frame[_between(frame["prompt"], wanted.prompt, wanted.prompt)]
+    return frame.assign(asked=_between(frame["reward"], wanted.least_reward, wanted.most_reward))
+
+
+def _between(values: pd.Series, low: float | None, high: float | None) -> pd.Series:
+    """Where values lie between two ends, either of which may be open."""
+    keep = pd.Series(True, index=values.index)
+    if low is not None:
+        keep &= values >= low
+    if high is not None:
+        keep &= values <= high
+    return keep
+
+
+def _summaries(folder: Path, wanted: RecordFilter) -> pd.DataFrame:
+    """A row for each group with a response that is asked for: round, prompt, mean, file."""
+    tables = []
+    for path, (first, last) in _record_spans(folder).items():
+        if last < (wanted.first_round or 0) or (wanted.last_round is not None and first > wanted.last_round):
+            continue
+        groups = _read(path, _NUMBERS, wanted).groupby(["round", "prompt"])
+        means = groups["reward"].mean()[groups["asked"].any()]
+        tables.append(means.rename("mean").reset_index().assign(file=path))
+    groups = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["round", "prompt", "mean"])
+    check(len(groups) > 0, f"{folder} has no responses of these rounds, rewards and prompts; allowed: others")
+    return groups
+
+
+def groups_of_run(folder: Path, wanted: RecordFilter, order: Order, count: int) -> list[tuple[GroupSummary, ...]]:
+    """The first `count` groups: worst by mean reward, the later round first where equal; or in the order of rounds.
+    By change, the prompts whose mean reward changed most between their first and last visit, either way: both."""
+    groups = _summaries(folder, wanted)
+    if order != "changed":
+        names, rising = (
+            (["mean", "round", "prompt"], [True, False, True]) if order == "worst" else (["round", "prompt"], True)
+        )
+        groups = groups.sort_values(names, ascending=rising).head(count)
+        return [(group,) for group in _with_texts(groups, wanted)]
+    visits = groups.sort_values("round").groupby("prompt")
+    ends = visits.agg(rounds=("round", "nunique"), first=("mean", "first"), last=("mean", "last"))
+    ends = ends[ends["rounds"] > 1]
+    check(len(ends) > 0, f"{folder}: no prompt came twice in these rounds; allowed: more rounds, or --by worst")
+    sizes = (ends["last"] - ends["first"]).abs().sort_values(ascending=False, kind="stable")
+    prompts = sizes.index[:count]
+    first, last = (table.set_index("prompt").loc[prompts].reset_index() for table in (visits.head(1), visits.tail(1)))
+    return list(zip(_with_texts(first, wanted), _with_texts(last, wanted), strict=True))
+
+
+def _with_texts(chosen: pd.DataFrame, wanted: RecordFilter) -> list[GroupSummary]:
+    """Groups with their responses, in the order of `chosen`."""
+    with_texts = {}
+    for path, own in chosen.groupby("file"):
+        frame = _read(path, _NUMBERS | _TEXTS, wanted)
+        frame = frame[frame["asked"] & frame["round"].isin(own["round"])]
+        frame = frame.assign(length=frame["tokens"].map(len))
+        frame = frame.sort_values(["reward", "rollout"], ascending=[False, True], kind="stable")
+        with_texts |= dict(iter(frame.groupby(["round", "prompt"])))
+    columns = ["rollout", "reward", "advantage", "finished", "length", "text"]
+    return [
+        GroupSummary(row.round, row.prompt, row.mean, with_texts[row.round, row.prompt][columns])
+        for row in chosen.itertuples()
+    ]
 
 
 def show_rollouts(
@@ -31,33 +160,28 @@ def show_rollouts(
 ) -> None:
     """Print what is asked for. Raises UserError where the folder has none of it."""
     run = stored_run(folder)
-    for low, high in unrecorded(folder):
+    for low, high in _unrecorded(folder):
         say(console, f"rounds {low} to {high} are missing: {folder} has no file with their records")
-    shown: list[Change] | list[GroupSummary] = (
-        changes_of_run(folder, wanted, groups) if order == "changed" else groups_of_run(folder, wanted, order, groups)
-    )
-    prompts = _prompts(console, run)
-    for each in shown:
-        first = each.first if isinstance(each, Change) else each
-        say(console, _title(each))
-        for line in _shown_prompt(prompts, first.prompt, letters):
+    shown, prompts = groups_of_run(folder, wanted, order, groups), _prompts(console, run)
+    for visits in shown:
+        say(console, _title(*visits))
+        for line in _shown_prompt(prompts, visits[0].prompt, letters):
             say(console, f"    {line}")
-        for group in (each.first, each.last) if isinstance(each, Change) else (each,):
-            if isinstance(each, Change):
+        for group in visits:
+            if len(visits) > 1:
                 say(console, f"  round {group.round}")
             for line in _shown_responses(group.responses, responses, letters):
                 say(console, f"  {line}")
         say(console, "")
 
 
-def _title(each: Change | GroupSummary) -> str:
-    if isinstance(each, Change):
-        first, last = each
-        return (
-            f"prompt {first.prompt}: mean reward {first.mean:.3f} in round {first.round}, {last.mean:.3f} in round "
-            f"{last.round} ({each.size:+.3f})"
-        )
-    return f"round {each.round}, prompt {each.prompt}: mean reward {each.mean:.3f}"
+def _title(first: GroupSummary, last: GroupSummary | None = None) -> str:
+    if last is None:
+        return f"round {first.round}, prompt {first.prompt}: mean reward {first.mean:.3f}"
+    return (
+        f"prompt {first.prompt}: mean reward {first.mean:.3f} in round {first.round}, {last.mean:.3f} in round "
+        f"{last.round} ({last.mean - first.mean:+.3f})"
+    )
 
 
 def _prompts(console: Console, run: StoredRun) -> tuple[Prompt, ...]:

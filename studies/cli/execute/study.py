@@ -1,5 +1,5 @@
 """The actions of `rftlab reproduce`, `rftlab report` and `rftlab run`: run a study, judge its claims, write its
-report."""
+report; and the pages of the studies `first` and `next_checks`."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -13,25 +13,39 @@ from rich.console import Console
 
 from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.sim.config import Simulation
+from rftlab.studies.analysis.followup.first import known_ends, rule_errors, rule_table
+from rftlab.studies.analysis.followup.next_checks import (
+    CHECKS,
+    Section,
+    check_points,
+    check_section,
+    count_words,
+    judge_check,
+    measured_ends,
+    write_study_page,
+)
 from rftlab.studies.cli.simulate import StudyCommand
 from rftlab.studies.console.table import Table, say
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, FOLLOW_UPS, Experiment, label
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import evaluated_on
 from rftlab.studies.data.results.claims import CLAIMS, judge
-from rftlab.studies.data.results.endpoints import endpoint_table, gain_table, has_measures, measure_table
+from rftlab.studies.data.results.endpoints import endpoint_table, gain_table, has_measures, measure_pair, measure_table
 from rftlab.studies.data.results.language import cost_table, has_costs
 from rftlab.studies.data.results.reference import REFERENCE_NOTE, reference
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, machine, provenance
 from rftlab.studies.data.runs.files import check_writable
-from rftlab.studies.data.runs.finish import count_threads, find_todo, finish_points, run_todo
+from rftlab.studies.data.runs.finish import find_todo, finish_points, run_todo
+from rftlab.studies.data.runs.limits import check_threads
 from rftlab.studies.data.runs.points import RunSpec, schedule
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.runner import Results, collect
 from rftlab.studies.data.runs.study import Study, write_study
+from rftlab.studies.report.figures import tradeoff
 
 _PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired."
 NOTES = {
@@ -55,7 +69,7 @@ NOTES = {
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool) -> Path:
     """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here
     leaves the record of another one alone."""
-    threads = count_threads(threads)
+    check_threads(threads)
     todo = find_todo(console, store.open_store(root), study.points(), quiet)
     write_study(root, study)
     run_todo(console, root, todo, threads, quiet)
@@ -84,7 +98,7 @@ def write_study_report(console: Console, study: Study, root: Path, quiet: bool) 
                 experiments,
                 main,
                 beside,
-                _about(study, root),
+                _about_study(study, root),
                 NOTES[study.level] + _questions(study, main.curves),
                 (lambda: theory.result()[0]) if theory else str,
                 public_section(folder_below(folder, "figures")) if simulated else "",
@@ -145,7 +159,12 @@ def _theory(folder: Path, root: Path) -> tuple[str, str]:
     return section, f"theory: {count_line(checks)} (rftlab theory)\n"
 
 
-def _about(study: Study, root: Path) -> dict[str, str]:
+def _about(asked: dict[str, str], root: Path, points: list[RunSpec]) -> dict[str, str]:
+    """What a page says of its runs: what was asked for, where the runs come from, and what wrote the page."""
+    return asked | provenance(root, points) | {"report": f"by commit {commit()} on {machine()}"}
+
+
+def _about_study(study: Study, root: Path) -> dict[str, str]:
     configuration = (
         f"level {study.level}, {len(EXPERIMENTS)} experiments, {len(CLAIMS)} claims, {len(study.points())} runs"
     )
@@ -154,7 +173,7 @@ def _about(study: Study, root: Path) -> dict[str, str]:
     seeds = f"0 to {study.seeds - 1}, {rounds}"
     asked = {"configuration": configuration, "pairs": ", ".join(study.pairs), "seeds": seeds}
     asked |= {"changed": study.changed} if study.changes else {}
-    return asked | provenance(root, study.points()) | {"report": f"by commit {commit()} on {machine()}"}
+    return _about(asked, root, study.points())
 
 
 def cell_points(command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun) -> list[RunSpec]:
@@ -172,7 +191,7 @@ def run_study(
     """Run the cells of a study from `start`, show where they end; `changed` names what is not the pair's own. Returns
     the curves."""
     points = cell_points(command, chosen, start)
-    finish_points(console, store.open_store(command.results), points, count_threads(command.threads), command.quiet)
+    finish_points(console, store.open_store(command.results), points, command.threads, command.quiet)
     results = collect(command.results, points)
     _show_endpoints(console, chosen, command.pair, results.curves, changed)
     console.print(gain_table(results.curves))
@@ -199,3 +218,56 @@ def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves
         console.print(
             f"published numbers are left out: not the pair's own are {', '.join(changed)}", markup=False, soft_wrap=True
         )
+
+
+def show_first(
+    console: Console, command: StudyCommand, chosen: Experiment, curves: pd.DataFrame, changed: list[str]
+) -> None:
+    """Show the answers of the rules for the runs of study `first`, and how often they are wrong."""
+    counts, lines = rule_errors(known_ends(command.results))
+    names = dict(zip(map(label, chosen.cells), map(label, FOLLOW_UPS["first"].cells), strict=True))
+    ends = measure_pair(curves.assign(cell=curves["cell"].map(names)), command.pair)
+    endpoints = endpoint_table(curves, [chosen], [command.pair])
+    figure = tradeoff(chosen, endpoints.assign(published=np.nan) if changed else endpoints, [command.pair])
+    sections = [
+        Section("first", f"Three runs: {command.pair}", chosen.question, [rule_table(ends)], figure=figure),
+        Section(
+            "record",
+            "How often these rules are wrong",
+            "Each rule on every pair whose other designs are known, by means over seeds, beside always going on and "
+            "always stopping. A rule that is wrong as often as one of these tells nothing.",
+            [counts],
+            tuple(lines),
+        ),
+    ]
+    points = cell_points(command, chosen, command.start())
+    about = _about_command(command, points, changed)
+    write_study_page(console, command.results, "first", chosen.title, sections, about)
+
+
+def run_next_checks(
+    console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]
+) -> None:
+    """Run the checks, judge their claims, write the page. Raises UserError for a language model."""
+    if not isinstance(start, Simulation):
+        raise UserError(f"study {chosen.name} with level llm; allowed: with --level sim")
+    root = store.open_store(command.results)
+    points = [check_points(check, command.pair, start, chosen, command.seeds) for check in CHECKS]
+    every = list(dict.fromkeys(point for rows in points for row in rows for point in row))
+    finish_points(console, root, every, command.threads, command.quiet)
+    sections, findings = [], []
+    for check, rows in zip(CHECKS, points, strict=True):
+        ends = measured_ends(root, check, rows)
+        judged = judge_check(check, command.pair, ends["test"])
+        sections.append(check_section(check, ends, judged))
+        findings += judged
+    count = Section("count", "How many claims hold", "Over all checks of this pair.", [], (count_words(findings),))
+    write_study_page(
+        console, root, chosen.name, chosen.title, [*sections, count], _about_command(command, every, changed)
+    )
+
+
+def _about_command(command: StudyCommand, points: list[RunSpec], changed: list[str]) -> dict[str, str]:
+    asked = {"pair": command.pair, "seeds": f"0 to {command.seeds - 1}", "rounds": f"{command.design.rounds}"}
+    asked |= {"changed from the pair's own": ", ".join(changed)} if changed else {}
+    return _about(asked, command.results, points)

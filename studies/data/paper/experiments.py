@@ -1,5 +1,6 @@
-"""The seven experiments of arXiv 2601.22532: which designs, along which axis, and the question they answer. They stand
-in assets/experiments.toml.
+"""The seven experiments of arXiv 2601.22532: which designs, along which axis, and the question they answer
+(assets/experiments.toml); and level `published`, the Pass@1 that the paper reports for them at temperature 1.0, read
+from its text (assets/endpoints.csv).
 
 The cells are the paper's, but for two: (256, 1) with replay in experiment 5 is ours, to tell its missing baseline from
 its batch; 6a and 6b are two readings of one experiment, its text and its released scripts. That every run has 2,000
@@ -7,10 +8,13 @@ rounds, that experiment 7 has one current rollout and a window of 8 (its publish
 stands in the loss, are our reading: what we have of the paper does not settle them. The studies in FOLLOW_UPS are ours.
 """
 
+import csv
 import re
 import tomllib
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from rftlab.shared.cards import estimator_name, preset
 from rftlab.shared.design import Design
@@ -90,3 +94,44 @@ def label(design: Design) -> str:
     budget = "d" if sampling.budget == "difficulty" else ""
     spent = f"{design.batch_size}x{design.rollouts}{support}{window}{updates}{tries}{keep}{budget}"
     return f"{spent}-{estimator_name(design.estimator)}"
+
+
+class Endpoint(NamedTuple):
+    """One reported number. advantage: none (base model), reward, grpo."""
+
+    model: str
+    dataset: str
+    split: str
+    advantage: str
+    batch_size: int
+    rollouts: int
+    support_rollouts: int
+    replay_rollouts: int
+    pass_at_1: float
+
+
+_PAPER_ESTIMATORS = tuple(preset(name) for name in ("minimalist", "paper_text", "paper_code"))
+
+
+@cache
+def endpoints() -> tuple[Endpoint, ...]:
+    """Every reported endpoint."""
+    text = (files("rftlab.studies") / "assets" / "endpoints.csv").read_text(encoding="utf-8")
+    kinds = Endpoint.__annotations__
+    rows = csv.DictReader(text.splitlines())
+    return tuple(Endpoint(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows)
+
+
+def published(model: str, dataset: str, split: str, design: Design | None) -> float | None:
+    """The reported Pass@1 of a design after training, or of the base model (design None); None where none is
+    reported."""
+    key = ("none", 0, 0, 0, 0)
+    if design is not None:
+        if design.estimator not in _PAPER_ESTIMATORS or design.epochs * design.minibatches > 1:
+            return None
+        advantage = "reward" if design.estimator.advantage.baseline == "none" else "grpo"
+        key = (advantage, design.batch_size, design.rollouts, design.support_rollouts, design.replayed)
+    for e in endpoints():
+        if (e.model, e.dataset, e.split) == (model, dataset, split) and (e.advantage, *e[4:8]) == key:
+            return e.pass_at_1
+    return None

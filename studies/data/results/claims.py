@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
-from rftlab.studies.data.results.measured import Measured, measure_pair, reported_by_paper, shuffled
+from rftlab.studies.data.results.endpoints import Measured, measure_pair, reported_by_paper, shuffled
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Part, joint_verdict, judged, measure
 

@@ -1,16 +1,35 @@
-"""Run whatever of a list of points is not in the store yet."""
+"""Run whatever of a list of points is not in the store yet: simulations in threads (runner.py), language models side by
+side, each in a process of its own: its memory is its own, and one that is killed takes no other with it."""
 
+import contextlib
+import multiprocessing
+import signal
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from rftlab.shared.plumbing.errors import check
+from rftlab.llm.lock import Busy
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reason
 from rftlab.studies.data.paper.pairs import LEVELS
+from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.limits import NEEDS_LLM, check_threads, has_llm
-from rftlab.studies.data.runs.llm_runner import run_llm_points
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.progress import study_progress
-from rftlab.studies.data.runs.runner import available_threads, run_points, split
+from rftlab.studies.data.runs.runner import StudyCallbacks, about_run, available_threads, run_points, split
+
+if TYPE_CHECKING:
+    from rftlab.llm.train import TrainingCallbacks
+
+
+_PROCESSES = multiprocessing.get_context("spawn")
+_TOLD = 0.2
+"""Seconds between two messages of a process."""
 
 
 def count_threads(requested: int) -> int:
@@ -30,6 +49,7 @@ def find_todo(console: Console, root: Path, points: list[RunSpec], quiet: bool) 
 
 def run_todo(console: Console, root: Path, todo: list[RunSpec], threads: int, quiet: bool) -> None:
     """Run what `find_todo` found."""
+    threads = count_threads(threads)
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
     with study_progress(console, todo, quiet) as report:
         run_points(root, simulated, threads, report)
@@ -37,5 +57,149 @@ def run_todo(console: Console, root: Path, todo: list[RunSpec], threads: int, qu
 
 
 def finish_points(console: Console, root: Path, points: list[RunSpec], threads: int, quiet: bool) -> None:
-    """Run whatever of `points` is not in the store yet."""
+    """Run whatever of `points` is not in the store yet, on so many threads; 0 asks for all."""
     run_todo(console, root, find_todo(console, root, points, quiet), threads, quiet)
+
+
+@dataclass
+class _Running:
+    point: RunSpec
+    process: BaseProcess
+    rounds: int = 0
+    """Rounds that its bar knows of."""
+
+
+def run_llm_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallbacks) -> None:
+    """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all
+    others ended, where one failed.
+
+    Where one fails before its first round, the waiting runs of its pair are not started.
+    """
+    waiting, failures = ordered(todo), []
+    running: dict[Connection, _Running] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < _side_by_side(waiting[0], threads):
+                running |= [_start(root, waiting.pop(0))]
+            ready = wait(list(running))
+            for connection in [one for one in running if one in ready]:
+                point, failure = running[connection].point, _hear(root, connection, running, report)
+                if failure:
+                    why, alike = failure
+                    kept = [other for other in waiting if not alike or other.pair != point.pair]
+                    skipped, waiting = len(waiting) - len(kept), kept
+                    failures.append(f"{point.name}: {why}")
+                    more = f"; {skipped} more runs of {point.pair} would fail alike and are not started"
+                    report.remark(failures[-1] + more * (skipped > 0))
+    finally:
+        for run in running.values():
+            run.process.terminate()
+    if failures:
+        raise UserError(f"{len(failures)} of {len(todo)} runs failed, the last: {failures[-1]}; finished runs are kept")
+
+
+def ordered(todo: list[RunSpec]) -> list[RunSpec]:
+    """Seed by seed, the longest runs of a seed first, so that cores are busy to the end."""
+    places = {key: i for i, key in enumerate(dict.fromkeys((point.pair, point.run.seed) for point in todo))}
+    return sorted(todo, key=lambda point: (places[point.pair, point.run.seed], -point.cost))
+
+
+def train_point(root: Path, point: RunSpec, reported: "TrainingCallbacks") -> None:
+    """Train a run in its folder of the store, and declare it finished: the work of a process, whoever started it.
+    Raises UserError where it cannot.
+
+    Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
+    """
+    from rftlab.llm.rewards.load import rewards_named
+    from rftlab.llm.train import train
+    from rftlab.llm.training.checkpoint import prune
+
+    began = time.perf_counter()
+    try:
+        rewards = rewards_named(point.llm_run.rewards)
+        outcome = train(point.llm_run, store.point_folder(root, point), reported, **rewards)
+        if outcome.diverged_at is None:
+            prune(store.point_folder(root, point))
+        about = about_run(began)
+        about["seconds"] = max(
+            about["seconds"], float(outcome.curve.seconds[-1])
+        )  # those before it was killed and resumed count too
+        store.mark_done(root, point, outcome.diverged_at, about)
+    except BrokenPipeError:  # nobody listens any more
+        raise
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or root} cannot be written: {reason(error)}; run the same command again to go on"
+        ) from None
+
+
+def _side_by_side(point: RunSpec, threads: int) -> int:
+    """Runs at a time: as many as the threads allow on a CPU, one on an accelerator."""
+    compute = point.llm_run.compute
+    return max(1, threads // compute.threads) if compute.device == "cpu" and compute.threads else 1
+
+
+def _start(root: Path, point: RunSpec) -> tuple[Connection, _Running]:
+    ours, theirs = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_work, args=(root, point, theirs), daemon=False)
+    process.start()
+    theirs.close()  # so that the end of the process is the end of the pipe
+    return ours, _Running(point, process)
+
+
+def _hear(
+    root: Path, connection: Connection, running: dict[Connection, _Running], report: StudyCallbacks
+) -> tuple[str, bool] | None:
+    """One message of a process, or its end. Where its run failed: why, and whether the other runs of the pair would
+    fail alike (bad input, no GPU, no model)."""
+    run = running[connection]
+    try:
+        kind, value = connection.recv()
+    except EOFError:
+        kind, value = "ended", None
+    if kind == "rounds":
+        report.advanced(run.point.cost * (value - run.rounds) / run.point.run.design.rounds)
+        run.rounds = value
+        return None
+    if kind not in ("failed", "ended"):
+        getattr(report, kind)(f"{run.point.name}: {value}")
+        return None
+    run.process.join()
+    del running[connection]
+    if kind == "failed":
+        return str(value), run.rounds == 0 and not isinstance(value, Busy)
+    try:
+        stored = store.read(root, run.point)
+    except store.DamagedPoint as damage:
+        return f"damaged, run the same command again to redo it: {damage}", False
+    if stored is None:
+        return f"its process ended with status {run.process.exitcode}", False
+    report.finished(run.point, stored)
+    return None
+
+
+def _work(root: Path, point: RunSpec, connection: Connection) -> None:
+    """Train a run in a child process, which tells its parent how the run goes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    from rftlab.llm.train import TrainingCallbacks
+
+    last = 0.0
+
+    def rounds(done: int) -> None:
+        nonlocal last
+        if time.perf_counter() > last + _TOLD or done == point.run.design.rounds:
+            last = time.perf_counter()
+            connection.send(("rounds", done))
+
+    reported = TrainingCallbacks(
+        rounds=rounds,
+        remark=lambda text: connection.send(("remark", text)),
+        pretraining=lambda step, rate: connection.send(
+            ("doing", f"base model, step {step}, validation Pass@1 {rate:.3f}")
+        ),
+    )
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone; the last checkpoint stays
+        try:
+            train_point(root, point, reported)
+        except UserError as error:
+            connection.send(("failed", error))

@@ -1,5 +1,5 @@
 """Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models
-in processes (llm_runner.py)."""
+in processes (finish.py)."""
 
 import os
 import time

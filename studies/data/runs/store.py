@@ -35,8 +35,14 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import WRITING, file_sha256, reason, write_file
 from rftlab.shared.plumbing.folders import FOLDER, below, entries, folder_below, path_kind, read_file, read_json, remove
 from rftlab.sim.run import SimulationResult
-from rftlab.studies.data.runs.files import data_frame
-from rftlab.studies.data.runs.integrity import check_facts, check_metrics, checksummed, curve_from, read_checksummed
+from rftlab.studies.data.runs.files import (
+    check_facts,
+    check_metrics,
+    checksummed,
+    curve_from,
+    data_frame,
+    read_checksummed,
+)
 from rftlab.studies.data.runs.points import RunSpec, canonical
 
 MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"

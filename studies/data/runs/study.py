@@ -10,7 +10,7 @@ from rftlab.shared.plumbing.folders import folder_below, path_kind
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import Level, start_at, usual_pairs
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
+from rftlab.studies.data.runs.files import checksummed, read_checksummed
 from rftlab.studies.data.runs.limits import CHANGED_PARTS, check_size
 from rftlab.studies.data.runs.points import Changes, RunSpec, canonical, changed, study_points
 

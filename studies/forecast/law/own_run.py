@@ -8,7 +8,7 @@ import numpy as np
 
 from rftlab.llm.probe_config import BLOCKS, GradientProducts
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.studies.data.runs.integrity import read_checksummed
+from rftlab.studies.data.runs.files import read_checksummed
 from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, ratio_noise
 from rftlab.studies.forecast.pilot.headroom import GROUPS, measure_entropy, measure_silence
 from rftlab.studies.forecast.pilot.noise import GradientRatios, measure_ratios

@@ -28,7 +28,7 @@ from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import SIZES, start_at
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.finish import count_threads, finish_points
+from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 from rftlab.studies.data.runs.points import RunSpec, schedule
 from rftlab.studies.data.runs.progress import Bar
@@ -239,7 +239,7 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
     points = what.points()
     if not points:
         return pd.DataFrame(columns=["pair", "cell", "seed"])
-    finish_points(console, root, points, count_threads(threads), quiet)
+    finish_points(console, root, points, threads, quiet)
     results = collect(root, points)
     for line in results.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)

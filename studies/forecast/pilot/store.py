@@ -4,7 +4,7 @@
     results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all
                                        runs
 
-A file says what it is of (`config`) and has a checksum (studies/data/runs/integrity.py). To take the measurements of
+A file says what it is of (`config`) and has a checksum (studies/data/runs/files.py). To take the measurements of
 base models in a results folder as those of the package (`make pilots`):
 
     python -m rftlab.studies.forecast.pilot.store RESULTS
@@ -23,7 +23,7 @@ import numpy as np
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import below, folder_below, folders_in, path_kind, remove
-from rftlab.studies.data.runs.integrity import checksummed, read_checksummed
+from rftlab.studies.data.runs.files import checksummed, read_checksummed
 from rftlab.studies.forecast.pilot.headroom import RateAt
 from rftlab.studies.forecast.pilot.pilot import CELLS, QUANTILES, Answers, Base, PilotMeasurements, PilotRun
 

@@ -15,7 +15,7 @@ from rftlab.studies.console.table import Table, put, say, write_numbers
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.stats import NONE, Estimate, interval
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.finish import count_threads, finish_points
+from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import long_form
 from rftlab.studies.theory.facts.facts import FACTS, Fact
@@ -183,7 +183,7 @@ def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: 
     """Run what is missing, print the verdicts, and write all facts to RESULTS/facts."""
     facts = chosen_facts(names)
     points = [point for of_setting in fact_points(facts).values() for point in of_setting]
-    finish_points(console, store.open_store(root), points, count_threads(threads), quiet)
+    finish_points(console, store.open_store(root), points, threads, quiet)
     judged = judge_facts(root, facts) or []
     put(console, "Facts of published studies and public runs: verdict and number", fact_table(judged))
     for one in judged if names else []:

@@ -20,7 +20,7 @@ from rftlab.studies.data.paper.questions import (
     on_whole_sets,
     subset_error,
 )
-from rftlab.studies.data.runs.integrity import checksummed
+from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import Study, checked_study, read_study, study_path, write_study
 from tests.support.machine.here import rftlab

@@ -6,7 +6,7 @@ import numpy as np
 
 from rftlab.studies.cli.execute import pick
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, label
-from rftlab.studies.data.results.measured import Measured
+from rftlab.studies.data.results.endpoints import Measured
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, measure
 from tests.support.machine.here import rftlab
 

@@ -14,8 +14,8 @@ from rftlab.llm.config import LLMRun, Model, model_config
 from rftlab.llm.tasks.config import OwnData, TaskConfig
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import parse
+from rftlab.studies.cli.execute.show_rollouts import RecordFilter, groups_of_run
 from rftlab.studies.cli.trained import ShowRollouts
-from rftlab.studies.data.results.rollouts import RecordFilter, changes_of_run, groups_of_run
 
 HOSTILE = "\x1b[2Jgone\r\n[red]## \u202e1+2\x07\x9b5m"
 QUESTIONS = [{"question": f"Say [b]{i}[/b]\nnow \x1b]0;title\x07", "answer": "1"} for i in range(4)]
@@ -58,10 +58,13 @@ def printed(folder, *flags):
 
 
 def test_the_worst_groups_come_first(run):
-    found = groups_of_run(run, RecordFilter(), "worst", 3)
+    found = [group for (group,) in groups_of_run(run, RecordFilter(), "worst", 3)]
     assert [(group.round, group.prompt) for group in found] == [(2, 1), (1, 1), (3, 2)]
     assert found[0].mean == pytest.approx(-2 / 3) and found[0].responses["reward"].tolist() == [0, 0, -2]
-    assert [(group.round, group.prompt) for group in groups_of_run(run, RecordFilter(), "round", 2)] == [(1, 0), (1, 1)]
+    assert [(group.round, group.prompt) for (group,) in groups_of_run(run, RecordFilter(), "round", 2)] == [
+        (1, 0),
+        (1, 1),
+    ]
 
 
 def test_rounds_without_a_file_are_named(run):
@@ -73,11 +76,11 @@ def test_rounds_without_a_file_are_named(run):
 
 
 def test_questions_that_changed_most(run):
-    found = changes_of_run(run, RecordFilter(), 9)
-    assert [(change.first.round, change.last.round) for change in found if change.first.prompt == 2] == [(1, 3)]
-    assert {change.first.prompt: round(change.size, 3) for change in found} == {0: 0.667, 1: -0.667, 2: -0.667}
+    found = groups_of_run(run, RecordFilter(), "changed", 9)
+    assert [(first.round, last.round) for first, last in found if first.prompt == 2] == [(1, 3)]
+    assert {first.prompt: round(last.mean - first.mean, 3) for first, last in found} == {0: 0.667, 1: -0.667, 2: -0.667}
     with pytest.raises(UserError, match="no prompt came twice in these rounds"):
-        changes_of_run(run, RecordFilter(first_round=3), 1)
+        groups_of_run(run, RecordFilter(first_round=3), "changed", 1)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,7 @@ def test_questions_that_changed_most(run):
     ],
 )
 def test_filters(wanted, expected, run):
-    found = groups_of_run(run, wanted, "worst", 99)
+    found = [group for (group,) in groups_of_run(run, wanted, "worst", 99)]
     assert {(group.round, group.prompt) for group in found} == expected
     for group in found:
         assert group.responses["reward"].between(wanted.least_reward or -9, -1 if wanted.most_reward else 9).all()

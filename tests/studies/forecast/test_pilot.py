@@ -14,7 +14,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.reference import shipped_runs
-from rftlab.studies.data.runs.integrity import checksummed
+from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.forecast.others import whole_pairs
 from rftlab.studies.forecast.pilot import store

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.data.results.reference import shipped_runs
-from rftlab.studies.data.runs.integrity import checksummed
+from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot import store

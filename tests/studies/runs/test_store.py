@@ -19,7 +19,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.runs import runner, store
 from rftlab.studies.data.runs.about import provenance
-from rftlab.studies.data.runs.integrity import checksummed
+from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.study import checked_study, read_study, study_path, write_study
