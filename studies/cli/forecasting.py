@@ -17,7 +17,6 @@ from rftlab.studies.cli.common import TINY_PAIR, Common, check_named, parse_abri
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import PAIRS, start_at
-from rftlab.studies.data.runs.limits import check_threads
 from rftlab.studies.forecast.pilot.pilot import PILOT_CELLS
 
 SCORED = ("language", "smollm2", "paper", "public")
@@ -140,27 +139,13 @@ def _usual_compute() -> Compute:
 
 
 @dataclass(frozen=True)
-class _Forecasting:
-    """Flags that the commands share."""
+class _Forecasting(Common):
+    """Flags of commands that make forecasts, also from imported runs without an evaluation at round 0."""
 
     results: Path = Path("results")
     """Results folder with the pilot, and for what is found."""
     seed: int = 0
     """Of the calibration: its worlds, training runs and draws."""
-    threads: int = 0
-    """Threads; 0 means all cores. Results do not depend on it."""
-    quiet: bool = False
-    """No progress bars (for logs)."""
-
-    def __post_init__(self):
-        check_threads(self.threads)
-        check_count("seed", self.seed, 0, 2**32 - 1)
-
-
-@dataclass(frozen=True)
-class _ForecastingImported(_Forecasting):
-    """Flags of commands that make forecasts from imported runs without an evaluation at round 0."""
-
     base: float | None = None
     """Of imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed from
     the first evaluations if left out."""
@@ -169,6 +154,7 @@ class _ForecastingImported(_Forecasting):
 
     def __post_init__(self):
         super().__post_init__()
+        check_count("seed", self.seed, 0, 2**32 - 1)
         if self.base is not None:
             check(0 <= self.base <= 1, f"base = {self.base:g}; allowed: 0 to 1, a share of right answers")
         check_named(self, ("questions",), check_count, 1, 10**9)
@@ -181,7 +167,7 @@ class _ForecastingImported(_Forecasting):
 
 
 @dataclass(frozen=True)
-class Predict(_ForecastingImported):
+class Predict(_Forecasting):
     """Forecast designs from a pilot, or where a run ends.
 
     By the simulator and by the law of the effective batch, with intervals, next to three plain forecasts. Calibrates
@@ -272,7 +258,7 @@ class Predict(_ForecastingImported):
 
 
 @dataclass(frozen=True)
-class Score(_ForecastingImported):
+class Score(_Forecasting):
     """Score forecasts on runs that were held out.
 
     Pilots of language models are scored against their whole grids, the paper's numbers from experiment 1 alone, other

@@ -70,13 +70,6 @@ class Column(NamedTuple):
         return value if isinstance(value, Text) else Text(value)
 
 
-class Row(NamedTuple):
-    """Values in the order of the columns, later ones left out where they are empty, and a style."""
-
-    values: tuple[Any, ...]
-    style: str
-
-
 class Table:
     """Columns and rows, to be printed on a console.
 
@@ -94,16 +87,16 @@ class Table:
     ):
         self.columns = [Column(one) if isinstance(one, str) else one for one in columns]
         self.title, self.align, self.wrap, self.layout = title, align, wrap, layout
-        self.rows: list[Row] = []
+        self.rows: list[tuple[tuple[Any, ...], str]] = []
 
     def add(self, *values: Any, style: str = "") -> None:
-        """Add a row."""
-        self.rows.append(Row(values, style))
+        """Add a row: values in the order of the columns, later ones left out where they are empty."""
+        self.rows.append((values, style))
 
     @property
     def texts(self) -> list[list[str]]:
         """The cells of every row as they are shown."""
-        return [[text.plain for text in self._written(row)] for row in self.rows]
+        return [[text.plain for text in self._written(values)] for values, _ in self.rows]
 
     def __rich__(self) -> Layout:
         """Return the table as rich draws it."""
@@ -123,12 +116,12 @@ class Table:
                 min_width=one.least,
                 ratio=1 if self.layout.get("expand") and one.width is None else None,
             )
-        for row in self.rows:
-            layout.add_row(*self._written(row), style=row.style)
+        for values, style in self.rows:
+            layout.add_row(*self._written(values), style=style)
         return layout
 
-    def _written(self, row: Row) -> list[Text]:
-        return [column.written(value) for column, value in zip(self.columns, row.values, strict=False)]
+    def _written(self, values: tuple[Any, ...]) -> list[Text]:
+        return [column.written(value) for column, value in zip(self.columns, values, strict=False)]
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -40,13 +40,11 @@ PAPERS = tuple(claim for claim in CLAIMS if claim.source)
 """Claims of the paper: our own hypothesis is counted by no tally."""
 SIMULATED = 5
 """Seeds of the simulations that predict a pair's runs: those of `make study`, which are there then."""
-
-
 VERDICTS = "verdicts-llm.md"
 """In the results folder: what the runs say, claim by claim."""
 
 
-class Wish(NamedTuple):
+class Pick(NamedTuple):
     """A claim about a pair, and what deciding it takes."""
 
     pair: str
@@ -55,21 +53,15 @@ class Wish(NamedTuple):
     seeds: int
     verdict: str
     """The one that is predicted."""
+    new: tuple[tuple[str, str, int], ...] = ()
+    """Runs that no earlier pick has."""
+    hours: float = 0.0
+    """Of these."""
 
     @property
     def runs(self) -> list[tuple[str, str, int]]:
         """Pair, cell and seed of each run, seed by seed."""
         return [(self.pair, cell, seed) for seed in range(self.seeds) for cell in self.cells]
-
-
-class Pick(NamedTuple):
-    """A claim that the hours pay for."""
-
-    wish: Wish
-    new: list[tuple[str, str, int]]
-    """Runs that no earlier pick has."""
-    hours: float
-    """Of these."""
 
 
 def forecast_curves(console: Console, root: Path, pair: str, threads: int, quiet: bool) -> pd.DataFrame:
@@ -80,7 +72,7 @@ def forecast_curves(console: Console, root: Path, pair: str, threads: int, quiet
         return collect(root, points).curves
     curves = reference().curves
     known = [*pairs_at("sim"), *curves["pair"].unique()]
-    check(pair in known, f"hours: nothing predicts {pair}; allowed: {', '.join(name for name in known)}")
+    check(pair in known, f"hours: nothing predicts {pair}; allowed: {', '.join(known)}")
     return curves
 
 
@@ -106,7 +98,7 @@ def seeds_to_decide(parts: list[Part], measured: Measured, questions: int, most:
     return None
 
 
-def wanted_claims(pair: str, curves: pd.DataFrame, questions: int, most: int) -> list[Wish]:
+def wanted_claims(pair: str, curves: pd.DataFrame, questions: int, most: int) -> list[Pick]:
     """Claims that forecasts say can be decided on a pair, with what each takes."""
     measured, wishes = measure_pair(curves, pair), []
     for claim in PAPERS:
@@ -115,11 +107,11 @@ def wanted_claims(pair: str, curves: pd.DataFrame, questions: int, most: int) ->
         if needed is not None:
             named = dict.fromkeys(cell for part in parts for cell in (*part.cells, *part.among) if cell != "base")
             whole = any(not part.cells for part in parts)
-            wishes.append(Wish(pair, claim, measured.designs if whole or not named else tuple(named), *needed))
+            wishes.append(Pick(pair, claim, measured.designs if whole or not named else tuple(named), *needed))
     return wishes
 
 
-def choose(wishes: list[Wish], costs: dict[tuple[str, str], float], hours: float) -> list[Pick]:
+def choose(wishes: list[Pick], costs: dict[tuple[str, str], float], hours: float) -> list[Pick]:
     """Claims in the order of the hours that each adds, as long as they fit. costs: hours of a run by pair and cell.
     Finished runs count like others, so that the same hours choose the same runs again."""
     left, taken, picks = list(wishes), set[tuple[str, str, int]](), list[Pick]()
@@ -129,7 +121,7 @@ def choose(wishes: list[Wish], costs: dict[tuple[str, str], float], hours: float
         first = int(np.argmin(added))
         if added[first] > hours:
             break
-        picks.append(Pick(left.pop(first), new[first], added[first]))
+        picks.append(left.pop(first)._replace(new=tuple(new[first]), hours=added[first]))
         hours -= added[first]
         taken |= set(new[first])
     return picks
@@ -141,7 +133,7 @@ def reproduce_within(
     """Choose the runs, show them in order, and run them unless it is a dry run; whether the hours pay for any."""
     folder = store.open_store(root)
     points = {(point.pair, point.cell, point.run.seed): point for point in study.points()}
-    wishes: list[Wish] = []
+    wishes: list[Pick] = []
     costs: dict[tuple[str, str], float] = {}
     for pair in study.pairs:
         mine = {cell: point for (name, cell, seed), point in points.items() if name == pair and seed == 0}
@@ -162,14 +154,14 @@ def reproduce_within(
         return True
     said = [f"# Verdicts that {hours:g} hours decide", f"rftlab {commit()} on {machine()}; 95% intervals over seeds."]
     for pick in picks:
-        wish, asked = pick.wish, [points[run] for run in pick.wish.runs]
+        asked = [points[run] for run in pick.runs]
         finish_points(console, folder, asked, threads, quiet)
-        parts = wish.claim.parts(measure_pair(collect(folder, asked).curves, wish.pair))
-        verdict = f"{wish.pair}, {wish.claim.name}: {joint_verdict(parts)}"
+        parts = pick.claim.parts(measure_pair(collect(folder, asked).curves, pick.pair))
+        verdict = f"{pick.pair}, {pick.claim.name}: {joint_verdict(parts)}"
         say(console, verdict)
         shown = [f"- {part.name}: {part.measured.value:.3f} ({part.measured.low:.3f} to {part.measured.high:.3f}), "
                  f"claimed {part.low:g} to {part.high:g}" for part in parts]  # fmt: skip
-        said += [f"## {verdict}", f"{wish.claim.statement} {wish.seeds} seeds; {wish.verdict} was predicted.", *shown]
+        said += [f"## {verdict}", f"{pick.claim.statement} {pick.seeds} seeds; {pick.verdict} was predicted.", *shown]
         write_file(root / VERDICTS, ("\n\n".join(said) + "\n").encode())
     say(console, f"verdicts: {root / VERDICTS}")
     return True
@@ -180,9 +172,9 @@ def _show(console: Console, picks: list[Pick], points: dict[tuple[str, str, int]
     numbers = Column("hours", ".1f"), Column("in all", ".1f")
     table, total = Table("", "pair", "claim", "predicted", "seeds", "new runs", "done", *numbers, wrap="words"), 0.0
     for number, pick in enumerate(picks, start=1):
-        wish, total = pick.wish, total + pick.hours
-        done = f"{sum(store.read(folder, points[run]) is not None for run in wish.runs)} of {len(wish.runs)}"
+        total += pick.hours
+        done = f"{sum(store.read(folder, points[run]) is not None for run in pick.runs)} of {len(pick.runs)}"
         cells = list(dict.fromkeys(short_label(cell) for _, cell, _ in pick.new))
         named = ", ".join(cells) if len(cells) <= 4 else f"{len(pick.new)}, of {len(cells)} designs"
-        table.add(number, wish.pair, wish.claim.name, wish.verdict, wish.seeds, named, done, pick.hours, total)
+        table.add(number, pick.pair, pick.claim.name, pick.verdict, pick.seeds, named, done, pick.hours, total)
     put(console, "runs in their order", table)

@@ -156,34 +156,20 @@ def _round(folder: Path) -> int | None:
     return int(checkpoints[-1].name) if checkpoints else 0 if path_kind(folder / "curve.parquet") else None
 
 
-def seconds_left(runs: list[RunStatus]) -> float | None:
-    """Seconds of what is left, one run at a time; None where a pair has no finished run to measure it by."""
-    paces = _paces(runs)
-    ahead = [run for run in runs if run.left > 0]
-    if any(run.point.pair not in paces for run in ahead):
-        return None
-    return sum(paces[run.point.pair] * run.left for run in ahead)
-
-
-def seconds_left_now(runs: list[RunStatus]) -> float | None:
-    """Seconds of what is left with as many runs side by side as now, at least those of its longest run; None where
-    that is unknown or none runs."""
-    alone, paces = seconds_left(runs), _paces(runs)
-    side_by_side = sum(run.state == "running" for run in runs)
-    if alone is None or not side_by_side:
-        return None
-    return max(alone / side_by_side, *(paces[run.point.pair] * run.left for run in runs if run.left > 0), 0.0)
-
-
-def _paces(runs: list[RunStatus]) -> dict[str, float]:
-    """Seconds for a unit of cost by pair, from its finished runs."""
+def seconds_left(runs: list[RunStatus], side_by_side: int = 1) -> float | None:
+    """Seconds of what is left with so many runs side by side, at least those of its longest run; None where a pair has
+    no finished run to measure it by."""
     seconds: defaultdict[str, float] = defaultdict(float)
     costs: defaultdict[str, float] = defaultdict(float)
     for run in runs:
         if run.seconds is not None:
             seconds[run.point.pair] += run.seconds
             costs[run.point.pair] += run.point.cost
-    return {pair: seconds[pair] / cost for pair, cost in costs.items()}
+    ahead = [run for run in runs if run.left > 0]
+    if any(run.point.pair not in costs for run in ahead):
+        return None
+    each = [seconds[run.point.pair] / costs[run.point.pair] * run.left for run in ahead]
+    return max(sum(each) / side_by_side, *each, 0.0)
 
 
 def _table(level: str, runs: list[RunStatus]) -> Table:
@@ -205,7 +191,7 @@ def _prospect(runs: list[RunStatus]) -> str:
         return "finished"
     if not running:
         return "time left as it runs now: unknown, no language model is running (simulations that run are not seen)"
-    return f"time left as it runs now, {running} side by side: {duration(seconds_left_now(runs))}"
+    return f"time left as it runs now, {running} side by side: {duration(seconds_left(runs, running))}"
 
 
 def duration(seconds: float | None) -> str:

@@ -43,18 +43,11 @@ FEW = 4
 """Estimators whose scores on each task stand in the terminal."""
 
 
-class Cell(NamedTuple):
-    """A run of a task, or why there is none."""
-
-    task: str
-    rate: float
-    seed: int
-    point: RunSpec | None
-    note: str = ""
-
-
-def planned_runs(card: Card, seeds: int | None, tasks: Sequence[str]) -> Iterator[Cell]:
-    """Every run of an estimator, seed by seed, so that one that is stopped has some of each task."""
+def planned_runs(
+    card: Card, seeds: int | None, tasks: Sequence[str]
+) -> Iterator[tuple[str, float, int, RunSpec | str]]:
+    """Every run of an estimator, or why there is none, behind its task, rate and seed. They come seed by seed, so that
+    one that is stopped has some of each task."""
     for seed in range(max(seeds or TASKS[name].seeds for name in tasks)):
         for name in tasks:
             task = TASKS[name]
@@ -62,9 +55,9 @@ def planned_runs(card: Card, seeds: int | None, tasks: Sequence[str]) -> Iterato
                 continue
             for rate in RATES:
                 try:
-                    yield Cell(name, rate, seed, task_point(task, task_design(task, card), rate, seed))
+                    yield name, rate, seed, task_point(task, task_design(task, card), rate, seed)
                 except UserError as error:
-                    yield Cell(name, rate, seed, None, f"{CANNOT}: {error}")
+                    yield name, rate, seed, f"{CANNOT}: {error}"
 
 
 def run_cells(
@@ -84,10 +77,9 @@ def run_cells(
     note. Cells that are not done after so many minutes are left out; the same call does them later.
     """
     cells = list(planned_runs(card, seeds, tasks))
-    wanted = {each.point: each for each in cells if each.point is not None}
-    outcomes: dict[RunSpec, Stored | str]
-    finished, todo = split(root, list(wanted), lambda text: say(console, text, "yellow"))
-    outcomes = dict(finished)
+    wanted = [run for *_, run in cells if isinstance(run, RunSpec)]
+    finished, todo = split(root, wanted, lambda text: say(console, text, "yellow"))
+    outcomes: dict[RunSpec, Stored | str] = dict(finished)
     stop, deadline, worlds = Event(), time.monotonic() + 60 * minutes, worlds or Worlds()
 
     def stopped() -> bool:
@@ -114,10 +106,10 @@ def run_cells(
             stop.set()
             raise
     rows = []
-    for each in cells:
-        known: Any = each.note if each.point is None else outcomes.get(each.point)
+    for task, rate, seed, run in cells:
+        known = outcomes.get(run) if isinstance(run, RunSpec) else run
         if known is not None:
-            rows.append((card.name, each.task, each.rate, each.seed, *cell_value(each.task, known)))
+            rows.append((card.name, task, rate, seed, *cell_value(task, known)))
     return pd.DataFrame(rows, columns=[*KEYS, "value", "note"])
 
 

@@ -24,20 +24,14 @@ CANNOT = "cannot run"
 KEYS = ["estimator", "task", "rate", "seed"]
 
 
-class Anchors(NamedTuple):
-    """The metric of the untrained policy, and the cell of the run with many rollouts."""
-
-    zero: float
-    one: float
-
-
 @cache
-def anchors() -> dict[str, Anchors]:
-    """Anchors by task, of this version of the suite."""
+def anchors() -> dict[str, tuple[float, float]]:
+    """By task of this version of the suite: the metric of the untrained policy, and the cell of the run with many
+    rollouts."""
     with (ASSETS / "suite_anchors.csv").open() as file:
         table = pd.read_csv(file)
     rows = table[table["version"] == VERSION].itertuples()
-    return {str(row.task): Anchors(float(row.zero), float(row.one)) for row in rows}
+    return {str(row.task): (float(row.zero), float(row.one)) for row in rows}
 
 
 @cache
@@ -64,9 +58,9 @@ def cell_value(name: str, outcome: Any) -> tuple[float, str]:
     """Return the cell of a stored run of a task, and what went wrong. A run that failed or diverged has the value of
     the untrained policy, and one that cannot be has none."""
     if isinstance(outcome, str):
-        return np.nan if outcome.startswith(CANNOT) else anchors()[name].zero, outcome
+        return np.nan if outcome.startswith(CANNOT) else anchors()[name][0], outcome
     if outcome.diverged_at is not None:
-        return anchors()[name].zero, f"diverged in round {outcome.diverged_at}"
+        return anchors()[name][0], f"diverged in round {outcome.diverged_at}"
     return cell(TASKS[name], outcome.curve, outcome.metrics, task_budget(TASKS[name])), ""
 
 

@@ -51,18 +51,18 @@ def test_one_part_outside_decides_a_claim_and_one_across_does_not():
 
 
 def wish(name, cells, seeds=2, pair="p"):
-    return pick.Wish(pair, SimpleNamespace(name=name), tuple(cells), seeds, HOLDS)
+    return pick.Pick(pair, SimpleNamespace(name=name), tuple(cells), seeds, HOLDS)
 
 
 def test_claims_come_by_the_hours_that_they_add_and_shared_runs_are_paid_once():
     costs = {("p", "a"): 1.0, ("p", "b"): 2.0, ("p", "c"): 10.0}
     wishes = [wish("far", "c"), wish("both", "ab"), wish("first", "a"), wish("more", "ab", 3)]
     picks = pick.choose(wishes, costs, 100.0)
-    assert [(one.wish.claim.name, one.hours) for one in picks] == [
+    assert [(one.claim.name, one.hours) for one in picks] == [
         ("first", 2.0), ("both", 4.0), ("more", 3.0), ("far", 20.0)]  # fmt: skip
     runs = [run for one in picks for run in one.new]
     assert len(runs) == len(set(runs)) == 8
-    assert [one.wish.claim.name for one in pick.choose(wishes, costs, 8.9)] == ["first", "both"]
+    assert [one.claim.name for one in pick.choose(wishes, costs, 8.9)] == ["first", "both"]
     assert pick.choose(wishes, costs, 1.0) == []
 
 

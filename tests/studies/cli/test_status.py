@@ -13,7 +13,7 @@ from rich.console import Console
 from rftlab.llm.lock import Busy, held, locked
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
-from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, seconds_left_now, show_status
+from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, show_status
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.study import checked_study, write_study
@@ -131,8 +131,8 @@ def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, ho
     found = [run_status(root, point) for point in todo]
     left = 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost + sum(point.cost for point in todo[3:]))
     assert seconds_left(found) == pytest.approx(left)
-    assert seconds_left_now(found) == pytest.approx(left / 2)
-    assert seconds_left_now(found[:3]) == pytest.approx(
+    assert seconds_left(found, 2) == pytest.approx(left / 2)
+    assert seconds_left(found[:3], 2) == pytest.approx(
         max(3 * 0.75 * todo[1].cost, 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost) / 2)
     )
 
@@ -140,7 +140,7 @@ def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, ho
 def test_what_is_not_known_is_not_guessed(root):
     todo = points("llm", "tiny-mix97")
     found = [run_status(root, point) for point in todo]
-    assert seconds_left(found) is None and seconds_left_now(found) is None
+    assert seconds_left(found) is None and seconds_left(found, 2) is None
     finish(root, todo[0], 60.0)
     for damaged in ("{}", "[" * 100_000, '{"seconds": NaN}', '{"seconds": -1}', '{"seconds": 1%s}' % ("0" * 400)):
         (store.point_folder(root, todo[0]) / "done.json").write_text(damaged)
@@ -158,7 +158,7 @@ def test_simulations_are_done_or_to_do(root):
         finish(root, point, 2.0)
     assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
     found = [run_status(root, point) for point in todo]
-    assert seconds_left(found[:2]) == 0.0 and seconds_left_now(found) is None
+    assert seconds_left(found[:2]) == 0.0 and "unknown, no language model is running" in printed(root)
 
 
 def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path, monkeypatch):
