@@ -37,6 +37,7 @@ from rftlab.shared.plumbing.pool import make_pool
 from rftlab.shared.prepare import prepare
 from rftlab.studies.estimators.show import advantage_text, run_command, show_cards
 from rftlab.studies.theory import ALL_CHECKS
+from tests.support.docs.pages import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
@@ -156,16 +157,8 @@ class Tokens:
 
     def prepared(self, estimator: Estimator, sampler_logp=None):
         baseline = self.given.get(estimator.advantage.baseline)
-        return prepare(
-            estimator,
-            self.rewards,
-            self.group,
-            self.starts,
-            self.old,
-            self.ref,
-            baseline=baseline,
-            sampler_logp=sampler_logp,
-        )
+        columns = self.rewards, self.group, self.starts, self.old, self.ref
+        return prepare(estimator, *columns, baseline=baseline, sampler_logp=sampler_logp)
 
     def weights(self, estimator: Estimator) -> np.ndarray:
         """Weights off-policy, with a sampler that is not the trainer."""
@@ -184,9 +177,8 @@ def test_weights_are_finite_and_have_the_sign_of_the_advantage(name):
         np.testing.assert_array_equal(
             np.sign(objective_and_weights(estimator, batch, tokens.old).weight), np.sign(batch.advantage)
         )
-        off_policy = objective_and_weights(
-            estimator, apply_mask(estimator, batch, tokens.logp, tokens.keys), tokens.logp
-        ).weight
+        masked = apply_mask(estimator, batch, tokens.logp, tokens.keys)
+        off_policy = objective_and_weights(estimator, masked, tokens.logp).weight
         assert isinstance(estimator.surrogate, Dro) or (off_policy * batch.advantage >= 0).all()
 
 
@@ -197,10 +189,8 @@ def test_presets_differ_in_effect_or_say_of_what_they_are_an_alias():
     }
     for i, a in enumerate(map(CARDS.get, PRESETS)):
         for b in list(map(CARDS.get, PRESETS))[i + 1 :]:
-            aliases, one_round = (
-                (a.alias or a.name) == (b.alias or b.name),
-                (a.sampling, a.replay_window) == (b.sampling, b.replay_window),
-            )
+            aliases = (a.alias or a.name) == (b.alias or b.name)
+            one_round = (a.sampling, a.replay_window) == (b.sampling, b.replay_window)
             same = np.allclose(effects[a.name], effects[b.name], rtol=1e-6, atol=1e-9 if aliases else 0.0) and one_round
             assert same == aliases, f"{a.name} and {b.name}"
 
@@ -278,16 +268,12 @@ def test_constants_of_libraries(name):
 
 def test_agg_modes_are_those_of_each_version():
     """Against the reference vectors: the mean loss of every case whose version has the mode."""
-    columns, compared = (
-        {"verl 0.9.1": "verl_0.9.1", "verl 0.8.0.dev": "verl_0.8.0.dev", "paper's fork 0.7.0.dev": "fork_0.7.0.dev"},
-        0,
-    )
+    columns = {version: version.replace("paper's ", "").replace(" ", "_") for version in AGG_MODES}
+    compared = 0
     for case in json.loads((ROOT / "tests" / "golden" / "estimators" / "agg_modes.json").read_text())["cases"]:
         params, kept = case["params"], np.array(case["inputs"]["mask"]) != 0
-        loss, starts = (
-            np.array(case["inputs"]["loss_mat"], dtype=np.float64)[kept],
-            np.concatenate([[0], np.cumsum(kept.sum(1))]),
-        )
+        loss = np.array(case["inputs"]["loss_mat"], dtype=np.float64)[kept]
+        starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
         for version, column in columns.items():
             expected, spec = (case["outputs"].get(column) or {}).get("loss"), AGG_MODES[version].get(params["agg_mode"])
             if expected is not None:
@@ -303,20 +289,18 @@ def test_agg_modes_are_those_of_each_version():
 
 
 def test_one_card_and_all():
-    card, everything = printed("dapo"), printed(None, width=400)
-    for words in (
-        "(r - mean) / (std + 1e-06)",
-        "low 0.2, high 0.28",
-        "rftlab theory T3 T4 T5",
-        "2503.14476",
-        "--rollouts 8 --sampling.tries 10",
-    ):
-        assert words in card
-    assert (
-        all(f" {name} " in everything for name in CARDS)
-        and "seq-mean-token-sum-norm" in everything
-        and "cannot exist here" in printed("vapo")
-    )
+    told = {
+        "dapo": (
+            *("(r - mean) / (std + 1e-06)", "low 0.2, high 0.28", "rftlab theory T3 T4 T5", "2503.14476"),
+            "--rollouts 8 --sampling.tries 10",
+        ),
+        "paper_code": ("ddof 1", "raw reward", "3 A where A < 0", "2601.22532", "k3"),
+        "vapo": ("cannot exist here",),
+    }
+    for name, words in told.items():
+        assert [word for word in words if word not in printed(name)] == []
+    everything = printed(None, width=400)
+    assert all(f" {name} " in everything for name in CARDS) and "seq-mean-token-sum-norm" in everything
 
 
 def test_no_word_of_all_cards_is_broken_in_80_columns():
@@ -331,23 +315,15 @@ def test_the_run_command_a_card_is_one_that_exists(name):
     from rftlab.studies.cli.commands import parse
 
     design, card = parse(run_command(CARDS[name]).split()[1:]).design, CARDS[name]
-    assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (
-        card.estimator,
-        card.sampling,
-        card.replay_window,
-        card.rollouts,
-    )
+    for field in ("estimator", "sampling", "replay_window", "rollouts"):
+        assert getattr(design, field) == getattr(card, field)
 
 
 def test_cards_load_little():
     heavy = ("torch", "pandas", "matplotlib", "rftlab.sim", "rftlab.studies.theory")
     code = f"import sys, rftlab.studies.estimators.show; print([m for m in {heavy} if m in sys.modules])"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-        ).stdout.strip()
-        == "[]"
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"
 
 
 # --- the page ---
@@ -357,14 +333,12 @@ def paths_of(value, prefix: str = ""):
     """Every knob's path, with the choices of its type."""
     for field in fields(value):
         own, hint = getattr(value, field.name), get_type_hints(type(value))[field.name]
-        choices = [kind.__name__ for kind in get_args(hint) if is_dataclass(kind)] or [
-            word for word in get_args(hint) if isinstance(word, str)
-        ]
-        yield from (
-            paths_of(own, f"{prefix}{field.name}.")
-            if is_dataclass(own) and not choices
-            else [(f"{prefix}{field.name}", choices)]
-        )
+        choices = [kind.__name__ for kind in get_args(hint) if is_dataclass(kind)]
+        choices = choices or [word for word in get_args(hint) if isinstance(word, str)]
+        if is_dataclass(own) and not choices:
+            yield from paths_of(own, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", choices
 
 
 def test_the_page_names_every_knob_and_choice():
@@ -378,12 +352,12 @@ def test_the_page_names_every_knob_and_choice():
         assert row and not missing, f"{path} or one of {missing} is not on the page"
 
 
-def blocks_of(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+def blocks(language: str) -> list[str]:
+    return [block.text for block in blocks_of(PAGE) if block.language == language]
 
 
 def test_the_page_s_combination_runs():
-    exec(compile(blocks_of("python")[0], "docs/estimators.md", "exec"), {})
+    exec(compile(blocks("python")[0], "docs/estimators.md", "exec"), {})
 
 
 def apply(diff: str, root: Path) -> str:
@@ -405,39 +379,28 @@ def test_the_worked_example_works(tmp_path):
     """Two files of `shared` and one card, as the page says: the page's check of the derivative passes and the
     command shows the card."""
     copy = shutil.copytree(ROOT / "rftlab", tmp_path / "rftlab", ignore=shutil.ignore_patterns("__pycache__"))
-    assert [apply(diff, copy) for diff in blocks_of("diff")] == [
+    assert [apply(diff, copy) for diff in blocks("diff")] == [
         "shared/config/surrogate.py",
         "shared/surrogate.py",
         "shared/cards/ratios.py",
     ]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {
-        "NUMBA_CACHE_DIR": str(tmp_path / "cache")
-    }
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environment.pop("PYTHONPATH", None)
 
     def run(*arguments):
-        return subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment
-        )
+        options = {"capture_output": True, "text": True, "timeout": 300, "cwd": tmp_path, "env": environment}
+        return subprocess.run([sys.executable, *arguments], **options)
 
-    done = run("-c", "from rftlab import shared; print(shared.__file__)\n" + blocks_of("python")[1])
+    done = run("-c", "from rftlab import shared; print(shared.__file__)\n" + blocks("python")[1])
     assert done.returncode == 0 and done.stdout.strip() == str(copy / "shared" / "__init__.py"), done.stderr
     shown = " ".join(run("-m", "rftlab.studies.cli.main", "estimators", "tanh").stdout.split())
-    assert all(
-        words in shown
-        for words in (
-            "tanh: Tanh gate",
-            "estimator.surrogate Tanh (default Clip)",
-            "tau 5",
-            "rftlab run cell --preset tanh",
-        )
-    ), shown
+    told = ("tanh: Tanh gate", "estimator.surrogate Tanh (default Clip)", "tau 5", "rftlab run cell --preset tanh")
+    assert all(words in shown for words in told), shown
 
 
 def test_a_name_counts_in_any_case():
     assert preset("GRPO") == preset("grpo") and preset("Dr-GRPO") == preset("dr_grpo")
-    console = Console(file=io.StringIO(), width=80)
-    show_cards(console, "ReMax")
-    assert console.file.getvalue().startswith("remax: ")
+    assert printed("ReMax", width=80).startswith("remax: ")
     with pytest.raises(UserError, match="estimator = 'grp0' is unknown"):
         preset("grp0")
 
@@ -445,9 +408,7 @@ def test_a_name_counts_in_any_case():
 def test_no_card_is_cut_in_a_sentence():
     """At 80 columns each surrogate and mask is there up to the end of its first paragraph."""
     for name in PRESETS:
-        console = Console(file=io.StringIO(), width=80)
-        show_cards(console, name)
-        text = " ".join(console.file.getvalue().split())
+        text = printed(name, width=80)
         for part in (PRESETS[name].surrogate, PRESETS[name].mask):
             first = " ".join((type(part).__doc__ or "").partition("\n\n")[0].split())
             assert first in text or type(part).__name__ in ("Unmasked", "CustomSurrogate")
@@ -455,11 +416,8 @@ def test_no_card_is_cut_in_a_sentence():
 
 def test_the_optimal_token_baseline_bends_the_gradient_as_its_card_says():
     """The expected gradient in each logit over that of the pass rate, by every group of 4 of three answers."""
-    p, right, estimator = (
-        np.array([0.05, 0.9, 0.05]),
-        np.array([1.0, 0.0, 0.0]),
-        CARDS["optimal_token_baseline"].estimator,
-    )
+    p, right = np.array([0.05, 0.9, 0.05]), np.array([1.0, 0.0, 0.0])
+    estimator = CARDS["optimal_token_baseline"].estimator
     scores, starts, group = np.eye(3) - p, np.arange(5), np.zeros(4, dtype=np.int64)
     logp, squares, gradient = np.log(p), np.full(4, p @ p), np.zeros(3)
     for answers in itertools.product(range(3), repeat=4):

@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import product
 from threading import Event
@@ -37,28 +37,21 @@ EVERY = 5.0
 """Seconds between two lines of progress."""
 
 
-def _values(value: Any) -> Sequence[Any]:
-    """Several values, or one."""
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
-
-
 def _columns(start: Any, given: Values, what: str) -> dict[str, list[Any]]:
-    """Values by name of the field. Raises UserError for what can be no value of it."""
+    """Values by name of the field, one or several, those of NumPy as Python's. Raises UserError for what can be no
+    value of it."""
     check(isinstance(given, Mapping), f"{what} is a {type(given).__name__}; allowed: names of fields and their values")
-    kinds = get_type_hints(type(start))
-    for name in given:
+    kinds, columns = get_type_hints(type(start)), {}
+    for name, values in given.items():
         check_choice(f"a field of {what}", name, tuple(field.name for field in fields(start)))
-    columns = {name: [_plain(one) for one in _values(value)] for name, value in given.items()}
-    for name, values in columns.items():
-        check(bool(values), f"{what}.{name} names no value; allowed: one or more")
-        for value in values:
+        several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+        columns[name] = [
+            value.item() if isinstance(value, np.generic) else value for value in (values if several else [values])
+        ]
+        check(bool(columns[name]), f"{what}.{name} names no value; allowed: one or more")
+        for value in columns[name]:
             _check_kind(f"{what}.{name}", value, kinds[name])
     return columns
-
-
-def _plain(value: Any) -> Any:
-    """A number of NumPy as one of Python."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _check_kind(name: str, value: Any, kind: Any) -> None:
@@ -72,12 +65,6 @@ def _combinations(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns, chosen, strict=True)) for chosen in product(*columns.values())]
 
 
-def _known(fields_of_design: dict[str, Any]) -> dict[str, Any]:
-    """Estimators by name as estimators."""
-    named = fields_of_design.get("estimator")
-    return fields_of_design | ({"estimator": preset(named)} if isinstance(named, str) else {})
-
-
 def grid_runs(
     start: Simulation, design: Values | None, environment: Values | None
 ) -> list[tuple[Simulation, dict[str, Any]]]:
@@ -89,24 +76,19 @@ def grid_runs(
     choices, runs = _columns(start.design, design or {}, "design"), []
     n = math.prod(map(len, [*places.values(), *choices.values()]))
     check(n <= MOST, f"design and environment have {n} combinations; allowed: up to {MOST}")
-    for part in _combinations(places):
-        for chosen in _combinations(choices):
-            given = _known(chosen)
-            rounds = given.get("rounds", start.design.rounds)
-            every = start.design.eval_every if rounds % start.design.eval_every == 0 else rounds
-            fields_of: dict[str, Any] = {"eval_every": every} | given
-            wanted = replace(start.design, **fields_of)
-            run = replace(start, design=wanted, environment=replace(start.environment, **part))
-            runs.append((run, _said(chosen) | part))
+    for part, chosen in product(_combinations(places), _combinations(choices)):
+        given = dict(chosen)
+        if isinstance(given.get("estimator"), str):
+            given["estimator"] = preset(given["estimator"])
+        rounds = given.get("rounds", start.design.rounds)
+        given.setdefault("eval_every", start.design.eval_every if rounds % start.design.eval_every == 0 else rounds)
+        run = replace(start, design=replace(start.design, **given), environment=replace(start.environment, **part))
+        runs.append((run, {name: _words(value) for name, value in chosen.items()} | part))
     return runs
 
 
-def _said(chosen: dict[str, Any]) -> dict[str, Any]:
-    """Values as a table shows them: those that are configurations in words."""
-    return {name: _words(value) for name, value in chosen.items()}
-
-
 def _words(value: Any) -> Any:
+    """A value as a table shows it: one that is a configuration in words."""
     if isinstance(value, int | float | str):
         return value
     knobs = [f"{knob.path.removeprefix('.')} {knob.value}" for knob in changed_knobs(value, type(value)(), "")]
@@ -125,20 +107,19 @@ def tidy(frame: pd.DataFrame, said: dict[str, Any], of_design: Design) -> pd.Dat
     return frame
 
 
-class Lines:
+def progress_lines() -> Callable[[int, int], None]:
     """Progress as lines on standard error, where nothing can be drawn over: the first run, then every few seconds."""
+    began, told = time.monotonic(), 0.0
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._told = 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        """Say how many runs are done, and how long the rest may take."""
+    def tell(done: int, total: int) -> None:
+        nonlocal told
         now = time.monotonic()
-        if done in (1, total) or now - self._told >= EVERY:
-            self._told = now
-            left = (now - self._began) / done * (total - done)
+        if done in (1, total) or now - told >= EVERY:
+            told = now
+            left = (now - began) / done * (total - done)
             print(f"rftlab: {done} of {total} runs, about {left:.0f} s left", file=sys.stderr, flush=True)
+
+    return tell
 
 
 Progress = Callable[[int, int], object] | bool
@@ -184,7 +165,7 @@ def sweep(
         chosen = [(replace(start, design=one), None) for one in listed]
     runs = [(replace(run, seed=seed), said) for run, said in chosen for seed in range(seeds)]
     check(bool(runs), "designs names none; allowed: one or more")
-    report_progress = progress if callable(progress) else Lines() if progress else noop
+    report_progress = progress if callable(progress) else progress_lines() if progress else noop
     worlds, stop, frames = Worlds(), Event(), []
     with workers(threads or available_threads()) as pool:
         try:

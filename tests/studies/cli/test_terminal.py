@@ -26,7 +26,6 @@ from tests.support.estimators.vectors import ROOT
 from tests.support.machine.processes import hear_interrupts
 
 COMMAND = [sys.executable, "-m", "rftlab.studies.cli.main"]
-ASCII = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
 PARSED = (
     "--help",
@@ -42,9 +41,22 @@ PARSED = (
 
 
 def rftlab(*arguments, **changes):
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300, cwd=ROOT, env=os.environ | changes
-    )
+    return subprocess.run([*COMMAND, *arguments], timeout=300, env=os.environ | changes, **PIPES)
+
+
+def python(code, environment=None, **options):
+    """A program in a process of its own, with these changes of the environment."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, timeout=300, env=os.environ | (environment or {}), **PIPES | options)
+
+
+@pytest.fixture
+def closed():
+    """A pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as file:
+        yield file
 
 
 @pytest.fixture
@@ -66,7 +78,7 @@ for line in {PARSED!r}:
     guarded(lambda: run(line.split()))
     print(line, [name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = python(code)
     assert [line for line in done.stderr.splitlines() if line[-1:] == "]"] == [f"{line} []" for line in PARSED]
 
 
@@ -81,8 +93,7 @@ for line in ("estimators", "estimators gspo", "theory T1", "--help"):
     status = guarded(lambda: run(line.split()))
     print("status", status)
 """
-    changes = ASCII | {"PYTHONIOENCODING": encoding}
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | changes, timeout=300, **PIPES)
+    done = python(code, {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "LC_ALL": "C"})
     parts = done.stdout.split("status 0\n")
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert len(parts) == 5 and all(len(part) > 100 for part in parts[:4])
@@ -116,63 +127,40 @@ def test_a_narrow_terminal_is_taken_for_a_little_more():
     fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 5, 0, 0))
     plain = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     with os.fdopen(reader), os.fdopen(writer) as narrow:
-        done = subprocess.run(
-            [*COMMAND, "run", "--help"], stdin=narrow, capture_output=True, timeout=300, cwd=ROOT, env=plain
-        )
-    assert done.returncode == 0 and done.stdout.decode() == rftlab("run", "--help", COLUMNS="20").stdout
+        done = subprocess.run([*COMMAND, "run", "--help"], stdin=narrow, timeout=300, env=plain, **PIPES)
+    assert done.returncode == 0 and done.stdout == rftlab("run", "--help", COLUMNS="20").stdout
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_streams_that_the_caller_closed_are_not_missed(closed):
     """Nor do files that the command opens get their numbers."""
-    done = subprocess.run(
-        [*COMMAND, "estimators", "grpo"],
-        preexec_fn=lambda: [os.close(number) for number in closed],
-        timeout=120,
-        **PIPES,
-    )
+    close = lambda: [os.close(number) for number in closed]  # noqa: E731
+    done = subprocess.run([*COMMAND, "estimators", "grpo"], preexec_fn=close, timeout=120, **PIPES)
     assert (done.returncode, done.stderr, len(done.stdout) > 100) == (0, "", 1 not in closed)
 
 
 @pytest.mark.parametrize("command", ["run --help", "estimators"])
-def test_a_closed_pipe_is_a_quiet_end(command):
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as closed:
-        done = subprocess.run(
-            [*COMMAND, *command.split()], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=120, cwd=ROOT
-        )
+def test_a_closed_pipe_is_a_quiet_end(command, closed):
+    done = subprocess.run([*COMMAND, *command.split()], timeout=120, **PIPES | {"stdout": closed})
     assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 def test_a_full_output_is_named():
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*COMMAND, "estimators"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        done = subprocess.run([*COMMAND, "estimators"], **PIPES | {"stdout": full})
     line = "rftlab: standard output, or a file without a name: the disk is full\n"
     assert (done.returncode, done.stderr) == (2, line)
 
 
 @pytest.mark.parametrize("end", ["0", "sys.exit(0)"])
-def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
+def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end, closed):
     """They wait in a buffer until the end."""
     code = (
         "import sys; from rftlab.studies.console.terminal import end_process, guarded; end_process(guarded(lambda: "
         f"(print('few'), {end})[1]))"
     )
-    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as closed:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            stdout=closed,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            cwd=ROOT,
-            env=buffered,
-        )
+    done = python(code, {"PYTHONUNBUFFERED": ""}, stdout=closed)
     assert (done.returncode, done.stderr) == (141, "")
 
 
@@ -208,7 +196,7 @@ def work():
 prepare_streams()
 end_process(guarded(work))
 """
-    done = subprocess.run([sys.executable, "-c", code], preexec_fn=hear_interrupts, timeout=60, **PIPES)
+    done = python(code, preexec_fn=hear_interrupts)
     assert done.returncode == 130 and done.stderr.count("\n") == 1 and "interrupted" in done.stderr
 
 
@@ -227,21 +215,16 @@ def test_a_process_leaves_although_a_thread_computes():
         "import threading, time; from rftlab.studies.console.terminal import end_process; "
         "threading.Thread(target=time.sleep, args=(100,)).start(); end_process(130)"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 130
+    assert python(code).returncode == 130
 
 
 @pytest.mark.parametrize("megabytes", [100, 800])
 def test_a_low_limit_on_memory_is_one_line(megabytes, tmp_path):
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes * 10**6,) * 2)  # noqa: E731
-    process = subprocess.Popen(
-        [*COMMAND, "run", "cell", "--results", str(tmp_path / "results")], preexec_fn=limit, **PIPES
-    )
-    printed, errors = process.communicate(timeout=60)
-    assert (
-        (process.returncode, printed, errors.count("\n")) == (2, "", 1)
-        and "ulimit -v" in errors
-        and "allowed: 2 GB or more" in errors
-    )
+    command = [*COMMAND, "run", "cell", "--results", str(tmp_path / "results")]
+    done = subprocess.run(command, preexec_fn=limit, timeout=60, **PIPES)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "ulimit -v" in done.stderr and "allowed: 2 GB or more" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -261,20 +244,14 @@ def test_memory_that_is_missing_has_a_line_that_says_so(error, capsys):
     assert said.startswith("rftlab: not enough memory: ") and len(said) > 40 and said.count("\n") == 1
 
 
-def test_names_in_system_errors_are_shown_and_not_obeyed(capsys):
+def test_names_in_system_errors_are_shown_and_not_obeyed_and_a_defect_of_ours_is_not_hidden(capsys):
     def work():
         raise OSError(errno.EACCES, "no", "a\nb\x1b[2J\udcff")
 
     assert terminal.guarded(work) == 2
     assert capsys.readouterr().err == "rftlab: a\\nb\\x1b[2J\\udcff: no permission\n"
-
-
-def test_a_defect_of_ours_is_not_hidden():
-    def work():
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        terminal.guarded(work)
+        terminal.guarded(lambda: 1 // 0)
 
 
 def test_no_check_is_said_to_be_none(capsys):
@@ -315,18 +292,9 @@ def test_a_compilation_in_a_fresh_cache_is_said_and_one_from_the_cache_is_not(tm
         "from rftlab.shared.config.kl import KL, kl_rule; from rftlab.shared.kl import kl_penalty; "
         "kl_penalty(kl_rule(KL('k3')), -1.0, -2.0)"
     )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}, timeout=200, **PIPES | {}
-        )
-        for _ in range(2)
-    ]
-    assert [run.returncode for run in runs] == [0, 0]
-    assert (
-        runs[0].stderr.count("\n") == 1
-        and runs[0].stderr.startswith("rftlab: compiling the estimators")
-        and runs[1].stderr == ""
-    )
+    first, second = (python(code, {"NUMBA_CACHE_DIR": str(tmp_path)}) for _ in range(2))
+    assert (first.returncode, first.stderr.count("\n"), second.returncode, second.stderr) == (0, 1, 0, "")
+    assert first.stderr.startswith("rftlab: compiling the estimators")
 
 
 def test_a_pilot_asks_for_its_threads_first(tmp_path, capsys):
