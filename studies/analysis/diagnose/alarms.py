@@ -8,7 +8,6 @@ ended at half of what the runs of its source that did not fall usually reach, or
 and those that are too short to tell, are not counted.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
@@ -20,7 +19,7 @@ from rich.console import Console
 
 from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
 from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, observe, smooth, start_length, start_level
-from rftlab.studies.analysis.diagnose.stability import LEVELS, lasting_fall
+from rftlab.studies.analysis.diagnose.stability import LEVELS, is_narrow, lasting_fall
 from rftlab.studies.console.table import Column, Table, put
 from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
@@ -98,18 +97,6 @@ def _clipped(values: np.ndarray, design: KnownDesign) -> np.ndarray | None:
 
 def _entropy(values: np.ndarray, design: KnownDesign) -> np.ndarray:
     return np.where(_running(values) > limit("alarm_entropy_least"), _over(values, start_level(values)), np.nan)
-
-
-_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
-_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
-
-
-def is_narrow(loss: str) -> bool:
-    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
-    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
-    5)."""
-    ranges = [float(text) for widths in _CLIP.findall(loss) for text in widths if text]
-    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
 
 
 _LIMIT = ", and a response limit above the first lengths"

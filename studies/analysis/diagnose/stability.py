@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from rftlab.studies.analysis.diagnose.alarms import is_narrow
 from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
 from rftlab.studies.analysis.diagnose.observed import (
     PROGRESS,
@@ -127,6 +126,18 @@ def _counted(line: Line, best: float, last: float, width: int, end: int) -> bool
         return True
     arcs = [np.arcsin(np.sqrt(np.clip(rate, 0, 1))) for rate in (best, last)]
     return bool(2 * (arcs[0] - arcs[1]) > limit("errors") * np.sqrt((1 / width + 1 / end) / count))
+
+
+_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
+_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
+
+
+def is_narrow(loss: str) -> bool:
+    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
+    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
+    5)."""
+    ranges = [float(text) for widths in _CLIP.findall(loss) for text in widths if text]
+    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
 
 
 LEVELS = (*PROGRESS, ("test", "format_rate"), ("train", "format_rate"))
