@@ -15,9 +15,8 @@ from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count
 from rftlab.studies.cli.common import TINY_PAIR, Common, check_named, parse_abridged, peek
 from rftlab.studies.console.table import say
-from rftlab.studies.data.paper.experiments import BASELINE
+from rftlab.studies.data.paper.experiments import BASELINE, PILOT_CELLS
 from rftlab.studies.data.paper.pairs import PAIRS, start_at
-from rftlab.studies.forecast.pilot.pilot import PILOT_CELLS
 
 SCORED = ("language", "smollm2", "paper", "public")
 """Parts of rftlab that can be scored."""

@@ -96,6 +96,13 @@ def label(design: Design) -> str:
     return f"{spent}-{estimator_name(design.estimator)}"
 
 
+CELLS: dict[str, Design] = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))}
+"""The grid: the 25 designs of the seven experiments by their labels."""
+PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "32x1w8-paper_text")
+"""Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in
+batch size, rollouts and baseline."""
+
+
 class Endpoint(NamedTuple):
     """One reported number. advantage: none (base model), reward, grpo."""
 

@@ -14,16 +14,10 @@ import pandas as pd
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check, check_choice
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
+from rftlab.studies.data.paper.experiments import CELLS, PILOT_CELLS
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.forecast.pilot.headroom import Headroom
 from rftlab.studies.forecast.pilot.noise import Gradient, GradientRatios
-
-CELLS: dict[str, Design] = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))}
-"""The grid: the 25 designs of the seven experiments by their labels."""
-PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "32x1w8-paper_text")
-"""Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in
-batch size, rollouts and baseline."""
 
 
 def check_cells(cells: tuple[str, ...]) -> None:

@@ -20,8 +20,8 @@ import pytest
 from rftlab.shared.plumbing.jit import Announcer
 from rftlab.studies.cli.commands import run
 from rftlab.studies.console import terminal
+from rftlab.studies.data.paper.experiments import PILOT_CELLS
 from rftlab.studies.data.runs.runner import workers
-from rftlab.studies.forecast.pilot.pilot import PILOT_CELLS
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.processes import hear_interrupts
 
