@@ -106,7 +106,7 @@ def _without_plugins(arguments: list[str]) -> list[str]:
 def _check_values(arguments: list[str]) -> None:
     """Raise UserError where a flag is given nothing, as by a variable of a shell that is not set; a folder of that
     name would be the present one."""
-    for flag, value in zip(["", *arguments], arguments, strict=False):
+    for flag, value in zip(["", *arguments], arguments, strict=False):  # each word behind the one before it
         name, sign, given = (
             value.partition("=") if value.startswith("--") else (flag, "=" * flag.startswith("--"), value)
         )

@@ -271,7 +271,7 @@ def parse_reproduce(arguments: list[str]) -> Reproduce:
     for argument in arguments:
         new = argument.startswith(prefixes)
         (given if new or waiting else others).append(argument)
-        waiting = new and "=" not in argument
+        waiting = new and "=" not in argument  # then the next word is its value
     command = tyro.cli(Reproduce, prog="rftlab reproduce", args=others)
     if not given:
         return command

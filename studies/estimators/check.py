@@ -178,6 +178,7 @@ def _weights(estimator: Estimator, advantage: np.ndarray, logp: np.ndarray, old:
     plain = Estimator(Advantage("none"), estimator.surrogate, ratio=estimator.ratio)
     n = advantage.size
     batch = prepare(plain, advantage, np.arange(n), np.arange(n + 1), old)
+    # a batch for each token: from the value of a whole one no derivative of a single token could be told
     tokens = [type(batch)(*(column[i : i + 1] for column in batch)) for i in range(n)]
     results = [objective_and_weights(plain, token, logp[i : i + 1]) for i, token in enumerate(tokens)]
     return np.array([one.objective for one in results]) * n, np.array([one.weight[0] for one in results]) * n

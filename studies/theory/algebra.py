@@ -246,6 +246,7 @@ def pass_at_k_gradient(mutant: int) -> Claims:
     """T8. J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
     p, rest, missed = FOUR_ARMS.pass_rate, 0.0, mutant == 3
     policy = FOUR_ARMS._replace(scores=np.eye(4)) if mutant == 4 else FOUR_ARMS
+    # complex step: the imaginary part over 1e-30 is the derivative, without the cancellation of a difference
     steps = np.log(FOUR_ARMS.probs) + 1e-30j * np.eye(4)
     shifted = np.exp(steps) @ FOUR_ARMS.correct / np.exp(steps).sum(axis=1)
     for n, k in ((3, 2), (5, 2), (5, 4), (5, 5)):

@@ -114,6 +114,7 @@ def log_log_slope(x: np.ndarray, samples: np.ndarray, seed: int = 0) -> tuple[fl
     """Log-log slope of the mean of samples (n, len(x)) against x, with its 95% bootstrap interval over the n rows."""
     rng, logs = np.random.default_rng(seed), np.log(np.asarray(x, dtype=np.float64))
     samples, resamples = np.asarray(samples, dtype=np.float64), 200
+    # whole rows, because the points of a row may share their randomness
     picks = rng.integers(0, len(samples), size=(resamples, len(samples)))
     slopes = [float(np.polyfit(logs, np.log(samples[pick].mean(axis=0)), 1)[0]) for pick in picks]
     low, high = np.quantile(slopes, [0.025, 0.975])

@@ -335,6 +335,7 @@ def fixed_point(estimator: Estimator, k: int, p0: float) -> float:
     """Lowest pass rate above p0 at which the expected update vanishes; 1 where it is positive throughout."""
     reference = float(logit(p0))
     theta = reference + np.arange(0.0, 30.0, 0.02)
+    # a grid first: brentq needs a change of sign, and would find any of several roots
     stops = np.flatnonzero(expected_step(estimator, k, theta, reference) <= 0)
     if stops.size == 0:
         return 1.0

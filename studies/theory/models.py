@@ -190,6 +190,7 @@ def measured_factor(estimator: Estimator, size: int, p) -> np.ndarray:
 def limit_factor(estimator: Estimator, p) -> np.ndarray:
     """W_K(p) as K -> inf, extrapolated from K = 128, 256, 512: up to terms of order 1/(K u)^3."""
     small, middle, large = (measured_factor(estimator, size, p) for size in (128, 256, 512))
+    # of W + a/K + b/K^2 these weights cancel a and b
     return (small - 6 * middle + 8 * large) / 3
 
 
@@ -214,6 +215,7 @@ class PassRates(NamedTuple):
 
 def beta_rates(a: float, b: float, nodes: int = 40) -> PassRates:
     """Beta(a, b) as Gauss-Jacobi nodes: expectations of polynomials in p up to degree 2 nodes - 1 are exact."""
+    # with p = (1 + x) / 2 the density of Beta(a, b) is the Jacobi weight (1 - x)^(b-1) (1 + x)^(a-1)
     x, chances = roots_jacobi(nodes, b - 1, a - 1)
     return PassRates((1 + x) / 2, chances / chances.sum())
 
@@ -240,6 +242,7 @@ def expected_step(estimator: Estimator, k: float, theta: np.ndarray | float, the
         np.exp(gammaln(size + 1) - gammaln(counts + 1) - gammaln(size - counts + 1)) * p**counts * q ** (size - counts)
     )
     logit_p = np.repeat(theta, size + 1)[:, None]
+    # log expit as -logaddexp, which keeps its digits where p is next to 0 or 1
     logp, ref_logp = (
         np.where(rewards > 0, -np.logaddexp(0, -z), -np.logaddexp(0, z))
         for z in (logit_p, np.full_like(logit_p, theta_ref))
@@ -292,6 +295,7 @@ def arms_speed(
 def durations(speed: Callable[[np.ndarray], np.ndarray], theta: np.ndarray) -> np.ndarray:
     """Time of the flow d theta/dt = speed(theta) between successive points of theta (m,): the integrals (m-1,) of
     1/speed."""
+    # pieces of at most 2: 1/speed goes like e^theta, and 16 nodes integrate e^2 to the last digit
     pieces = [np.linspace(a, b, max(1, int(np.ceil(abs(b - a) / 2))) + 1) for a, b in pairwise(theta)]
     left, right = (np.concatenate([piece[s] for piece in pieces]) for s in (slice(None, -1), slice(1, None)))
     nodes = (left + right)[:, None] / 2 + (right - left)[:, None] / 2 * NODES

@@ -82,6 +82,7 @@ def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 48) -> np.n
         pulls = lengths[m] / 2
         spread, means = np.sqrt(2 * pulls), places + drift * pulls
         worse = worse + (mass * ndtr((-bounds[m] - means) / spread)).sum(axis=1)
+        # only differences within the bound go on: Gauss-Legendre nodes on that interval carry their density
         places = bounds[m] * x
         steps = (places[None, None, :] - means[:, :, None]) / spread
         mass = np.einsum("gx,gxy->gy", mass, np.exp(-(steps**2) / 2)) * w * bounds[m] / (spread * np.sqrt(2 * np.pi))

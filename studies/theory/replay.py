@@ -88,6 +88,7 @@ def measured_error(rates: np.ndarray, m: int, p: float) -> np.ndarray:
     """
     chance, errors = np.ones(1), np.empty(rates.size)
     for w, old in enumerate(rates, 1):
+        # successes of the visits add up, so their distributions convolve
         chance = np.convolve(chance, binomial(m, old))
         baseline = -weights(MEAN, np.zeros((chance.size, 1)), np.repeat(groups_by_count(m * w), 2, axis=1))[:, 0]
         errors[w - 1] = chance @ (baseline - p) ** 2

@@ -10,6 +10,7 @@ from scipy import stats
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.simulate import parse_run
+from rftlab.studies.data.paper.experiments import CELLS as CELLS_BY_LABEL
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, endpoints, experiment, label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pair
 from rftlab.studies.data.results.claims import CLAIMS, judge
@@ -347,14 +348,9 @@ def test_endpoint_table_and_agreement():
     assert row["mean"] == pytest.approx(0.45) and row["published"] == 0.45 and row["difference"] == pytest.approx(0.0)
     known = agreement(table).set_index("split")
     assert known.loc["test", "cells"] == 9
-    expected = [
-        abs(
-            finals(curves, "qwen-gsm8k", "test")[label(c)].mean()
-            - published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c)
-        )
-        for c in distinct_cells(list(EXPERIMENTS.values()))
-        if published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c) is not None
-    ]
+    ends, model = finals(curves, "qwen-gsm8k", "test").mean(), PAIRS["qwen-gsm8k"].model
+    told = {cell: published(model, "gsm8k", "test", design) for cell, design in CELLS_BY_LABEL.items()}
+    expected = [abs(ends[cell] - value) for cell, value in told.items() if value is not None]
     assert known.loc["test", "mae"] == pytest.approx(np.mean([*expected, 0.0]))
 
 
@@ -376,25 +372,10 @@ SHORT = ("--rounds", "2", "--eval-every", "2")
 )
 def test_published_numbers_stand_beside_runs_that_can_be_compared(flags, changed, tmp_path):
     written = StringIO()
-    command = parse_run(
-        [
-            "cell",
-            "--batch-size",
-            "32",
-            "--rollouts",
-            "8",
-            "--seeds",
-            "1",
-            "--quiet",
-            "--results",
-            str(tmp_path / "results"),
-            *flags,
-        ]
-    )
+    asked = ["cell", "--batch-size", "32", "--rollouts", "8", "--seeds", "1", "--quiet", "--results"]
+    command = parse_run([*asked, str(tmp_path / "results"), *flags])
     assert command.execute(Console(file=written, width=120)) == 0
     shown = written.getvalue()
-    assert ("0.78" in shown) == (not changed)
-    assert ("published" in shown.splitlines()[2]) == (not changed)
-    assert (f"published numbers are left out: not the pair's own are {changed}\n" in shown) == (
-        changed.startswith("rounds")
-    )
+    assert ("0.78" in shown) == ("published" in shown.splitlines()[2]) == (not changed)
+    left_out = f"published numbers are left out: not the pair's own are {changed}\n" in shown
+    assert left_out == changed.startswith("rounds")

@@ -29,14 +29,10 @@ def groups(monkeypatch):
     )
 
 
-def printed(*arguments, **options):
-    console = Console(width=110, record=True, file=StringIO())
-    status = theory(console, *arguments, **options)
-    return status, console.export_text()
-
-
 def shown(ids=(), tier="all", mutants=False):
-    return printed(tuple(ids), tier, mutants, quiet=True)
+    console = Console(width=110, record=True, file=StringIO())
+    status = theory(console, tuple(ids), tier, mutants, quiet=True)
+    return status, console.export_text()
 
 
 def test_all_pass_is_status_0_with_a_count_line(groups):
@@ -67,16 +63,8 @@ def test_named_checks_show_everything(groups):
     groups(Algebra=[made("T1"), made("T2", corrects="a book says c")])
     status, text = shown(["t2"])
     assert status == 0 and "T1 " not in text
-    assert all(
-        word in text
-        for word in (
-            "first",
-            "second",
-            "somebody 2020",
-            "mutants: a wrong b; a wrong a",
-            "corrects the literature: a book says c",
-        )
-    )
+    told = ("mutants: a wrong b; a wrong a", "corrects the literature: a book says c")
+    assert all(word in text for word in ("first", "second", "somebody 2020", *told))
 
 
 def test_unknown_ids_name_the_known_ones(groups):

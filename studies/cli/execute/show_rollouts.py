@@ -6,7 +6,7 @@ from data: characters that a terminal obeys are written out, nothing is markup, 
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow
@@ -141,7 +141,7 @@ def groups_of_run(folder: Path, wanted: RecordFilter, order: Order, count: int) 
 
 def _with_texts(chosen: pd.DataFrame, wanted: RecordFilter) -> list[GroupSummary]:
     """Groups with their responses, in the order of `chosen`."""
-    with_texts = {}
+    with_texts: dict[Any, pd.DataFrame] = {}
     for path, own in chosen.groupby("file"):
         frame = _read(path, _NUMBERS | _TEXTS, wanted)
         frame = frame[frame["asked"] & frame["round"].isin(own["round"])]

@@ -228,6 +228,7 @@ def shuffled(measured: Measured, seed: int = 0) -> Measured:
     """The same with designs' labels permuted, SHUFFLES times: a test curve is then another design's, and so are its
     ends. Train curves stay, so that the link between the two breaks."""
     count = len(measured.designs)
+    # one order for all seeds of a shuffle: seeds share their random numbers, so rows must stay paired
     orders = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (SHUFFLES, 1)), axis=1)
     ends = np.moveaxis(measured.test[:, :count][:, orders], 1, 0)
     base = np.broadcast_to(measured.test[:, count:], (*ends.shape[:2], 1))

@@ -49,6 +49,7 @@ class Mean(NamedTuple):
     def less(self, other: "Mean") -> "Mean":
         """The difference to the mean of an independent sample, with the degrees of freedom of Welch: each has a
         variance of its own."""
+        # Welch-Satterthwaite: (sum of squared errors)^2 over the sum of their squares by degrees of freedom
         squares = np.array([self.error, other.error]) ** 2
         parts = (squares**2 / [self.freedom, other.freedom]).sum()
         freedom = squares.sum() ** 2 / parts if parts > 0 else min(self.freedom, other.freedom)
@@ -67,6 +68,7 @@ def mean(values: Any) -> Mean:
     values = np.asarray(values, dtype=np.float64)
     there = np.isfinite(values)
     n = there.sum(axis=-1)
+    # sums by hand: np.nanmean warns where nothing is there
     middle = np.where(n > 0, np.where(there, values, 0.0).sum(axis=-1) / np.maximum(n, 1), np.nan)
     squares = (np.where(there, values - middle[..., None], 0.0) ** 2).sum(axis=-1)
     freedom = np.maximum(n - 1, 1)

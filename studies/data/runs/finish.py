@@ -82,7 +82,7 @@ def run_llm_points(root: Path, todo: list[RunSpec], threads: int, report: StudyC
             while waiting and len(running) < _side_by_side(waiting[0], threads):
                 running |= [_start(root, waiting.pop(0))]
             ready = wait(list(running))
-            for connection in [one for one in running if one in ready]:
+            for connection in [one for one in running if one in ready]:  # in the order in which they were started
                 point, failure = running[connection].point, _hear(root, connection, running, report)
                 if failure:
                     why, alike = failure

@@ -109,7 +109,7 @@ def run_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallb
     """
     remove_stale(root / store.SCRATCH, "tmp*")
     worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)
-    order = [*by_cost[-1:], *by_cost[:-1]]
+    order = [*by_cost[-1:], *by_cost[:-1]]  # the shortest, then the longest ones
     with workers(threads) as pool:
         try:
             waiting = {

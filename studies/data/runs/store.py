@@ -18,7 +18,6 @@ of a point and is no folder is a damaged point, and above a point it is an error
 import contextlib
 import errno
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -112,7 +111,7 @@ def point_folder(root: Path, point: RunSpec) -> Path:
 def write(root: Path, point: RunSpec, outcome: SimulationResult, about: dict) -> None:
     """Store a finished simulation. `about` (commit, versions, seconds) is kept beside it."""
     frames = {"curve": outcome.curve.to_frame(), "metrics": outcome.metrics}
-    tables = {name: _parquet(frames[name]) for name in _tables(point)}
+    tables = {name: frames[name].to_parquet(index=False) for name in _tables(point)}
     sums = {f"{name}_sha256": hashlib.sha256(table).hexdigest() for name, table in tables.items()}
     files = {
         "config.json": canonical(point.config),
@@ -126,7 +125,7 @@ def write(root: Path, point: RunSpec, outcome: SimulationResult, about: dict) ->
     try:
         for name, data in files.items():
             write_file(scratch / name, data)
-        os.rename(scratch, target)
+        os.rename(scratch, target)  # atomic, and refused where another process was first
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -134,14 +133,8 @@ def write(root: Path, point: RunSpec, outcome: SimulationResult, about: dict) ->
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _parquet(frame: pd.DataFrame) -> bytes:
-    data = io.BytesIO()
-    frame.to_parquet(data, index=False)
-    return data.getvalue()
-
-
 def _plain(point: RunSpec) -> dict:
-    """A point's configuration as it comes back from a file."""
+    """A point's configuration as it comes back from a file: JSON makes lists of tuples."""
     return json.loads(canonical(point.config))
 
 
@@ -230,6 +223,7 @@ def discard(root: Path, point: RunSpec) -> None:
         for name in ("done.json", "config.json"):
             remove(folder / name)
         return
+    # renamed before it is removed: nobody sees half of a point, nor removes what was written anew
     away = Path(tempfile.mkdtemp(dir=scratch_folder(root)))
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, away / "damaged")
