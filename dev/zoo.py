@@ -20,7 +20,6 @@ import pandas as pd
 from dev.zoo_scores import DESIGNS, PREDICTIONS, ROUNDS, RUNS, predict_ends
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny
 from rftlab.llm.engines.rollouts import Draws, HFEngine
-from rftlab.llm.evaluate import UNSEEN
 from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.models.tiny import LAST, _identity, read_corpus
 from rftlab.llm.policy.policy import Policy
@@ -29,8 +28,9 @@ from rftlab.llm.rewards.answers import last_integer
 from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks.arithmetic import KINDS, Styles
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.tasks.task import Sizes
 from rftlab.llm.train import train
+from rftlab.llm.training.evaluate import UNSEEN
 from rftlab.shared.design import Design
 from rftlab.shared.evalstats import pass_at_k
 from rftlab.shared.plumbing.callbacks import noop

@@ -5,7 +5,7 @@ import re
 from dataclasses import field
 from typing import Literal, get_args
 
-from rftlab.llm.rewards.config import SECONDS, NamedReward, check_names, rewards_config
+from rftlab.llm.rewards.load import SECONDS, NamedReward, check_names, rewards_config
 from rftlab.llm.tasks.arithmetic import KINDS
 from rftlab.llm.tasks.config import OWN, TaskConfig, task_facts
 from rftlab.llm.truncation import WHOLE, Truncation

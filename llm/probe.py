@@ -17,21 +17,21 @@ import torch
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, Engine
-from rftlab.llm.evaluate import UNSEEN
 from rftlab.llm.export import trained_model
 from rftlab.llm.models.load import Problems, load_data, load_model
-from rftlab.llm.moments import WEIGHTS
+from rftlab.llm.policy.packing import Responses
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses
+from rftlab.llm.policy.tensors import WEIGHTS
 from rftlab.llm.probe_config import BLOCKS, GradientProducts, ProbeConfig
 from rftlab.llm.random import PROBE, subset
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, answers_found, well_formed
 from rftlab.llm.stored import find_checkpoint, stored_run
+from rftlab.llm.tasks.codec import Codec
 from rftlab.llm.tasks.load import prompt_kind
 from rftlab.llm.tasks.task import Prompt
-from rftlab.llm.text.codec import Codec
 from rftlab.llm.train import engine_for, torch_threads
+from rftlab.llm.training.evaluate import UNSEEN
 from rftlab.llm.training.samples import Judge, Samples, joined
 from rftlab.llm.training.update import accumulate
 from rftlab.shared.config.advantage import Advantage

@@ -39,8 +39,8 @@ def measured(columns: dict[str, float]) -> dict[str, float]:
 
 
 def read_rounds(folder: Path) -> list[dict[str, float]]:
-    """The measurements of a run's rounds so far (llm/training/live.py), also while it runs; a line that is not whole is
-    left out."""
+    """The measurements of a run's rounds so far (llm/training/records.py), also while it runs, without lines that are
+    not whole."""
     place = folder / ROUNDS
     lines = read_file(place).split(b"\n") if path_kind(place) == FILE else []
     rounds = [json.loads(line) for line in lines if round_number(line)]

@@ -4,8 +4,8 @@ config.json                     the canonical configuration
 checkpoints/000100/             llm/training/checkpoint.py
 rollouts/000001-000100.parquet  llm/training/records.py
 curve.parquet, metrics.parquet  as returned, after every evaluation
-rounds.jsonl                    llm/training/live.py, after every round
-lock                            llm/lock.py
+rounds.jsonl                    llm/training/records.py, after every round
+lock                            llm/stored.py
 """
 
 import json
@@ -22,8 +22,6 @@ import torch
 
 from rftlab.llm.config import LLMRun, model_config
 from rftlab.llm.engines.rollouts import Engine, HFEngine
-from rftlab.llm.evaluate import evaluate
-from rftlab.llm.lock import locked
 from rftlab.llm.meter import within_memory
 from rftlab.llm.models.load import Data, load_data, load_model
 from rftlab.llm.policy.policy import Policy
@@ -31,11 +29,12 @@ from rftlab.llm.rewards.call import RewardCaller
 from rftlab.llm.rewards.load import Given, LoadedReward, loaded
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE
-from rftlab.llm.text.codec import Codec
+from rftlab.llm.stored import locked
+from rftlab.llm.tasks.codec import Codec
 from rftlab.llm.tracking import Tracker
 from rftlab.llm.training.checkpoint import Progress, check_config, recorded, resume, save
-from rftlab.llm.training.live import RoundLog, RoundMeter
-from rftlab.llm.training.records import parquet, rollout_table, write_rollouts
+from rftlab.llm.training.evaluate import evaluate
+from rftlab.llm.training.records import RoundLog, RoundMeter, parquet, rollout_table, write_rollouts
 from rftlab.llm.training.trainer import Round, Trainer
 from rftlab.shared.curve import FLEXIBLE, Curve, make_curve
 from rftlab.shared.custom.functions import at_round
@@ -71,7 +70,7 @@ class TrainingCallbacks(NamedTuple):
     rounds: Callable[[int], None] = noop
     """Rounds done, after each."""
     measured: Callable[[Round, dict[str, float]], None] = noop
-    """Called after each round with its responses and its measurements (llm/training/live.py)."""
+    """Called after each round with its responses and its measurements (llm/training/records.py)."""
     evaluated: Tracker = noop
     """The round and what was measured, columns of the curve and metrics, after each evaluation."""
     remark: Callable[[str], None] = noop

@@ -18,9 +18,8 @@ import torch
 from rich.console import Console
 
 from rftlab.llm.budget.devices import UTILISATION, Device, named_device
-from rftlab.llm.budget.duration import Assumed, estimate_duration
 from rftlab.llm.budget.footprint import memory_use
-from rftlab.llm.budget.plan import CostPlan, cost_plan
+from rftlab.llm.budget.plan import Assumed, CostPlan, cost_plan, estimate_duration
 from rftlab.llm.budget.shapes import Shape, read_shape
 from rftlab.llm.config import LLMRun
 from rftlab.llm.meter import Meter

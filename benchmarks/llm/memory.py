@@ -26,8 +26,8 @@ from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.meter import peak_megabytes, reset_peak
 from rftlab.llm.models.load import load_model
-from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Frozen, Policy
+from rftlab.llm.policy.tensors import with_adapters
 from rftlab.llm.random import ROLLOUT
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.training.update import accumulate, make_optimizer, step

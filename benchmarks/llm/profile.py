@@ -1,6 +1,6 @@
 """Where a round goes, beside the floor of each phase: `python -m benchmarks.llm.profile --source FOLDER`.
 
-The floor is the plan's own arithmetic (`llm/budget/duration.py`) at all of this machine's speed, not an assumed part of
+The floor is the plan's own arithmetic (`llm/budget/plan.py`) at all of this machine's speed, not an assumed part of
 it: products at the rate of a large matrix product in torch, bytes at the rate of a large copy, both measured here,
 before and after the rounds, the faster one counts. Processor seconds on one thread, so that other work on the machine
 disturbs little.
@@ -16,7 +16,7 @@ import torch
 from benchmarks.llm.case import Case
 from benchmarks.llm.ours import NEVER, SMALL, run_of
 from rftlab.llm.budget.devices import UTILISATION, Device
-from rftlab.llm.budget.duration import STREAMING, Assumed, estimate_duration
+from rftlab.llm.budget.plan import STREAMING, Assumed, estimate_duration
 from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute
 from rftlab.llm.engines.rollouts import HFEngine

@@ -7,8 +7,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rftlab.llm.config import Tiny
 from rftlab.llm.models.tiny import pretrained
+from rftlab.llm.tasks.arithmetic import END, PAD, START, SYMBOLS
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS
 
 
 def write_tiny(folder: Path) -> None:

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from rftlab.llm.budget.devices import GPUS, Device, named_device, similar_gpu
 from rftlab.llm.budget.shapes import KNOWN, Shape
 from rftlab.llm.config import Compute
-from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.shared.plumbing.errors import plain
 from tests.support.trainer.families import KINDS, config_of
 

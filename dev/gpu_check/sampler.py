@@ -11,12 +11,12 @@ import torch
 from scipy import stats
 
 from dev.gpu_check.bench import NO_GPU, QWEN, Bench, plan_device, planted
-from rftlab.llm.budget.duration import Assumed, estimate_duration
+from rftlab.llm.budget.plan import Assumed, estimate_duration
 from rftlab.llm.config import LLMRun, Model
 from rftlab.llm.engines import vllm as engines
 from rftlab.llm.engines.rollouts import Draws, HFEngine
+from rftlab.llm.policy.packing import token_indices
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import token_indices
 from rftlab.llm.training.update import accumulate
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design

@@ -18,12 +18,11 @@ from rftlab.llm.budget.footprint import memory_use
 from rftlab.llm.config import Compute
 from rftlab.llm.engines.rollouts import Draws
 from rftlab.llm.engines.vllm import installed_vllm
-from rftlab.llm.losses import prepare as frozen
+from rftlab.llm.losses import weights as frozen
 from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.losses.layout import make_layout
-from rftlab.llm.policy.packing import ALONE
+from rftlab.llm.policy.packing import ALONE, Responses
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses
 from rftlab.llm.train import engine_for
 from rftlab.llm.training import update
 from rftlab.shared.cards import PRESETS

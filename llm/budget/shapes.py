@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rftlab.llm.config import MAX_DEPTH, MAX_WIDTH, SMOLLM2, TINY, LoRA, Model
-from rftlab.llm.tasks.symbols import SYMBOLS
+from rftlab.llm.tasks.arithmetic import SYMBOLS
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 from rftlab.shared.plumbing.folders import LARGEST
 

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from rftlab.llm.meter import trim_heap
-from rftlab.llm.policy.attention import GROUPED
-from rftlab.llm.policy.policy import Policy, autocast, takes_masks
-from rftlab.llm.policy.responses import Responses
+from rftlab.llm.policy.packing import Responses
+from rftlab.llm.policy.policy import GROUPED, Policy, autocast, takes_masks
 from rftlab.llm.random import uniforms
 from rftlab.llm.truncation import WHOLE, Truncation
 

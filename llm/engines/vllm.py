@@ -32,11 +32,11 @@ from transformers import PreTrainedModel
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, OnResponses, Prompts, Rollouts, ignore
 from rftlab.llm.meter import trim_heap
-from rftlab.llm.policy.lora import adapted_layers, base_weights, write_adapter
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.policy.tensors import adapted_layers, base_weights, write_adapter
 from rftlab.llm.random import philox
-from rftlab.llm.text.codec import Codec
+from rftlab.llm.tasks.codec import Codec
 from rftlab.llm.truncation import WHOLE, Truncation
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file

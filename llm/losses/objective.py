@@ -20,8 +20,7 @@ from rftlab.llm.losses.inputs import (
     real_tensor,
 )
 from rftlab.llm.losses.layout import Layout, check_starts, make_layout, wide
-from rftlab.llm.losses.prepare import Count, freeze, masked
-from rftlab.llm.losses.weights import Flag, TensorWeights, tensor_weights
+from rftlab.llm.losses.weights import Count, Flag, TensorWeights, freeze, masked, tensor_weights
 from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.plumbing.errors import check

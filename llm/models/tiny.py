@@ -20,18 +20,17 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from rftlab.llm.config import Compute, Tiny
 from rftlab.llm.engines.rollouts import Draws, HFEngine
-from rftlab.llm.lock import locked
-from rftlab.llm.moments import MOMENTS, WEIGHTS, moment_files, restore
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.policy.tensors import MOMENTS, WEIGHTS, moment_files, restore_moments
 from rftlab.llm.random import EVALUATION, batch_rows
 from rftlab.llm.rewards.verify import score
-from rftlab.llm.tasks import symbols
-from rftlab.llm.tasks.arithmetic import KINDS, corpus
+from rftlab.llm.stored import locked
+from rftlab.llm.tasks.arithmetic import END, KINDS, PAD, START, SYMBOLS, corpus, encode_symbols
+from rftlab.llm.tasks.codec import SymbolCodec
 from rftlab.llm.tasks.config import TaskConfig, task_facts
 from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Split
-from rftlab.llm.text.codec import SymbolCodec
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import remove_partial, reported, verify_folder, write_folder
@@ -99,7 +98,7 @@ def _identity(task: TaskConfig, tiny: Tiny) -> str:
         "version": VERSION,
         "task": task_facts(task),
         "tiny": asdict(tiny),
-        "symbols": symbols.SYMBOLS,
+        "symbols": SYMBOLS,
         "corpus": KINDS[task.name].styles.__dict__,
     }
     return f"{task.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
@@ -108,14 +107,14 @@ def _identity(task: TaskConfig, tiny: Tiny) -> str:
 def build_tiny(tiny: Tiny) -> LlamaForCausalLM:
     """The untrained model."""
     config = LlamaConfig(
-        vocab_size=len(symbols.SYMBOLS),
+        vocab_size=len(SYMBOLS),
         hidden_size=tiny.width,
         intermediate_size=tiny.hidden,
         num_hidden_layers=tiny.layers,
         num_attention_heads=tiny.heads,
-        bos_token_id=symbols.START,
-        eos_token_id=symbols.END,
-        pad_token_id=symbols.PAD,
+        bos_token_id=START,
+        eos_token_id=END,
+        pad_token_id=PAD,
     )
     with torch.random.fork_rng():
         torch.manual_seed(tiny.seed)
@@ -155,7 +154,7 @@ def read_corpus(
 
 def _read(pairs: list[tuple[str, str]]) -> Responses:
     """Prompts and their responses, one to each."""
-    tokens, starts = packed([[*symbols.encode(response), symbols.END] for _, response in pairs])
+    tokens, starts = packed([[*encode_symbols(response), END] for _, response in pairs])
     return Responses(
         tuple(map(tuple, SymbolCodec().encode([prompt for prompt, _ in pairs]))), np.arange(len(pairs)), tokens, starts
     )
@@ -178,7 +177,7 @@ def _resume(
     except ValueError as damage:
         remark(f"damaged, the base model is trained from the beginning: {damage}")
         return 0, 0.0
-    restore(last, model.named_parameters(), optimizer)
+    restore_moments(last, model.named_parameters(), optimizer)
     facts = read_json(last / STATE)
     return facts["step"], facts["reached"]
 

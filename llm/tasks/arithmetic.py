@@ -1,18 +1,40 @@
-"""Synthetic arithmetic modulo 97, generated from a seed, and the corpus from which a small model learns its base
-policy.
+"""Synthetic arithmetic modulo 97, generated from a seed, its vocabulary, and the corpus from which a small model learns
+its base policy.
 
 A problem is operands and operations, then the sign of the modulus: `63+40%` asks for (63 + 40) mod 97, and `####6` is
-the right response in the right format. Operations are applied from left to right.
-"""
+the right response in the right format. Operations are applied from left to right. The vocabulary is 20 symbols, each
+one token, `####` among them."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from rftlab.llm.tasks.pools import Sizes, draw_below, pools
-from rftlab.llm.tasks.task import Split, Task, prompt_text
+from rftlab.llm.tasks.task import Sizes, Split, Task, draw_below, pools, prompt_text
 from rftlab.shared.plumbing.errors import check, check_choice
+
+PAD, START, END = range(3)
+"""Ids of the symbols that have no text: padding, the start of a sequence, the end of a response."""
+SYMBOLS = ("<pad>", "<start>", "<end>", *"0123456789", "+", "-", "*", "%", "=", ",", "####")
+"""Symbol by id."""
+
+_ID = {symbol: i for i, symbol in enumerate(SYMBOLS) if i > END}
+_SYMBOL = re.compile("####|.", re.DOTALL)
+
+
+def encode_symbols(text: str) -> list[int]:
+    """Ids of a text. Raises UserError for a character that is no symbol."""
+    parts = _SYMBOL.findall(text)
+    for symbol in parts:
+        check_choice("symbol", symbol, tuple(_ID))
+    return [_ID[symbol] for symbol in parts]
+
+
+def decode_symbols(ids: Iterable[int]) -> str:
+    """Text of ids; padding, start and end have none."""
+    return "".join(SYMBOLS[i] for i in ids if i > END)
+
 
 MODULUS = 97
 _STEP = re.compile(r"([-+*])([0-9]+)")

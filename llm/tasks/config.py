@@ -4,7 +4,7 @@ from dataclasses import asdict, field
 from typing import Literal, get_args
 
 from rftlab.llm.tasks import arithmetic
-from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.tasks.task import Sizes
 from rftlab.shared.config.checked import config
 from rftlab.shared.plumbing.errors import MAX_SEED, check, check_choice, check_count, check_finite
 

@@ -14,8 +14,7 @@ from string import Formatter
 from typing import Any
 
 from rftlab.llm.rewards.answers import boxed
-from rftlab.llm.rewards.free_text import parse_number
-from rftlab.llm.rewards.verify import NONE
+from rftlab.llm.rewards.verify import NONE, parse_number
 from rftlab.llm.tasks.config import HUB, OWN, OwnData
 from rftlab.llm.tasks.files import (
     DatasetRow,

@@ -3,7 +3,7 @@ sum."""
 
 import re
 
-from rftlab.llm.tasks import arithmetic, benchmarks, custom, largest, words
+from rftlab.llm.tasks import arithmetic, benchmarks, custom, words
 from rftlab.llm.tasks.config import BENCHMARKS, OWN, TaskConfig
 from rftlab.llm.tasks.task import Prompt, Task
 
@@ -17,7 +17,7 @@ def load_task(config: TaskConfig) -> Task:
     if config.name == "words":
         return words.generate_words(config.seed, config.sizes)
     if config.name == "largest":
-        return largest.generate_largest(config.seed, config.sizes)
+        return words.generate_largest(config.seed, config.sizes)
     return arithmetic.generate_arithmetic(config.name, config.seed, config.sizes)
 
 

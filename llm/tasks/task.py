@@ -1,16 +1,21 @@
-"""The interface of a task."""
+"""What a task is, and how the splits of a generated one are filled.
+
+Generators use `random.Random.random` alone: of Python's generators its stream is the one that is promised to stay the
+same in every version."""
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
-from rftlab.shared.plumbing.errors import UserError, check, check_choice
+from rftlab.shared.config.checked import config
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count
 
 Prompt = list[dict[str, str]] | str
 """Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of
-llm/tasks/symbols.py."""
+llm/tasks/arithmetic.py."""
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -78,3 +83,53 @@ def fitting(prompts: Sequence[Sequence[int]], limit: int) -> list[int]:
     keep = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     check(bool(keep), f"prompt limit = {limit} tokens; each of the {len(prompts)} prompts is longer")
     return keep
+
+
+MAX_PROBLEMS = 10**6
+"""In a pool; so many are generated in half a minute."""
+
+
+@config
+class Sizes:
+    """Problems in each pool of a generated task."""
+
+    train: int = 1000
+    validation: int = 250
+    """For stopping the pre-training and for choosing the rate, so that the test pool stays unseen."""
+    test: int = 500
+    pretrain: int = 4000
+    """For pre-training a base model; only arithmetic has this pool."""
+
+    def __post_init__(self):
+        for name, size in vars(self).items():
+            check_count(f"sizes.{name}", size, 1, MAX_PROBLEMS)
+
+
+def draw_below(random: Random, n: int) -> int:
+    """One of 0 .. n-1, each as likely."""
+    return int(random.random() * n)
+
+
+def pools(
+    draw: Callable[[Random], tuple[str, Prompt, str]], random: Random, sizes: dict[str, int], available: int
+) -> dict[str, Split]:
+    """Splits of the given sizes without a common problem, filled in the order of `sizes`, so that a later size changes
+    no earlier split.
+
+    draw: a random problem as (key, prompt, answer); problems with one key are the same. available: how many keys there
+    are.
+    """
+    total = sum(sizes.values())
+    check(
+        total <= available,
+        f"sizes = {sizes}: {total} problems in all; allowed: up to {available}, so many different ones there are",
+    )
+    problems: dict[str, tuple[Prompt, str]] = {}
+    while len(problems) < total:
+        key, prompt, answer = draw(random)
+        problems.setdefault(key, (prompt, answer))
+    rows, splits, start = list(problems.values()), {}, 0
+    for name, size in sizes.items():
+        prompts, answers = zip(*rows[start : start + size], strict=True)
+        splits[name], start = Split(prompts, answers), start + size
+    return splits

@@ -1,11 +1,10 @@
-"""One-step word problems with three worked examples in the chat prompt: a task on which a model of 135M parameters
-has signal."""
+"""Chat tasks on which a model of 135M parameters has signal: one-step word problems after three worked examples, and
+which of three numbers is the largest, after one. The second is judged, not calculated."""
 
 from random import Random
 from typing import NamedTuple
 
-from rftlab.llm.tasks.pools import Sizes, draw_below, pools
-from rftlab.llm.tasks.task import Task
+from rftlab.llm.tasks.task import Sizes, Task, draw_below, pools
 
 NAMES = (
     "Ada",
@@ -110,3 +109,35 @@ def _prompt(question: str) -> list[dict[str, str]]:
         turn for shown, response in EXAMPLES for turn in (("user", f"{shown} {INSTRUCTION}"), ("assistant", response))
     ]
     return [{"role": role, "content": content} for role, content in (*turns, ("user", f"{question} {INSTRUCTION}"))]
+
+
+LOWEST, HIGHEST = 10, 999
+"""Two and three digits, so that nine in ten have the same number of them."""
+SHOWN = (512, 87, 340)
+"""Not among the problems."""
+AVAILABLE = (HIGHEST - LOWEST + 1) * (HIGHEST - LOWEST) * (HIGHEST - LOWEST - 1) - 1
+
+
+def generate_largest(seed: int, sizes: Sizes) -> Task:
+    """The task `largest` with disjoint splits test, validation and train; no pretrain, its models come pre-trained."""
+    ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train}
+    return Task("largest", "gsm8k", pools(_draw_largest, Random(f"largest {seed}"), ordered, AVAILABLE))
+
+
+def _draw_largest(random: Random) -> tuple[str, list[dict[str, str]], str]:
+    """A problem with three different numbers, whose order is part of it."""
+    numbers: tuple[int, ...] = SHOWN
+    while numbers == SHOWN or len(set(numbers)) < len(numbers):
+        numbers = tuple(LOWEST + draw_below(random, HIGHEST - LOWEST + 1) for _ in SHOWN)
+    turns = (
+        ("user", _asked_largest(SHOWN)),
+        ("assistant", f"#### {max(SHOWN)}"),
+        ("user", _asked_largest(numbers)),
+    )
+    prompt = [{"role": role, "content": content} for role, content in turns]
+    return str(numbers), prompt, str(max(numbers))
+
+
+def _asked_largest(numbers: tuple[int, ...]) -> str:
+    a, b, c = numbers
+    return f'Which number is the largest, {a}, {b} or {c}? Answer after "####".'

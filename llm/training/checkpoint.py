@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 
-from rftlab.llm import moments
 from rftlab.llm.config import model_config
+from rftlab.llm.policy.tensors import MOMENTS, WEIGHTS, moment_files, restore_moments
 from rftlab.llm.training.trainer import Trainer, TrainerState
 from rftlab.shared.memory import Windows
 from rftlab.shared.plumbing.errors import UserError, check
@@ -27,7 +27,7 @@ from rftlab.shared.plumbing.files import reported, verify_folder, write_folder
 from rftlab.shared.plumbing.folders import entries, folder_below, numbered, read_file, read_json, remove
 
 STATE, ARRAYS = "state.json", "arrays.safetensors"
-TENSORS = (moments.WEIGHTS, moments.MOMENTS, ARRAYS)
+TENSORS = (WEIGHTS, MOMENTS, ARRAYS)
 COUNTS = ("round", "position", "updates", "rollouts", "tokens", "lowest", "highest", "totals")
 """Of the trainer's state."""
 _FACTS = {
@@ -58,7 +58,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     place = folder_below(folder, "checkpoints")
     target = place / f"{trainer.state.round:06}"
     files = {
-        **moments.moment_files(trainer.policy.named_parameters(), trainer.optimizer),
+        **moment_files(trainer.policy.named_parameters(), trainer.optimizer),
         ARRAYS: lambda path: save_arrays(_arrays(trainer.state), path),
         STATE: json.dumps(_facts(trainer, progress), indent=1).encode(),
     }
@@ -193,7 +193,7 @@ def _restore(trainer: Trainer, place: Path, facts: dict) -> None:
 
 
 def _restore_tensors(trainer: Trainer, place: Path) -> None:
-    state, arrays = trainer.state, load_arrays(place / "arrays.safetensors")
+    state, arrays = trainer.state, load_arrays(place / ARRAYS)
     if state.windows is not None:
         state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
     if state.averages is not None:
@@ -203,5 +203,5 @@ def _restore_tensors(trainer: Trainer, place: Path) -> None:
         state.replays.restore(parts)
     if state.bonus is not None:
         state.bonus = arrays["bonus"]
-    moments.restore(place, trainer.policy.named_parameters(), trainer.optimizer)
+    restore_moments(place, trainer.policy.named_parameters(), trainer.optimizer)
     trainer.engine.sync(trainer.policy)

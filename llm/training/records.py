@@ -1,11 +1,15 @@
-"""Every rollout of training on disk: one Parquet file per interval between checkpoints, so that a resumed run loses and
-repeats nothing.
+"""What a run writes of its rounds: every rollout in Parquet files, and measurements as a line of JSON for each round
+that has ended.
 
     rollouts/000001-000100.parquet     rounds 1 to 100, written before the checkpoint of round 100
-A run that was killed in between writes the same file again.
-"""
+    rounds.jsonl                       {"round": 12, "reward": 0.41, "entropy": 0.83, ...}
+A run that was killed in between writes the same Parquet file again, so a resumed run loses and repeats nothing. Names
+of measurements are those that `rftlab import` and `rftlab diagnose` use. A crash loses the round
+in which it happened."""
 
 import io
+import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +17,12 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from rftlab.llm.rewards.verify import well_formed
+from rftlab.llm.tracking import ROUNDS, measured, round_number
 from rftlab.llm.training.samples import Samples
-from rftlab.llm.training.trainer import Round
-from rftlab.shared.plumbing.files import write_file
-from rftlab.shared.plumbing.folders import file_below
+from rftlab.llm.training.trainer import Round, Trainer
+from rftlab.shared.plumbing.files import reported, write_file
+from rftlab.shared.plumbing.folders import file_below, path_kind, read_file
 
 SCHEMA = pyarrow.schema(
     [
@@ -97,3 +103,73 @@ def parquet(table: pyarrow.Table) -> bytes:
     out = io.BytesIO()
     pyarrow.parquet.write_table(table, out)
     return out.getvalue()
+
+
+class RoundMeter:
+    """Measures one round of a trainer: made before it, read after it."""
+
+    def __init__(self, trainer: Trainer):
+        state, meter = trainer.state, trainer.meter
+        self.trainer, self.began = trainer, time.perf_counter()
+        self.totals, self.seconds, self.tokens = dict(state.totals), dict(meter.seconds), state.tokens
+
+    def columns(self, done: Round) -> dict[str, float]:
+        """The measurements of the round, nan where it has none.
+
+        entropy is the mean of -log p of the sampled tokens: an estimate of the policy's entropy at the temperature of
+        training without bias, and free. entropy_bonus is the coefficient of the next update's bonus, where it moves.
+        kl_ref is the estimator's KL penalty per token. mismatch is the mean distance of the log-probabilities of
+        sampler and trainer. peak_mb is the largest memory since the last evaluation.
+        """
+        trainer, state, samples = self.trainer, self.trainer.state, done.samples
+        rows, rollouts = samples.new, samples.rollouts
+        sampled_logp = rollouts.logp[~np.repeat(samples.replayed, rollouts.responses.lengths)]
+        seconds, design = time.perf_counter() - self.began, trainer.run.design
+        formed = well_formed(trainer.data.verifier, [samples.texts[row] for row in rows])
+        own = {} if samples.own is None else samples.own.by_name
+        return {
+            "round": done.number + 1,
+            "reward": float(done.rewards[rows].mean()),
+            "pass_at_1": float(samples.strict[rows].mean()),
+            "flexible": float(samples.flexible[rows].mean()),
+            "format_rate": float(formed.mean()),
+            **{f"reward_{name}": float(rewards[rows].mean()) for name, rewards in own.items()},
+            "kl_ref": self._mean("kl", "weighed") if design.estimator.kl.kind != "none" else float("nan"),
+            "entropy": float(-sampled_logp.mean()) if len(sampled_logp) else float("nan"),
+            **({} if state.bonus is None else {"entropy_bonus": float(state.bonus.prod())}),
+            "clip_fraction": self._mean("clipped", "weighed"),
+            "grad_norm": self._mean("grad_norm", "updates"),
+            "zero_signal_fraction": self._mean("silent", "contexts"),
+            "response_length": float(rollouts.responses.lengths[rows].mean()),
+            "truncated_fraction": float(1 - rollouts.finished[rows].mean()),
+            "mismatch": self._mean("mismatch", "rounds"),
+            "tokens_per_second": (state.tokens - self.tokens) / seconds,
+            "seconds": seconds,
+            **{f"seconds_{name}": value - self.seconds[name] for name, value in trainer.meter.seconds.items()},
+            "peak_mb": max(trainer.meter.peak.values()),
+        }
+
+    def _mean(self, name: str, count: str) -> float:
+        """The round's addition to a total, for each unit that it added to another."""
+        amount, units = (self.trainer.state.totals.get(key, 0.0) - self.totals.get(key, 0.0) for key in (name, count))
+        return amount / units if units else float("nan")
+
+
+class RoundLog:
+    """The file of the rounds of a run."""
+
+    def __init__(self, folder: Path, rounds: int):
+        """Open the file of a run that goes on after a round. Later rounds, which it will train again, and a line that
+        a crash cut are dropped."""
+        self.place = file_below(folder, ROUNDS)
+        with reported(self.place):
+            there = read_file(self.place) if path_kind(self.place) else b""
+            kept = b"".join(line + b"\n" for line in there.split(b"\n") if 0 < round_number(line) <= rounds)
+            if kept != there:
+                write_file(self.place, kept)
+
+    def add(self, columns: dict[str, float]) -> None:
+        """Append a round. Raises UserError where the disk is full."""
+        line = json.dumps({"round": columns["round"], **measured(columns)}) + "\n"
+        with reported(self.place), self.place.open("ab") as file:
+            file.write(line.encode())

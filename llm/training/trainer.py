@@ -14,14 +14,13 @@ from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.meter import Meter
 from rftlab.llm.models.load import Data
+from rftlab.llm.policy.packing import Responses, token_indices
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses, token_indices
 from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
 from rftlab.llm.rewards.call import RewardCaller
 from rftlab.llm.rewards.math_pool import Checks, MathPool
-from rftlab.llm.text.codec import Codec
-from rftlab.llm.training.replays import Replays
-from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
+from rftlab.llm.tasks.codec import Codec
+from rftlab.llm.training.samples import Judge, Replays, Samples, baseline_sets, with_signal
 from rftlab.llm.training.update import accumulate, check_mismatch, make_optimizer, rows_between, step
 from rftlab.shared.aggregation import row_count
 from rftlab.shared.config.mask import ClipCov, TopEntropy

@@ -10,7 +10,7 @@ import torch
 
 from rftlab.llm.config import AdamW
 from rftlab.llm.losses.layout import send
-from rftlab.llm.policy.responses import Responses, token_indices
+from rftlab.llm.policy.packing import Responses, token_indices
 from rftlab.llm.truncation import WHOLE, Truncation
 from rftlab.shared.aggregation import shares
 from rftlab.shared.estimator import Estimator

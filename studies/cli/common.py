@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
-from rftlab.llm.rewards.config import SECONDS
+from rftlab.llm.rewards.load import SECONDS
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.data.runs.limits import check_threads

@@ -352,7 +352,7 @@ class Advise:
 
     def _assumed(self):
         """Return mean lengths and numbers of questions. Raises UserError where the task tells no lengths."""
-        from rftlab.llm.budget.duration import LENGTHS, Assumed
+        from rftlab.llm.budget.plan import LENGTHS, Assumed
         from rftlab.studies.forecast.advise.options import QUESTIONS
 
         given = self.prompt_tokens, self.response_tokens

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from rftlab.llm.budget.duration import LENGTHS, TAIL
+from rftlab.llm.budget.plan import LENGTHS, TAIL
 from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rftlab.llm.budget.devices import GPUS
-from rftlab.llm.budget.duration import LENGTHS, SUMS, Assumed
-from rftlab.llm.budget.plan import cost_plan
+from rftlab.llm.budget.plan import LENGTHS, SUMS, Assumed, cost_plan
 from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design

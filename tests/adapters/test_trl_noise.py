@@ -10,7 +10,7 @@ if not find_spec("trl"):
 
 import torch
 
-from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.probe import CENTRED, RAW, products
 from rftlab.llm.probe_run import SIZE, Sketch, half_weights
 from rftlab.shared.plumbing.errors import UserError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rftlab.llm.budget.devices import GPUS
-from rftlab.llm.budget.duration import Assumed, estimate_duration
 from rftlab.llm.budget.footprint import memory_use
+from rftlab.llm.budget.plan import Assumed, estimate_duration
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.plumbing.errors import UserError

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-import rftlab.llm.lock
-from rftlab.llm.lock import Busy, locked
+import rftlab.llm.stored
+from rftlab.llm.stored import Busy, locked
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.locks import HOLDER
@@ -68,7 +68,7 @@ def test_a_file_system_without_locks_is_a_remark(tmp_path, monkeypatch):
     def none(file, kind):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(rftlab.llm.lock.fcntl, "flock", none)
+    monkeypatch.setattr(rftlab.llm.stored.fcntl, "flock", none)
     remarks = []
     with locked(tmp_path, remarks.append):
         assert len(remarks) == 1 and "has no locks" in remarks[0]

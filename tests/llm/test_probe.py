@@ -14,7 +14,7 @@ from rich.console import Console
 
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
-from rftlab.llm.policy.responses import Responses
+from rftlab.llm.policy.packing import Responses
 from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, number_answers, probe, probe_trained, products
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.train import train

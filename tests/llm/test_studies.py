@@ -14,8 +14,8 @@ from rich.console import Console
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
 from rftlab.llm.config import Model
-from rftlab.llm.lock import locked
 from rftlab.llm.rewards.load import VARIABLE
+from rftlab.llm.stored import locked
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import Curve, make_curve
 from rftlab.shared.estimator import Estimator

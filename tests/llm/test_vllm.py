@@ -31,8 +31,8 @@ from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.engines import vllm as vllm_engine
 from rftlab.llm.engines.rollouts import Draws, HFEngine, ignore
 from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, engine_arguments, engine_seeds
-from rftlab.llm.policy.lora import turned_off, with_adapters
 from rftlab.llm.policy.policy import Policy
+from rftlab.llm.policy.tensors import turned_off, with_adapters
 from rftlab.llm.random import EVALUATION, ROLLOUT
 from rftlab.llm.train import train
 from rftlab.llm.truncation import Truncation

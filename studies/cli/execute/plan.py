@@ -9,10 +9,13 @@ from typing import Any
 from rich.console import Console
 
 from rftlab.llm.budget.devices import device_at_hand, named_device
-from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, Assumed
 from rftlab.llm.budget.plan import (
     FILL,
+    LENGTHS,
     MIN,
+    SUMS,
+    TAIL,
+    Assumed,
     CostPlan,
     cost_plan,
     fastest_settings,

@@ -16,8 +16,7 @@ from typing import Literal, NamedTuple
 
 from rich.console import Console
 
-from rftlab.llm.lock import LOCK, held
-from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
+from rftlab.llm.stored import CHECKPOINTS, LOCK, held, stored_run, trained_in
 from rftlab.llm.tracking import read_rounds
 from rftlab.shared.plumbing.errors import UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, numbered, path_kind

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, overload
 
 from rftlab.llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.tasks.task import Sizes
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 from rftlab.sim.config import Linear, Optimizer, Simulation

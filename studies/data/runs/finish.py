@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from rftlab.llm.lock import Busy
+from rftlab.llm.stored import Busy
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reason
 from rftlab.studies.data.paper.pairs import LEVELS

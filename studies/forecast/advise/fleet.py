@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rftlab.llm.budget.devices import GPUS, MEASURED, Device, known_gpu
-from rftlab.llm.budget.duration import STREAMING, Assumed, Cost, Duration, estimate_duration
 from rftlab.llm.budget.footprint import MemoryUse, memory_use
-from rftlab.llm.budget.plan import SLACK
+from rftlab.llm.budget.plan import SLACK, STREAMING, Assumed, Cost, Duration, estimate_duration
 from rftlab.llm.budget.shapes import Shape
 from rftlab.llm.config import LLMRun
 from rftlab.shared.plumbing.errors import UserError, check

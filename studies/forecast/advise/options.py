@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import log2
 from typing import NamedTuple
 
-from rftlab.llm.budget.duration import TAIL, Assumed
+from rftlab.llm.budget.plan import TAIL, Assumed
 from rftlab.llm.config import Compute, Evaluation, LLMRun, Model
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.cards import preset

@@ -6,8 +6,7 @@ from textwrap import wrap
 
 from rich.console import Console
 
-from rftlab.llm.budget.duration import TAIL, Assumed
-from rftlab.llm.budget.plan import SLACK
+from rftlab.llm.budget.plan import SLACK, TAIL, Assumed
 from rftlab.studies.analysis.public.settings import advise_rate, describe_advice
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.results.language import PLANNED, memory_table

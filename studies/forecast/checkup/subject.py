@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rftlab.llm.budget.duration import LENGTHS, TAIL, Assumed
+from rftlab.llm.budget.plan import LENGTHS, TAIL, Assumed
 from rftlab.llm.budget.shapes import adapted
 from rftlab.llm.config import LoRA
 from rftlab.shared.cards import preset

@@ -7,9 +7,8 @@ from rich.console import Console
 
 from benchmarks.llm import measure
 from rftlab.llm.budget.devices import named_device
-from rftlab.llm.budget.duration import Assumed
 from rftlab.llm.budget.footprint import memory_use
-from rftlab.llm.budget.plan import cost_plan
+from rftlab.llm.budget.plan import Assumed, cost_plan
 from rftlab.llm.budget.shapes import read_shape
 from rftlab.studies.data.paper.pairs import start_at
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401

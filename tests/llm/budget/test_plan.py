@@ -10,9 +10,19 @@ import pytest
 import torch
 
 from rftlab.llm.budget.devices import GPUS, named_device
-from rftlab.llm.budget.duration import Assumed, estimate_duration
 from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_use
-from rftlab.llm.budget.plan import FILL, SLACK, changes, cost_plan, fastest_settings, filled, knobs, smallest_change
+from rftlab.llm.budget.plan import (
+    FILL,
+    SLACK,
+    Assumed,
+    changes,
+    cost_plan,
+    estimate_duration,
+    fastest_settings,
+    filled,
+    knobs,
+    smallest_change,
+)
 from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute, LoRA, model_config
 from rftlab.shared.cards import preset

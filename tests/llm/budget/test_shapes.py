@@ -12,10 +12,9 @@ from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_memory, response
 from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, read_shape, shape_from
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.models.tiny import build_tiny
-from rftlab.llm.policy.lora import with_adapters
-from rftlab.llm.policy.packing import PAIRS, Sharing, sequences
+from rftlab.llm.policy.packing import PAIRS, Responses, Sharing, packed, sequences
 from rftlab.llm.policy.policy import autocast, blinders, compute_again
-from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.policy.tensors import with_adapters
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError

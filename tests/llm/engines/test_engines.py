@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from rftlab.llm.config import Compute, LoRA
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.engines.vllm import VLLMEngine
-from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Policy
+from rftlab.llm.policy.tensors import with_adapters
 from rftlab.llm.random import ROLLOUT
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError

@@ -9,9 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 
 import rftlab.llm.policy.policy
 from rftlab.llm.config import Compute
-from rftlab.llm.policy.packing import ALONE, Sharing, micro_batches, pays, read, sequences
+from rftlab.llm.policy.packing import ALONE, Responses, Sharing, micro_batches, packed, pays, read, sequences
 from rftlab.llm.policy.policy import Policy, takes_masks
-from rftlab.llm.policy.responses import Responses, packed
 from tests.support.trainer.tiny_models import VOCABULARY, exact_norms, small_model, small_policy  # noqa: F401
 
 

@@ -20,11 +20,11 @@ from transformers import AutoModelForCausalLM
 import rftlab as rl
 from rftlab.llm.budget.footprint import memory_use
 from rftlab.llm.budget.shapes import KNOWN
-from rftlab.llm.losses import prepare as frozen
+from rftlab.llm.losses import weights as frozen
 from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.policy import policy as policies
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.training import update
 from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.advantage import PER_TOKEN

@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rftlab.llm.config import Compute, LoRA
 from rftlab.llm.export import export, symbol_tokenizer
-from rftlab.llm.moments import WEIGHTS
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.policy.tensors import WEIGHTS
 from rftlab.llm.stored import built, stored_run
-from rftlab.llm.tasks import symbols
+from rftlab.llm.tasks.arithmetic import END, START, SYMBOLS, encode_symbols
 from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
 from rftlab.shared.plumbing.errors import UserError
@@ -65,9 +65,9 @@ def test_the_tiny_model_loads_with_its_tokenizer(trained, tmp_path):
     weights = load_file(trained / "checkpoints" / "000008" / WEIGHTS)
     assert all(torch.equal(dict(model.named_parameters())[name], value) for name, value in weights.items())
     ids = tokenizer("12+34%").input_ids
-    assert ids == [symbols.START, *symbols.encode("12+34%")]
+    assert ids == [START, *encode_symbols("12+34%")]
     settings = GenerationConfig.from_pretrained(tmp_path / "out")
-    assert settings.eos_token_id == [symbols.END] and settings.max_new_tokens == 12 and settings.do_sample
+    assert settings.eos_token_id == [END] and settings.max_new_tokens == 12 and settings.do_sample
     made = model.generate(torch.tensor([ids]), generation_config=settings)
     assert len(made[0]) > len(ids) and tokenizer.decode([19, 9, 2], skip_special_tokens=True) == "####6"
 
@@ -173,13 +173,13 @@ def test_an_adapter_needs_a_base_that_has_a_place(tmp_path):
     ):
         export(stored_run(tmp_path / "run"), tmp_path / "out")
     assert export(stored_run(tmp_path / "run"), tmp_path / "out", merge=True) == 2
-    assert loaded(tmp_path / "out").config.vocab_size == len(symbols.SYMBOLS)
+    assert loaded(tmp_path / "out").config.vocab_size == len(SYMBOLS)
 
 
 def test_every_text_of_symbols_survives_the_tokenizer():
     tokenizer = symbol_tokenizer()
     for text in ("####58", "1-2*3,4=####-5", "0"):
-        assert tokenizer(text).input_ids[1:] == symbols.encode(text)
+        assert tokenizer(text).input_ids[1:] == encode_symbols(text)
         assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
 
 

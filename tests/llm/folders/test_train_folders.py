@@ -6,7 +6,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from rftlab.llm.lock import locked
+from rftlab.llm.stored import locked
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError

@@ -12,7 +12,7 @@ from dev.gpu_check import sampler, trainer
 from dev.gpu_check.bench import FAILED, NOT_RUN, PASSED, Bench
 from rftlab.llm.budget.devices import FORMAT, known_gpu
 from rftlab.llm.engines.rollouts import HFEngine
-from rftlab.llm.losses import prepare as frozen
+from rftlab.llm.losses import weights as frozen
 from rftlab.llm.policy import policy as policies
 from rftlab.llm.policy.head import TokenStatistics
 from rftlab.shared.plumbing.errors import UserError

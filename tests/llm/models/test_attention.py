@@ -12,7 +12,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import rftlab.llm.policy.policy
 from rftlab.llm.engines.rollouts import Draws, HFEngine
-from rftlab.llm.policy.attention import GROUPED, grouped_attention
+from rftlab.llm.policy.policy import GROUPED, grouped_attention
 from rftlab.llm.random import ROLLOUT
 from tests.support.trainer.tiny_models import random_responses, small_model, small_policy
 

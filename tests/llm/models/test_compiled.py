@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 
 from rftlab.llm.config import LLMRun, LoRA, model_config
-from rftlab.llm.policy.lora import turned_off, with_adapters
+from rftlab.llm.policy.tensors import turned_off, with_adapters
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import random_responses, small_model, small_policy
 from tests.support.trainer.tiny_runs import run_of

@@ -12,8 +12,8 @@ import pytest
 
 from rftlab.llm.budget.shapes import raw_config, read_shape
 from rftlab.llm.config import Model
+from rftlab.llm.tasks.codec import TODAY, rendered
 from rftlab.llm.tasks.files import read_rows
-from rftlab.llm.text.chat import TODAY, rendered
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
@@ -118,7 +118,7 @@ def test_a_template_is_read_under_a_limit_of_the_user():
     """A process may take less of a processor (`ulimit -t`) than templates get."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (50, 50))\n"
-        "from rftlab.llm.text.chat import rendered\n"
+        "from rftlab.llm.tasks.codec import rendered\n"
         f"print(rendered('{{{{ messages[0].content }}}}', {{}}, [{CHAT!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

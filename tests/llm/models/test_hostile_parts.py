@@ -8,7 +8,7 @@ import pytest
 
 from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Model
-from rftlab.llm.models.growth import check_growth
+from rftlab.llm.models.load import check_growth
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401

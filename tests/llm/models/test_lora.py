@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-import rftlab.llm.moments
+import rftlab.llm.policy.tensors
 from rftlab.llm.config import AdamW, Compute, LoRA, model_config
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.models.load import load_model
-from rftlab.llm.policy.lora import with_adapters
+from rftlab.llm.policy.packing import token_indices
 from rftlab.llm.policy.policy import Frozen, Policy
-from rftlab.llm.policy.responses import token_indices
+from rftlab.llm.policy.tensors import with_adapters
 from rftlab.llm.train import train
 from rftlab.llm.training.update import make_optimizer, step
 from rftlab.shared.plumbing.errors import UserError
@@ -208,7 +208,7 @@ def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
         killed_at(lora_run(), tmp_path / "parts", rounds)
     assert same(whole, train(lora_run(), tmp_path / "parts")) and whole.curve.kl[-1] > 0
     a, b = (
-        rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
+        rftlab.llm.policy.tensors.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
         for part in ("whole", "parts")
     )
     assert all(torch.equal(a[name], b[name]) for name in a) and all(".lora_" in name for name in a)
@@ -245,7 +245,7 @@ def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
 def test_bf16_runs_beside_fp32_adapters(tmp_path):
     outcome = train(lora_run(rounds=2, eval_every=2, precision="bf16"), tmp_path)
     assert 1e-5 < outcome.metrics.mismatch[1] < 0.06
-    weights = rftlab.llm.moments.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
+    weights = rftlab.llm.policy.tensors.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 

@@ -20,10 +20,10 @@ from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.models.tiny import batch_rows, build_tiny, pretrained, validation_pass_at_1
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.rewards.verify import score
+from rftlab.llm.tasks.arithmetic import END, PAD
+from rftlab.llm.tasks.codec import SymbolCodec, TextCodec
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.load import load_task
-from rftlab.llm.tasks.symbols import END, PAD
-from rftlab.llm.text.codec import SymbolCodec, TextCodec
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.chat_models import TEMPLATE, WORDS, chat_run, data, folder  # noqa: F401

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import rftlab.llm.models.tiny
-from rftlab.llm.lock import locked
 from rftlab.llm.models.tiny import pretrained
+from rftlab.llm.stored import locked
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
@@ -104,7 +104,7 @@ def test_fewer_steps_than_there_are_between_looks_end_with_a_look():
 HOLDER = """
 import sys
 from pathlib import Path
-from rftlab.llm.lock import locked
+from rftlab.llm.stored import locked
 with locked(Path(sys.argv[1]), print):
     print("held", flush=True)
     sys.stdin.read()

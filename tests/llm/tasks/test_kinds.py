@@ -7,7 +7,7 @@ import pytest
 from rftlab.llm.rewards.verify import answers_found, score, well_formed
 from rftlab.llm.tasks import arithmetic, words
 from rftlab.llm.tasks.load import prompt_kind
-from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.tasks.task import Sizes
 from rftlab.shared.plumbing.errors import UserError
 
 SIZES = Sizes(train=200, validation=1, test=1, pretrain=1)

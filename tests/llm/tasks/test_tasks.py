@@ -7,13 +7,23 @@ import sys
 import pytest
 
 from rftlab.llm.rewards.verify import score
-from rftlab.llm.tasks import arithmetic, pools, words
-from rftlab.llm.tasks.arithmetic import KINDS, Styles, corpus, solve
+from rftlab.llm.tasks import arithmetic, words
+from rftlab.llm.tasks import task as tasks
+from rftlab.llm.tasks.arithmetic import (
+    END,
+    KINDS,
+    PAD,
+    START,
+    SYMBOLS,
+    Styles,
+    corpus,
+    decode_symbols,
+    encode_symbols,
+    solve,
+)
 from rftlab.llm.tasks.config import TASKS, TaskConfig
 from rftlab.llm.tasks.load import load_task
-from rftlab.llm.tasks.pools import Sizes
-from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS, decode, encode
-from rftlab.llm.tasks.task import Split, Task, fitting
+from rftlab.llm.tasks.task import Sizes, Split, Task, fitting
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 
@@ -39,7 +49,7 @@ def test_configurations_are_checked():
 
 
 def test_long_prompts_are_left_out_and_counted():
-    prompts = [encode(prompt) for prompt in ("1+1%", "10+10%", "2+2%", "90+90%")]
+    prompts = [encode_symbols(prompt) for prompt in ("1+1%", "10+10%", "2+2%", "90+90%")]
     assert fitting(prompts, 4) == [0, 2] and fitting(prompts, 6) == [0, 1, 2, 3]
     with pytest.raises(UserError, match="prompt limit = 3 tokens; each of the 4 prompts is longer"):
         fitting(prompts, 3)
@@ -103,7 +113,7 @@ def test_problems_are_the_same_in_another_process():
 
 def test_a_pool_that_shares_problems_is_noticed(monkeypatch):
     """Planted: every pool is filled from the first problem on."""
-    real_pools = pools.pools
+    real_pools = tasks.pools
 
     def overlapping(draw, random, sizes, available):
         first = real_pools(draw, random, sizes, available)["test"]
@@ -172,7 +182,7 @@ def test_the_corpus_has_every_style_and_is_right(name):
     assert scores.flexible.mean() == 1.0 and abs(scores.strict.mean() - 0.45) < 0.03
     share = {"direct": sum(r.startswith("####") for r in responses), "worked": sum("=" in r for r in responses)}
     assert abs(share["direct"] / len(pairs) - 0.25) < 0.03 and abs(share["worked"] / len(pairs) - 0.20) < 0.03
-    assert all(decode(encode(prompt + response)) == prompt + response for prompt, response in pairs)
+    assert all(decode_symbols(encode_symbols(prompt + response)) == prompt + response for prompt, response in pairs)
     only = corpus(split, Styles(unmarked=0, direct=2, worked=0), seed=0)
     assert all(response.startswith("####") for _, response in only)
 
@@ -186,13 +196,13 @@ def test_styles_are_checked():
 
 def test_symbols():
     assert len(set(SYMBOLS)) == len(SYMBOLS) == 20
-    ids = encode("63+40=103=6####6")
+    ids = encode_symbols("63+40=103=6####6")
     assert len(ids) == 13 and all(END < i < len(SYMBOLS) for i in ids)
-    assert decode([START, *ids, END, PAD]) == "63+40=103=6####6"
-    assert encode("") == [] and decode([PAD, START, END]) == ""
+    assert decode_symbols([START, *ids, END, PAD]) == "63+40=103=6####6"
+    assert encode_symbols("") == [] and decode_symbols([PAD, START, END]) == ""
     for text, symbol in (("6 + 4", " "), ("###6", "#"), ("6\n", "\n"), ("<end>", "<")):
         with pytest.raises(UserError, match=f"symbol = {re.escape(repr(symbol))} is unknown; allowed: 0, 1, "):
-            encode(text)
+            encode_symbols(text)
 
 
 # --- word problems ---

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from rftlab.llm.rewards import answers, math_text
+from rftlab.llm.rewards import answers
+from rftlab.llm.rewards.answers import normalised
 from rftlab.llm.rewards.math_pool import MathPool
-from rftlab.llm.rewards.math_text import normalised
 from rftlab.llm.rewards.verify import VERIFIERS, score, well_formed
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.verdicts import MATH_TABLE, NoPool, as_math, check_table, golden

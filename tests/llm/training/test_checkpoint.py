@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 import torch
 
-import rftlab.llm.moments
+import rftlab.llm.policy.tensors
 import rftlab.llm.train
 import rftlab.llm.training.checkpoint
 import rftlab.shared.plumbing.files
-from rftlab.llm.lock import LOCK, Busy
+from rftlab.llm.stored import LOCK, Busy
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
@@ -57,7 +57,7 @@ def test_killed_and_resumed_is_the_same_run(name, kills, tmp_path):
     assert same(whole, resumed) and rounds == list(range((max(kills) - 1) // 2 * 2 + 1, 9))
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
     a, b = (
-        rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
+        rftlab.llm.policy.tensors.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
         for part in ("whole", "parts")
     )
     assert all(torch.equal(a[key], b[key]) for key in a) and whole.curve.seconds[-1] > 0
@@ -87,7 +87,7 @@ def test_killed_while_writing(moment, tmp_path, monkeypatch):
         return function
 
     place, name, at = {
-        "model": (rftlab.llm.moments, "save_file", 3),
+        "model": (rftlab.llm.policy.tensors, "save_file", 3),
         "records": (rftlab.llm.train, "write_rollouts", 2),
         "rename": (rftlab.shared.plumbing.files.os, "rename", 2),
     }[moment]
@@ -206,7 +206,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if place == "model":
-        monkeypatch.setattr(rftlab.llm.moments, "save_file", full)
+        monkeypatch.setattr(rftlab.llm.policy.tensors, "save_file", full)
     else:
         function = {"checkpoint": "write_folder", "records": "write_rollouts", "curve": "write_file"}[place]
         monkeypatch.setattr(
@@ -222,8 +222,8 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
 
 def test_an_error_of_the_library_that_writes_tensors_is_one_line(tmp_path, monkeypatch):
     """safetensors raises its own exception where writing fails, here a real one."""
-    real = rftlab.llm.moments.save_file
-    monkeypatch.setattr(rftlab.llm.moments, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
+    real = rftlab.llm.policy.tensors.save_file
+    monkeypatch.setattr(rftlab.llm.policy.tensors, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
     with pytest.raises(
         UserError, match=r"checkpoints/000004 cannot be written: .*; checkpoints that are there stay"
     ) as caught:

@@ -5,15 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-import rftlab.llm.evaluate
+import rftlab.llm.training.evaluate
 import rftlab.llm.training.samples
 from rftlab.llm.engines.rollouts import Rollouts, ignore
-from rftlab.llm.evaluate import UNSEEN
-from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.random import subset
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores, score
 from rftlab.llm.train import TrainingCallbacks, train
+from rftlab.llm.training.evaluate import UNSEEN
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.evalstats import fixed_set_error, measured_set_error, pass_at_k
 from rftlab.shared.plumbing.errors import UserError
@@ -48,14 +48,14 @@ def test_the_training_questions_are_always_the_same():
 
 def test_what_an_evaluation_asks(tmp_path, monkeypatch):
     asked = []
-    real = rftlab.llm.evaluate.answer_questions
+    real = rftlab.llm.training.evaluate.answer_questions
 
     def listening(run, engine, judge, problems, shift, count, temperature, index):
         right, checks = real(run, engine, judge, problems, shift, count, temperature, index)
         asked.append((len(problems.answers), shift, count, temperature, index, right["strict"]))
         return right, checks
 
-    monkeypatch.setattr(rftlab.llm.evaluate, "answer_questions", listening)
+    monkeypatch.setattr(rftlab.llm.training.evaluate, "answer_questions", listening)
     run = run_of(rounds=2, eval_every=2, samples=3, pass_at=(1, 3), train_subset=12, temperature=0.8)
     outcome = train(run, tmp_path)
     assert [call[:5] for call in asked] == [

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from rftlab.llm.config import AdamW, model_config
-from rftlab.llm.policy.packing import ALONE, micro_batches
-from rftlab.llm.policy.responses import Responses, packed, token_indices
+from rftlab.llm.policy.packing import ALONE, Responses, micro_batches, packed, token_indices
 from rftlab.llm.training.update import accumulate, add_gradient, batch_part, rate_at, step
 from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage

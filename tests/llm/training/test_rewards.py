@@ -12,10 +12,8 @@ import pytest
 import torch
 
 from rftlab.llm.config import model_config
-from rftlab.llm.rewards.call import RewardBatch, RewardCaller
-from rftlab.llm.rewards.config import NamedReward
-from rftlab.llm.rewards.limit import OutOfTime, within
-from rftlab.llm.rewards.load import asked_for, function_at, loaded
+from rftlab.llm.rewards.call import OutOfTime, RewardBatch, RewardCaller, within
+from rftlab.llm.rewards.load import NamedReward, asked_for, function_at, loaded
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
@@ -334,8 +332,8 @@ def test_a_reward_that_catches_every_interrupt_is_given_up(monkeypatch):
                 continue
         return 3
 
-    monkeypatch.setattr("rftlab.llm.rewards.limit.AGAIN", 0.01)
-    monkeypatch.setattr("rftlab.llm.rewards.limit.STUBBORN", 3)
+    monkeypatch.setattr("rftlab.llm.rewards.call.AGAIN", 0.01)
+    monkeypatch.setattr("rftlab.llm.rewards.call.STUBBORN", 3)
     monkeypatch.setattr("rftlab.shared.custom.slow._do", lambda line: [said.append(line), heard.set()])
     with pytest.raises(OutOfTime):
         within(0.05, stubborn, "reward stubborn")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-import rftlab.llm.moments
+import rftlab.llm.policy.tensors
 import rftlab.llm.training.trainer
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny, model_config
 from rftlab.llm.tasks.config import TaskConfig
@@ -381,7 +381,7 @@ def test_the_configuration_says_everything():
 def samples_of(rewards):
     """One-token responses with rewards, group by group."""
     from rftlab.llm.engines.rollouts import Rollouts
-    from rftlab.llm.policy.responses import Responses
+    from rftlab.llm.policy.packing import Responses
 
     flat = np.array([r for group in rewards for r in group], dtype=float)
     group = np.repeat(np.arange(len(rewards)), [len(g) for g in rewards])
@@ -448,7 +448,7 @@ def test_only_the_shortest_are_in_the_baseline_set():
 def weights_after(run, folder):
     last = train(run, folder)
     file = folder / "checkpoints" / f"{run.design.rounds:06}" / "model.safetensors"
-    return last, rftlab.llm.moments.load_file(file)
+    return last, rftlab.llm.policy.tensors.load_file(file)
 
 
 @pytest.mark.parametrize("minibatches", [1, 2])

@@ -10,7 +10,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from rftlab.llm.lock import Busy, held, locked
+from rftlab.llm.stored import Busy, held, locked
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.cli.execute.status import duration, run_status, seconds_left, show_status
@@ -153,7 +153,7 @@ def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path
     assert not held(folder)
     glance = (folder / "lock").open("rb")
     fcntl.flock(glance, fcntl.LOCK_SH)
-    monkeypatch.setattr("rftlab.llm.lock.time.sleep", lambda seconds: glance.close())
+    monkeypatch.setattr("rftlab.llm.stored.time.sleep", lambda seconds: glance.close())
     with locked(folder, print):
         assert held(folder)
 

@@ -3,7 +3,7 @@
 HOLDER = """
 import sys, time
 from pathlib import Path
-from rftlab.llm.lock import locked
+from rftlab.llm.stored import locked
 with locked(Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(120)

@@ -6,8 +6,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rftlab.llm.config import Compute
+from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.policy.responses import Responses, packed
 
 VOCABULARY = 20
 

@@ -9,7 +9,7 @@ from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, T
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.tasks.task import Sizes
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design

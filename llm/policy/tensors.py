@@ -1,18 +1,18 @@
-"""LoRA (2106.09685): a frozen weight W (out, in) is read as W + alpha / rank B A, and only A (rank, in) and B (out,
-rank) are trained.
+"""A policy's tensors by name: adapters, whole weights, and the state with which a training goes on as if it had never
+stopped.
 
-B starts at 0, so the first policy is the base policy. peft puts the adapters into the model, which stays of its class
-and says itself where they are.
-"""
+LoRA (2106.09685): a frozen weight W (out, in) is read as W + alpha / rank B A, and only A (rank, in) and B (out, rank)
+are trained. B starts at 0, so the first policy is the base policy. peft puts the adapters into the model, which stays
+of its class and says itself where they are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -117,3 +117,31 @@ def whole_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         layer, _, kind = name.rpartition(".")
         adapted = layer in layers and kind == "weight"
         yield name, parameter + layers[layer].get_delta_weight(ADAPTER) if adapted else parameter
+
+
+WEIGHTS, MOMENTS = "model.safetensors", "optimizer.safetensors"
+
+Named = Iterable[tuple[str, nn.Parameter]]
+
+
+def moment_files(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
+    """Files for `rftlab.shared.plumbing.files.write_folder`. Moments have the names `<parameter>/<tensor>`."""
+    named = dict(parameters)
+    weights = {name: parameter.detach().contiguous() for name, parameter in named.items()}
+    moments = {
+        f"{name}/{key}": value.contiguous()
+        for name, parameter in named.items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+    return {WEIGHTS: lambda path: save_file(weights, path), MOMENTS: lambda path: save_file(moments, path)}
+
+
+def restore_moments(place: Path, parameters: Named, optimizer: torch.optim.Optimizer) -> None:
+    """Put parameters and their optimiser where they were when the files of a folder were written."""
+    weights, moments = load_file(place / WEIGHTS), load_file(place / MOMENTS)
+    with torch.no_grad():
+        for name, parameter in parameters:
+            parameter.copy_(weights[name])
+            mine = {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
+            if mine:
+                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}

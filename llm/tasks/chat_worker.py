@@ -1,9 +1,8 @@
-"""The child of llm/text/chat.py: reads a chat template and chats, writes the texts that it makes of them. A template is
-a program that came with a model.
+"""The child of llm/tasks/codec.py: reads a chat template and chats, writes the texts that it makes of them. A template
+is a program that came with a model.
 
 Run as a script, so that it imports nothing of this package. It ends at the limit of memory or of time that it was
-given, whatever a template does.
-"""
+given, whatever a template does."""
 
 import contextlib
 import json

@@ -1,1 +1,0 @@
-"""Between text and tokens: chat templates and the codec."""
