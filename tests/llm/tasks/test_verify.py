@@ -74,12 +74,12 @@ WRONG = {
     "any digit": (answers, "_MARKED", re.compile(r"#### (-?[\d.,]+)")),
     "first, not last": (answers, "_last", lambda found: found[0] if found else None),
     "space after the marker": (answers, "_MARKED_INTEGER", re.compile(r"####\s*(-?[0-9]+)")),
-    "no spelling": (math_text, "_SPELLINGS", ()),
-    "no fractions": (math_text, "_braced_fractions", lambda text: text),
-    "no roots": (math_text, "_braced_roots", lambda text: text),
-    "no slash": (math_text, "_slash_as_fraction", lambda text: text),
-    "no units": (math_text, "_without_unit", lambda text: text),
-    "text as it stands": (math_text, "normalised", lambda text: text),
+    "no spelling": (answers, "_SPELLINGS", ()),
+    "no fractions": (answers, "_braced_fractions", lambda text: text),
+    "no roots": (answers, "_braced_roots", lambda text: text),
+    "no slash": (answers, "_slash_as_fraction", lambda text: text),
+    "no units": (answers, "_without_unit", lambda text: text),
+    "text as it stands": (answers, "normalised", lambda text: text),
     "a box need not be closed": (answers, "closing", lambda text, start: len(text)),
 }
 
