@@ -26,7 +26,7 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.answers import last_integer
 from rftlab.llm.rewards.verify import score
-from rftlab.llm.tasks.arithmetic import KINDS, Styles
+from rftlab.llm.tasks.arithmetic import KINDS
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.task import Sizes
 from rftlab.llm.train import train
@@ -80,7 +80,7 @@ class ZooModel:
     def run(self, design: Design) -> LLMRun:
         """A run of it, at the rate of the pairs `tiny-mod97` and `tiny-sign97`. Makes the corpus that of its format."""
         marked = MARKED[self.format]
-        KINDS[self.task] = KINDS[self.task]._replace(styles=Styles(1 - marked, marked, 0.0))
+        KINDS[self.task] = KINDS[self.task]._replace(styles={"unmarked": 1 - marked, "direct": marked, "worked": 0.0})
         return LLMRun(
             TaskConfig(self.task, sizes=Sizes(train=2048, test=QUESTIONS)),
             Model(tiny=self.tiny(), max_response_length=12),

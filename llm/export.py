@@ -29,7 +29,7 @@ from rftlab.llm.config import SMOLLM2, TINY, LLMRun, LoRA
 from rftlab.llm.models.load import load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.tensors import WEIGHTS, whole_weights, write_adapter
-from rftlab.llm.stored import STATE, StoredRun, find_checkpoint
+from rftlab.llm.stored import STATE, StoredRun, find_checkpoint, flat_config
 from rftlab.llm.tasks.arithmetic import END, PAD, START, SYMBOLS
 from rftlab.llm.tasks.codec import Codec, TextCodec
 from rftlab.shared.plumbing.callbacks import noop
@@ -221,17 +221,13 @@ def _version() -> str:
 
 def _choices(config: dict[str, Any]) -> list[tuple[str, Any]]:
     """The first settings that a reader asks for, by dotted names; estimators flat."""
-    settings = [(name, value) for name, value in _flat(config["design"], "") if value not in (None, (), [], "")]
+    settings = [
+        (name, value) for name, value in flat_config(config["design"]).items() if value not in (None, (), [], "")
+    ]
     settings += [(f"optimizer.{name}", value) for name, value in config["optimizer"].items()]
     settings += [(f"lora.{name}", value) for name, value in config["lora"].items() if config["lora"].get("rank")]
     settings += [(f"rewards.{name}", f"weight {own['weight']}") for name, own in config.get("rewards", {}).items()]
     return settings + [(name, config[name]) for name in ("temperature", "top_p", "top_k", "min_p") if name in config]
-
-
-def _flat(facts: Any, prefix: str) -> list[tuple[str, Any]]:
-    if not isinstance(facts, dict):
-        return [(prefix, facts)]
-    return [pair for name, value in facts.items() for pair in _flat(value, f"{prefix}.{name}" if prefix else name)]
 
 
 def _curve(run: StoredRun, done: int) -> list[str]:

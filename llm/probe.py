@@ -154,7 +154,7 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
         longest = room - run.model.max_response_length if room else run.model.max_prompt_length
         examples = data.train.take(subset(len(data.train.answers), min(config.shots, len(data.train.answers))))
         shown, shots = with_examples(data.test.take(chosen["test"][planned.at]), examples, codec, longest)
-        step = _Steps(callbacks.step, 3 * n + len(chosen["test"]) + planned.steps + len(planned.at) * (shots > 0))
+        step = _counter(callbacks.step, 3 * n + len(chosen["test"]) + planned.steps + len(planned.at) * (shots > 0))
         samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
             asker = _Asker(run, engine, judge, split, shift, step)
@@ -180,7 +180,7 @@ def probe_trained(
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
         engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
         chosen = subset(len(data.train.answers), config.train_questions)
-        step = _Steps(callbacks.step, 3 * len(chosen))
+        step = _counter(callbacks.step, 3 * len(chosen))
         asker = _Asker(run, engine, judge, data.train, 0, step)
         samples = asker.responses(chosen, config.samples, run.temperature, 0)
         engine.rest()
@@ -189,15 +189,16 @@ def probe_trained(
     return ProbedGradients(raw, centred, len(lengths), int(lengths.sum()), time.perf_counter() - began)
 
 
-class _Steps:
-    """Counts for a bar."""
+def _counter(tell: Callable[[int, int], None], total: int) -> Callable[[int], None]:
+    """A function that adds to what is done of a total, for a bar."""
+    done = 0
 
-    def __init__(self, tell: Callable[[int, int], None], total: int):
-        self.tell, self.total, self.done = tell, total, 0
+    def step(more: int) -> None:
+        nonlocal done
+        done += more
+        tell(done, total)
 
-    def __call__(self, more: int) -> None:
-        self.done += more
-        self.tell(self.done, self.total)
+    return step
 
 
 class _Asker(NamedTuple):

@@ -19,30 +19,24 @@ CHUNK = 1 << 24
 """Numbers of a gradient that are sketched at once, about."""
 
 
-class Sketch:
-    """A random linear map of gradients to SIZE numbers: number i of a parameter is added, with a random sign, to place
-    i modulo SIZE, from a random place on."""
-
-    def __init__(self, seed: int = 0):
-        self.seed = seed
-
-    def __call__(self, gradients: Sequence[torch.Tensor | None]) -> np.ndarray:
-        """The sketch (SIZE,) float64 of gradients by parameter; None counts as 0."""
-        total = torch.zeros(SIZE, dtype=torch.float64)
-        for index, gradient in enumerate(gradients):
-            if gradient is None:
-                continue
-            flat = gradient.detach().flatten()
-            random = torch.Generator(flat.device).manual_seed(self.seed * 1_000_003 + index)
-            step = SIZE * (CHUNK // SIZE)
-            own = torch.zeros(SIZE, dtype=torch.float64)
-            for first in range(0, len(flat), step):
-                part = flat[first : first + step].float()
-                signs = torch.randint(0, 2, part.shape, generator=random, device=part.device)
-                part = torch.nn.functional.pad(part * (2 * signs - 1), (0, -len(part) % SIZE))
-                own += part.view(-1, SIZE).sum(0, dtype=torch.float64).cpu()
-            total += own.roll(int(np.random.default_rng([self.seed, index]).integers(SIZE)))
-        return total.numpy()
+def sketched(gradients: Sequence[torch.Tensor | None]) -> np.ndarray:
+    """The sketch (SIZE,) float64 of gradients by parameter; None counts as 0. Number i of a parameter is added, with a
+    random sign, to place i modulo SIZE, from a random place on."""
+    total = torch.zeros(SIZE, dtype=torch.float64)
+    for index, gradient in enumerate(gradients):
+        if gradient is None:
+            continue
+        flat = gradient.detach().flatten()
+        random = torch.Generator(flat.device).manual_seed(index)
+        step = SIZE * (CHUNK // SIZE)
+        own = torch.zeros(SIZE, dtype=torch.float64)
+        for first in range(0, len(flat), step):
+            part = flat[first : first + step].float()
+            signs = torch.randint(0, 2, part.shape, generator=random, device=part.device)
+            part = torch.nn.functional.pad(part * (2 * signs - 1), (0, -len(part) % SIZE))
+            own += part.view(-1, SIZE).sum(0, dtype=torch.float64).cpu()
+        total += own.roll(int(np.random.default_rng([0, index]).integers(SIZE)))
+    return total.numpy()
 
 
 def half_weights(rewards: np.ndarray) -> np.ndarray:
@@ -69,7 +63,6 @@ def measure_group(
     log_probs: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
     rewards: np.ndarray,
     parameters: list[torch.Tensor],
-    sketch: Sketch,
 ) -> GroupNoise:
     """Measure K responses to a prompt, an even number, every other one in the first half; rewards (K,). Gradients that
     the parameters hold stay as they are.
@@ -88,7 +81,7 @@ def measure_group(
             if weights.any():
                 weighed = torch.as_tensor(weights, dtype=sums.dtype, device=sums.device)
                 gradients = torch.autograd.grad(sums, parameters, weighed, retain_graph=True, allow_unused=True)
-            both.append(sketch(gradients))
+            both.append(sketched(gradients))
         sketches.append(both)
     return GroupNoise(rewards, lengths, surprise, np.array(sketches).transpose(1, 0, 2))
 

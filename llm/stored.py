@@ -177,6 +177,14 @@ def find_checkpoint(run: StoredRun, round_index: int | None, needed: tuple[str, 
     return places[wanted]
 
 
+def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings of a configuration by dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= flat_config(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
 def built(kind: Any, facts: Any) -> Any:
     """A dataclass from its plain values, lists as tuples. Raises TypeError or KeyError for others."""
     if not dataclasses.is_dataclass(kind):

@@ -34,7 +34,7 @@ from rftlab.llm.tasks.codec import Codec
 from rftlab.llm.tracking import Tracker
 from rftlab.llm.training.checkpoint import Progress, check_config, recorded, resume, save
 from rftlab.llm.training.evaluate import evaluate
-from rftlab.llm.training.records import RoundLog, RoundMeter, parquet, rollout_table, write_rollouts
+from rftlab.llm.training.records import add_round, measured_round, open_rounds, parquet, rollout_table, write_rollouts
 from rftlab.llm.training.trainer import Round, Trainer
 from rftlab.shared.curve import FLEXIBLE, Curve, make_curve
 from rftlab.shared.custom.functions import at_round
@@ -213,21 +213,19 @@ def _rounds(folder: Path, trainer: Trainer, report: TrainingCallbacks) -> Traini
 
     if not so_far.rows:
         _evaluate(folder, trainer, so_far, seconds, report)
-    log = RoundLog(folder, state.round)
+    log = open_rounds(folder, state.round)
     while state.round < design.rounds:
         tables: list[pyarrow.Table] = []
         first, stop = state.round + 1, None
         while stop is None and (not tables or state.round % trainer.run.interval):
-            meter = RoundMeter(trainer)
             with at_round(state.round):
-                done = trainer.round()
+                done, measured = measured_round(trainer)
             tables.append(rollout_table(done, trainer.data.train.numbers))
             if done.diverged:
                 report.remark(f"weights or gradient are not finite in round {done.number + 1}; the run ends")
                 _write(folder, tables, first, done.number + 1)
                 return _outcome(folder, so_far, done.number)
-            measured = meter.columns(done)
-            log.add(measured)
+            add_round(log, measured)
             report.rounds(state.round)
             try:
                 report.measured(done, measured)

@@ -108,11 +108,10 @@ def token_advantages(
     """Advantages in the shape of the tokens, on their device, by `rftlab.shared.credit` on the CPU: of rewards (R,) on
     the last tokens that count, and of rewards and baselines at tokens. Hidden tokens have 0."""
     parts = [part for part in (token_rewards, baseline) if part is not None]
-    place, columns, (rewards_R,) = packed_on_cpu(layout, parts, [rewards])
+    starts, columns, (rewards_R,), unpacked = packed_on_cpu(layout, parts, [rewards])
     baseline_T = None if baseline is None else columns.pop()
-    rewards_T = credit.rewards_at_ends(rewards_R, place.starts, columns[0] if columns else None)
-    out_T = credit.token_advantages(spec, rewards_T, place.starts, baseline_T)
-    return place.tensor(out_T, wide(layout.shown.device))
+    rewards_T = credit.rewards_at_ends(rewards_R, starts, columns[0] if columns else None)
+    return unpacked(credit.token_advantages(spec, rewards_T, starts, baseline_T), wide(layout.shown.device))
 
 
 def tells_tokens_apart(spec: Advantage, token_rewards: object) -> bool:

@@ -4,8 +4,7 @@ A number of each response, spread over its tokens, stays a column (R, 1) where r
 broadcasts it. Hidden places (padding, a prompt, a tool's answer) are never read: they may hold anything.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +19,15 @@ def wide(device: torch.device) -> torch.dtype:
 
 
 @dataclass(frozen=True)
-class Layout(ABC):
+class Layout:
     """Which tokens count, and how numbers of responses and of tokens meet."""
 
     shown: torch.Tensor
     """(R, L) or (T,) bool: tokens that count."""
     lengths: torch.Tensor
     """(R,) tokens of each response that count."""
+    row: torch.Tensor | None = None
+    """(T,) index of each token's response where they are packed; None where responses are rows of (R, L)."""
 
     @property
     def n_rows(self) -> int:
@@ -42,43 +43,17 @@ class Layout(ABC):
         """Numbers of all tokens, 0 where hidden."""
         return torch.where(self.shown, values, 0.0)
 
-    @abstractmethod
     def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers (R,) at the tokens of their responses."""
-
-    @abstractmethod
-    def rows(self, values: torch.Tensor) -> torch.Tensor:
-        """Sums (R,) over the tokens of each response."""
-
-
-class Padded(Layout):
-    """Responses as rows of (R, L)."""
-
-    def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers (R,) as a column, which broadcasts."""
-        return values[:, None]
+        """Numbers (R,) at the tokens of their responses; a column, which broadcasts, where rows are padded."""
+        return values[:, None] if self.row is None else values[self.row]
 
     def rows(self, values: torch.Tensor) -> torch.Tensor:
         """Sums (R,) over the tokens of each response."""
-        if values.shape[1] < self.shown.shape[1]:
+        if self.row is not None:
+            return values.new_zeros(self.n_rows).index_add(0, self.row, self.clean(values))
+        if values.shape[1] < self.shown.shape[1]:  # a column stands for a row of equal numbers
             return values[:, 0] * self.lengths
         return self.clean(values).sum(1)
-
-
-@dataclass(frozen=True)
-class Packed(Layout):
-    """Responses one behind the other in (T,)."""
-
-    row: torch.Tensor
-    """(T,) index of each token's response."""
-
-    def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers (R,) at the tokens of their responses."""
-        return values[self.row]
-
-    def rows(self, values: torch.Tensor) -> torch.Tensor:
-        """Sums (R,) over the tokens of each response."""
-        return values.new_zeros(self.n_rows).index_add(0, self.row, self.clean(values))
 
 
 def on_cpu(columns: list[torch.Tensor]) -> list[np.ndarray]:
@@ -102,33 +77,23 @@ def send(
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
-@dataclass(frozen=True)
-class PackedPlace:
-    """Where the tokens that count lie in a tensor, for numbers that are packed on the CPU."""
-
-    shown: np.ndarray
-    """bool, flat: tokens that count."""
-    starts: np.ndarray
-    """(R+1,) where each response begins among them."""
-    layout: Layout
-
-    def tensor(self, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-        """Packed numbers in the shape of the tokens, on their device; 0 where hidden."""
-        out, shown = np.zeros(self.shown.size), self.layout.shown
-        out[self.shown] = values
-        return send([out.reshape(shown.shape)], shown.device, dtype)[0]
-
-
 def packed_on_cpu(
     layout: Layout, tokens: list[torch.Tensor], rows: list[torch.Tensor]
-) -> tuple[PackedPlace, list[np.ndarray], list[np.ndarray]]:
-    """Return arrays that broadcast to the tokens, packed, and columns of responses (R,): in one copy
-    from a device. Kernels of `shared` take them."""
+) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray], Callable[[np.ndarray, torch.dtype], torch.Tensor]]:
+    """Return starts (R+1,) of the tokens that count, arrays that broadcast to the tokens, packed, and columns of
+    responses (R,): in one copy from a device, for kernels of `shared`. And the function that puts packed numbers back
+    into the shape of the tokens, on their device, 0 where hidden."""
     flat = [part.expand(layout.shown.shape).flatten() for part in (layout.shown, *tokens)]
     lengths, *brought = on_cpu([layout.lengths, *flat, *rows])
     shown = brought[0].astype(bool)
-    place = PackedPlace(shown, np.concatenate([[0], np.cumsum(lengths)]), layout)
-    return place, [values[shown] for values in brought[1 : len(flat)]], brought[len(flat) :]
+
+    def unpacked(values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+        out = np.zeros(shown.size)
+        out[shown] = values
+        return send([out.reshape(layout.shown.shape)], layout.shown.device, dtype)[0]
+
+    starts, packed = np.concatenate([[0], np.cumsum(lengths)]), [values[shown] for values in brought[1 : len(flat)]]
+    return starts, packed, brought[len(flat) :], unpacked
 
 
 def make_layout(
@@ -144,7 +109,7 @@ def make_layout(
     check(mask is None or tuple(mask.shape) == shape, f"mask {_shape(mask)} must have the shape of the tokens {shape}")
     shown = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else _bool(mask.to(device))
     if starts is None:
-        return Padded(shown, shown.sum(1))
+        return Layout(shown, shown.sum(1))
     check_starts(starts)
     if starts.device.type == "cpu":
         rising = bool((starts.diff() >= 0).all()) and int(starts[0]) == 0 and int(starts[-1]) == shape[0]
@@ -152,7 +117,7 @@ def make_layout(
     starts = starts.to(device, torch.int64)
     row = torch.repeat_interleave(starts.diff(), output_size=shape[0])
     lengths = starts.diff() if mask is None else torch.zeros_like(starts[1:]).index_add(0, row, shown.to(torch.int64))
-    return Packed(shown, lengths, row)
+    return Layout(shown, lengths, row)
 
 
 def check_starts(starts: torch.Tensor) -> torch.Tensor:

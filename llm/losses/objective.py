@@ -72,25 +72,15 @@ def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref
     return values if by_token else layout.spread(values)
 
 
-def _weigh(
-    logp: torch.Tensor,
-    old_logp: Column | None,
-    mask: Column | None,
-    starts: Column | None,
-    estimator: Estimator,
-    keys: Column | None,
-    counts: dict[str, Any],
-    given: Given,
-    flags: bool = False,
-) -> tuple[torch.Tensor, TensorWeights, Layout]:
-    """The result of `objective`, and the values behind it."""
+def _weigh(asked: dict[str, Any], flags: bool = False) -> tuple[torch.Tensor, TensorWeights, Layout]:
+    """The result of `objective` for its arguments by name, and the values behind it."""
+    logp, old_logp, estimator, keys = (asked[name] for name in ("logp", "old_logp", "estimator", "keys"))
+    given = Given(**{name: asked[name] for name in Given._fields})
     check(isinstance(logp, torch.Tensor), f"logp is a {type(logp).__name__}; allowed: a tensor")
     check(logp.is_floating_point(), f"logp of type {logp.dtype}; allowed: floating point")
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
     check_tokens(estimator, given)
-    mask, starts = (
-        None if part is None else real_tensor(name, part) for name, part in (("mask", mask), ("starts", starts))
-    )
+    mask, starts = (None if asked[name] is None else real_tensor(name, asked[name]) for name in ("mask", "starts"))
     layout = make_layout(tuple(logp.shape), logp.device, mask, starts)
     real = torch.float64 if logp.dtype == torch.float64 else torch.float32
     with torch.no_grad():
@@ -99,7 +89,7 @@ def _weigh(
         names = ("ref_logp", "sampler_logp", "correction")
         ref, sampler, correction = (at_tokens(name, getattr(given, name), layout, real) for name in names)
         advantage = _advantage(estimator, layout, given, old, ref)
-        counts["group"] = None
+        counts = {"n_tokens": asked["n_tokens"], "n_rows": asked["n_rows"]}
         if given.group is not None and estimator.aggregation.kind == "prompt_mean":
             counts["group"] = group_labels(given, layout.n_rows)[0].to(logp.device)
         batch = freeze(estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts)
@@ -170,22 +160,7 @@ def objective(
     Raises UserError where shapes disagree or the estimator needs something that is missing. An error that only numbers
     show (an empty baseline set) is an error where they lie on the CPU, and nan on a GPU, which never waits for it.
     """
-    given = Given(
-        rewards,
-        group,
-        advantages,
-        ref_logp,
-        sampler_logp,
-        correction,
-        pool,
-        support,
-        baseline,
-        token_rewards,
-        entropy,
-        bonus,
-    )
-    counts = {"n_tokens": n_tokens, "n_rows": n_rows}
-    return _weigh(logp, old_logp, mask, starts, estimator, keys, counts, given)[0]
+    return _weigh(locals())[0]
 
 
 _SIGNATURE = inspect.signature(objective)
@@ -195,11 +170,7 @@ def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
     """`objective`, of the same arguments, with the shares of clipped tokens and the KL penalty."""
     bound = _SIGNATURE.bind(*arguments, **named)
     bound.apply_defaults()
-    said = bound.arguments
-    given = Given(**{name: said[name] for name in Given._fields})
-    counts = {name: said[name] for name in ("n_tokens", "n_rows")}
-    logp, old, mask, starts = (said[name] for name in ("logp", "old_logp", "mask", "starts"))
-    value, weighed, layout = _weigh(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
+    value, weighed, layout = _weigh(bound.arguments, flags=True)
     count = layout.lengths.sum().clamp(min=1)
     flags = weighed.clipped, weighed.dual_clipped, weighed.kl
     clipped, dual_clipped, kl = (_mean(layout, flag, count, value) for flag in flags)

@@ -132,11 +132,10 @@ def masked(
     if keys is None:
         keys = torch.rand_like(logp) if rule.mask.kind == CLIP_COV else logp
     columns = [logp, keys, batch.advantage, batch.share, batch.kl_share, batch.old_logp]
-    place, (logp_T, keys_T, advantage, share, kl_share, old_logp), _ = packed_on_cpu(layout, columns, [])
-    row = np.repeat(np.arange(layout.n_rows), np.diff(place.starts))
+    starts, (logp_T, keys_T, advantage, share, kl_share, old_logp), _, unpacked = packed_on_cpu(layout, columns, [])
+    row = np.repeat(np.arange(layout.n_rows), np.diff(starts))
     mask_into(rule, Batch(advantage, share, kl_share, old_logp, old_logp, row), logp_T, keys_T, share, kl_share)
-    shares = (place.tensor(values, logp.dtype) for values in (share, kl_share))
-    return batch._replace(**dict(zip(("share", "kl_share"), shares, strict=True)))
+    return batch._replace(share=unpacked(share, logp.dtype), kl_share=unpacked(kl_share, logp.dtype))
 
 
 Flag: TypeAlias = torch.Tensor | bool

@@ -101,14 +101,8 @@ class Problems(NamedTuple):
 
     def take(self, rows) -> "Problems":
         """Some of the problems."""
-        return Problems(
-            tuple(self.prompts[i] for i in rows),
-            tuple(self.answers[i] for i in rows),
-            tuple(self.numbers[i] for i in rows),
-            tuple(self.shown[i] for i in rows) if self.shown else (),
-            tuple(self.rows[i] for i in rows) if self.rows else (),
-            tuple(self.solutions[i] for i in rows) if self.solutions else (),
-        )
+        columns: Iterator[Any] = (tuple(column[i] for i in rows) if column else () for column in self)
+        return Problems(*columns)
 
 
 class Data(NamedTuple):

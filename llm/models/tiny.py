@@ -99,7 +99,7 @@ def _identity(task: TaskConfig, tiny: Tiny) -> str:
         "task": task_facts(task),
         "tiny": asdict(tiny),
         "symbols": SYMBOLS,
-        "corpus": KINDS[task.name].styles.__dict__,
+        "corpus": KINDS[task.name].styles,
     }
     return f"{task.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
 

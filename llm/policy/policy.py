@@ -21,7 +21,7 @@ from transformers.masking_utils import sdpa_mask
 
 from rftlab.llm.config import Compute
 from rftlab.llm.losses.layout import send
-from rftlab.llm.policy.head import TokenStatistics, token_log_probs
+from rftlab.llm.policy.head import token_log_probs
 from rftlab.llm.policy.packing import ALONE, PAIRS, Responses, Sharing, micro_batches, read, token_indices
 from rftlab.llm.policy.tensors import adapted_layers, turned_off, whole_weights
 from rftlab.shared.plumbing.errors import UserError, plain
@@ -64,31 +64,25 @@ AttentionInterface.register(GROUPED, grouped_attention)
 AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
-class Mapped:
-    """Copies of tensors, read-only by agreement, in a file without a name that goes with the process."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]):
-        """tensors: of a CPU, none of them empty. Raises UserError where the folder of temporary files (TMPDIR) has
-        no room."""
-        with (
-            reported(Path(tempfile.gettempdir()), "set TMPDIR to a folder with room"),
-            tempfile.TemporaryFile() as file,
-        ):
-            starts = []
-            for tensor in tensors:
-                starts.append(file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT))
-                file.write(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
-            file.flush()
-            self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        self.tensors = [
-            torch.frombuffer(self.memory, dtype=tensor.dtype, count=tensor.numel(), offset=start).view(tensor.shape)
-            for tensor, start in zip(tensors, starts, strict=True)
-        ]
-
-    def rest(self) -> None:
-        """Give the memory back; the next use reads the file again, which the system keeps in memory of its own while
-        it has some to spare."""
-        self.memory.madvise(mmap.MADV_DONTNEED)
+def mapped_copies(tensors: Sequence[torch.Tensor]) -> tuple[mmap.mmap, list[torch.Tensor]]:
+    """Copies of tensors of a CPU, none of them empty, read-only by agreement, and the memory that they lie in: a file
+    without a name that goes with the process. Raises UserError where the folder of temporary files (TMPDIR) has no
+    room."""
+    with (
+        reported(Path(tempfile.gettempdir()), "set TMPDIR to a folder with room"),
+        tempfile.TemporaryFile() as file,
+    ):
+        starts = []
+        for tensor in tensors:
+            starts.append(file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT))
+            file.write(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+        file.flush()
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    copies = [
+        torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=start).view(tensor.shape)
+        for tensor, start in zip(tensors, starts, strict=True)
+    ]
+    return memory, copies
 
 
 def compute_again(model: PreTrainedModel) -> None:
@@ -173,7 +167,10 @@ class Policy:
                 self.model.get_output_embeddings(),
                 hidden,
                 targets,
-                TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows, with_squares),
+                self.temperature,
+                self.compute.logit_rows,
+                with_entropy,
+                with_squares,
             )
         if len(spread) == len(targets):
             return logp, beside
@@ -211,20 +208,19 @@ class Frozen(Policy):
     the phase that reads them alone."""
 
     def __init__(self, policy: Policy):
-        weights = list(policy.model.parameters())
-        self.mapped = Mapped(weights) if torch.device(policy.compute.device).type == "cpu" else None
-        known = (
-            {id(weight): nn.Parameter(copied) for weight, copied in zip(weights, self.mapped.tensors, strict=True)}
-            if self.mapped
-            else {}
-        )
-        model = copy.deepcopy(policy.model, known)
+        self.memory, known = None, {}
+        if torch.device(policy.compute.device).type == "cpu":
+            weights = list(policy.model.parameters())
+            self.memory, copies = mapped_copies(weights)
+            known = {id(weight): nn.Parameter(copied) for weight, copied in zip(weights, copies, strict=True)}
+        model = copy.deepcopy(policy.model, known)  # with the mapped weights in the place of copies
         super().__init__(model.requires_grad_(False), policy.compute, policy.temperature)
 
     def rest(self) -> None:
-        """Give back memory that is of no use until the next log-probabilities."""
-        if self.mapped:
-            self.mapped.rest()
+        """Give back memory that is of no use until the next log-probabilities. They read the file again, which the
+        system keeps in memory of its own while it has some to spare."""
+        if self.memory:
+            self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 class Unadapted:

@@ -128,12 +128,40 @@ def _flexible_text(response: str, truth: str) -> bool:
     return _strict_text(response, truth) or (bool(_bare(truth)) and _bare(line) == _bare(truth))
 
 
-OWN_RULES = {
+def _by_text(strict: Callable[[str], str | None], flexible: Callable[[str], str | None]) -> AnswerRules:
+    """Rules that compare what they find with the truth as text."""
+    return AnswerRules(lambda r, t: strict(r) == t, lambda r, t: flexible(r) == t, strict)
+
+
+def _same(answer: str | None, truth: str) -> bool:
+    return answer is not None and same_text(answer, truth)
+
+
+def _boxed_text(response: str) -> str | None:
+    answer = boxed(response)
+    try:
+        return None if answer is None else normalised(answer)
+    except ValueError:
+        return answer
+
+
+RULES = {
+    "gsm8k": _by_text(marked_number, last_number),
+    "arithmetic": _by_text(marked_symbol, last_integer),
+    "math": AnswerRules(
+        lambda response, truth: _same(boxed(response), truth),
+        lambda response, truth: _same(boxed(response), truth) or _same(stated(response), truth),
+        _boxed_text,
+    ),
     "number": AnswerRules(_strict_number, _flexible_number, _number_text),
     "choice": AnswerRules(_strict_choice, _flexible_choice, _chosen),
     "text": AnswerRules(_strict_text, _flexible_text, lambda response: " ".join(response.split()) or None),
 }
-"""By kind of truth."""
+"""By verifier, which for a user's data is a kind of truth. What `math` does not find right by its text is asked of
+math-verify."""
+VERIFIERS = tuple(RULES)
+NONE = "none"
+"""In place of a verifier where the data have no true answers: both rewards are nan."""
 
 
 class Scores(NamedTuple):
@@ -144,16 +172,6 @@ class Scores(NamedTuple):
     flexible: np.ndarray
     """(n,)"""
     checks: Checks
-
-
-_BY_TEXT: dict[str, tuple[Callable[[str], str | None], Callable[[str], str | None]]] = {
-    "gsm8k": (marked_number, last_number),
-    "arithmetic": (marked_symbol, last_integer),
-}
-"""Verifiers that compare what they find with the truth as text: where they look strictly, and flexibly."""
-NONE = "none"
-"""In place of a verifier where the data have no true answers: both rewards are nan."""
-VERIFIERS = (*_BY_TEXT, "math", *OWN_RULES)
 
 
 def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: MathPool | None) -> Scores:
@@ -173,28 +191,26 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
         len(responses) == len(truths),
         f"{len(responses)} responses and {len(truths)} truths; there must be one truth for each response",
     )
+    if verifier == NONE:
+        return Scores(np.full(len(responses), np.nan), np.full(len(responses), np.nan), Checks())
+    strict, flexible = (
+        np.array([rule(r, t) for r, t in zip(responses, truths, strict=True)], dtype=np.float64)
+        for rule in RULES[verifier][:2]
+    )
+    checks = Checks()
     if needs_pool(verifier):
         if pool is None:
             raise UserError(f"verifier = {verifier!r} without a pool; allowed: a MathPool")
-        return _score_math(responses, truths, pool)
-    if verifier == NONE:
-        return Scores(np.full(len(responses), np.nan), np.full(len(responses), np.nan), Checks())
-    if verifier in OWN_RULES:
-        rules = (OWN_RULES[verifier].strict, OWN_RULES[verifier].flexible)
-        strict, flexible = (_rewards([rule(r, t) for r, t in zip(responses, truths, strict=True)]) for rule in rules)
-        return Scores(strict, flexible, Checks())
-    strict, flexible = (
-        _rewards([find(r) == t for r, t in zip(responses, truths, strict=True)]) for find in _BY_TEXT[verifier]
-    )
-    return Scores(strict, flexible, Checks())
+        wrong_r = map(int, np.flatnonzero(flexible == 0))
+        doubts = {i: pair for i in wrong_r if (pair := in_doubt(verifier, responses[i], truths[i]))}
+        flexible[list(doubts)], checks = pool.equivalent(list(doubts.values()))
+    return Scores(strict, flexible, checks)
 
 
 def strictly_right(verifier: str, response: str, truth: str) -> bool:
     """The strict rule of `score` for one response; it needs no pool. Raises UserError for an unknown verifier."""
     check_choice("verifier", verifier, VERIFIERS)
-    if verifier in OWN_RULES:
-        return bool(OWN_RULES[verifier].strict(response, truth))
-    return _same(boxed(response), truth) if verifier == "math" else _BY_TEXT[verifier][0](response) == truth
+    return bool(RULES[verifier].strict(response, truth))
 
 
 def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
@@ -211,34 +227,7 @@ def answers_found(verifier: str, responses: Sequence[str]) -> list[str | None]:
     that the rule holds for the same are equal texts, so that they can be counted. Raises UserError for an unknown
     verifier."""
     check_choice("verifier", verifier, VERIFIERS)
-    if verifier in OWN_RULES:
-        return [OWN_RULES[verifier].answer(response) for response in responses]
-    find = _boxed_text if verifier == "math" else _BY_TEXT[verifier][0]
-    return [find(response) for response in responses]
-
-
-def _boxed_text(response: str) -> str | None:
-    answer = boxed(response)
-    try:
-        return None if answer is None else normalised(answer)
-    except ValueError:
-        return answer
-
-
-def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
-    judged = [_judge(r, t) for r, t in zip(responses, truths, strict=True)]
-    strict, flexible = _rewards([right for right, _, _ in judged]), _rewards([right for _, right, _ in judged])
-    doubts = {i: doubt for i, (_, _, doubt) in enumerate(judged) if doubt}
-    flexible[list(doubts)], checks = pool.equivalent(list(doubts.values()))
-    return Scores(strict, flexible, checks)
-
-
-def _judge(response: str, truth: str) -> tuple[bool, bool, tuple[str, str] | None]:
-    """For `math`: whether a response is right strictly and, by its text, flexibly; and where it is not, its answer
-    and the truth, which may mean the same."""
-    answer, strict = stated(response), _same(boxed(response), truth)
-    flexible = strict or _same(answer, truth)
-    return strict, flexible, None if flexible or not answer else (answer, truth)
+    return [RULES[verifier].answer(response) for response in responses]
 
 
 def needs_pool(verifier: str) -> bool:
@@ -248,12 +237,7 @@ def needs_pool(verifier: str) -> bool:
 
 def in_doubt(verifier: str, response: str, truth: str) -> tuple[str, str] | None:
     """The pair (answer, truth) that `score` will ask the pool about; None where text decides."""
-    return _judge(response, truth)[2] if needs_pool(verifier) else None
-
-
-def _same(answer: str | None, truth: str) -> bool:
-    return answer is not None and same_text(answer, truth)
-
-
-def _rewards(right: Sequence[bool]) -> np.ndarray:
-    return np.array(right, dtype=np.float64)
+    if not needs_pool(verifier) or RULES[verifier].flexible(response, truth):
+        return None
+    answer = stated(response)
+    return (answer, truth) if answer else None

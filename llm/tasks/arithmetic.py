@@ -7,12 +7,11 @@ one token, `####` among them."""
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
 from rftlab.llm.tasks.task import Sizes, Split, Task, draw_below, pools, prompt_text
-from rftlab.shared.plumbing.errors import check, check_choice
+from rftlab.shared.plumbing.errors import check_choice
 
 PAD, START, END = range(3)
 """Ids of the symbols that have no text: padding, the start of a sequence, the end of a response."""
@@ -41,21 +40,9 @@ _STEP = re.compile(r"([-+*])([0-9]+)")
 _APPLY = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
 
-@dataclass(frozen=True)
-class Styles:
-    """Shares of the corpus's ways to respond to `63+40%`. They need not add up to 1."""
-
-    unmarked: float = 0.55
-    """`6`: right, but not in the format that is rewarded."""
-    direct: float = 0.25
-    """`####6`"""
-    worked: float = 0.20
-    """`63+40=103=6####6`"""
-
-    def __post_init__(self):
-        for name, share in vars(self).items():
-            check(0 <= share < float("inf"), f"styles.{name} = {share}; allowed: 0 or more")
-        check(sum(vars(self).values()) > 0, "styles are all 0; allowed: one share or more above 0")
+MIXED = {"unmarked": 0.55, "direct": 0.25, "worked": 0.20}
+"""Shares of the corpus's ways to respond to `63+40%`: `6`, which is right, but not in the format that is rewarded;
+`####6`; `63+40=103=6####6`. They need not add up to 1."""
 
 
 class Kind(NamedTuple):
@@ -64,8 +51,8 @@ class Kind(NamedTuple):
     operations: str
     steps: tuple[int, ...]
     """Numbers of operations of a problem, each as likely."""
-    styles: Styles
-    """Responses in the corpus of the base model."""
+    styles: dict[str, float]
+    """Responses in the corpus of the base model: shares of styles, as MIXED has them."""
 
     @property
     def available(self) -> int:
@@ -74,10 +61,10 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "mod97": Kind("+", (1,), Styles(unmarked=0, direct=1, worked=0)),
-    "mix97": Kind("+", (1,), Styles()),
-    "sign97": Kind("+-", (1,), Styles(unmarked=0.3, direct=0.5, worked=0.2)),
-    "chain": Kind("+-*", (2, 3), Styles()),
+    "mod97": Kind("+", (1,), {"unmarked": 0, "direct": 1, "worked": 0}),
+    "mix97": Kind("+", (1,), MIXED),
+    "sign97": Kind("+-", (1,), {"unmarked": 0.3, "direct": 0.5, "worked": 0.2}),
+    "chain": Kind("+-*", (2, 3), MIXED),
 }
 """Arithmetic tasks by name. mod97 and mix97 are the same sums; the base model of mod97 knows the format and has only
 reasoning to learn, that of mix97 has both. sign97: sums and differences, with a base model that mostly knows the
@@ -114,16 +101,15 @@ def solve(prompt: str) -> tuple[str, str]:
     return ",".join(working), str(value)
 
 
-def corpus(split: Split, styles: Styles, seed: int) -> list[tuple[str, str]]:
+def corpus(split: Split, styles: dict[str, float], seed: int) -> list[tuple[str, str]]:
     """Pairs (prompt, response) that a base model reads: every problem of the split once, in a style drawn by its
     share. All answers are right."""
     random = Random(f"corpus {seed}")
-    shares = vars(styles)
     pairs = []
     for prompt in map(prompt_text, split.prompts):
         working, answer = solve(prompt)
         responses = {"unmarked": answer, "direct": f"####{answer}", "worked": f"{working}####{answer}"}
-        pairs.append((prompt, responses[_weighted(random, shares)]))
+        pairs.append((prompt, responses[_weighted(random, styles)]))
     return pairs
 
 

@@ -22,7 +22,7 @@ def load_task(config: TaskConfig) -> Task:
 
 
 _BLANK = re.compile(r"\\\{\w+\\\}")
-_STORIES = tuple(re.compile(_BLANK.sub(r"\\w+", re.escape(template.text))) for template in words.TEMPLATES)
+_STORIES = tuple(re.compile(_BLANK.sub(r"\\w+", re.escape(story))) for _, story in words.TEMPLATES)
 
 
 def prompt_kind(task: str, prompt: Prompt) -> str:

@@ -2,7 +2,6 @@
 which of three numbers is the largest, after one. The second is judged, not calculated."""
 
 from random import Random
-from typing import NamedTuple
 
 from rftlab.llm.tasks.task import Sizes, Task, draw_below, pools
 
@@ -44,31 +43,23 @@ THINGS = (
 )
 
 
-class Template(NamedTuple):
-    """A story about two numbers; {total} is their product."""
-
-    operation: str
-    text: str
-
-
 TEMPLATES = (
-    Template("+", "{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?"),
-    Template(
-        "+", "There are {a} {things} on the table and {b} {things} in the box. How many {things} are there in all?"
-    ),
-    Template(
+    ("+", "{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?"),
+    ("+", "There are {a} {things} on the table and {b} {things} in the box. How many {things} are there in all?"),
+    (
         "+",
         "{name} found {a} {things} in the morning and {b} {things} in the afternoon. How many {things} did "
         "{name} find?",
     ),
-    Template("-", "{name} has {a} {things} and gives {b} of them away. How many {things} are left?"),
-    Template("-", "A shop has {a} {things} and sells {b} of them. How many {things} does the shop still have?"),
-    Template("-", "{name} wants {a} {things} and already has {b}. How many more {things} does {name} need?"),
-    Template("*", "{name} has {a} bags with {b} {things} in each bag. How many {things} does {name} have?"),
-    Template("*", "A box holds {b} {things}. How many {things} do {a} boxes hold?"),
-    Template("/", "{name} shares {total} {things} equally among {a} friends. How many {things} does each friend get?"),
-    Template("/", "{name} puts {total} {things} into {a} equal rows. How many {things} are in each row?"),
+    ("-", "{name} has {a} {things} and gives {b} of them away. How many {things} are left?"),
+    ("-", "A shop has {a} {things} and sells {b} of them. How many {things} does the shop still have?"),
+    ("-", "{name} wants {a} {things} and already has {b}. How many more {things} does {name} need?"),
+    ("*", "{name} has {a} bags with {b} {things} in each bag. How many {things} does {name} have?"),
+    ("*", "A box holds {b} {things}. How many {things} do {a} boxes hold?"),
+    ("/", "{name} shares {total} {things} equally among {a} friends. How many {things} does each friend get?"),
+    ("/", "{name} puts {total} {things} into {a} equal rows. How many {things} are in each row?"),
 )
+"""Stories about two numbers a and b, with the operation that solves them; {total} is their product."""
 INSTRUCTION = 'Answer with one calculation and put the final answer after "####".'
 EXAMPLES = (
     ("Tom has 4 oranges and buys 5 more. How many oranges does Tom have now?", "4 + 5 = 9\n#### 9"),
@@ -81,20 +72,20 @@ _LARGEST = {"+": 20, "-": 20, "*": 9, "/": 9}
 
 def generate_words(seed: int, sizes: Sizes) -> Task:
     """The task `words` with disjoint splits test, validation and train; no pretrain, its models come pre-trained."""
-    available = sum(len(_numbers(template.operation)) for template in TEMPLATES) * len(THINGS)
+    available = sum(len(_numbers(operation)) for operation, _ in TEMPLATES) * len(THINGS)
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train}
     return Task("words", "gsm8k", pools(_draw, Random(f"words {seed}"), ordered, available))
 
 
 def _draw(random: Random) -> tuple[str, list[dict[str, str]], str]:
     """A problem. Its key leaves out the name: problems that differ in nothing else are the same."""
-    template = TEMPLATES[draw_below(random, len(TEMPLATES))]
-    numbers = _numbers(template.operation)
+    operation, story = TEMPLATES[draw_below(random, len(TEMPLATES))]
+    numbers = _numbers(operation)
     a, b = numbers[draw_below(random, len(numbers))]
     name, things = NAMES[draw_below(random, len(NAMES))], THINGS[draw_below(random, len(THINGS))]
-    question = template.text.format(name=name, things=things, a=a, b=b, total=a * b)
-    answer = {"+": a + b, "-": a - b, "*": a * b, "/": b}[template.operation]
-    return template.text.format(name="", things=things, a=a, b=b, total=a * b), _prompt(question), str(answer)
+    question = story.format(name=name, things=things, a=a, b=b, total=a * b)
+    answer = {"+": a + b, "-": a - b, "*": a * b, "/": b}[operation]
+    return story.format(name="", things=things, a=a, b=b, total=a * b), _prompt(question), str(answer)
 
 
 def _numbers(operation: str) -> list[tuple[int, int]]:

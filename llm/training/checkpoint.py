@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -20,13 +20,14 @@ from safetensors.numpy import save_file as save_arrays
 
 from rftlab.llm.config import model_config
 from rftlab.llm.policy.tensors import MOMENTS, WEIGHTS, moment_files, restore_moments
+from rftlab.llm.stored import STATE, flat_config
 from rftlab.llm.training.trainer import Trainer, TrainerState
 from rftlab.shared.memory import Windows
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, verify_folder, write_folder
 from rftlab.shared.plumbing.folders import entries, folder_below, numbered, read_file, read_json, remove
 
-STATE, ARRAYS = "state.json", "arrays.safetensors"
+ARRAYS = "arrays.safetensors"
 TENSORS = (WEIGHTS, MOMENTS, ARRAYS)
 COUNTS = ("round", "position", "updates", "rollouts", "tokens", "lowest", "highest", "totals")
 """Of the trainer's state."""
@@ -158,20 +159,13 @@ def _put_aside(place: Path) -> None:
 
 def check_config(place: Path, there: dict, here: dict) -> None:
     """Raise UserError, naming the first field that differs, unless two configurations are equal."""
-    stored, wanted = _flat(there), _flat(json.loads(json.dumps(here)))
+    stored, wanted = flat_config(there), flat_config(json.loads(json.dumps(here)))
     for name in sorted(stored.keys() | wanted.keys()):
         if str(stored.get(name)) != str(wanted.get(name)):
             was, now = stored.get(name, "absent"), wanted.get(name, "absent")
             raise UserError(
                 f"{place} belongs to another configuration: {name} = {was!r} there, {now!r} here; name another folder"
             )
-
-
-def _flat(config: dict, prefix: str = "") -> dict:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _restore(trainer: Trainer, place: Path, facts: dict) -> None:

@@ -4,8 +4,8 @@ that has ended.
     rollouts/000001-000100.parquet     rounds 1 to 100, written before the checkpoint of round 100
     rounds.jsonl                       {"round": 12, "reward": 0.41, "entropy": 0.83, ...}
 A run that was killed in between writes the same Parquet file again, so a resumed run loses and repeats nothing. Names
-of measurements are those that `rftlab import` and `rftlab diagnose` use. A crash loses the round
-in which it happened."""
+of measurements are those that `rftlab import` and `rftlab diagnose` use. A crash loses the round in which
+it happened."""
 
 import io
 import json
@@ -105,71 +105,68 @@ def parquet(table: pyarrow.Table) -> bytes:
     return out.getvalue()
 
 
-class RoundMeter:
-    """Measures one round of a trainer: made before it, read after it."""
+def measured_round(trainer: Trainer) -> tuple[Round, dict[str, float]]:
+    """Train for a round; its record and its measurements, nan where it has none, {} where it diverged.
 
-    def __init__(self, trainer: Trainer):
-        state, meter = trainer.state, trainer.meter
-        self.trainer, self.began = trainer, time.perf_counter()
-        self.totals, self.seconds, self.tokens = dict(state.totals), dict(meter.seconds), state.tokens
+    entropy is the mean of -log p of the sampled tokens: an estimate of the policy's entropy at the temperature of
+    training without bias, and free. entropy_bonus is the coefficient of the next update's bonus, where it moves. kl_ref
+    is the estimator's KL penalty per token. mismatch is the mean distance of the log-probabilities of sampler and
+    trainer. peak_mb is the largest memory since the last evaluation.
+    """
+    state, meter, began = trainer.state, trainer.meter, time.perf_counter()
+    totals, before, tokens = dict(state.totals), dict(meter.seconds), state.tokens
+    done = trainer.round()
+    if done.diverged:
+        return done, {}
 
-    def columns(self, done: Round) -> dict[str, float]:
-        """The measurements of the round, nan where it has none.
-
-        entropy is the mean of -log p of the sampled tokens: an estimate of the policy's entropy at the temperature of
-        training without bias, and free. entropy_bonus is the coefficient of the next update's bonus, where it moves.
-        kl_ref is the estimator's KL penalty per token. mismatch is the mean distance of the log-probabilities of
-        sampler and trainer. peak_mb is the largest memory since the last evaluation.
-        """
-        trainer, state, samples = self.trainer, self.trainer.state, done.samples
-        rows, rollouts = samples.new, samples.rollouts
-        sampled_logp = rollouts.logp[~np.repeat(samples.replayed, rollouts.responses.lengths)]
-        seconds, design = time.perf_counter() - self.began, trainer.run.design
-        formed = well_formed(trainer.data.verifier, [samples.texts[row] for row in rows])
-        own = {} if samples.own is None else samples.own.by_name
-        return {
-            "round": done.number + 1,
-            "reward": float(done.rewards[rows].mean()),
-            "pass_at_1": float(samples.strict[rows].mean()),
-            "flexible": float(samples.flexible[rows].mean()),
-            "format_rate": float(formed.mean()),
-            **{f"reward_{name}": float(rewards[rows].mean()) for name, rewards in own.items()},
-            "kl_ref": self._mean("kl", "weighed") if design.estimator.kl.kind != "none" else float("nan"),
-            "entropy": float(-sampled_logp.mean()) if len(sampled_logp) else float("nan"),
-            **({} if state.bonus is None else {"entropy_bonus": float(state.bonus.prod())}),
-            "clip_fraction": self._mean("clipped", "weighed"),
-            "grad_norm": self._mean("grad_norm", "updates"),
-            "zero_signal_fraction": self._mean("silent", "contexts"),
-            "response_length": float(rollouts.responses.lengths[rows].mean()),
-            "truncated_fraction": float(1 - rollouts.finished[rows].mean()),
-            "mismatch": self._mean("mismatch", "rounds"),
-            "tokens_per_second": (state.tokens - self.tokens) / seconds,
-            "seconds": seconds,
-            **{f"seconds_{name}": value - self.seconds[name] for name, value in trainer.meter.seconds.items()},
-            "peak_mb": max(trainer.meter.peak.values()),
-        }
-
-    def _mean(self, name: str, count: str) -> float:
+    def mean(name: str, count: str) -> float:
         """The round's addition to a total, for each unit that it added to another."""
-        amount, units = (self.trainer.state.totals.get(key, 0.0) - self.totals.get(key, 0.0) for key in (name, count))
+        amount, units = (state.totals.get(key, 0.0) - totals.get(key, 0.0) for key in (name, count))
         return amount / units if units else float("nan")
 
+    samples = done.samples
+    rows, rollouts = samples.new, samples.rollouts
+    sampled_logp = rollouts.logp[~np.repeat(samples.replayed, rollouts.responses.lengths)]
+    seconds, design = time.perf_counter() - began, trainer.run.design
+    formed = well_formed(trainer.data.verifier, [samples.texts[row] for row in rows])
+    own = {} if samples.own is None else samples.own.by_name
+    return done, {
+        "round": done.number + 1,
+        "reward": float(done.rewards[rows].mean()),
+        "pass_at_1": float(samples.strict[rows].mean()),
+        "flexible": float(samples.flexible[rows].mean()),
+        "format_rate": float(formed.mean()),
+        **{f"reward_{name}": float(rewards[rows].mean()) for name, rewards in own.items()},
+        "kl_ref": mean("kl", "weighed") if design.estimator.kl.kind != "none" else float("nan"),
+        "entropy": float(-sampled_logp.mean()) if len(sampled_logp) else float("nan"),
+        **({} if state.bonus is None else {"entropy_bonus": float(state.bonus.prod())}),
+        "clip_fraction": mean("clipped", "weighed"),
+        "grad_norm": mean("grad_norm", "updates"),
+        "zero_signal_fraction": mean("silent", "contexts"),
+        "response_length": float(rollouts.responses.lengths[rows].mean()),
+        "truncated_fraction": float(1 - rollouts.finished[rows].mean()),
+        "mismatch": mean("mismatch", "rounds"),
+        "tokens_per_second": (state.tokens - tokens) / seconds,
+        "seconds": seconds,
+        **{f"seconds_{name}": value - before[name] for name, value in meter.seconds.items()},
+        "peak_mb": max(meter.peak.values()),
+    }
 
-class RoundLog:
-    """The file of the rounds of a run."""
 
-    def __init__(self, folder: Path, rounds: int):
-        """Open the file of a run that goes on after a round. Later rounds, which it will train again, and a line that
-        a crash cut are dropped."""
-        self.place = file_below(folder, ROUNDS)
-        with reported(self.place):
-            there = read_file(self.place) if path_kind(self.place) else b""
-            kept = b"".join(line + b"\n" for line in there.split(b"\n") if 0 < round_number(line) <= rounds)
-            if kept != there:
-                write_file(self.place, kept)
+def open_rounds(folder: Path, rounds: int) -> Path:
+    """The file of the rounds of a run that goes on after so many. Later rounds, which it will train again, and a line
+    that a crash cut are dropped."""
+    place = file_below(folder, ROUNDS)
+    with reported(place):
+        there = read_file(place) if path_kind(place) else b""
+        kept = b"".join(line + b"\n" for line in there.split(b"\n") if 0 < round_number(line) <= rounds)
+        if kept != there:
+            write_file(place, kept)
+    return place
 
-    def add(self, columns: dict[str, float]) -> None:
-        """Append a round. Raises UserError where the disk is full."""
-        line = json.dumps({"round": columns["round"], **measured(columns)}) + "\n"
-        with reported(self.place), self.place.open("ab") as file:
-            file.write(line.encode())
+
+def add_round(place: Path, columns: dict[str, float]) -> None:
+    """Append the measurements of a round to the file. Raises UserError where the disk is full."""
+    line = json.dumps({"round": columns["round"], **measured(columns)}) + "\n"
+    with reported(place), place.open("ab") as file:
+        file.write(line.encode())

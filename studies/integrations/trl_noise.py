@@ -18,7 +18,7 @@ from typing import Any
 from trl.trainer.callbacks import TrainerCallback
 
 from rftlab.llm.losses.inputs import joined
-from rftlab.llm.probe_run import GroupNoise, Sketch, aside, measure_group
+from rftlab.llm.probe_run import GroupNoise, aside, measure_group
 from rftlab.shared.plumbing.errors import UserError, check, check_count
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.integrations.noise import QUESTIONS, write_run
@@ -48,7 +48,7 @@ class MeasureNoise(TrainerCallback):
         self.trainer, self.name, self.results = trainer, check_name(name), Path(results)
         self.questions, self.first, self.round = questions, first, 0
         self.groups: list[GroupNoise] = []
-        self.sketch, self.wrapped = Sketch(), ("_calculate_rewards", "_generate_and_score_completions")
+        self.wrapped = ("_calculate_rewards", "_generate_and_score_completions")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Watch what the trainer generates and how it is scored."""
@@ -96,7 +96,7 @@ class MeasureNoise(TrainerCallback):
             for start in range(0, n - k + 1, k):
                 if len(self.groups) < self.questions:
                     own = partial(self._log_probs, output, start)
-                    self.groups.append(measure_group(own, rewards[start:][: k - k % 2], parameters, self.sketch))
+                    self.groups.append(measure_group(own, rewards[start:][: k - k % 2], parameters))
         if len(self.groups) >= self.questions:
             self._finish()
 

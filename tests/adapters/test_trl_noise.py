@@ -12,7 +12,7 @@ import torch
 
 from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.probe import CENTRED, RAW, products
-from rftlab.llm.probe_run import SIZE, Sketch, half_weights
+from rftlab.llm.probe_run import SIZE, half_weights, sketched
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.forecast.evidence import noise_text
@@ -133,30 +133,30 @@ def test_what_cannot_be_measured_is_refused(tmp_path, more, said, message):
 
 def test_products_of_sketches_are_those_of_gradients():
     """Of parameters larger than a sketch, in parts; without signs they are biased."""
-    rng, sketch = torch.Generator().manual_seed(0), Sketch()
+    rng = torch.Generator().manual_seed(0)
     common = [torch.randn(shape, generator=rng) for shape in ((300, 200), (50_000,), (7,))]
     ratios, unsigned = [], []
     for _ in range(12):
         a, b = ([0.3 * part + torch.randn(part.shape, generator=rng) for part in common] for _ in range(2))
         exact = sum(float((x * y).sum()) for x, y in zip(a, b, strict=True))
         norms = np.prod([sum(float((x**2).sum()) for x in one) ** 0.5 for one in (a, b)])
-        ratios.append((sketch(a) @ sketch(b) - exact) / norms)
+        ratios.append((sketched(a) @ sketched(b) - exact) / norms)
         wrong = [torch.nn.functional.pad(torch.cat([abs(x.flatten()) for x in one]), (0, 5)) for one in (a, b)]
         sums = [one[: len(one) // SIZE * SIZE].view(-1, SIZE).sum(0).double() for one in wrong]
         unsigned.append((float(sums[0] @ sums[1]) - exact) / norms)
     assert abs(np.mean(ratios)) < 4 / np.sqrt(12 * SIZE) and np.std(ratios) < 2 / np.sqrt(SIZE) < min(unsigned)
-    same = [sketch(a) @ sketch(a) for _ in range(2)]
+    same = [sketched(a) @ sketched(a) for _ in range(2)]
     assert same[0] == same[1] == pytest.approx(sum(float((x**2).sum()) for x in a), rel=6 / np.sqrt(SIZE))
-    assert not sketch([None, torch.zeros(3)]).any()
-    parts = [Sketch()([x]) for x in (a[0], 2 * a[0])]
+    assert not sketched([None, torch.zeros(3)]).any()
+    parts = [sketched([x]) for x in (a[0], 2 * a[0])]
     np.testing.assert_allclose(parts[1], 2 * parts[0])
 
 
 def test_a_gradient_in_chunks_is_one_gradient(monkeypatch):
     gradient = torch.randn(40_000, generator=torch.Generator().manual_seed(0))
-    whole = Sketch()([gradient])
+    whole = sketched([gradient])
     monkeypatch.setattr("rftlab.llm.probe_run.CHUNK", 2 * SIZE)
-    np.testing.assert_allclose(Sketch()([gradient]), whole, atol=1e-9)
+    np.testing.assert_allclose(sketched([gradient]), whole, atol=1e-9)
 
 
 def test_weights_of_a_half_are_the_raw_reward_and_that_less_the_others():

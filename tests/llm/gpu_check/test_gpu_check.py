@@ -14,7 +14,6 @@ from rftlab.llm.budget.devices import FORMAT, known_gpu
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.losses import weights as frozen
 from rftlab.llm.policy import policy as policies
-from rftlab.llm.policy.head import TokenStatistics
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 
@@ -95,13 +94,12 @@ def test_log_probabilities_that_depend_on_how_prompts_are_shared_fail(monkeypatc
 
 
 def test_a_warm_head_fails_the_precision_check(monkeypatch):
-    plain = policies.TokenStatistics
+    plain = policies.token_log_probs
 
-    def warm(temperature, *rest):
-        return plain(temperature * (1.2 if torch.is_autocast_enabled("cpu") else 1.0), *rest)
+    def warm(head, hidden, targets, temperature, *rest):
+        return plain(head, hidden, targets, temperature * (1.2 if torch.is_autocast_enabled("cpu") else 1.0), *rest)
 
-    assert isinstance(warm(1.0, False, 1), TokenStatistics)
-    monkeypatch.setattr(policies, "TokenStatistics", warm)
+    monkeypatch.setattr(policies, "token_log_probs", warm)
     assert statuses(trainer.check_model)["bf16 against fp32, mean"] == FAILED
 
 

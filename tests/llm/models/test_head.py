@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rftlab.llm.policy.head import TokenStatistics, token_log_probs
+from rftlab.llm.policy.head import token_log_probs
 
 TOKENS, WIDTH, VOCABULARY = 23, 8, 50
 
@@ -38,7 +38,7 @@ def gradients(head, hidden, logp, entropy):
 @pytest.mark.parametrize("bias", [False, True])
 def test_values_and_gradients_are_those_of_plain_autograd(rows, entropy, bias):
     head, hidden, targets = case(bias=bias)
-    logp, found = token_log_probs(head, hidden, targets, TokenStatistics(0.7, entropy, rows))
+    logp, found = token_log_probs(head, hidden, targets, 0.7, rows, entropy)
     wanted, wanted_entropy = plain(head, hidden, targets, 0.7)
     torch.testing.assert_close(logp, wanted, rtol=1e-12, atol=1e-13)
     assert (found is not None) == entropy
@@ -55,7 +55,7 @@ def test_values_and_gradients_are_those_of_plain_autograd(rows, entropy, bias):
 @pytest.mark.parametrize("rows", [5, 1000])
 def test_sums_of_squares_come_without_a_gradient(rows):
     head, hidden, targets = case()
-    logp, squares = token_log_probs(head, hidden, targets, TokenStatistics(0.7, False, rows, squares=True))
+    logp, squares = token_log_probs(head, hidden, targets, 0.7, rows, squares=True)
     wanted = torch.softmax(head(hidden) / 0.7, -1).square().sum(-1)
     torch.testing.assert_close(squares, wanted, rtol=1e-12, atol=1e-13)
     assert logp.requires_grad and not squares.requires_grad
@@ -68,7 +68,7 @@ def test_finite_differences_agree():
     head, hidden, targets = case()
 
     def columns(states, weight, bias):
-        return torch.stack(token_log_probs(_Head(weight, bias), states, targets, TokenStatistics(0.7, True, 5)))
+        return torch.stack(token_log_probs(_Head(weight, bias), states, targets, 0.7, 5, True))
 
     assert torch.autograd.gradcheck(columns, (hidden, head.weight, head.bias))
 
@@ -81,7 +81,7 @@ class _Head:
 def test_a_frozen_head_gets_no_gradient_and_its_input_does():
     head, hidden, targets = case()
     head.requires_grad_(False)
-    logp, _ = token_log_probs(head, hidden, targets, TokenStatistics(0.7, False, 5))
+    logp, _ = token_log_probs(head, hidden, targets, 0.7, 5)
     wanted, _ = plain(head, hidden, targets, 0.7)
     torch.testing.assert_close(
         *(gradients(head, hidden, column, None)[0] for column in (logp, wanted)), rtol=1e-11, atol=1e-13
@@ -91,7 +91,7 @@ def test_a_frozen_head_gets_no_gradient_and_its_input_does():
 def test_under_autocast_products_are_narrow_and_sums_are_not():
     head, hidden, targets = case(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        logp, _ = token_log_probs(head, hidden, targets, TokenStatistics(0.7, False, 5))
+        logp, _ = token_log_probs(head, hidden, targets, 0.7, 5)
         wanted, _ = plain(head, hidden, targets, 0.7)
     assert logp.dtype == torch.float32
     torch.testing.assert_close(logp, wanted, rtol=1e-5, atol=1e-5)
@@ -103,6 +103,6 @@ def test_never_more_logits_than_a_chunk(monkeypatch):
     seen, linear = [], functional.linear
     monkeypatch.setattr(functional, "linear", lambda states, *rest: seen.append(len(states)) or linear(states, *rest))
     head, hidden, targets = case()
-    logp, _ = token_log_probs(head, hidden, targets, TokenStatistics(1.0, False, 5))
+    logp, _ = token_log_probs(head, hidden, targets, 1.0, 5)
     logp.sum().backward()
     assert max(seen) == 5 and sum(seen) == 2 * TOKENS

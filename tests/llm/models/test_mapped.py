@@ -8,25 +8,25 @@ import tempfile
 import pytest
 import torch
 
-from rftlab.llm.policy.policy import ALIGNMENT, Frozen, Mapped
+from rftlab.llm.policy.policy import ALIGNMENT, Frozen, mapped_copies
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.tiny_models import random_responses, small_policy
 
 RESIDENT = """
-import re, torch
+import mmap, re, torch
 from pathlib import Path
-from rftlab.llm.policy.policy import Mapped
+from rftlab.llm.policy.policy import mapped_copies
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
-mapped = Mapped([torch.ones(8 << 20), torch.ones(8 << 20)])
+memory, copies = mapped_copies([torch.ones(8 << 20), torch.ones(8 << 20)])
 seen = [resident()]
 for _ in range(2):
-    assert sum(float(tensor.sum()) for tensor in mapped.tensors) == 16 << 20
+    assert sum(float(tensor.sum()) for tensor in copies) == 16 << 20
     seen.append(resident())
-    mapped.rest()
+    memory.madvise(mmap.MADV_DONTNEED)
     seen.append(resident())
 print(*seen)
 """
@@ -40,11 +40,8 @@ def test_copies_have_the_bits_shapes_and_alignment_of_what_they_copy():
         torch.tensor(2.5, dtype=torch.float64),
         torch.randn(4, 6).T,
     ]
-    mapped = Mapped(tensors)
-    for _ in range(2):
-        for copied, tensor in zip(mapped.tensors, tensors, strict=True):
-            assert copied.dtype == tensor.dtype and torch.equal(copied, tensor) and copied.data_ptr() % ALIGNMENT == 0
-        mapped.rest()
+    for copied, tensor in zip(mapped_copies(tensors)[1], tensors, strict=True):
+        assert copied.dtype == tensor.dtype and torch.equal(copied, tensor) and copied.data_ptr() % ALIGNMENT == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -80,7 +77,7 @@ def test_a_full_disk_is_one_line_that_names_the_remedy(monkeypatch):
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(UserError, match=r"cannot be written: the disk is full; set TMPDIR to a folder with room"):
-        Mapped([torch.ones(1)])
+        mapped_copies([torch.ones(1)])
 
 
 FREED = """

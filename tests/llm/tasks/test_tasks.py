@@ -12,10 +12,10 @@ from rftlab.llm.tasks import task as tasks
 from rftlab.llm.tasks.arithmetic import (
     END,
     KINDS,
+    MIXED,
     PAD,
     START,
     SYMBOLS,
-    Styles,
     corpus,
     decode_symbols,
     encode_symbols,
@@ -174,8 +174,8 @@ def test_working_by_hand():
 @pytest.mark.parametrize("name", KINDS)
 def test_the_corpus_has_every_style_and_is_right(name):
     split = load_task(TaskConfig(name))["pretrain"]
-    pairs = corpus(split, Styles(), seed=3)
-    assert pairs == corpus(split, Styles(), seed=3) != corpus(split, Styles(), seed=4)
+    pairs = corpus(split, MIXED, seed=3)
+    assert pairs == corpus(split, MIXED, seed=3) != corpus(split, MIXED, seed=4)
     assert [prompt for prompt, _ in pairs] == list(split.prompts)
     responses = [response for _, response in pairs]
     scores = score("arithmetic", responses, split.answers, None)
@@ -183,15 +183,8 @@ def test_the_corpus_has_every_style_and_is_right(name):
     share = {"direct": sum(r.startswith("####") for r in responses), "worked": sum("=" in r for r in responses)}
     assert abs(share["direct"] / len(pairs) - 0.25) < 0.03 and abs(share["worked"] / len(pairs) - 0.20) < 0.03
     assert all(decode_symbols(encode_symbols(prompt + response)) == prompt + response for prompt, response in pairs)
-    only = corpus(split, Styles(unmarked=0, direct=2, worked=0), seed=0)
+    only = corpus(split, {"unmarked": 0, "direct": 2, "worked": 0}, seed=0)
     assert all(response.startswith("####") for _, response in only)
-
-
-def test_styles_are_checked():
-    with pytest.raises(UserError, match=r"styles\.direct = -1; allowed: 0 or more"):
-        Styles(direct=-1)
-    with pytest.raises(UserError, match="styles are all 0"):
-        Styles(0, 0, 0)
 
 
 def test_symbols():
@@ -212,8 +205,8 @@ def test_word_problems_show_three_examples_and_are_right():
     task = load_task(TaskConfig("words"))
     assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
     stories = [
-        [re.compile(re.escape(t.text).replace(r"\{", "{").replace(r"\}", "}").format(**GROUPS)), t.operation]
-        for t in words.TEMPLATES
+        [re.compile(re.escape(text).replace(r"\{", "{").replace(r"\}", "}").format(**GROUPS)), operation]
+        for operation, text in words.TEMPLATES
     ]
     seen = set()
     for prompt, answer in zip(task["train"].prompts, task["train"].answers, strict=True):

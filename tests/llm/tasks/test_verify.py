@@ -66,28 +66,27 @@ def test_our_table_by_text():
 
 
 WRONG = {
-    "a wider window": (answers, "GSM8K_WINDOW", 10**6),
-    "a narrower window": (answers, "GSM8K_WINDOW", 299),
-    "marker without its space": (answers, "_MARKED", re.compile(r"####\s*(-?[0-9.,]+)")),
-    "no sign": (answers, "_MARKED", re.compile(r"#### ([0-9.,]+)")),
-    "integers alone": (answers, "_NUMBER", re.compile(r"-?[0-9]+")),
-    "any digit": (answers, "_MARKED", re.compile(r"#### (-?[\d.,]+)")),
-    "first, not last": (answers, "_last", lambda found: found[0] if found else None),
-    "space after the marker": (answers, "_MARKED_INTEGER", re.compile(r"####\s*(-?[0-9]+)")),
-    "no spelling": (answers, "_SPELLINGS", ()),
-    "no fractions": (answers, "_braced_fractions", lambda text: text),
-    "no roots": (answers, "_braced_roots", lambda text: text),
-    "no slash": (answers, "_slash_as_fraction", lambda text: text),
-    "no units": (answers, "_without_unit", lambda text: text),
-    "text as it stands": (answers, "normalised", lambda text: text),
-    "a box need not be closed": (answers, "closing", lambda text, start: len(text)),
+    "a wider window": ("GSM8K_WINDOW", 10**6),
+    "a narrower window": ("GSM8K_WINDOW", 299),
+    "marker without its space": ("_MARKED", re.compile(r"####\s*(-?[0-9.,]+)")),
+    "no sign": ("_MARKED", re.compile(r"#### ([0-9.,]+)")),
+    "integers alone": ("_NUMBER", re.compile(r"-?[0-9]+")),
+    "any digit": ("_MARKED", re.compile(r"#### (-?[\d.,]+)")),
+    "first, not last": ("_last", lambda found: found[0] if found else None),
+    "space after the marker": ("_MARKED_INTEGER", re.compile(r"####\s*(-?[0-9]+)")),
+    "no spelling": ("_SPELLINGS", ()),
+    "no fractions": ("_braced_fractions", lambda text: text),
+    "no roots": ("_braced_roots", lambda text: text),
+    "no slash": ("_slash_as_fraction", lambda text: text),
+    "no units": ("_without_unit", lambda text: text),
+    "text as it stands": ("normalised", lambda text: text),
+    "a box need not be closed": ("closing", lambda text, start: len(text)),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_rule_is_refused(wrong, monkeypatch):
-    module, name, value = WRONG[wrong]
-    monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(answers, *WRONG[wrong])
     with pytest.raises(AssertionError, match="scored"):
         check_table(TEXT_TABLE + as_math(MATH_TABLE))
 
