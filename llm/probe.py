@@ -149,18 +149,20 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
             config.train_questions == 0 or n >= 2 * BLOCKS,
             f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts",
         )
-        planned = _HeadroomQuestions(config, run.temperature, len(chosen["test"]))
+        at, many = headroom_questions(config, len(chosen["test"]))
         room = getattr(model.config, "max_position_embeddings", None) if run.compute.engine == "hf" else None
         longest = room - run.model.max_response_length if room else run.model.max_prompt_length
         examples = data.train.take(subset(len(data.train.answers), min(config.shots, len(data.train.answers))))
-        shown, shots = with_examples(data.test.take(chosen["test"][planned.at]), examples, codec, longest)
-        step = _counter(callbacks.step, 3 * n + len(chosen["test"]) + planned.steps + len(planned.at) * (shots > 0))
+        shown, shots = with_examples(data.test.take(chosen["test"][at]), examples, codec, longest)
+        turns = len(config.others(run.temperature)) + (shots > 0)
+        step = _counter(callbacks.step, 3 * n + len(chosen["test"]) + turns * len(at) + len(many))
         samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
             asker = _Asker(run, engine, judge, split, shift, step)
             if len(chosen[name]):
                 samples[name], answers[name] = _answers(asker, chosen[name], config.samples)
-        headroom = planned.answers(asker, chosen["test"], samples["test"].texts, answers["test"], shown, shots)
+        own = samples["test"].texts
+        headroom = _headroom(asker, config, (at, many), chosen["test"], own, answers["test"], (shown, shots))
         engine.rest()
         began = time.perf_counter()
         raw, centred = _both_products(policy, samples["train"], step) if n else (None, None)
@@ -267,54 +269,52 @@ def number_answers(verifier: str, texts: np.ndarray) -> np.ndarray:
     return ids
 
 
-class _HeadroomQuestions:
-    """Responses beyond those that every question gets: which, and to which questions."""
+def headroom_questions(config: ProbeConfig, n_test: int) -> list[np.ndarray]:
+    """Of so many answered test questions those that are answered at other temperatures too, and those that get many
+    responses."""
+    beyond = config.many_questions if config.many_samples > config.samples else 0
+    return [subset(n_test, min(n_test, size)) for size in (config.temperature_questions, beyond)]
 
-    def __init__(self, config: ProbeConfig, training: float, n_test: int):
-        self.config, self.training = config, training
-        self.others = config.others(training)
-        self.at = subset(n_test, min(n_test, config.temperature_questions))
-        self.more = max(0, config.many_samples - config.samples)
-        self.many = subset(n_test, min(n_test, config.many_questions) if self.more else 0)
-        self.steps = len(self.others) * len(self.at) + len(self.many)
 
-    def answers(
-        self,
-        asker: _Asker,
-        chosen: np.ndarray,
-        texts: list[str],
-        given: SplitAnswers,
-        shown: Problems,
-        shots: int,
-    ) -> HeadroomAnswers:
-        """All of it. given, texts: the responses at the temperature of training to the chosen test questions. shown:
-        those of `at` with so many examples before them."""
-        began, spent = time.perf_counter(), []
-        greedy = few_shot = np.empty((0, 2))
-        right = {self.training: given.strict[self.at]} if self.training in self.config.temperatures else {}
-        for turn, temperature in enumerate(self.others):
-            m = 1 if temperature == 0 else self.config.temperature_samples
-            answered = asker.responses(chosen[self.at], m, temperature, 2 + turn)
-            right[temperature] = answered.strict.reshape(-1, m)
-            greedy = greedy if temperature else np.stack([answered.strict, answered.flexible], axis=1)
-            spent.append(answered.rollouts.responses.lengths)
-        if shots:
-            answered = asker._replace(split=shown).responses(np.arange(len(self.at)), 1, 0.0, 0)
-            few_shot = np.stack([answered.strict, answered.flexible], axis=1)
-            spent.append(answered.rollouts.responses.lengths)
-        many, answers = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
-        if len(self.many):
-            answered = asker.responses(chosen[self.many], self.more, self.training, 1)
-            spent.append(answered.rollouts.responses.lengths)
-            before = np.array(texts, dtype=object).reshape(given.strict.shape)[self.many]
-            whole = np.hstack([before, np.array(answered.texts, dtype=object).reshape(-1, self.more)])
-            many = np.hstack([given.strict[self.many], answered.strict.reshape(-1, self.more)])
-            answers = number_answers(asker.judge.verifier, whole)
-        lengths = np.concatenate([*spent, np.empty(0, dtype=np.int64)])
-        ordered = {value: right[value] for value in self.config.temperatures}
-        seconds = time.perf_counter() - began
-        cost = int(lengths.sum()), len(lengths), seconds
-        return HeadroomAnswers(self.at, ordered, self.many, many, answers, greedy, few_shot, shots, *cost)
+def _headroom(
+    asker: _Asker,
+    config: ProbeConfig,
+    places: tuple[np.ndarray, np.ndarray],
+    chosen: np.ndarray,
+    texts: list[str],
+    given: SplitAnswers,
+    examples: tuple[Problems, int],
+) -> HeadroomAnswers:
+    """Responses beyond those that every question gets. places: as `headroom_questions` gives them, among the chosen
+    test questions. given, texts: the responses to these at the temperature of training. examples: the questions that
+    are answered at other temperatures, with so many examples before them."""
+    began, spent, training = time.perf_counter(), [], asker.run.temperature
+    (at, many_at), (shown, shots) = places, examples
+    greedy = few_shot = np.empty((0, 2))
+    right = {training: given.strict[at]} if training in config.temperatures else {}
+    for turn, temperature in enumerate(config.others(training)):
+        m = 1 if temperature == 0 else config.temperature_samples
+        answered = asker.responses(chosen[at], m, temperature, 2 + turn)
+        right[temperature] = answered.strict.reshape(-1, m)
+        greedy = greedy if temperature else np.stack([answered.strict, answered.flexible], axis=1)
+        spent.append(answered.rollouts.responses.lengths)
+    if shots:
+        answered = asker._replace(split=shown).responses(np.arange(len(at)), 1, 0.0, 0)
+        few_shot = np.stack([answered.strict, answered.flexible], axis=1)
+        spent.append(answered.rollouts.responses.lengths)
+    many, answers = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
+    if len(many_at):
+        more = config.many_samples - config.samples
+        answered = asker.responses(chosen[many_at], more, training, 1)
+        spent.append(answered.rollouts.responses.lengths)
+        before = np.array(texts, dtype=object).reshape(given.strict.shape)[many_at]
+        whole = np.hstack([before, np.array(answered.texts, dtype=object).reshape(-1, more)])
+        many = np.hstack([given.strict[many_at], answered.strict.reshape(-1, more)])
+        answers = number_answers(asker.judge.verifier, whole)
+    lengths = np.concatenate([*spent, np.empty(0, dtype=np.int64)])
+    ordered = {value: right[value] for value in config.temperatures}
+    cost = int(lengths.sum()), len(lengths), time.perf_counter() - began
+    return HeadroomAnswers(at, ordered, many_at, many, answers, greedy, few_shot, shots, *cost)
 
 
 def with_examples(problems: Problems, examples: Problems, codec: Codec, longest: int) -> tuple[Problems, int]:

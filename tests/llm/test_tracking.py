@@ -73,15 +73,6 @@ def test_tensorboard_gets_what_was_measured_and_keeps_it(events, tmp_path):
     assert events == [("open", tmp_path / "tensorboard", 4), *scalars[0], "flush", *scalars[1], "flush"]
 
 
-def test_a_resumed_run_hides_what_tensorboard_has_from_its_first_round_on(events, tmp_path):
-    for first in (0, 8):
-        make_tracker("tensorboard", tmp_path)(first, COLUMNS)
-    assert [call for call in events if call[0] == "open"] == [
-        ("open", tmp_path / "tensorboard", 0),
-        ("open", tmp_path / "tensorboard", 8),
-    ]
-
-
 def test_wandb_has_one_run_for_a_folder_and_one_point_for_a_round(wandb, tmp_path):
     folder = folder_at(tmp_path / "mine")
     first = make_tracker("wandb", folder)

@@ -4,7 +4,6 @@ comes to an end."""
 import ast
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -19,7 +18,7 @@ from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
-from tests.support.trainer.chat_models import TEMPLATE, chat_run, data, folder, with_code  # noqa: F401
+from tests.support.trainer.chat_models import TEMPLATE, change, chat_run, copied, data, folder, with_code  # noqa: F401
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache  # noqa: F401
 
@@ -139,17 +138,15 @@ def test_a_template_is_read_under_a_limit_of_the_user():
     ],
 )
 def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(
-    name, value, allowed, folder, data, tmp_path
+    name, value, allowed, copied, data, tmp_path
 ):
-    place = shutil.copytree(folder, tmp_path / "copy")
-    config = json.loads((place / "config.json").read_bytes())
-    (place / "config.json").write_text(json.dumps(config | {name: value}))
-    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: read_shape(Model(str(place)))):
+    change(copied, "config.json", {name: value})
+    for use in (lambda: train(chat_run(copied, data), tmp_path / "run"), lambda: read_shape(Model(str(copied)))):
         with pytest.raises(UserError) as caught:
             use()
         assert (
             str(caught.value)
-            == f"model.source = {str(place)!r}: its config.json has {name} = {value}; allowed: {allowed}"
+            == f"model.source = {str(copied)!r}: its config.json has {name} = {value}; allowed: {allowed}"
         )
 
 
@@ -165,8 +162,7 @@ def test_large_numbers_are_found_wherever_they_are(tmp_path):
 @pytest.mark.parametrize("value", [0, -3, "3", 2.5, None, True])
 def test_a_plan_needs_whole_numbers(value, tmp_path):
     small_model().config.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_bytes())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": value}))
+    change(tmp_path, "config.json", {"num_hidden_layers": value})
     with pytest.raises(UserError, match=r"num_hidden_layers = .*; allowed: a whole number of 1 or more"):
         read_shape(Model(str(tmp_path)))
 
@@ -175,11 +171,10 @@ def test_a_plan_needs_whole_numbers(value, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path):
-    place = shutil.copytree(folder, tmp_path / "copy")
-    (place / name).unlink()
-    os.mkfifo(place / name)
-    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: read_shape(Model(str(place)))):
+def test_a_pipe_in_a_model_folder_is_not_waited_for(name, copied, data, tmp_path):
+    (copied / name).unlink()
+    os.mkfifo(copied / name)
+    for use in (lambda: train(chat_run(copied, data), tmp_path / "run"), lambda: read_shape(Model(str(copied)))):
         with (
             no_hang(),
             pytest.raises(UserError, match=f"{name} in it is neither a file nor a folder; allowed: a folder of files"),

@@ -53,11 +53,11 @@ def difference(a, b):
     return np.abs(a.all_log_probs(RESPONSES) - b.all_log_probs(RESPONSES)).max()
 
 
-def updated(policy, times=3):
+def updated(policy):
     """The policy after updates towards the responses."""
     spec = AdamW(learning_rate=1e-2)
     optimizer = make_optimizer(policy, spec)
-    for index in range(times):
+    for index in range(3):
         (-policy.log_probs(RESPONSES, ALL)[0].mean()).backward()
         step(policy, optimizer, spec, index)
     return policy
@@ -108,13 +108,6 @@ def test_rank_0_leaves_the_model_as_it_was():
     assert all(
         mine is theirs for (_, mine), (_, theirs) in zip(policy.weights(), model.named_parameters(), strict=True)
     )
-
-
-def test_updates_make_responses_likelier():
-    before, after = (
-        policy.all_log_probs(RESPONSES).mean() for policy in (small_policy(), updated(adapted_policy(moved=False), 30))
-    )
-    assert after > before + 1
 
 
 # --- the base is the reference ---
@@ -231,15 +224,6 @@ def test_another_rank_is_refused(tmp_path):
         assert "belongs to another configuration: lora.rank = 8 there, 4 here; name another folder" in str(caught.value)
         assert "\n" not in str(caught.value), name
         (tmp_path / "config.json").write_text(json.dumps(model_config(lora_run(rounds=4, rank=4))))
-
-
-@pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 40}])
-def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
-    whole, cut = (
-        train(lora_run(rounds=2, eval_every=2, **more), tmp_path / str(i)) for i, more in enumerate(({}, change))
-    )
-    for name in ("reward", "kl", "grad_norm", "tokens"):
-        np.testing.assert_allclose(getattr(cut.curve, name), getattr(whole.curve, name), rtol=1e-3, err_msg=name)
 
 
 def test_bf16_runs_beside_fp32_adapters(tmp_path):

@@ -2,7 +2,6 @@
 line."""
 
 import json
-import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,14 +18,13 @@ from rftlab.llm.config import Compute, Tiny
 from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.models.tiny import batch_rows, build_tiny, pretrained, validation_pass_at_1
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks.arithmetic import END, PAD
-from rftlab.llm.tasks.codec import SymbolCodec, TextCodec
+from rftlab.llm.tasks.codec import TextCodec
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.load import load_task
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
-from tests.support.trainer.chat_models import TEMPLATE, WORDS, chat_run, data, folder  # noqa: F401
+from tests.support.trainer.chat_models import TEMPLATE, WORDS, chat_run, copied, data, folder  # noqa: F401
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
 
@@ -50,17 +48,6 @@ def test_prompts_go_through_the_chat_template(folder, data):
     assert (
         codec.encode(["What is"]) == [[WORDS.index("What"), WORDS.index("is")]] and codec.decode([6, 9, 2]) == "#### 2"
     )
-
-
-def broken(folder, tmp_path, **changes):
-    """A copy of a model's folder with files removed (None) or replaced."""
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    for name, content in changes.items():
-        path = copy / name.replace("__", ".")
-        path.unlink(missing_ok=True)
-        if content is not None:
-            path.write_text(content)
-    return copy
 
 
 def test_prompts_do_not_change_overnight(folder):
@@ -103,25 +90,28 @@ def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkey
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer__json": None, "tokenizer_config__json": None}, "no tokenizer can be read: "),
-        ({"tokenizer__json": "{"}, "no tokenizer can be read: "),
-        ({"model__safetensors": None}, "no causal language model can be read: "),
+        ({"tokenizer.json": None, "tokenizer_config.json": None}, "no tokenizer can be read: "),
+        ({"tokenizer.json": "{"}, "no tokenizer can be read: "),
+        ({"model.safetensors": None}, "no causal language model can be read: "),
         (
-            {"model__safetensors": None, "pytorch_model__bin": "a pickle, which could run anything"},
+            {"model.safetensors": None, "pytorch_model.bin": "a pickle, which could run anything"},
             "no causal language model can be read: ",
         ),
-        ({"model__safetensors": "damaged"}, "no causal language model can be read: "),
-        ({"config__json": "{}"}, "can be read: "),
+        ({"model.safetensors": "damaged"}, "no causal language model can be read: "),
+        ({"config.json": "{}"}, "can be read: "),
         (
-            {"chat_template__jinja": None},
+            {"chat_template.jinja": None},
             "the tokenizer has no chat template, and the prompts of this task are chat messages",
         ),
     ],
 )
-def test_what_a_folder_lacks_is_one_line(folder, data, tmp_path, changes, message):
-    place = broken(folder, tmp_path, **changes)
+def test_what_a_folder_lacks_is_one_line(copied, data, tmp_path, changes, message):
+    for name, content in changes.items():
+        (copied / name).unlink(missing_ok=True)
+        if content is not None:
+            (copied / name).write_text(content)
     with pytest.raises(UserError) as caught:
-        train(chat_run(place, data), tmp_path / "run")
+        train(chat_run(copied, data), tmp_path / "run")
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -132,12 +122,11 @@ def test_no_end_of_sequence_is_refused(folder):
         TextCodec(codec.tokenizer, GenerationConfig(eos_token_id=None), 100)
 
 
-def test_a_folder_that_lacks_weights_is_refused(folder, data, tmp_path):
+def test_a_folder_that_lacks_weights_is_refused(copied, data, tmp_path):
     """transformers would draw them at random, and say so where nobody looks."""
-    place = shutil.copytree(folder, tmp_path / "copy")
-    weights = load_file(place / "model.safetensors")
+    weights = load_file(copied / "model.safetensors")
     del weights["model.layers.0.mlp.up_proj.weight"], weights["model.layers.1.input_layernorm.weight"]
-    save_file(weights, place / "model.safetensors", {"format": "pt"})
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
     with pytest.raises(
         UserError,
         match=(
@@ -145,15 +134,14 @@ def test_a_folder_that_lacks_weights_is_refused(folder, data, tmp_path):
             r"model\.layers\.1\.input_layernorm\.weight among them"
         ),
     ):
-        train(chat_run(place, data), tmp_path / "run")
+        train(chat_run(copied, data), tmp_path / "run")
 
 
-def test_a_tied_head_is_not_missing(folder, data, tmp_path):
+def test_a_tied_head_is_not_missing(copied, data, tmp_path):
     model = small_model(1, vocabulary=len(WORDS), tie_word_embeddings=True)
-    place = shutil.copytree(folder, tmp_path / "copy")
-    model.save_pretrained(place)
-    assert "lm_head.weight" not in load_file(place / "model.safetensors")
-    assert torch.equal(load_model(chat_run(place, data))[0].lm_head.weight, model.lm_head.weight)
+    model.save_pretrained(copied)
+    assert "lm_head.weight" not in load_file(copied / "model.safetensors")
+    assert torch.equal(load_model(chat_run(copied, data))[0].lm_head.weight, model.lm_head.weight)
 
 
 @pytest.mark.parametrize(
@@ -176,13 +164,12 @@ def test_a_prompt_that_the_model_does_not_take_is_one_line(template, question, m
     assert "\n" not in str(caught.value)
 
 
-def test_a_tokenizer_with_more_ids_than_the_model_is_refused(folder, data, tmp_path):
-    place = shutil.copytree(folder, tmp_path / "copy")
-    small_model(1, vocabulary=10).save_pretrained(place)
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused(copied, data, tmp_path):
+    small_model(1, vocabulary=10).save_pretrained(copied)
     with pytest.raises(
         UserError, match=r"the tokenizer makes the id \d+ of a prompt; allowed: below 10, a model with the tokenizer"
     ):
-        train(chat_run(place, data), tmp_path / "run")
+        train(chat_run(copied, data), tmp_path / "run")
 
 
 def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
@@ -224,14 +211,6 @@ def test_reading_is_stopped_at_the_target_and_kept(monkeypatch):
 def test_the_two_sums_have_base_models_of_their_own():
     model = {name: pretrained(TaskConfig(name, sizes=SIZES), TINY) for name in ("mod97", "mix97")}
     assert not torch.equal(model["mod97"].lm_head.weight, model["mix97"].lm_head.weight)
-
-
-def test_symbols_are_read_and_written():
-    codec = SymbolCodec()
-    assert codec.encode(["63+40%"])[0][0] == 1
-    assert codec.decode([*codec.encode(["63+40%"])[0], END]) == "63+40%"
-    assert codec.stops == (END,)
-    assert score("arithmetic", [codec.decode([19, 9, END])], ["6"], None).strict.tolist() == [1.0]
 
 
 def test_batches_come_in_epoch_order():

@@ -18,6 +18,7 @@ from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Split
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import WHOLE
+from tests.support.trainer.verdicts import NoPool
 
 DATA = WHOLE.parent
 GSM8K = [
@@ -101,7 +102,7 @@ def test_real_math_loads_but_for_the_two_problems_without_answer():
     assert task.unanswered == {"train": 2, "test": 0}
     for split in task.splits.values():
         assert all(prompt[-1]["content"].endswith(" " + BENCHMARKS["math"].instruction) for prompt in split.prompts)
-        boxed = score("math", [f"\\boxed{{{answer}}}" for answer in split.answers], split.answers, NothingEquivalent())
+        boxed = score("math", [f"\\boxed{{{answer}}}" for answer in split.answers], split.answers, NoPool())
         assert boxed.strict.mean() == 1.0
 
 
@@ -127,13 +128,6 @@ def prepared(truth, content="What is 1 + 1?"):
 def test_a_truth_that_the_strict_rule_finds_is_taken(truth, tmp_path):
     task = benchmarks.load_benchmark("gsm8k", folder(tmp_path, [prepared(truth)]))
     assert score("gsm8k", [f"#### {truth}"], task["train"].answers, None).strict.tolist() == [1]
-
-
-class NothingEquivalent:
-    """Stands in for the pool; no process."""
-
-    def equivalent(self, pairs):
-        return [False] * len(pairs), None
 
 
 def fake_hub(monkeypatch, load_dataset):

@@ -9,6 +9,7 @@ from rftlab.llm.tasks import arithmetic, words
 from rftlab.llm.tasks.load import prompt_kind
 from rftlab.llm.tasks.task import Sizes
 from rftlab.shared.plumbing.errors import UserError
+from tests.support.trainer.verdicts import NoPool
 
 SIZES = Sizes(train=200, validation=1, test=1, pretrain=1)
 
@@ -52,29 +53,16 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("verifier", RESPONSES)
-def test_equal_answers_earn_equal_rewards_and_other_answers_are_other_votes(verifier, no_pool):
+def test_equal_answers_earn_equal_rewards_and_other_answers_are_other_votes(verifier):
     responses = RESPONSES[verifier]
     found = answers_found(verifier, responses)
     assert [answer is not None for answer in found] == well_formed(verifier, responses).tolist()
     for truth in ("5", "1875", "A", "the cat", "\\frac{1}{2}", "0"):
-        rewards = score(verifier, responses, [truth] * len(responses), no_pool).strict
+        rewards = score(verifier, responses, [truth] * len(responses), NoPool()).strict
         for (a, x), (b, y) in itertools.combinations(zip(found, rewards, strict=True), 2):
             assert x == y or a != b
             assert not (x and y) or a == b  # two right ones are one vote
         assert not rewards[[answer is None for answer in found]].any()
-
-
-@pytest.fixture
-def no_pool():
-    """A pool that holds nothing for the same: only strict rewards are looked at."""
-
-    class NoPool:
-        def equivalent(self, pairs):
-            from rftlab.llm.rewards.math_pool import Checks
-
-            return [0.0] * len(pairs), Checks()
-
-    return NoPool()
 
 
 def test_an_unknown_verifier_finds_nothing():

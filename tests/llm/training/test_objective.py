@@ -209,49 +209,6 @@ def test_equal_responses_go_through_the_model_once():
         assert float((a - b).norm() / b.norm()) < tolerance
 
 
-def test_rows_are_taken_with_their_tokens():
-    responses = random_responses(2)
-    rows = np.array([4, 0, 7])
-    np.testing.assert_array_equal(
-        responses.tokens[token_indices(responses.starts, rows)], np.concatenate([responses.response(r) for r in rows])
-    )
-    taken = responses.take(rows)
-    assert [taken.response(i).tolist() for i in range(3)] == [responses.response(r).tolist() for r in rows]
-
-
-def test_chunks_of_logits_change_nothing():
-    responses = random_responses(4)
-    rows = np.arange(len(responses.group))
-    results = []
-    for size in (1, 7, 10**6):
-        policy = small_policy(0, temperature=0.7, dtype=torch.float64, logit_rows=size)
-        logp, entropy = policy.log_probs(responses, rows, with_entropy=True)
-        (logp.sum() + entropy.sum()).backward()
-        results.append(
-            (
-                logp.detach(),
-                entropy.detach(),
-                policy.model.lm_head.weight.grad,
-                policy.model.model.embed_tokens.weight.grad,
-            )
-        )
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_gradient_checkpointing_changes_nothing(checkpointing):
-    responses, estimator = random_responses(6), Estimator()
-    batch, _ = batch_of(estimator, responses)
-    policy = small_policy(0, gradient_checkpointing=checkpointing, micro_tokens=60)
-    accumulate(policy, estimator, batch, responses)
-    plain = small_policy(0, micro_tokens=60)
-    accumulate(plain, estimator, batch, responses)
-    for (_, a), (_, b) in zip(policy.named_parameters(), plain.named_parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad)
-
-
 def test_warm_up_and_clipping():
     spec = AdamW(learning_rate=0.5, warmup_steps=4, max_grad_norm=0.01)
     assert [rate_at(spec, i) for i in range(6)] == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]

@@ -61,6 +61,17 @@ def folder(tmp_path_factory):
     return place
 
 
+@pytest.fixture
+def copied(folder, tmp_path):
+    """A copy of that folder, to be damaged."""
+    return shutil.copytree(folder, tmp_path / "copy")
+
+
+def change(place, file, more):
+    """Set entries of a JSON file of a folder."""
+    (place / file).write_text(json.dumps(json.loads((place / file).read_bytes()) | more))
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Ten problems in the hub's columns, as files."""
@@ -92,10 +103,9 @@ def with_code(source, place, file):
     """A copy of a model's folder with a program, which a file of it asks for."""
     shutil.copytree(source, place)
     (place / "own.py").write_text(CODE.format(mark=str(place / "ran")))
-    said = json.loads((place / file).read_bytes())
     wants = {
         "config.json": {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
     }
     tokenizer = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
-    (place / file).write_text(json.dumps(said | wants.get(file, tokenizer)))
+    change(place, file, wants.get(file, tokenizer))
     return place
