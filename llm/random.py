@@ -36,6 +36,7 @@ def uniforms(
     counters[0], counters[1], counters[2] = round_index, np.asarray(prompts)[:, None], np.asarray(rollouts)[:, None]
     counters[3] = np.arange(first, first + count, dtype=np.uint64) + np.uint64(stream << 28)
     words = philox(seed, counters.reshape(4, -1))
+    # 27 bits of one word and 26 of another, as the doubles of MT19937 and NumPy are made.
     return (((words[0] >> np.uint64(5)) * 67108864.0 + (words[1] >> np.uint64(6))) / 9007199254740992.0).reshape(
         n, count
     )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 """The reduced shape of a model where there is no GPU."""
 NO_GPU = "needs a GPU"
+CODEC: Any = SimpleNamespace(stops=(2,))
+"""The part of a codec that an engine needs: the id that ends a response, which random weights hardly ever draw."""
 
 
 class Part(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from dev.gpu_check.bench import NO_GPU, QWEN, Bench, plan_device, planted
+from dev.gpu_check.bench import CODEC, NO_GPU, QWEN, Bench, plan_device, planted
 from rftlab.llm.budget.plan import Assumed, estimate_duration
 from rftlab.llm.config import LLMRun, Model
 from rftlab.llm.engines import vllm as engines
@@ -40,12 +40,6 @@ class Sampler(NamedTuple):
     run: LLMRun
 
 
-class _Codec:
-    """The part of a codec that an engine needs: the id that ends a response, which random weights hardly ever draw."""
-
-    stops = (2,)
-
-
 def make_run(bench: Bench) -> LLMRun:
     """Settings of the engine."""
     rows = (1024, 4.0) if bench.gpu else (64, 0.1)
@@ -61,8 +55,8 @@ def make_sampler(bench: Bench) -> Sampler:
     try:
         engines.installed_vllm()
     except UserError:
-        return Sampler(HFEngine(policy, _Codec.stops), policy, run)
-    return Sampler(engines.VLLMEngine(run, policy, _Codec()), policy, run)  # type: ignore[arg-type]
+        return Sampler(HFEngine(policy, CODEC.stops), policy, run)
+    return Sampler(engines.VLLMEngine(run, policy, CODEC), policy, run)
 
 
 def sample(

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rftlab as rl
-from dev.gpu_check.bench import NO_GPU, OTHERS, QWEN, SMOLLM2_SHAPE, Bench, planted
+from dev.gpu_check.bench import CODEC, NO_GPU, OTHERS, QWEN, SMOLLM2_SHAPE, Bench, planted
 from rftlab.llm.budget.footprint import memory_use
 from rftlab.llm.config import Compute
 from rftlab.llm.engines.rollouts import Draws
@@ -275,12 +275,6 @@ def _seconds(policy: Policy, responses: Responses, alone: bool) -> float:
     return min(times)
 
 
-class _Stops:
-    """The part of a codec that an engine needs: no token ends a response."""
-
-    stops = (2,)
-
-
 def check_memory(bench: Bench, name: str = "") -> None:
     """9: the longest texts of a model's round with vLLM within 40 GB, phase by phase beside the plan."""
     if not bench.gpu:
@@ -292,7 +286,7 @@ def check_memory(bench: Bench, name: str = "") -> None:
     run = replace(run, design=replace(run.design, batch_size=2))
     torch.cuda.set_per_process_memory_fraction(min(1.0, 40e9 / torch.cuda.get_device_properties(0).total_memory))
     policy = Policy(bench.model(name).to("cuda"), run.compute)
-    engine, responses = engine_for(run, policy, _Stops()), longest(run)  # type: ignore[arg-type]
+    engine, responses = engine_for(run, policy, CODEC), longest(run)
     reference, optimizer = policy.reference(), update.make_optimizer(policy, run.optimizer)
     counts = np.full(run.compute.sample_rows // 8, 8)
     prompts = [responses.prompts[0]] * len(counts)

@@ -156,11 +156,12 @@ class _Part:
         alive = np.arange(n)
         for step in range(limit):
             if step % AHEAD == 0 and self.temperature > 0:
-                numbers = uniforms(*draws[:3], keys[0], keys[1], step, min(AHEAD, limit - step))
+                numbers = uniforms(*draws, *keys, step, min(AHEAD, limit - step))
             uniform = torch.from_numpy(numbers[alive, step % AHEAD]).to(self.device) if self.temperature > 0 else None
             token, value = pick(logits, self.temperature, uniform, self.truncation)
             tokens[alive, step], logp[alive, step] = token.cpu(), value.cpu()
             ended = torch.isin(token, self.engine.stops).cpu().numpy() & ~self.finished[alive]
+            # At the limit, responses end that no stop has ended.
             over = alive[ended if step + 1 < limit else ~self.finished[alive]]
             on_responses([(self.group[i], tokens[i, : step + 1].tolist()) for i in over])
             self.lengths[alive[ended]], self.finished[alive[ended]] = step + 1, True
@@ -235,6 +236,7 @@ def pick(
         token = logp.argmax(-1)
     else:
         assert uniform is not None  # there is one for each token that is drawn
+        # The sum is not exactly 1, so the uniform is scaled to it: no draw falls behind the last token.
         below = logp.double().exp().cumsum(-1)
         token = torch.searchsorted(below, (uniform * below[:, -1])[:, None], right=True)[:, 0].clamp(
             max=logits.shape[-1] - 1

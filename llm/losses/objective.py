@@ -160,7 +160,7 @@ def objective(
     Raises UserError where shapes disagree or the estimator needs something that is missing. An error that only numbers
     show (an empty baseline set) is an error where they lie on the CPU, and nan on a GPU, which never waits for it.
     """
-    return _weigh(locals())[0]
+    return _weigh(locals())[0]  # at this point the arguments alone
 
 
 _SIGNATURE = inspect.signature(objective)

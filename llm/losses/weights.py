@@ -254,6 +254,7 @@ def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Ten
             common = -lost if common is None else common - lost
         objective, weight = objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * kl_slope
     if common is not None:
+        # A product holds each token's log-ratio within a limit, beyond which the token has no part in its derivative.
         each = layout.spread(common if rule.ratio.level == PRODUCT else common / layout.divisor)
         weight = weight + (torch.where(gap.abs() > TOKEN_LIMIT, 0.0, each) if rule.ratio.level == PRODUCT else each)
     return TensorWeights(objective, weight, clipped, dual, kl)

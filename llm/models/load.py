@@ -20,7 +20,7 @@ from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.policy.tensors import library, with_adapters
 from rftlab.llm.tasks.codec import Codec, SymbolCodec, TextCodec, is_failure
 from rftlab.llm.tasks.load import load_task
-from rftlab.llm.tasks.task import Prompt, Split, fitting
+from rftlab.llm.tasks.task import Prompt, fitting
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError, check
 
@@ -224,15 +224,12 @@ def load_data(run: LLMRun, codec: Codec) -> Data:
     task = load_task(run.task)
     parts, left_out = {}, {}
     for name in ("train", run.evaluation.split):
-        problems = _encoded(task[name], codec)
+        split = task[name]
+        ids = tuple(map(tuple, codec.encode(split.prompts)))
+        problems = Problems(ids, split.answers, tuple(range(len(split))), split.prompts, split.rows, split.solutions)
         rows = fitting(problems.prompts, run.model.max_prompt_length)
         left_out[name], parts[name] = len(problems.prompts) - len(rows), problems.take(rows)
     train, size = parts["train"], run.design.batch_size
     n = len(train.answers)
     check(size <= n, f"batch_size = {size} is larger than the training set; allowed: 1 to {n}")
     return Data(task.verifier, train, parts[run.evaluation.split], left_out, task.sha256)
-
-
-def _encoded(split: Split, codec: Codec) -> Problems:
-    ids = tuple(map(tuple, codec.encode(split.prompts)))
-    return Problems(ids, split.answers, tuple(range(len(split))), split.prompts, split.rows, split.solutions)

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ VERSION = 1
 """Raised when a change makes equal configurations give other weights."""
 LAST, STATE = "last", "state.json"
 """Name of the checkpoint of a training."""
+KEPT = "the last checkpoint stays, run the same command again to go on from it"
 LONGEST = 64
 """Tokens that a response may have while the target is looked at."""
 LOOKS = 4
@@ -60,8 +62,14 @@ def pretrained(
         with locked(
             reading, remark, waiting=f"{folder}: another process trains this base model; waiting until it is there"
         ):
-            if not _whole(folder):
-                _read_into(folder, reading / LAST, task, tiny, progress, remark)
+            if not _whole(folder):  # another process may have made it while this one waited
+                remove_partial(reading)
+                model = read_corpus(task, tiny, progress, reading / LAST, remark)
+                config = json.dumps({"task": task_facts(task), "tiny": asdict(tiny)}, indent=1).encode()
+                with reported(folder, also=SafetensorError):
+                    weights = partial(save_file, model.state_dict())
+                    write_folder(folder, {"config.json": config, WEIGHTS: weights})
+                remove(reading / LAST)
     model = build_tiny(tiny)
     model.load_state_dict(load_file(folder / WEIGHTS))
     return model
@@ -74,22 +82,6 @@ def _whole(folder: Path) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _read_into(
-    folder: Path,
-    last: Path,
-    task: TaskConfig,
-    tiny: Tiny,
-    progress: Callable[[int, float], None],
-    remark: Callable[[str], None],
-) -> None:
-    remove_partial(last.parent)
-    model = read_corpus(task, tiny, progress, last, remark)
-    config = json.dumps({"task": task_facts(task), "tiny": asdict(tiny)}, indent=1).encode()
-    with reported(folder, also=SafetensorError):
-        write_folder(folder, {"config.json": config, WEIGHTS: lambda path: save_file(model.state_dict(), path)})
-    remove(last)
 
 
 def _identity(task: TaskConfig, tiny: Tiny) -> str:
@@ -145,7 +137,11 @@ def read_corpus(
             progress(step, reached)
             if reached >= tiny.target:
                 return model
-            _save(last, model, optimizer, step, reached)
+            facts = json.dumps({"step": step, "reached": reached}).encode()
+            with reported(
+                last, "the last checkpoint stays, run the same command again to go on from it", SafetensorError
+            ):
+                write_folder(last, {STATE: facts, **moment_files(model.named_parameters(), optimizer)})
     raise UserError(
         f"tiny.target = {tiny.target}: Pass@1 is {reached:.3f} after tiny.max_steps = {tiny.max_steps} steps; "
         "allowed: a target that is reached"
@@ -158,12 +154,6 @@ def _read(pairs: list[tuple[str, str]]) -> Responses:
     return Responses(
         tuple(map(tuple, SymbolCodec().encode([prompt for prompt, _ in pairs]))), np.arange(len(pairs)), tokens, starts
     )
-
-
-def _save(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, step: int, reached: float) -> None:
-    facts = json.dumps({"step": step, "reached": reached}).encode()
-    with reported(last, "the last checkpoint stays, run the same command again to go on from it", SafetensorError):
-        write_folder(last, {STATE: facts, **moment_files(model.named_parameters(), optimizer)})
 
 
 def _resume(

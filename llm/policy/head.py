@@ -60,6 +60,7 @@ class _TokenLogProbs(torch.autograd.Function):
         for part in _parts(len(targets), rows):
             states = hidden[part].to(ctx.narrow)
             log_p = _logits(states, *cast, temperature, ctx.wide).sub_(norm[part, None])
+            # In place, because a second buffer of logits would double the peak: log_p becomes the gradient in z.
             if with_entropy:
                 p = log_p.exp()
                 to_z = log_p.add_(entropy[part, None]).mul_(-entropy_slope[part, None]).sub_(slope[part, None]).mul_(p)

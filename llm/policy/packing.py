@@ -124,23 +124,14 @@ def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Pa
         ids[s, :at], positions[s, :at], segment[s, :at] = prompt, np.arange(at), 0
         for j, head in enumerate(part, 1):
             end = at + lengths[head]
-            ids[s, at:end], positions[s, at:end], segment[s, at:end] = (
-                responses.response(heads[head]),
-                np.arange(end - at) + len(prompt),
-                j,
-            )
+            ids[s, at:end], segment[s, at:end] = responses.response(heads[head]), j
+            positions[s, at:end] = np.arange(end - at) + len(prompt)
             places[head] = s * shape[1] + np.concatenate([[len(prompt) - 1], np.arange(at, end - 1)])
             at = end
     starts = np.concatenate([[0], np.cumsum(lengths)])
     targets = responses.tokens[token_indices(responses.starts, heads)]
-    return PackedInput(
-        ids,
-        positions,
-        segment,
-        np.concatenate([places[i] for i in range(len(heads))]),
-        targets,
-        token_indices(starts, which),
-    )
+    predicting = np.concatenate([places[i] for i in range(len(heads))])
+    return PackedInput(ids, positions, segment, predicting, targets, token_indices(starts, which))
 
 
 def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[np.ndarray]:
@@ -153,7 +144,7 @@ def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[
     """
     group, lengths, total = responses.group[rows], responses.lengths[rows], 0
     parts: list[list[int]] = []
-    for at in np.lexsort((lengths, group)):
+    for at in np.lexsort((lengths, group)):  # by group, and within it from the shortest on
         prompt, length = len(responses.prompts[group[at]]), int(lengths[at])
         if (
             parts
@@ -201,6 +192,5 @@ def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -
 
 def _length(responses: Responses, rows: np.ndarray) -> int:
     """Tokens of the sequence of some responses to one prompt."""
-    return len(responses.prompts[responses.group[rows[0]]]) + int(
-        (responses.starts[rows + 1] - responses.starts[rows]).sum()
-    )
+    lengths = responses.starts[rows + 1] - responses.starts[rows]
+    return len(responses.prompts[responses.group[rows[0]]]) + int(lengths.sum())

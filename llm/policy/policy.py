@@ -174,6 +174,7 @@ class Policy:
             )
         if len(spread) == len(targets):
             return logp, beside
+        # The backward pass of index_select adds up the gradients of equal responses.
         return logp.index_select(0, spread), None if beside is None else beside.index_select(0, spread)
 
     def all_log_probs(self, responses: Responses) -> np.ndarray:
@@ -197,6 +198,7 @@ class Policy:
         out, parts = np.empty((1 + len(beside), len(responses.tokens))), self.micro_batches(responses)
         if parts:
             order = np.concatenate([token_indices(responses.starts, rows) for rows in parts])
+            # All passes are started before the one copy at the end waits for them.
             passes = [self.log_probs(responses, rows, **beside) for rows in parts]
             for row, columns in zip(out, zip(*passes, strict=True), strict=False):
                 row[order] = torch.cat(columns).cpu()

@@ -110,12 +110,9 @@ def _by_name(given: Given) -> list[tuple[str, Function]]:
     if isinstance(given, Mapping):
         return list(given.items())
     functions = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    return [(_reward_name(function), function) for function in functions]
-
-
-def _reward_name(function: Any) -> str:
-    inner = getattr(function, "func", function)  # of a partial
-    return str(getattr(inner, "__name__", type(inner).__name__))
+    inner = [getattr(function, "func", function) for function in functions]  # of a partial
+    names = [str(getattr(each, "__name__", type(each).__name__)) for each in inner]
+    return list(zip(names, functions, strict=True))
 
 
 def function_at(place: str) -> Function:

@@ -195,6 +195,7 @@ class MathPool:
                 selector.register(child.stdout, selectors.EVENT_READ, child)
             left = min((child.deadline for child in busy), default=0.0) - time.monotonic()
             spoke = [key.data for key, _ in selector.select(max(0.0, left) if wait else 0.0)]
+        # A reply that is there counts, also beyond the deadline.
         late = [child for child in busy if child not in spoke and child.deadline <= time.monotonic()]
         return [(child, True) for child in spoke] + [(child, False) for child in late]
 

@@ -84,14 +84,8 @@ def _last_number(response: str) -> Decimal | None:
     return parse_number(marks[-1]) if marks else None
 
 
-def _strict_number(response: str, truth: str) -> bool:
-    number = _marked_number(response)
+def _equal_numbers(number: Decimal | None, truth: str) -> bool:
     return number is not None and number == parse_number(truth)
-
-
-def _flexible_number(response: str, truth: str) -> bool:
-    number = _last_number(response)
-    return _strict_number(response, truth) or (number is not None and number == parse_number(truth))
 
 
 def _last_line(response: str, length: int = TAIL) -> str:
@@ -103,13 +97,9 @@ def _chosen(response: str) -> str | None:
     return match[1] if match else None
 
 
-def _strict_choice(response: str, truth: str) -> bool:
-    return _chosen(response) == truth
-
-
 def _flexible_choice(response: str, truth: str) -> bool:
     marks = _ALONE.findall(response[-TAIL:])
-    return _strict_choice(response, truth) or (bool(marks) and marks[-1] == truth)
+    return _chosen(response) == truth or (bool(marks) and marks[-1] == truth)
 
 
 def _strict_text(response: str, truth: str) -> bool:
@@ -153,8 +143,12 @@ RULES = {
         lambda response, truth: _same(boxed(response), truth) or _same(stated(response), truth),
         _boxed_text,
     ),
-    "number": AnswerRules(_strict_number, _flexible_number, _number_text),
-    "choice": AnswerRules(_strict_choice, _flexible_choice, _chosen),
+    "number": AnswerRules(
+        lambda response, truth: _equal_numbers(_marked_number(response), truth),
+        lambda response, truth: any(_equal_numbers(find(response), truth) for find in (_marked_number, _last_number)),
+        _number_text,
+    ),
+    "choice": AnswerRules(lambda response, truth: _chosen(response) == truth, _flexible_choice, _chosen),
     "text": AnswerRules(_strict_text, _flexible_text, lambda response: " ".join(response.split()) or None),
 }
 """By verifier, which for a user's data is a kind of truth. What `math` does not find right by its text is asked of

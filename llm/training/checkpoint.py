@@ -66,7 +66,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     with reported(
         target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError
     ):
-        write_folder(target, files)
+        write_folder(target, files)  # before an older one goes, so that there is always a whole one
         for old in numbered(place)[: -trainer.run.checkpoints_kept]:
             remove(old)
 

@@ -111,13 +111,8 @@ class Trainer:
     ):
         """policy: the base model; as it is now it becomes the reference where the estimator asks for one. rewards: a
         user's functions, in place of the task's strict reward."""
-        self.run, self.policy, self.engine, self.data, self.judge = (
-            run,
-            policy,
-            engine,
-            data,
-            Judge(data.verifier, codec, pool, rewards),
-        )
+        self.run, self.policy, self.engine, self.data = run, policy, engine, data
+        self.judge = Judge(data.verifier, codec, pool, rewards)
         self.reference = policy.reference() if run.needs_reference else None
         self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
         """Checksum of the base model, where it is read after the first round too: as the reference, or under
@@ -157,6 +152,7 @@ class Trainer:
         steps_t = None if samples.steps is None else samples.steps[tokens_t]
         columns = (samples.outcome[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
         given_r, greedy = self._baseline(samples, rows_r)
+        # A moving average precedes its round's rewards, and a window holds them: so the first is read before this.
         self._remember(samples, rewards_R, new_r)
         if state.replays is not None:
             state.replays.push(samples, old_T)
@@ -250,9 +246,8 @@ class Trainer:
     def _scored(self, contexts_G: np.ndarray, counts_G: np.ndarray, temperature: float, support: int) -> Samples:
         """Scored responses to prompts, which count as spent."""
         run, state = self.run, self.state
-        draws = Draws(
-            run.seed, ROLLOUT, state.position - 1
-        )  # the batch's number, not the round's: within a round a prompt may come up again
+        # The batch's number, not the round's: within a round a prompt may come up again.
+        draws = Draws(run.seed, ROLLOUT, state.position - 1)
         with self.meter.phase("sample"):
             problems = self.data.train.take(contexts_G)
             rollouts = self.engine.sample(
@@ -374,6 +369,5 @@ class Trainer:
             return self.policy.all_entropies(mine)
         if not isinstance(mask, ClipCov):
             return None
-        return uniforms(self.run.seed, MASKING, self.state.updates, np.arange(n), np.zeros(n, dtype=np.int64), 0, 1)[
-            :, 0
-        ]
+        none = np.zeros(n, dtype=np.int64)
+        return uniforms(self.run.seed, MASKING, self.state.updates, np.arange(n), none, 0, 1)[:, 0]

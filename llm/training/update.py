@@ -109,6 +109,7 @@ def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> f
         for group in optimizer.param_groups:
             group["lr"] = rate_at(spec, index)
         optimizer.step()
+        # Sums are stacked first, so that a device is waited for once and not for each parameter.
         finite = math.isfinite(torch.stack([parameter.detach().sum() for parameter in parameters]).sum())
         norm = norm if finite else math.nan
     optimizer.zero_grad()
