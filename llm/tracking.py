@@ -1,9 +1,9 @@
 """Measurements of a run for TensorBoard, Weights & Biases or Trackio, where a user asks for them. They are no part of a
 run: it does not depend on them.
 
-A tracker is any callable (round, columns), as `rftlab.llm.train.Report.evaluated` is. Those here open what they write
-to at their first call, so a run that is refused or only read leaves nothing. A run that was killed trains some rounds
-again; that adds no second point to a curve, except in Trackio, where it is the same point.
+A tracker is any callable (round, columns), as `rftlab.llm.train.TrainingCallbacks.evaluated` is. Those here open what
+they write to at their first call, so a run that is refused or only read leaves nothing. A run that was killed trains
+some rounds again; that adds no second point to a curve, except in Trackio, where it is the same point.
 """
 
 import importlib
@@ -29,8 +29,9 @@ LARGEST = 1e300
 
 def make_tracker(kind: Kind, folder: Path) -> Tracker:
     """The tracker of the run in a folder. Raises UserError where its package is missing."""
-    kinds: dict[str, Callable[[Path], Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB, "trackio": Trackio}
-    return noop if kind == "none" else kinds[kind](folder)
+    if kind == "none":
+        return noop
+    return _tensorboard(folder) if kind == "tensorboard" else _one_run(kind, folder)
 
 
 def measured(columns: dict[str, float]) -> dict[str, float]:
@@ -60,67 +61,56 @@ def round_number(line: bytes) -> int:
         return 0
 
 
-class TensorBoard:
+def _tensorboard(folder: Path) -> Tracker:
     """Event files in `<folder>/tensorboard`."""
+    module = _imported("torch.utils.tensorboard", "tensorboard")
+    writer: Any = None
 
-    def __init__(self, folder: Path):
-        self.folder, self.module = folder, _imported("torch.utils.tensorboard", "tensorboard")
-        self.writer: Any = None
-
-    def __call__(self, round: int, columns: dict[str, float]) -> None:
-        """Log what was measured after a round."""
-        with reported(self.folder / "tensorboard"):
-            if self.writer is None:  # purge_step hides what an earlier process logged from this round on
-                self.writer = self.module.SummaryWriter(folder_below(self.folder, "tensorboard"), purge_step=round)
+    def track(round: int, columns: dict[str, float]) -> None:
+        nonlocal writer
+        with reported(folder / "tensorboard"):
+            if writer is None:  # purge_step hides what an earlier process logged from this round on
+                writer = module.SummaryWriter(folder_below(folder, "tensorboard"), purge_step=round)
             for name, value in measured(columns).items():
-                self.writer.add_scalar(name, value, round)
-            self.writer.flush()
+                writer.add_scalar(name, value, round)
+            writer.flush()
+
+    return track
 
 
-class WandB:
-    """A run of Weights & Biases, always the same for one folder; project, entity and mode come from the user's
-    WANDB_ variables."""
+def _one_run(package: str, folder: Path) -> Tracker:
+    """A run of Weights & Biases or of Trackio's project `rftlab`, always the same for one folder. Project, entity and
+    mode of the first come from the user's WANDB_ variables."""
+    module = _imported(package, package)
+    run: Any = None
 
-    package = "wandb"
+    def track(round: int, columns: dict[str, float]) -> None:
+        nonlocal run
+        if run is None:
+            identity, config = _run_facts(folder, package)
+            name, common = folder.resolve().name, {"config": config, "resume": "allow"}
+            try:
+                if package == "trackio":
+                    run = module.init(project="rftlab", name=f"{name}-{identity}", **common)
+                else:
+                    run = module.init(id=identity, name=name, dir=folder, reinit="finish_previous", **common)
+            except getattr(module, "Error", ()) as error:  # not logged in, no network
+                raise UserError(f"tracker {package}: {' '.join(str(error).split())}") from None
+        run.log(measured(columns), step=round)  # a step that it has is ignored
 
-    def __init__(self, folder: Path):
-        self.folder, self.module = folder, _imported(self.package, self.package)
-        self.run: Any = None
-
-    def __call__(self, round: int, columns: dict[str, float]) -> None:
-        """Log what was measured after a round."""
-        if self.run is None:
-            self.run = self._open()
-        self.run.log(measured(columns), step=round)  # a step that it has is ignored
-
-    def _open(self):
-        """Go on with the folder's run. Its id is drawn once: a name or a hash would join runs of two folders, or one
-        that was deleted."""
-        place = file_below(self.folder, f"{self.package}-id")
-        with reported(place):
-            if not path_kind(place):
-                write_file(place, secrets.token_hex(8).encode())
-            identity = read_file(place).decode("ascii", "replace")
-            check(re.fullmatch("[0-9a-f]{16}", identity) is not None, f"{place} holds no id of a run; remove it")
-            config = read_json(self.folder / "config.json")
-        return self._start(identity, self.folder.resolve().name, config)
-
-    def _start(self, identity: str, name: str, config: dict):
-        try:
-            return self.module.init(
-                id=identity, name=name, config=config, resume="allow", dir=self.folder, reinit="finish_previous"
-            )
-        except self.module.Error as error:  # not logged in, no network
-            raise UserError(f"tracker wandb: {' '.join(str(error).split())}") from None
+    return track
 
 
-class Trackio(WandB):
-    """A run of Trackio's project `rftlab`, always the same for one folder."""
-
-    package = "trackio"
-
-    def _start(self, identity: str, name: str, config: dict):
-        return self.module.init(project="rftlab", name=f"{name}-{identity}", config=config, resume="allow")
+def _run_facts(folder: Path, package: str) -> tuple[str, dict]:
+    """The id of a folder's run, and its configuration. The id is drawn once: a name or a hash would join runs of two
+    folders, or one that was deleted."""
+    place = file_below(folder, f"{package}-id")
+    with reported(place):
+        if not path_kind(place):
+            write_file(place, secrets.token_hex(8).encode())
+        identity = read_file(place).decode("ascii", "replace")
+        check(re.fullmatch("[0-9a-f]{16}", identity) is not None, f"{place} holds no id of a run; remove it")
+        return identity, read_json(folder / "config.json")
 
 
 def _imported(module: str, package: str) -> ModuleType:
