@@ -26,7 +26,7 @@ from rftlab.llm.meter import within_memory
 from rftlab.llm.models.load import Data, load_data, load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.rewards.call import RewardCaller
-from rftlab.llm.rewards.load import Given, LoadedReward, loaded
+from rftlab.llm.rewards.load import Function, Given, NamedReward, loaded
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE
 from rftlab.llm.stored import locked
@@ -98,9 +98,9 @@ def train(
     and trainer disagree; Busy where another process trains in the folder.
     """
     report, folder = report or TrainingCallbacks(), Path(folder)
-    rewards = () if reward is None else loaded(reward, reward_weights)
+    rewards = {} if reward is None else loaded(reward, reward_weights)
     check(bool(rewards) or not run.rewards, "the run has rewards and train got none; allowed: reward=, with functions")
-    run = replace(run, rewards=tuple(each.named for each in rewards))
+    run = replace(run, rewards=tuple(rewards))
     with locked(folder, report.remark), torch_threads(run), torch.enable_grad(), within_memory("the run"):
         _open(folder, run, report.remark)
         return _train(run, folder, report, engine_of, rewards)
@@ -122,7 +122,7 @@ def _train(
     folder: Path,
     report: TrainingCallbacks,
     engine_of: Callable[[Policy, Codec], Engine] | None,
-    rewards: tuple[LoadedReward, ...],
+    rewards: dict[NamedReward, Function],
 ) -> TrainingResult:
     if run.compute.engine == "vllm" and engine_of is None:  # what is missing is said before a model is fetched
         from rftlab.llm.engines.vllm import installed_vllm
@@ -147,7 +147,7 @@ def _train(
 
 
 def training_caller(
-    run: LLMRun, rewards: tuple[LoadedReward, ...], data: Data, codec: Codec, remark: Callable[[str], None]
+    run: LLMRun, rewards: dict[NamedReward, Function], data: Data, codec: Codec, remark: Callable[[str], None]
 ) -> RewardCaller | None:
     """The caller of a user's rewards; None where there are none. Raises UserError where then nothing tells right from
     wrong, and for a reward that asks for what is not there."""

@@ -12,7 +12,7 @@ import copy
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rftlab.llm.rewards.load import OFFERED, PIECES, LoadedReward, asked_for
+from rftlab.llm.rewards.load import OFFERED, PIECES, Function, NamedReward, asked_for
 from rftlab.shared.custom import slow
 from rftlab.shared.plumbing.errors import UserError, check, said_by
 from rftlab.shared.plumbing.pool import LARGEST
@@ -93,7 +93,7 @@ class RewardCaller:
 
     def __init__(
         self,
-        rewards: Sequence[LoadedReward],
+        rewards: Mapping[NamedReward, Function],
         columns: Sequence[str],
         seconds: float,
         piece: Callable[[int], str],
@@ -101,70 +101,63 @@ class RewardCaller:
     ):
         """columns: of the data; seconds: that a call may take; piece: text of a token. Raises UserError for a
         function that asks for something else."""
-        self.rewards, self.seconds, self.piece, self.remark = tuple(rewards), seconds, piece, remark
-        self.wanted = {reward.named.name: asked_for(reward.named.name, reward.function, columns) for reward in rewards}
+        self.seconds, self.piece, self.remark = seconds, piece, remark
+        self.functions = {named.name: function for named, function in rewards.items()}
+        self.weights = {named.name: named.weight for named in rewards}
+        self.wanted = {name: asked_for(name, function, columns) for name, function in self.functions.items()}
         self._sample: dict[str, tuple[RewardBatch, list[np.ndarray]]] = {}
         """By reward: responses that were asked about, and the answer."""
         self._named: set[str] = set()
         """Rewards of which was said that they change."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of all rewards."""
-        return tuple(self.wanted)
-
     def __call__(self, batch: RewardBatch) -> Rewarded:
         """The rewards of responses. Raises UserError, which names the reward, the round and the group."""
         outcome_R, steps_T = np.zeros(len(batch.texts)), None
-        by_name = {name: np.zeros(len(batch.texts)) for name in self.names}
-        for reward in self.rewards if batch.texts else ():
-            values = self._values(reward, batch)
-            self._ask_again(reward, batch)
+        by_name = {name: np.zeros(len(batch.texts)) for name in self.wanted}
+        for name, weight in self.weights.items() if batch.texts else ():
+            values = self._values(name, batch)
+            self._ask_again(name, batch)
             by_token = values[0].ndim == 1
             total_R = np.array([value.sum() for value in values])
             if by_token:
-                own_T = reward.named.weight * np.concatenate(values)
+                own_T = weight * np.concatenate(values)
                 steps_T = own_T if steps_T is None else steps_T + own_T
             else:
-                outcome_R = outcome_R + reward.named.weight * total_R
-            by_name[reward.named.name] = total_R
-        return Rewarded(outcome_R, steps_T, by_name, tuple(reward.named.weight for reward in self.rewards))
+                outcome_R = outcome_R + weight * total_R
+            by_name[name] = total_R
+        return Rewarded(outcome_R, steps_T, by_name, tuple(self.weights.values()))
 
     def repeat(self) -> None:
         """Ask every reward once more about the responses of its first call, and say so where its answer changed."""
-        for reward in self.rewards:
-            if reward.named.name in self._sample:
-                batch, before = self._sample[reward.named.name]
-                self._compare(reward, batch, before, self._values(reward, batch))
+        for name, (batch, before) in self._sample.items():
+            self._compare(name, batch, before, self._values(name, batch))
 
-    def _ask_again(self, reward: LoadedReward, batch: RewardBatch) -> None:
+    def _ask_again(self, name: str, batch: RewardBatch) -> None:
         """At the first call, twice about the same few responses."""
-        if reward.named.name not in self._sample:
+        if name not in self._sample:
             few = batch.take(range(min(SAMPLE, len(batch.texts))))
-            first = self._values(reward, few)
-            self._sample[reward.named.name] = (few, first)
-            self._compare(reward, few, first, self._values(reward, few))
+            first = self._values(name, few)
+            self._sample[name] = (few, first)
+            self._compare(name, few, first, self._values(name, few))
 
-    def _compare(
-        self, reward: LoadedReward, batch: RewardBatch, before: list[np.ndarray], now: list[np.ndarray]
-    ) -> None:
+    def _compare(self, name: str, batch: RewardBatch, before: list[np.ndarray], now: list[np.ndarray]) -> None:
         changed = [i for i, (x, y) in enumerate(zip(before, now, strict=True)) if not np.array_equal(x, y)]
-        if changed and reward.named.name not in self._named:
-            self._named.add(reward.named.name)
+        if changed and name not in self._named:
+            self._named.add(name)
             was, seen = float(before[changed[0]].sum()), float(now[changed[0]].sum())
             self.remark(
-                f"reward {reward.named.name}: asked twice about a response in {batch.group_name(changed[0])} of "
+                f"reward {name}: asked twice about a response in {batch.group_name(changed[0])} of "
                 f"{batch.place} it says {was:g} and {seen:g}; it depends on time, on randomness or on earlier "
                 "calls, so the same run again gives another curve"
             )
 
-    def _values(self, reward: LoadedReward, batch: RewardBatch) -> list[np.ndarray]:
+    def _values(self, name: str, batch: RewardBatch) -> list[np.ndarray]:
         """The reward of each response: a number, or (its tokens,) numbers."""
-        name, n = reward.named.name, len(batch.texts)
-        given = self._arguments(reward, batch)
+        n = len(batch.texts)
+        given = self._arguments(name, batch)
         kept = copy.deepcopy(given)
         try:
-            said = self._asked(reward, given)
+            said = self._asked(name, given)
         except OutOfTime:
             raise UserError(
                 f"reward {name}, {batch.place}: no answer after {self.seconds:g} s for the {n} responses of "
@@ -173,7 +166,7 @@ class RewardCaller:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also what is no Exception: an exit, a cancelled task, a panic in compiled code
-            raise UserError(f"reward {name}, {batch.place}, {self._culprit(reward, batch)}: {said_by(error)}") from None
+            raise UserError(f"reward {name}, {batch.place}, {self._culprit(name, batch)}: {said_by(error)}") from None
         for key in kept:
             check(
                 _same(given[key], kept[key]),
@@ -182,12 +175,12 @@ class RewardCaller:
             )
         return _checked(name, batch, said)
 
-    def _asked(self, reward: LoadedReward, given: dict[str, list]) -> Any:
+    def _asked(self, name: str, given: dict[str, list]) -> Any:
         with _settings_kept():
-            return within(self.seconds, partial(reward.function, **given), f"reward {reward.named.name}")
+            return within(self.seconds, partial(self.functions[name], **given), f"reward {name}")
 
-    def _arguments(self, reward: LoadedReward, batch: RewardBatch) -> dict[str, list]:
-        return {name: self._argument(name, batch) for name in self.wanted[reward.named.name]}
+    def _arguments(self, name: str, batch: RewardBatch) -> dict[str, list]:
+        return {key: self._argument(key, batch) for key in self.wanted[name]}
 
     def _argument(self, name: str, batch: RewardBatch) -> list:
         if name == PIECES:
@@ -205,12 +198,12 @@ class RewardCaller:
             return [copy.deepcopy(getattr(batch, name)[g]) for g in batch.group]
         return [copy.deepcopy(batch.rows[g].get(name)) for g in batch.group]
 
-    def _culprit(self, reward: LoadedReward, batch: RewardBatch) -> str:
+    def _culprit(self, name: str, batch: RewardBatch) -> str:
         """The first group for which a reward raises on its own, in words."""
         for g in np.unique(batch.group):
             own = batch.take(np.flatnonzero(batch.group == g))
             try:
-                self._asked(reward, self._arguments(reward, own))
+                self._asked(name, self._arguments(name, own))
             except (KeyboardInterrupt, OutOfTime) as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise

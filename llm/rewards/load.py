@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rftlab.shared.config.checked import config
 from rftlab.shared.custom.identity import source_sha256
@@ -77,14 +77,7 @@ OFFERED = ("responses", "truths", "prompts", "completions", "completion_ids", PI
 """Arguments of a reward besides the columns of the data; these names go before a column's."""
 
 
-class LoadedReward(NamedTuple):
-    """A reward that can be called."""
-
-    named: NamedReward
-    function: Function
-
-
-def loaded(given: Given, weights: Sequence[float] | None = None) -> tuple[LoadedReward, ...]:
+def loaded(given: Given, weights: Sequence[float] | None = None) -> dict[NamedReward, Function]:
     """Rewards from functions; each weighs 1 unless `weights` has one for each, in their order. Raises UserError for
     what is no function, has no name or no source, and for another number of weights."""
     by_name = _by_name(given)
@@ -93,17 +86,15 @@ def loaded(given: Given, weights: Sequence[float] | None = None) -> tuple[Loaded
         f"{len(weights or ())} reward weights for {len(by_name)} rewards; allowed: one for each, or none at all",
     )
     check(bool(by_name), "reward names no function; allowed: one or more")
-    known = []
+    named = []
     for (name, function), weight in zip(by_name, weights or [1.0] * len(by_name), strict=True):
         check(
             callable(function) and not inspect.iscoroutinefunction(function),
             f"reward {name}: {type(function).__name__}; allowed: a function that is not async",
         )
-        known.append(
-            LoadedReward(NamedReward(name, source_sha256(function, f"reward {name}"), float(weight)), function)
-        )
-    check_names(tuple(reward.named for reward in known))
-    return tuple(known)
+        named.append(NamedReward(name, source_sha256(function, f"reward {name}"), float(weight)))
+    check_names(tuple(named))
+    return dict(zip(named, (function for _, function in by_name), strict=True))
 
 
 def _by_name(given: Given) -> list[tuple[str, Function]]:
@@ -152,14 +143,11 @@ def rewards_named(rewards: tuple[NamedReward, ...]) -> dict[str, Any]:
     if not rewards:
         return {}
     places = json.loads(os.environ.get(VARIABLE) or "[]")
-    known = loaded([function_at(place) for place in places], [each.weight for each in rewards]) if places else ()
+    known = loaded([function_at(place) for place in places], [each.weight for each in rewards]) if places else {}
     names = ", ".join(each.name for each in rewards)
     check(bool(known), f"rewards {names} are not there; allowed: on the machine that names them with --reward")
-    check(
-        tuple(each.named for each in known) == rewards,
-        f"rewards {names} are others by now; run the command again",
-    )
-    return {"reward": [each.function for each in known], "reward_weights": [each.weight for each in rewards]}
+    check(tuple(known) == rewards, f"rewards {names} are others by now; run the command again")
+    return {"reward": [*known.values()], "reward_weights": [each.weight for each in rewards]}
 
 
 def _module_at(path: Path) -> Any:

@@ -16,7 +16,7 @@ from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.data.runs.limits import check_threads
 
 if TYPE_CHECKING:
-    from rftlab.llm.rewards.load import LoadedReward
+    from rftlab.llm.rewards.load import Function, NamedReward
 
 Command = TypeVar("Command")
 TINY_PAIR = "tiny-mix97"
@@ -152,7 +152,7 @@ class RewardFlags:
     """Seconds that a call of one may take."""
 
     @cached_property
-    def loaded(self) -> "tuple[LoadedReward, ...]":
+    def loaded(self) -> "dict[NamedReward, Function]":
         """The functions. Raises UserError for those that cannot be had."""
         from rftlab.llm.rewards.load import loaded, name_rewards
 
@@ -160,16 +160,13 @@ class RewardFlags:
             bool(self.reward) or not self.reward_weights,
             "--reward-weights without --reward; allowed: both, or neither",
         )
-        return loaded(name_rewards(self.reward), self.reward_weights or None) if self.reward else ()
+        return loaded(name_rewards(self.reward), self.reward_weights or None) if self.reward else {}
 
     def given(self) -> dict[str, Any]:
         """Keywords of `rftlab.llm.train.train`."""
         if not self.loaded:
             return {}
-        return {
-            "reward": [each.function for each in self.loaded],
-            "reward_weights": [each.named.weight for each in self.loaded],
-        }
+        return {"reward": [*self.loaded.values()], "reward_weights": [named.weight for named in self.loaded]}
 
 
 def llm_flags(run: LLMRun | LLMFlags) -> dict:

@@ -241,7 +241,7 @@ class RunModel(RewardFlags, LLMFlags, StudyCommand):
 
     def start(self) -> LLMRun:
         """The pair's run with this command's changes."""
-        named = tuple(each.named for each in self.loaded)
+        named = tuple(self.loaded)
         return replace(self.changed(start_at(self.pair, "llm")), rewards=named, reward_timeout=self.reward_timeout)
 
 
