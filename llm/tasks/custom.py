@@ -69,8 +69,12 @@ def _rows(source: str, split: str) -> list[DatasetRow]:
 
 
 def _read_split(rows: Sequence[DatasetRow], own: OwnData) -> Split:
-    for i, (literal, name) in enumerate(_prompt_parts(own.template)):  # before any row, so that the template is blamed
-        check(name is None or name in rows[0].columns, _missing(rows[0], own, name or literal, i))
+    for _, name in _prompt_parts(own.template):  # before any row, so that the template is blamed
+        check(
+            name is None or name in rows[0].columns,
+            f"task.own.template = {own.template!r} names {name}, which {rows[0].place} has not; allowed: "
+            f"{', '.join(rows[0].columns)}",
+        )
     prompts = tuple(_read_prompt(row, own) for row in rows)
     truths = tuple(_read_truth(row, own) if own.has_truths else "" for row in rows)
     solutions = tuple(_worked(row, own, truth) for row, truth in zip(rows, truths, strict=True))
@@ -86,29 +90,18 @@ def _worked(row: DatasetRow, own: OwnData, truth: str) -> str:
     return said if mark in said else f"\\boxed{{{truth}}}" if own.truth == "boxed" else f"#### {truth}"
 
 
-def _missing(row: DatasetRow, own: OwnData, name: str, place: int) -> str:
-    return (
-        f"task.own.template = {own.template!r} names {name}, which {row.place} has not; allowed: "
-        f"{', '.join(row.columns)}"
-    )
-
-
 def _parted(split: Split, part: float, source: str) -> dict[str, Split]:
     """Training and test questions of data that are in one piece."""
     keys = [hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest() for prompt in split.prompts]
     ordered = sorted(set(keys))
     n = math.ceil(part * len(ordered))
     check(n < len(ordered), f"{source} has {len(ordered)} different questions; allowed: more, or a test_source")
-    unseen = set(ordered[:n])
-    return {
-        name: _taken(split, [i for i, key in enumerate(keys) if (key in unseen) == (name == "test")])
-        for name in ("train", "test")
-    }
-
-
-def _taken(split: Split, rows: Sequence[int]) -> Split:
+    unseen, parts = set(ordered[:n]), {}
     columns: Any = (split.prompts, split.answers, split.rows, split.solutions)
-    return Split(*(tuple(column[i] for i in rows) for column in columns))
+    for name in ("train", "test"):
+        rows = [i for i, key in enumerate(keys) if (key in unseen) == (name == "test")]
+        parts[name] = Split(*(tuple(column[i] for i in rows) for column in columns))
+    return parts
 
 
 def _prompt_parts(template: str) -> list[tuple[str, str | None]]:

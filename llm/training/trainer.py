@@ -87,15 +87,6 @@ class Round(NamedTuple):
     """Whether weights or a gradient are not finite, so that the round did not end."""
 
 
-def first_state(run: LLMRun, n_train: int) -> TrainerState:
-    """Before the first round."""
-    windows = empty_windows(n_train, run.design.replay_window) if run.design.replay_window else None
-    averages, estimator = empty_averages(n_train) if run.needs_averages else None, run.design.estimator
-    bonus = empty_bonus(estimator.entropy, estimator.entropy_target) if estimator.entropy_target else None
-    most = run.design.sampling.replayed
-    return TrainerState(windows, averages, bonus, Replays(most) if most else None)
-
-
 class Trainer:
     """Policy, reference, engine and data of a run, with its state."""
 
@@ -119,7 +110,13 @@ class Trainer:
         adapters."""
         self.optimizer = make_optimizer(policy, run.optimizer)
         self.meter = Meter(run.compute.device)
-        self.state = first_state(run, len(data.train.answers))
+        n_train, estimator = len(data.train.answers), run.design.estimator
+        self.state = TrainerState(
+            windows=empty_windows(n_train, run.design.replay_window) if run.design.replay_window else None,
+            averages=empty_averages(n_train) if run.needs_averages else None,
+            bonus=empty_bonus(estimator.entropy, estimator.entropy_target) if estimator.entropy_target else None,
+            replays=Replays(run.design.sampling.replayed) if run.design.sampling.replayed else None,
+        )
 
     def next_contexts(self) -> np.ndarray:
         """Numbers of the prompts that come next: epoch order, reshuffled, the last partial batch dropped."""
@@ -233,15 +230,12 @@ class Trainer:
         state.position += 1
         counts_G = np.full(len(contexts_G), run.design.rollouts)
         if run.design.sampling.budget == "difficulty":
-            counts_G = allocate(self._difficulties(contexts_G), run.design.rollouts)
+            sums, low, high = state.averages, state.lowest, state.highest
+            places = [0.5 if sums is None else difficulty_within(sums, c, low, high) for c in contexts_G]
+            counts_G = allocate(np.array(places), run.design.rollouts)
         return self._scored(
             contexts_G, counts_G + run.design.support_rollouts, run.temperature, run.design.support_rollouts
         )
-
-    def _difficulties(self, contexts_G: np.ndarray) -> np.ndarray:
-        """Where the average rewards of prompts stand between the lowest and the highest so far, (G,)."""
-        sums, low, high = self.state.averages, self.state.lowest, self.state.highest
-        return np.array([0.5 if sums is None else difficulty_within(sums, c, low, high) for c in contexts_G])
 
     def _scored(self, contexts_G: np.ndarray, counts_G: np.ndarray, temperature: float, support: int) -> Samples:
         """Scored responses to prompts, which count as spent."""

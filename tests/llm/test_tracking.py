@@ -108,9 +108,9 @@ def test_a_refusal_of_wandb_is_one_line(wandb, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("kind", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")])
 def test_an_absent_package_is_named_before_anything_is_done(kind, module, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=rf"^tracker {kind}: .*; pip install {kind}$") as caught:
+    with pytest.raises(UserError, match=rf"^tracker {kind}: .*; pip install {kind}$"):
         make_tracker(kind, tmp_path)
-    assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_none_is_no_tracker(tmp_path):

@@ -56,7 +56,6 @@ def test_a_faulty_engine_stops_the_run(engine, round_index, tmp_path):
         train(run_of(), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
     message = str(caught.value)
     assert f"mismatch: in round {round_index + 1} the log-probabilities of sampler and trainer differ by 0." in message
-    assert "\n" not in message
     assert "allowed: 0.001; the sampler may hold old weights or sample at another temperature" in message
 
 

@@ -3,6 +3,7 @@ named, the curve is that of a run that was left alone, and a folder without roun
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 
@@ -49,9 +50,9 @@ def test_what_is_no_folder_or_file_is_refused_by_name(half, outside, kind, name)
     place, before = half / name, content(outside)
     shutil.rmtree(place) if place.is_dir() else place.unlink()
     IN_PLACE[kind](place, outside)
-    with no_hang(), pytest.raises(UserError, match=f"^{place} ") as caught:
+    with no_hang(), pytest.raises(UserError, match=f"^{place} "):
         train(run_of(**RUN), half)
-    assert "\n" not in str(caught.value) and content(outside) == before
+    assert content(outside) == before
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)
@@ -169,9 +170,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_corrected_command_may_have_the_folder(name, tmp_path):
     run, message = REFUSED[name]
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=re.escape(message)):
         train(run, tmp_path / "run")
-    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not list(tmp_path.rglob("*.parquet")) and not (tmp_path / "run" / "checkpoints").exists()
     assert same(train(RUN, tmp_path / "run"), train(RUN, tmp_path / "other"))
     assert json.loads((tmp_path / "run" / "config.json").read_bytes()) == json.loads(

@@ -1,5 +1,6 @@
 """The trainer's rounds, through its entry point: learning, metrics, and every choice of a design."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -352,9 +353,8 @@ CONFIGURATIONS = [
 
 @pytest.mark.parametrize(("make", "message"), CONFIGURATIONS)
 def test_configurations_are_checked(make, message):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=re.escape(message)):
         make()
-    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert Compute("cuda:0", engine="vllm") and Compute("mps", engine="hf"), "what is allowed"
 
 
