@@ -28,7 +28,6 @@ from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, answers_found, well_formed
 from rftlab.llm.stored import find_checkpoint, stored_run
 from rftlab.llm.tasks.codec import Codec
-from rftlab.llm.tasks.load import prompt_kind
 from rftlab.llm.tasks.task import Prompt
 from rftlab.llm.train import engine_for, torch_threads
 from rftlab.llm.training.evaluate import UNSEEN
@@ -64,8 +63,6 @@ class SplitAnswers(NamedTuple):
     lengths: np.ndarray
     answers: np.ndarray
     """Which answer the strict rule found, numbered within a question from 0; -1 where there is none."""
-    kinds: tuple[str, ...]
-    """(n,) the kind of each question (llm/tasks/load.py)."""
     surprise: np.ndarray
     """-log pi of each response, summed over its tokens; its expectation is the entropy of the response's tokens."""
     seconds: float
@@ -252,7 +249,6 @@ def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, Spli
         finished=rollouts.finished.reshape(-1, m),
         lengths=lengths.reshape(-1, m),
         answers=number_answers(verifier, np.array(samples.texts, dtype=object).reshape(-1, m)),
-        kinds=tuple(prompt_kind(asker.run.task.name, prompt) for prompt in asker.split.take(chosen_B).shown),
         surprise=-np.bincount(row_T, weights=rollouts.logp, minlength=len(lengths)).reshape(-1, m),
         seconds=time.perf_counter() - began,
     )

@@ -187,7 +187,7 @@ def test_other_temperatures_and_many_tries_are_of_the_same_questions():
     assert headroom.rollouts == 5 * (3 * 4 + 1) + 3 * 6 == sum(ask.rollouts(0.7, 30, 20).values()) - 16 * 4 - 8 * 4
     for name in ("many", "many_answers", "questions"):
         np.testing.assert_array_equal(getattr(headroom, name), getattr(again.headroom, name))
-    assert ((test.answers >= 0) == test.well_formed).all() and set(found.train.kinds) == {"+"}
+    assert ((test.answers >= 0) == test.well_formed).all()
     alone = probe(run, replace(ask, temperatures=(), many_questions=0))
     np.testing.assert_array_equal(alone.test.lengths, test.lengths)
     assert alone.headroom.right == {}

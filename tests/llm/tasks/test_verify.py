@@ -1,6 +1,7 @@
 """Verifiers: reference rewards, and a table of our own that wrong rules must fail. The pool of processes has
 tests/llm/tasks/test_pool.py."""
 
+import itertools
 import re
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from rftlab.llm.rewards import answers
 from rftlab.llm.rewards.answers import normalised
 from rftlab.llm.rewards.math_pool import MathPool
-from rftlab.llm.rewards.verify import VERIFIERS, score, well_formed
+from rftlab.llm.rewards.verify import VERIFIERS, answers_found, score, well_formed
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.verdicts import MATH_TABLE, NoPool, as_math, check_table, golden
 
@@ -119,3 +120,38 @@ def test_a_response_is_well_formed_where_the_strict_rule_finds_an_answer():
         assert well_formed(verifier, [response])[0] or not strict, (response, truth)
     with pytest.raises(UserError, match="verifier = 'vibes' is unknown"):
         well_formed("vibes", [])
+    with pytest.raises(UserError, match="verifier = 'x' is unknown"):
+        answers_found("x", [""])
+
+
+RESPONSES = {
+    "arithmetic": ("####5", "1####5", "####05", "5", "", "####5 6", "####-5"),
+    "gsm8k": ("#### 1,875", "#### 1875", "#### 1875.0", "1875", "#### 5", "####", ""),
+    "number": (
+        "#### 1,875",
+        "####1875.0",
+        "#### 1.875e3",
+        "#### $1875",
+        "1875",
+        "#### 0",
+        "#### -0.0",
+        "#### 1e999",
+        "",
+    ),
+    "choice": ("A", "Answer: A", "\\boxed{A}", "B", "A or B", ""),
+    "text": ("the cat", " the  cat\n", "The cat", " ", ""),
+    "math": ("\\boxed{1/2}", "\\boxed{\\frac{1}{2}}", "\\boxed{ 0.5 }", "\\boxed{2", "\\boxed{\\sqrt}", "1/2", ""),
+}
+
+
+@pytest.mark.parametrize("verifier", RESPONSES)
+def test_equal_answers_earn_equal_rewards_and_other_answers_are_other_votes(verifier):
+    responses = RESPONSES[verifier]
+    found = answers_found(verifier, responses)
+    assert [answer is not None for answer in found] == well_formed(verifier, responses).tolist()
+    for truth in ("5", "1875", "A", "the cat", "\\frac{1}{2}", "0"):
+        rewards = score(verifier, responses, [truth] * len(responses), NoPool()).strict
+        for (a, x), (b, y) in itertools.combinations(zip(found, rewards, strict=True), 2):
+            assert x == y or a != b
+            assert not (x and y) or a == b  # two right ones are one vote
+        assert not rewards[[answer is None for answer in found]].any()
