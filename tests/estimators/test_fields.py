@@ -7,17 +7,19 @@ from dataclasses import MISSING, fields, is_dataclass
 import pytest
 
 import rftlab as rl
+from rftlab.shared.config import checked
 from rftlab.shared.config.checked import _hints
 
 HOMES = [f"shared.config.{name}" for name in ("advantage", "aggregation", "correction", "kl", "mask", "ratio")]
 HOMES += ["shared.config.sampling", "shared.config.shaping", "shared.config.surrogate"]
-HOMES += ["shared.design", "shared.estimator", "sim.config", "llm.config", "llm.tasks.config", "llm.rewards.config"]
-HOMES += ["llm.tasks.pools", "llm.probe_config"]
+HOMES += ["shared.design", "shared.estimator", "sim.config", "llm.config", "llm.tasks.config", "llm.rewards.load"]
+HOMES += ["llm.tasks.task", "llm.probe_config"]
 KINDS = [
     kind
     for home in HOMES
     for kind in vars(importlib.import_module(f"rftlab.{home}")).values()
     if isinstance(kind, type) and is_dataclass(kind) and kind.__module__.endswith(home)
+    if hasattr(kind, "__post_init__") and kind.__post_init__.__module__ == checked.__name__
 ]
 VALUES = [-1, math.nan, math.inf, True, "x", None, 10**30, 10**400, 2.5, [1]]
 NAMED = {"NamedReward": {"name": "mine", "sha256": "0"}}
