@@ -115,24 +115,22 @@ class ProbedGradients(NamedTuple):
     seconds: float
 
 
-class ProbeCallbacks(NamedTuple):
-    """Callbacks for the progress of a probe."""
-
-    step: Callable[[int, int], None] = noop
-    """Questions done of all: answered, and then gone through for each estimator."""
-    pretraining: Callable[[int, float], None] = noop
-    remark: Callable[[str], None] = noop
-
-
-def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = None) -> Probed:
+def probe(
+    run: LLMRun,
+    config: ProbeConfig,
+    progress: Callable[[int, int], None] = noop,
+    pretraining: Callable[[int, float], None] = noop,
+    remark: Callable[[str], None] = noop,
+) -> Probed:
     """Measure the base model of a run, with its engine, its temperature and its seed. Equal arguments give equal
     numbers, seconds aside.
 
+    progress: called with questions done and all of them, answered first, and then gone through for each estimator;
+    pretraining, remark: as for `rftlab.llm.models.tiny.pretrained`.
     Raises UserError for a model or data that cannot be used.
     """
-    callbacks = callbacks or ProbeCallbacks()
     with torch_threads(run), MathPool() as pool:
-        model, codec = load_model(run, callbacks.pretraining, callbacks.remark)
+        model, codec = load_model(run, pretraining, remark)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
         check(
             data.verifier != NONE,
@@ -152,7 +150,7 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
         examples = data.train.take(subset(len(data.train.answers), min(config.shots, len(data.train.answers))))
         shown, shots = with_examples(data.test.take(chosen["test"][at]), examples, codec, longest)
         turns = len(config.others(run.temperature)) + (shots > 0)
-        step = _counter(callbacks.step, 3 * n + len(chosen["test"]) + turns * len(at) + len(many))
+        step = _counter(progress, 3 * n + len(chosen["test"]) + turns * len(at) + len(many))
         samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
             asker = _Asker(run, engine, judge, split, shift, step)
@@ -167,19 +165,23 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
 
 
 def probe_trained(
-    run: LLMRun, folder: Path, config: ProbeConfig, callbacks: ProbeCallbacks | None = None
+    run: LLMRun,
+    folder: Path,
+    config: ProbeConfig,
+    progress: Callable[[int, int], None] = noop,
+    remark: Callable[[str], None] = noop,
 ) -> ProbedGradients:
     """Gradients of the model that a run left in a folder, from the training questions of `probe`.
 
     Raises UserError where the folder has no weights.
     """
-    callbacks, began = callbacks or ProbeCallbacks(), time.perf_counter()
+    began = time.perf_counter()
     with torch_threads(run), MathPool() as pool:
-        model, codec = trained_model(run, find_checkpoint(stored_run(folder), None, (WEIGHTS,)), callbacks.remark)
+        model, codec = trained_model(run, find_checkpoint(stored_run(folder), None, (WEIGHTS,)), remark)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
         engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
         chosen = subset(len(data.train.answers), config.train_questions)
-        step = _counter(callbacks.step, 3 * len(chosen))
+        step = _counter(progress, 3 * len(chosen))
         asker = _Asker(run, engine, judge, data.train, 0, step)
         samples = asker.responses(chosen, config.samples, run.temperature, 0)
         engine.rest()

@@ -11,10 +11,11 @@ import torch
 from rftlab.llm.engines.rollouts import Draws
 from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.probe import ProbeCallbacks, probe, with_examples
+from rftlab.llm.probe import probe, with_examples
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.llm.tasks.benchmarks import load_benchmark
 from rftlab.llm.train import engine_for
+from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.forecasting import parse_pilot
 from rftlab.studies.data.paper.pairs import start_at
@@ -34,7 +35,7 @@ def here(monkeypatch):
 
     def work(console, title, quiet, work, arguments):
         asked.append(title)
-        return work(ProbeCallbacks(), *arguments)
+        return work(pilot_run._Told(noop, noop, noop), *arguments)
 
     monkeypatch.setattr(pilot_run, "in_a_process", work)
     return asked

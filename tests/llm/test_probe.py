@@ -15,7 +15,7 @@ from rich.console import Console
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
 from rftlab.llm.policy.packing import Responses
-from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, number_answers, probe, probe_trained, products
+from rftlab.llm.probe import CENTRED, RAW, gradient, number_answers, probe, probe_trained, products
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
@@ -143,9 +143,7 @@ def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_no
 
 def test_a_probe_is_repeatable_and_whole():
     run, told = run_of(), []
-    first, again = (
-        probe(run, SMALL, ProbeCallbacks(step=lambda done, total: told.append((done, total)))) for _ in range(2)
-    )
+    first, again = (probe(run, SMALL, lambda done, total: told.append((done, total))) for _ in range(2))
     asked = 16 * 3 + 8 * (1 + 4 + 1)  # train thrice; test, at four other temperatures, and many times
     assert told[-1] == (asked, asked)
     assert [done for done, _ in told[: len(told) // 2]] == sorted(done for done, _ in told[: len(told) // 2])
@@ -167,7 +165,7 @@ def test_a_bar_moves_as_responses_are_sampled(monkeypatch):
     whole = probe(run_of(), ask)
     monkeypatch.setattr("rftlab.llm.probe.AT_ONCE", 12)
     steps = []
-    parts = probe(run_of(), ask, ProbeCallbacks(step=lambda done, total: steps.append(done)))
+    parts = probe(run_of(), ask, lambda done, total: steps.append(done))
     alone = np.diff([0, *steps]).tolist()
     assert alone == [3] * 5 + [1] + [3, 3, 2] + [2, 2] + [1] * 32  # 4 to each of 16 and 8 questions, 6 to each of 4
     np.testing.assert_array_equal(parts.train.strict, whole.train.strict)

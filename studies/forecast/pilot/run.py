@@ -366,16 +366,16 @@ def _work(connection: Connection, work: Callable[..., Any], arguments: tuple) ->
 
 def _work_probe(told: _Told, run: LLMRun, config: ProbeConfig) -> "Probed":
     """Return the measurements of `probe` on the base model of a run."""
-    from rftlab.llm.probe import ProbeCallbacks, probe
+    from rftlab.llm.probe import probe
 
-    return probe(run, config, ProbeCallbacks(*told))
+    return probe(run, config, told.step, told.pretraining, told.remark)
 
 
 def _work_probe_trained(told: _Told, run: LLMRun, folder: Path, config: ProbeConfig) -> "ProbedGradients":
     """Return the measurements of `probe_trained` on the model of a run in a folder."""
-    from rftlab.llm.probe import ProbeCallbacks, probe_trained
+    from rftlab.llm.probe import probe_trained
 
-    return probe_trained(run, folder, config, ProbeCallbacks(*told))
+    return probe_trained(run, folder, config, told.step, told.remark)
 
 
 def _work_train(told: _Told, run: LLMRun, folder: Path) -> Spent:
