@@ -44,6 +44,7 @@ def any_of_others(n, correct, k):
     """Chance that k responses drawn without replacement from n, of which `correct` are correct, hold a correct one."""
     none = 1.0
     for j in range(k):
+        # Hypergeometric: the j-th draw is wrong with chance (wrong ones left) / (responses left).
         none *= max(0.0, n - correct - j) / (n - j)
     return 1.0 - none
 
@@ -54,6 +55,7 @@ def pass_at_k_credit(rule, reward, mean, size):
     `leave_one_out`: its baseline "loo - 1")."""
     correct, others = round(mean * size), size - 1
     if rule.baseline == LEAVE_ONE_OUT:
+        # Without this response the set passes through the others alone; the baseline takes that chance away.
         return rule.k * (1.0 - any_of_others(others, correct - 1, rule.k - 1)) if reward > 0.0 else 0.0
     return float(rule.k) if reward > 0.0 else rule.k * any_of_others(others, correct, rule.k - 1)
 
@@ -89,6 +91,7 @@ def whiten_into(kind, values, weights, ddof, eps):
     if kind == BY_RESPONSES:
         mean, std = mean_and_std(values, np.int64(0), n, ddof)
         for i in range(n):
+            # Equal values have deviation 0, where rounding alone would be divided by eps.
             values[i] = 0.0 if values[i] == mean or n <= ddof else (values[i] - mean) / (std + eps)
         return
     if kind != BY_TOKENS:
@@ -126,12 +129,15 @@ def unwhitened_into(rule, rewards, starts, group, pool, pool_starts, given, out)
     else:
         credit_into(rule, rewards, group, pool, pool_starts, out)
     if rule.scale == BATCH_STD:
+        # The batch's deviation is that of all rewards, also of support rollouts, which are in the pool and not in
+        # `out`.
         _, std = mean_and_std(pool, pool_starts[0], pool_starts[-1], rule.ddof)
         for i in range(n):
             out[i] = 0.0 if out[i] == 0.0 or pool_starts[-1] <= rule.ddof else out[i] / (std + rule.eps)
     elif rule.scale == NONZERO:
         nonzero = 0
         for i in range(n):
+            # GPG divides by the share of responses with a reward, so that sparse rewards keep their step size.
             nonzero += rewards[i] != 0.0
         for i in range(n):
             out[i] *= n / max(1, nonzero)
@@ -171,6 +177,7 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
         of_all = mean_between(pool, pool_starts[0], pool_starts[-1])
     for g in range(origin.shape[0]):
         start, stop = pool_starts[g], pool_starts[g + 1]
+        # A group is (r - origin) factor / divisor: all baselines and scales of a group are these three numbers.
         size, std = stop - start, 1.0
         origin[g], factor[g] = of_all, 1.0
         if size == 1:
@@ -180,10 +187,12 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
             if rule.by_group:
                 origin[g] = centres[g] if centres.shape[0] > 0 else mean
             if rule.baseline == LEAVE_ONE_OUT:
+                # r minus the mean of the others is (r - mean) n / (n - 1).
                 factor[g] = size / (size - 1.0)
             if by_std:
                 std = deviation(pool, start, stop, mean, rule.ddof)
             elif by_mean:
+                # MaxRL divides by the pass rate. A group without a success has none to divide by, and teaches nothing.
                 std, factor[g] = (mean, factor[g]) if mean > 0.0 else (1.0, 0.0)
         divisor[g] = std + rule.eps if by_std or by_mean else 1.0
 
@@ -212,12 +221,14 @@ def shrink_into(pool, pool_starts, origin, factor):
         size = pool_starts[g + 1] - pool_starts[g]
         if size < 2:
             continue
+        # Statistics of the other groups, from sums over all of them: no second loop over groups.
         other, own = (total - means[g]) / max(1, n - 1), (means[g] - total / n) ** 2 * n / max(1, n - 1)
         of_means, of_others = (
             max(0.0, spread - spreads[g]) / max(1, measured - 1),
             max(0.0, between - own) / max(1, n - 1),
         )
         lam = (n - 1.0) / n * of_means / (of_means + of_others) if of_means > 0.0 else 0.0
+        # r - b is linear in r, because the mean of the others holds r: solve for its slope and its root.
         factor[g] = 1.0 + (1.0 - lam) / (size - 1.0)
         origin[g] = ((1.0 - lam) * size / (size - 1.0) * means[g] + lam * other) / factor[g]
 
@@ -229,6 +240,7 @@ def scale_by_others(rule, rewards, group, pool, pool_starts, out):
         start, stop = pool_starts[group[i]], pool_starts[group[i] + 1]
         others, n, own = np.empty(stop - start), 0, False
         for j in range(start, stop):
+            # One entry that equals the response's reward is its own; which of several makes no difference.
             if pool[j] == rewards[i] and not own:
                 own = True
             else:
@@ -259,6 +271,7 @@ def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
     stop = np.int64(0)
     while stop < rewards.shape[0]:
         start, g = stop, group[stop]
+        # A run of one group shares its three numbers, which the loop then holds in registers.
         while stop < rewards.shape[0] and group[stop] == g:
             stop += 1
         centre_run(rewards[start:stop], runs[0, g], runs[1, g], runs[2, g], out[start:stop])

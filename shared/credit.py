@@ -15,6 +15,7 @@ TOKEN_EPS = 1e-8
 def rewards_to_go_into(rewards, starts, gamma, out):
     """out_t = r_t + gamma out_(t+1) within each response; rewards and out (T,)."""
     for row in range(starts.shape[0] - 1):
+        # From the last token backwards: each needs the sum of what follows it.
         running = 0.0
         for t in range(starts[row + 1] - 1, starts[row] - 1, -1):
             running = rewards[t] + gamma * running
@@ -25,6 +26,7 @@ def rewards_to_go_into(rewards, starts, gamma, out):
 def gae_into(rewards, values, starts, gamma, lam, out):
     """out_t = delta_t + gamma lam out_(t+1), delta_t = r_t + gamma V_(t+1) - V_t, with V = 0 after the last token."""
     for row in range(starts.shape[0] - 1):
+        # V is 0 after the last token: the episode is over.
         running, following = 0.0, 0.0
         for t in range(starts[row + 1] - 1, starts[row] - 1, -1):
             running = rewards[t] + gamma * following - values[t] + gamma * lam * running
@@ -92,12 +94,14 @@ def optimal_tokens_into(returns, norms, starts, group, position, eps, out):
         prefix, g = 0.0, group[i]
         size[g] += 1.0
         for t in range(starts[i], starts[i + 1]):
+            # The score of a prefix is a sum of independent scores, so their squared norms add up.
             prefix += max(norms[t], 0.0)
             above[g, position[t]] += returns[t] * prefix
             below[g, position[t]] += prefix
     for i in range(group.shape[0]):
         g = group[i]
         for t in range(starts[i], starts[i + 1]):
+            # A group of one would be its own baseline, and learn nothing.
             weight = below[g, position[t]] + eps
             out[t] = above[g, position[t]] / weight if size[g] > 1.0 and weight > 0.0 else 0.0
 
@@ -126,6 +130,7 @@ def optimal_token_baseline(
     """
     starts, group = np.asarray(starts, dtype=np.int64), np.asarray(group, dtype=np.int64)
     lengths_R = np.diff(starts)
+    # |e_a - pi|^2 = 1 - 2 pi(a) + sum_v pi(v)^2: no vector as long as the vocabulary is kept.
     norm_T = 1.0 - 2.0 * np.exp(old_logp) + squares
     norm_T = norm_T if correction is None else norm_T * np.asarray(correction) ** 2
     position_T = (
@@ -137,6 +142,7 @@ def optimal_token_baseline(
     optimal_tokens_into(np.asarray(returns, dtype=np.float64), norm_T, starts, group, position_T, eps, out_T)
     if zero_tail:
         for g in np.unique(group):
+            # At the end of the longest response nobody is left to compare with: verl leaves it without a baseline.
             *_, second, longest = sorted(lengths_R[group == g]) if (group == g).sum() > 1 else (0, 0, 0)
             if longest > second:
                 row = int(np.flatnonzero((group == g) & (lengths_R == longest))[0])

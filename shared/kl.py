@@ -41,6 +41,7 @@ def kl_penalty_at(rule, d, ratio):
     elif rule.kind == K2:
         value, slope = 0.5 * d * d, d
     elif rule.kind == K3:
+        # exp(-d) - 1 - (-d) with both parts bounded alike, so that a bound cannot make k3 negative.
         value = ratio - 1.0 - min(max(-d, -rule.limit), rule.limit)
         slope = 0.0 if (abs(d) > rule.limit) | (value > rule.value_limit) else 1.0 - ratio
         value = min(value, rule.value_limit)

@@ -36,6 +36,7 @@ def diverged(rule, advantage, logp, old_logp):
         return p - q > rule.high if advantage > 0.0 else p - q < -rule.low
     if rule.measure != OF_KL:
         raise UserError("mask.measure has a name that no kernel computes")
+    # KL of two Bernoulli distributions: the drawn token against all others (binary approximation of the KL).
     distance = q * (old_logp - logp) + (1.0 - q) * math.log((1.0 - q + COV_EPS) / (1.0 - p + COV_EPS))
     return distance > rule.high and p > q if advantage > 0.0 else distance > rule.low and p < q
 
@@ -47,6 +48,7 @@ def drifted_into(rule, batch, logp, share):
     while a < n:
         b, drift = a, 0.0
         while b < n and batch.row[b] == batch.row[a]:
+            # The mean of -log ratio estimates KL(old || current) from responses of the old policy.
             drift += batch.old_logp[b] - logp[b]
             b += 1
         if batch.advantage[a] < 0.0 and drift / (b - a) > rule.threshold:
@@ -68,6 +70,7 @@ def clip_cov_into(rules, batch, logp, keys, share):
         if not is_clipped and rules.mask.low < covariance < rules.mask.high:
             candidates[count] = t
             count += 1
+    # The smallest random keys are a draw without replacement, which two engines can share.
     drawn = candidates[:count][np.argsort(keys[candidates[:count]])]
     share[drawn[: max(1, int(rules.mask.fraction * n))]] = 0.0
 
@@ -77,6 +80,7 @@ def kl_cov_into(rule, batch, logp, kl_share):
     """Empty the KL shares of all tokens but those with the largest covariance."""
     n = logp.shape[0]
     covariance = (batch.advantage - batch.advantage.mean()) * (logp - logp.mean())
+    # A stable sort, so that ties fall to the same tokens on every machine.
     kl_share[np.argsort(-covariance, kind="mergesort")[max(1, int(rule.fraction * n)) :]] = 0.0
 
 
@@ -89,6 +93,7 @@ def second_moment_into(rule, batch, logp, share):
     moved = moved[np.argsort(x[moved] ** 2, kind="mergesort")]
     for i in range(moved.shape[0]):
         total += x[moved[i]] ** 2
+        # The mean of the squares kept so far: compared as a sum, which needs no division.
         if total > rule.threshold * (i + 1):
             share[moved[i:]] = 0.0
             return

@@ -27,6 +27,7 @@ def empty_averages(n_contexts: int) -> np.ndarray:
 def add_into(sums, context, decay, rewards, start, stop):
     """A visit: older rewards keep `decay` of their weight, rewards[start:stop] come in with weight 1."""
     for row in (context, sums.shape[0] - 1):
+        # Sum and count decay alike, so that their ratio is a mean in which recent visits weigh more.
         sums[row] *= decay
         for i in range(start, stop):
             sums[row, 0] += rewards[i]
@@ -104,6 +105,7 @@ def push_into(windows, context, rewards, start, stop):
     slot = windows.pushed[context] % size
     for i in range(new.shape[0]):
         held[slot] = new[i]
+        # A comparison, because the remainder of a division takes longer than the store.
         slot = slot + 1 if slot + 1 < size else 0
     windows.pushed[context] += new.shape[0]
 
@@ -114,6 +116,7 @@ def window_into(windows, context, out, start):
     that none waits for another."""
     held, pushed = windows.rewards[context], windows.pushed[context]
     size = np.uint64(held.shape[0])
+    # Before the window is full its oldest reward lies in slot 0; afterwards in the slot that comes next.
     count, oldest = min(pushed, held.shape[0]), np.uint64(pushed % held.shape[0] if pushed > held.shape[0] else 0)
     copy = out[start : start + count]
     for i in range(count):

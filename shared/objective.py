@@ -36,6 +36,7 @@ def on_policy(batch, logp):
     """Whether every ratio is exactly 1."""
     same = True
     for t in range(logp.shape[0]):
+        # No early exit: a branch would keep the loop from comparing several tokens at once.
         same = same & (logp[t] == batch.old_logp[t])
     return same
 
@@ -71,6 +72,7 @@ def clip_objective_into(rule, batch, logp, weight):
     in blocks. `weight` holds `anchor_ratio` meanwhile.
     """
     check_kl(rule.kl)
+    # On policy, the usual case, every ratio is 1: exponentials would be most of the time.
     ones = on_policy(batch, logp)
     ratios = batch.share if ones else ratios_at(rule.ratio, batch, logp)
     if rule.kl.kind == K3:
@@ -80,6 +82,7 @@ def clip_objective_into(rule, batch, logp, weight):
     for start in range(0, logp.shape[0], BLOCK):
         stop = min(start + BLOCK, logp.shape[0])
         for i in range(stop - start):
+            # An unsigned index spares the check for a negative one, which numba makes for signed indices.
             t = np.uintp(start + i)
             ratio = 1.0 if ones else ratios[t]
             value, slope, is_clipped, is_dual = clip(
@@ -91,6 +94,7 @@ def clip_objective_into(rule, batch, logp, weight):
             kls[i] = kl
             clipped += is_clipped
             dual_clipped += is_dual
+        # Blocks are added in a fixed order of lanes, so that every processor gets the same sum.
         objective += block_total(values, stop - start)
         kl_total += block_total(kls, stop - start)
     return objective, clipped, dual_clipped, kl_total
@@ -141,6 +145,7 @@ def response_log_ratio(level, batch, logp, start, stop):
     total = 0.0
     for t in range(start, stop):
         x = logp[t] - batch.old_logp[t]
+        # A product of ratios overflows soon, so each factor is bounded; a mean does not need it.
         total += min(max(x, -TOKEN_LIMIT), TOKEN_LIMIT) if level == PRODUCT else x
     return total if level == PRODUCT else total / (stop - start)
 
@@ -164,6 +169,7 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
             rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio
         )
         objective += batch.share[t] * value
+        # Where the derivative is that of logp at a held ratio, a token moves its own term alone.
         spreads = through_ratio(rule.surrogate.kind) and rule.ratio.level != SEQUENCE_TOKEN
         common += batch.share[t] * slope if spreads else 0.0
         weight[t] = 0.0 if spreads else batch.share[t] * slope
@@ -200,9 +206,11 @@ def geometric_mean_objective_into(rule, batch, logp, weight, start, stop):
     low, high, kl_value, kl_total = 0, 0, 0.0, 0.0
     for t in range(start, stop):
         x, side = logp[t] - batch.old_logp[t], float(np.sign(batch.advantage[t]))
+        # Clipped in log space, as GMPO does: 1 - low and 1 + high are not its bounds.
         held = min(max(x, -rule.surrogate.low), rule.surrogate.high)
         total += side * min(side * x, side * held)
         credit += batch.share[t] * batch.advantage[t]
+        # The smaller of x and its clipped value counts for A > 0, the larger for A < 0; A = 0 has neither.
         weight[t] = 1.0 if side * x <= side * held and side != 0.0 else 0.0
         high += (x != held) & (side > 0.0)
         low += (x != held) & (side < 0.0)
@@ -224,6 +232,7 @@ def sequence_objective_into(rule, batch, logp, weight):
     start, n = np.int64(0), logp.shape[0]  # a plain 0 would compile what it is passed to twice
     while start < n:
         stop = start + 1
+        # A response's tokens lie together, so its end is where the row changes; empty responses have no token here.
         while stop < n and batch.row[stop] == batch.row[start]:
             stop += 1
         if rule.surrogate.kind == GEOMETRIC_MEAN:

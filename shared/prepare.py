@@ -30,6 +30,7 @@ def shape_into(rule, rewards, starts, old_logp, ref_logp):
     """Shape rewards (R,) in place; starts (R+1,), old_logp and ref_logp (T,). KL values are summed over a response."""
     for row in range(rewards.shape[0]):
         length = starts[row + 1] - starts[row]
+        # The penalty comes before advantages, so that it also moves baselines and deviations.
         if rule.shaping.coef > 0.0:
             rewards[row] -= length_penalty(rule.shaping, length)
         if rule.kl.in_reward > 0.0:
@@ -115,15 +116,18 @@ def batch_from_advantages(
     )
     share_T = shares(estimator.aggregation, starts, n_tokens, n_rows, group)
     advantage, old_logp = _column(advantage), _column(old_logp)
+    # A penalty against the policy that sampled starts at 0 and grows with the update.
     ref_logp = old_logp if ref_logp is None or kl.anchor == "old" else _column(ref_logp)
     if sampler_logp is not None and estimator.correction.kind == "ratio":
         _check_tokens(share_T.shape, sampler_logp=np.asarray(sampler_logp))
+        # The ratio is taken to the sampler itself (kind `ratio`), which needs no weight besides.
         old_logp = _column(sampler_logp)
     elif sampler_logp is not None:
         correction = corrections(estimator.correction, starts, old_logp, sampler_logp)
     correction = np.ones_like(share_T) if correction is None else _column(correction)
     _check_tokens(share_T.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
     coef = kl.coef if kl.place == "loss" else 0.0
+    # KLCov's penalty stands in place of a clip, so it is corrected as the surrogate is; other penalties are not.
     kl_share_T = coef * (share_T * correction if isinstance(estimator.mask, KLCov) else share_T)
     row_T = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     return Batch(advantage, share_T * correction, kl_share_T, old_logp, ref_logp, row_T)
@@ -176,6 +180,7 @@ def prepare(
         if squares is not None and baseline is None:
             old_T, squares_T = _column(old_logp), _column(squares)
             _check_tokens(rewards_T.shape, old_logp=old_T, squares=squares_T)
+            # The returns that the baseline will be subtracted from, before anything is.
             returns = token_advantages(Advantage("none", gamma=spec.gamma), rewards_T, starts)
             baseline = optimal_token_baseline(returns, old_T, squares_T, starts, group, eps=0.0)
         advantage_T = _by_token(estimator, rewards_T, starts, baseline)
@@ -183,6 +188,7 @@ def prepare(
         if token_rewards is not None:
             _check_tokens((starts[-1],), token_rewards=np.asarray(token_rewards))
             row_T = np.repeat(np.arange(rewards.size), np.diff(starts))
+            # Without an advantage per token a response is credited with the sum of its tokens' rewards.
             rewards = rewards + np.bincount(row_T, weights=token_rewards, minlength=rewards.size)
         if spec.combine == "advantages":
             check(baseline is None, "baseline; allowed: none where advantages are combined")

@@ -34,6 +34,7 @@ def clip(rule, ratios, advantage, log_ratio, ratio):
     clipped = advantage * min(max(ratio, 1.0 - rule.low), 1.0 + rule.high)
     is_clipped = clipped < plain
     value = min(plain, clipped)
+    # For A < 0 the objective has no floor as the ratio grows; the dual clip gives it one (1912.09729).
     is_dual = (advantage < 0.0) & (value < advantage * rule.dual)
     return (
         advantage * rule.dual if is_dual else value,
@@ -64,12 +65,15 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     held = min(max(log_ratio, ratios.floor), ratios.cap)
     ratio = exp(held)
     if rule.kind == CISPO:
+        # A clipped ratio still weighs log p: unlike with Clip, no token loses its gradient.
         weight = min(max(ratio, 1.0 - rule.low), 1.0 + rule.high) * advantage
         return weight * logp, weight, (ratio < 1.0 - rule.low) | (ratio > 1.0 + rule.high), False
     if rule.kind == TOPR:
+        # Right responses at full weight, wrong ones only while the policy still makes them.
         weight = advantage if advantage >= 0.0 else min(ratio, 1.0) * advantage
         return weight * logp, weight, (advantage < 0.0) & (ratio > 1.0), False
     if rule.kind == SAPO:
+        # The gate is 1/2 on policy with slope tau/4, so that 4/tau gives the gradient A there.
         tau = rule.tau_positive if advantage > 0.0 else rule.tau_negative
         gate = 1.0 / (1.0 + math.exp(-tau * (ratio - 1.0)))
         is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
@@ -82,5 +86,6 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     if rule.kind != VESPO:
         raise UserError("surrogate has a kind that no kernel computes")
     k, lam = (rule.k_positive, rule.lam_positive) if advantage >= 0.0 else (rule.k_negative, rule.lam_negative)
+    # r^k exp(lam (1 - r)): a weight that is 1 on policy and falls on both sides.
     weight = math.exp(lam + k * held - lam * ratio) * advantage
     return weight * logp, weight, False, False

@@ -39,7 +39,9 @@ def by_halves(builder, vector, join):
 def _add_up(builder, n, count, terms):
     """Sums of each of the `count` numbers that terms(i, lanes) lists, for i below n: `lanes` of them at once, 8 or
     1."""
+    # n rounded down to a multiple of 8, a power of two.
     whole = builder.and_(n, _I64(-LANES))
+    # -0.0 is the neutral element of addition: 0.0 would turn a sum of -0.0 into 0.0.
     values = [cgutils.alloca_once_value(builder, _F64(-0.0)) for _ in range(count)]
     with builder.if_then(builder.icmp_signed(">", whole, _I64(0))):
         vectors = [
@@ -65,6 +67,7 @@ def _reader(builder, data):
     def read(i, lanes):
         kinds = [ir.VectorType(kind, lanes) if lanes > 1 else kind for kind in (data.type.pointee, _F64)]
         value = builder.load(builder.bitcast(builder.gep(data, [i]), kinds[0].as_pointer()))
+        # Slices of arrays begin anywhere, so a vector is read as unaligned.
         value.align = 8
         return value if kinds[0] == kinds[1] else builder.sitofp(value, kinds[1])
 
@@ -142,6 +145,7 @@ def exp(x):
     """
     x = min(max(x, LOWEST), HIGHEST)
     n = math.floor(x * _LOG2_E + 0.5)
+    # ln 2 in two parts: n times the first has no rounding error, so r keeps its last bits (Cody and Waite).
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
     p = 1.0 / 6227020800.0
     p = p * r + 1.0 / 479001600.0
@@ -155,5 +159,7 @@ def exp(x):
     p = p * r + 1.0 / 24.0
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
+    # The terms 1 and r last, and without a rounded coefficient: exactly 1 at r = 0.
     p = p * r * r + r + 1.0
+    # The number whose exponent bits are n + 1023 is 2^n.
     return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)

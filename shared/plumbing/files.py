@@ -57,6 +57,7 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        # A rename within a folder is atomic: a reader sees the old file or the new one.
         os.replace(scratch, path)
     except OSError as error:
         if error.errno is not None:  # one with a message of its own would lose it
@@ -91,9 +92,11 @@ def write_folder(target: Path, files: Mapping[str, bytes | memoryview | Callable
                 _settle(scratch / name)
             else:
                 write_file(scratch / name, content)
+        # Checksums are of what lies on the disk, not of what was meant to be written.
         sums = {name: file_sha256(scratch / name) for name in files}
         write_file(scratch / CHECKSUMS, json.dumps(sums, indent=1).encode())
         if path_kind(target):
+            # A folder cannot be renamed onto one that is not empty, so the old one moves into the new one first.
             os.rename(target, scratch / REPLACED)
         os.rename(scratch, target)
         with contextlib.suppress(OSError):

@@ -89,6 +89,7 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
     kind = path_kind(path)
     if kind not in (None, FILE):
         raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
+    # Checked again as it is opened: a link or pipe that came in between is not followed, and not waited for.
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         yield file
 
@@ -119,6 +120,7 @@ def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None
         value = json.loads(read_file(path), object_pairs_hook=objects)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    # Level by level, because a recursive walk would fail on the depth that it is to refuse.
     level = [value]
     for _ in range(DEEPEST):
         level = [

@@ -89,6 +89,7 @@ def seed_key(seed: int) -> Key:
 def _turn(c, k0, k1):
     """One of Philox's ten rounds, of the even lanes; the odd ones hold what nobody reads."""
     low, high = wide_product(c[0], splat(_MULTIPLY_0)), wide_product(c[2], splat(_MULTIPLY_1))
+    # Salmon et al., figure 3: each round mixes the words of two products, and the key moves by a Weyl sequence.
     return upper_words(high) ^ c[1] ^ splat(k0), high, upper_words(low) ^ c[3] ^ splat(k1), low
 
 
@@ -145,6 +146,7 @@ def uniforms(key, round_index, contexts, count, stream, out):
     n, width = contexts.shape[0] * count, out.shape[1]
     for row in range(contexts.shape[0]):
         for draw in range(0, count, LANES):
+            # Counters are written as floats without a conversion: only their bits matter.
             store(out, row * count + draw, as_floats(splat(U(contexts[row]))))
             store(out, width + row * count + draw, as_floats(splat(U(draw)) + lane_numbers()))
     for first in range(0, n, 2 * LANES):
@@ -161,8 +163,10 @@ def uniforms(key, round_index, contexts, count, stream, out):
 @kernel
 def _box_muller(w0, w1):
     """Two vectors of standard normals from two of random words."""
+    # Half a unit above 0, so that no logarithm is of 0.
     radius = sqrt(splat(F(-2.0)) * log(fma(to_floats(w0 >> splat(U(8))), splat(_UNIT), splat(F(0.5 * _UNIT)))))
     turn = _unit(w1)
+    # sin(x) = cos(x - quarter turn), and three quarters more are one quarter less.
     quarter = turn + splat(F(0.75))
     return radius * cos_turns(turn), radius * cos_turns(quarter - floor(quarter))
 

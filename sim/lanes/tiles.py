@@ -74,6 +74,7 @@ class Tiles(NamedTuple):
 def tile_sizes(target: Target) -> Tiles:
     """Sums in three quarters of the registers, the rest for what is read. Two multipliers that take four steps each
     want eight registers or more."""
+    # A vector of 16 lanes takes several registers where they are narrower.
     vectors = min(16, target.registers * 3 // 4 // (LANES // target.lanes))
     halves = 2 if vectors == 16 else 1
     return Tiles(vectors // halves, halves, max(n for n in (1, 2, 4, 8) if n == 1 or 2 * n <= vectors))
@@ -90,6 +91,7 @@ strip = types.CPointer(types.float32)
 
 def _pair(context, builder, array_type, array, index):
     """The two float32 that begin at a flat position, in every pair of lanes."""
+    # Two float32 are loaded as one 64-bit number: one load and one broadcast serve two multiplications.
     pair = builder.load(builder.bitcast(address(context, builder, array_type, array, index), _I64.as_pointer()))
     pair.align = 4
     first = builder.insert_element(ir.Constant(_WIDE, ir.Undefined), pair, _I32(0))
@@ -177,6 +179,7 @@ def double_into(typingctx, place, i, score):
 
     def code(context, builder, signature, args):
         for half, at in enumerate(_halves(builder, *args[:2])):
+            # Lane i of the result is score i // 2: what both features of a pair are multiplied with.
             lanes = ir.Constant(INTS, [half * LANES // 2 + lane // 2 for lane in range(LANES)])
             builder.store(builder.shuffle_vector(args[2], args[2], lanes), at)
         return context.get_dummy_value()

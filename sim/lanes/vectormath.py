@@ -26,7 +26,9 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 def exp(x):
     """Exponential of each lane, by a Taylor-like polynomial on |r| <= ln 2 / 2; below -87 as at -87, about 1e-38."""
     x = maximum(x, splat(_LOWEST_EXPONENT))
+    # x = n ln 2 + r with the nearest n, so that |r| <= ln 2 / 2.
     n = floor(fma(x, splat(_LOG2_E), splat(F(0.5))))
+    # ln 2 in two parts: n times the first is exact in float32.
     r = fma(n, splat(F(-_LN2_LOW)), fma(n, splat(F(-_LN2_HIGH)), x))
     p = splat(F(1.98412698e-4))
     p = fma(p, r, splat(F(1.38888889e-3)))
@@ -36,6 +38,7 @@ def exp(x):
     p = fma(p, r, splat(F(0.5)))
     p = fma(p, r, splat(F(1.0)))
     p = fma(p, r, splat(F(1.0)))
+    # 2^n by its exponent bits: exact, and one addition.
     return p * as_floats((to_ints(n) + splat(U(127))) << splat(U(23)))
 
 
@@ -43,6 +46,7 @@ def exp(x):
 def log(x):
     """Natural logarithm of positive normal lanes: x = m 2^e with m in [0.75, 1.5), log m = 2 artanh((m-1)/(m+1))."""
     bits = as_bits(x)
+    # 0x3F400000 are the bits of 0.75: the difference has the exponent of x / 0.75 in its upper bits.
     exponent = arithmetic_shift(bits - splat(U(0x3F400000)), U(23))
     m = as_floats(bits - (exponent << splat(U(23))))
     z = (m - splat(F(1.0))) / (m + splat(F(1.0)))

@@ -41,6 +41,7 @@ def softmax(logits, row, probs):
     """Fill probs[row] from logits[row]; return the largest logit, and the sum of exp(logit - largest)."""
     z = load(logits, row * LANES)
     top = largest(z)
+    # Less the largest logit, so that no exponential overflows.
     e = exp(z - splat(top))
     norm = total(e)
     store(probs, row * LANES, e / splat(norm))
@@ -82,6 +83,7 @@ def pick(cdf, u):
 @pick.for_tabular
 def _(cdf, u):
     arm = 0
+    # u times the last sum, which rounding may leave a little off 1.
     while cdf[arm] <= u * cdf[-1]:
         arm += 1
     return arm

@@ -53,6 +53,7 @@ def squash(logits, n, scale, shift, logp):
     zero, one = splat(F(0.0)), splat(F(1.0))
     for r in range(0, n, LANES):
         h = fma(load(logits, r), splat(F(scale)), splat(F(shift)))
+        # log sigmoid(h) = min(h, 0) - log(1 + exp(-|h|)): neither overflows nor loses small probabilities.
         rest = log(one + exp(zero - absolute(h)))
         well = zero - maximum(zero - h, zero) - rest
         store(logp, r, zero - maximum(h, zero) - rest)

@@ -98,6 +98,7 @@ def backward(contexts, rows, scores, grad):
     for first in range(0, n, STRIP):
         count = _teaching(rows, scores, first, min(first + STRIP, n), strip)
         for k in range(0, d, 2 * PAIRS):
+            # The tile is read and written once for all contexts of a strip.
             sums = load_tile(grad, k * LANES)
             for block in range(0, count, BLOCK):
                 for i in range(block, block + BLOCK):

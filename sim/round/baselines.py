@@ -23,6 +23,7 @@ def greedy_reward(contexts, plan, view, row, context):
     right = np.uint32(1)
     for low in plan.token_starts:
         right &= contexts.correct[context] >> np.uint32(most_likely(plan, view.probs, row, low))
+    # Most likely is token by token, the format among them, as greedy decoding is.
     return 1.0 if view.formed[row] >= 0.5 and right == 1 else 0.0
 
 
@@ -83,6 +84,7 @@ def optimal_baseline(contexts, plan, view, row, context, other):
     for low in plan.token_starts:
         mine, chance, chance_squares = token_squares(contexts, plan, view, row, context, low)
         squares += mine
+        # The product rule over independent tokens: one factor is squared, the others are chances.
         right_squares = right_squares * chance + right * chance_squares
         right *= chance
     slope, nuisance = 1.0 + nuisance * plan.surprise, nuisance * (1.0 - plan.surprise)
@@ -158,6 +160,7 @@ def teach_critic(contexts, rate, critic, context, target):
         return
     size = 1.0
     for k in range(d):
+        # Normalized by the features and the constant, so a rate of 1 removes the error at once.
         size += contexts.features[context, k] ** 2
     for k in range(d):
         critic[k] += rate * error / size * contexts.features[context, k]

@@ -72,6 +72,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     stream = memory.spent[2] - 1
     trainer_forward(contexts, plan, state.theta, batch, trainer)
     if choices.lag > 0 or choices.every > 1 or choices.noise > 0.0:
+        # The last synchronization, and from it the lag: weights from before the first round do not exist.
         synced = max(0, round_index - round_index % choices.every - choices.lag)
         behind = memory.history[synced % (choices.lag + choices.every)]
         sampler_forward(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
@@ -83,6 +84,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     memory.spent[1] += starts[stop] - starts[start] + (stop - start) * (len(plan.token_starts) - 1)
     for row in range(batch.shape[0] if memory.replays.reward.shape[1] > 0 else 0):
         new, end = first[at + row] + gets[row], first[at + row + 1]
+        # Replayed responses were paid for when they were sampled.
         memory.spent[0] -= end - new
         memory.spent[1] -= starts[end] - starts[new] + (end - new) * (len(plan.token_starts) - 1)
         remember_right(memory.replays, batch[row], ragged, first[at + row], new)
@@ -103,6 +105,8 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
             memory.spent[1] += len(plan.token_starts) + greedy_length(plan, choices.style, trainer, row)
     for row in range(batch.shape[0]):
         a, b = first[at + row], first[at + row] + gets[row]
+        # The moving average takes this round in only after the baseline was read: else it would not be independent of
+        # it.
         if choices.averages:
             add_into(memory.averages, batch[row], choices.decay, rewards, a, b)
         if rule.advantage.baseline == VALUE:
@@ -122,6 +126,7 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
         )
         if choices.tries == 1:
             return
+        # The last try keeps groups without a signal too, so that a round always has n groups.
         rows = drop_silent(plan, ragged, rows, n, n - rows if attempt + 1 == choices.tries else 0)
         if rows >= n:
             return
@@ -168,6 +173,7 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
     else:
         advantages_into(rule.advantage, rewards, starts[: support + 1], group, ragged.pool, sets[: n + 1], given, out)
     for i in range(support):
+        # What is not trained on stays in place with advantage 0, so that tokens need not be moved.
         if not selected[i]:
             out[i] = 0.0
         credit[starts[i] : starts[i + 1]] = out[i]
@@ -342,10 +348,12 @@ def update_policy(contexts, plan, choices, rule, state, bonus, view, round_index
     for u in range(updates):
         low = u % plan.minibatches * size
         high = low + size
+        # The first update of a whole round reuses the forward pass that sampled; replaced groups lie elsewhere.
         if u > 0 or size < n or choices.tries > 1:
             trainer_forward(contexts, plan, state.theta, context_of[low:high], view)
         find_logp(contexts, plan, choices, view, low, high, ragged)
         clipped, kl, tokens = find_weights(plan, rule, round_index * updates + u, low, high, view, ragged)
+        # The bonus of this update: what its entropy says moves the next one.
         entropy = bonus[0] * bonus[1]
         if rule.entropy_target > 0.0:
             find_entropies(plan, view, low, high, ragged)
@@ -367,6 +375,7 @@ def general_rounds(
     fewer where the run diverged."""
     n, tried = batches.shape[1], 0
     for r in range(rounds):
+        # A ring of the weights that a stale sampler may still use.
         memory.history[(first_round + r) % (choices.lag + choices.every)] = state.theta
         before = memory.spent[2]
         stream = batches[tried : tried + choices.tries]

@@ -83,6 +83,7 @@ def ascend(rule, step, grad, mean, square, theta):
         return squared_norm
     beta1, beta2, eps = number(rule.beta1), number(rule.beta2), number(rule.eps)
     one = number(1.0)
+    # Both bias corrections of Adam are the same for all weights, so they are found once.
     rate = number(rule.learning_rate / (1.0 - rule.beta1**step))
     scale = number(1.0 / (1.0 - rule.beta2**step))
     if rule.bf16 > 0.0:  # a loop of its own: a branch inside the other one would cost it its vector instructions

@@ -97,6 +97,7 @@ def find_logits(contexts, plan, theta, batch, base, work):
     `common.base_policy` says."""
     n = batch.shape[0]
     for r in range(whole_blocks(n)):
+        # Tiles work on whole blocks of contexts; the last context fills up the block, and nobody reads what it gives.
         work.rows[r] = batch[min(r, n - 1)]
     forward(contexts, theta, work.rows[: whole_blocks(n)], base.scale, work.logits)
     if plan.correctness > 0.0:
@@ -152,6 +153,7 @@ def set_scores(contexts, plan, round_index, batch, first, rows, slope, work, gra
             teach_common(
                 contexts, plan, slope, row, batch[row], noise, work.common_noise, work.noise, work.scores, grad
             )
+    # Rows that only fill up a block must not reach the gradient.
     work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 
@@ -176,6 +178,7 @@ def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, ba
         shares_by_length(plan, rule.aggregation, work.arm, first, n, work.share)
         for i in range(n):
             work.kl_share[i] = rule.kl.in_loss * work.share[i]
+    # Slices of the round, so a chunk or mini-batch is frozen without a copy.
     fixed = Batch(
         work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part]
     )
@@ -235,6 +238,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
     twice as long to compile.
     """
     n, again = batches.shape[1], plan.epochs * plan.minibatches > 1
+    # A round of one update needs no second forward pass: its ratios are 1, and its chunks add to one gradient.
     chunks, size = (n + plan.chunk - 1) // plan.chunk, n // plan.minibatches
     finite = True
     for r in range(batches.shape[0]):
@@ -250,6 +254,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
                 sample_rollouts(contexts, plan, rule, state, work, first_round + r, batch, totals)
             else:
                 find_logp_again(plan, batch.shape[0], first, work)
+            # Several updates begin when all chunks are sampled, because each of them sees the whole round.
             if fresh and again:
                 continue
             logp = work.old_logp if fresh else work.logp

@@ -59,6 +59,7 @@ def misjudge(plan, choices, round_index, batch, at, ragged):
                 chance = choices.false_negative if rewards[i] > 0.0 else choices.false_positive
                 rewards[i] = 1.0 - rewards[i] if ragged.lengths[0, draw] < chance else rewards[i]
                 continue
+            # Box and Muller; 1 - u lies in (0, 1], so that the logarithm is finite.
             size = math.sqrt(-2.0 * math.log(1.0 - ragged.lengths[0, draw]))
             rewards[i] += choices.reward_noise * size * math.cos(2.0 * math.pi * ragged.lengths[1, draw])
 
@@ -98,6 +99,7 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
         if position % WORDS == 0:
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
+        # 24 bits make a uniform below 1; more would not fit a float32.
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
         style_logit = style_logit_at(choices.style, signs, sampler, contexts, row, context, plan)
         style_token = u < style_probability(style_logit)
@@ -167,6 +169,7 @@ def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, 
             i += 1
         i = recall(replays, batch[row], at + row, ragged, i)
         first[at + row + 1] = i
+    # Support rollouts lie behind all trained ones, so that what is trained on is one slice.
     for row in range(n if plan.support > 0 else 0):
         cumulate(sampler.probs, row, ragged.cdf)
         for j in range(gets[row], gets[row] + plan.support):
@@ -203,6 +206,7 @@ def move_response(plan, ragged, source, target):
         ragged.numbers[field, target] = ragged.numbers[field, source]
     for s in range(tokens):
         ragged.arms[target * tokens + s] = ragged.arms[source * tokens + s]
+    # Targets never lie behind their sources, so copying forwards overwrites nothing that is still needed.
     at = starts[target] - starts[source]
     for t in range(starts[source], starts[source + 1]):
         response[at + t] = target

@@ -31,6 +31,7 @@ def squared_weights(plan, probs, row, weights, arms):
     total, tokens = 0.0, len(plan.token_starts)
     sharpness = squared_length(probs, row)
     for k in range(weights.shape[0]):
+        # |e - pi|^2 = 1 - 2 pi_a + |pi|^2 for each token; 1 and |pi|^2 are the same for all rollouts of a context.
         distance = tokens + sharpness
         for i in range(k * tokens, (k + 1) * tokens):
             distance -= 2.0 * probs[row, arms[i]]
@@ -78,6 +79,7 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
     if plan.surprise > 0.0 or plan.length_by_style > 0.0:
         squares = squared_weights(plan, view.probs, row, weights, arms)
     spread = nuisance * math.sqrt(squares)
+    # sum_k w_k (e_k - pi) needs pi once, times the sum of the weights.
     start_score(view.probs, row, weight, spread, noise, plan.n_arms, scores)
     add_arms(weights, arms, len(plan.token_starts), row, scores)
     return formed - weight * view.formed[row], spread
@@ -157,6 +159,8 @@ def add_entropy(plan, view, row, share, scores):
             entropy -= p * math.log(p) if p > 0.0 else 0.0
         for a in range(low, low + width):
             p = view.probs[row, a]
+            # dH/dz_a = -p_a (log p_a + H).
             scores[row, a] -= share * p * (math.log(p) + entropy) if p > 0.0 else 0.0
     formed, logit = view.formed[row], view.format_logp[1, row] - view.format_logp[0, row]
+    # Of a Bernoulli: dH/dh = -h p (1 - p), which is 0 in the limit where the logit is infinite.
     return -share * logit * formed * (1.0 - formed) if math.isfinite(logit) else 0.0
