@@ -72,8 +72,7 @@ def _away(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def _socket(path: Path) -> None:
-    _away(path)
+def _bind(path: Path) -> None:
     here = os.getcwd()
     os.chdir(path.parent)  # a socket's path is short
     with socket.socket(socket.AF_UNIX) as bound:
@@ -82,9 +81,21 @@ def _socket(path: Path) -> None:
     os.chdir(here)
 
 
-def _put(path: Path, make) -> None:
+PUT = {
+    "a file": lambda path, outside: path.write_text("x"),
+    "a folder": lambda path, outside: path.mkdir(),
+    "a pipe": lambda path, outside: os.mkfifo(path),
+    "a socket": lambda path, outside: _bind(path),
+    "a symbolic link": lambda path, outside: path.symlink_to(outside),
+    "a dangling link": lambda path, outside: path.symlink_to("nowhere"),
+    "a looping link": lambda path, outside: path.symlink_to(path.name),
+}
+"""What may lie at a place; a symbolic link leads outside."""
+
+
+def _put(path: Path, kind: str, outside: Path | None = None) -> None:
     _away(path)
-    make()
+    PUT[kind](path, outside)
 
 
 def _swap(path: Path, other: Path) -> None:
@@ -109,31 +120,29 @@ FILES = {
     "flip a bit": lambda path, other, outside, n: _flip(path, n),
     "rewrite": lambda path, other, outside, n: _rewrite(path, n),
     "other text": lambda path, other, outside, n: path.write_text(TEXTS[n % len(TEXTS)], errors="replace"),
-    "link to a file outside": lambda path, other, outside, n: _put(
-        path, lambda: path.symlink_to(outside / "old.parquet")
-    ),
-    "folder": lambda path, other, outside, n: _put(path, path.mkdir),
+    "link to a file outside": lambda path, other, outside, n: _put(path, "a symbolic link", outside / "old.parquet"),
+    "folder": lambda path, other, outside, n: _put(path, "a folder"),
 }
 BOTH = {
     "remove": lambda path, other, outside, n: _away(path),
-    "pipe": lambda path, other, outside, n: _put(path, lambda: os.mkfifo(path)),
-    "socket": lambda path, other, outside, n: _socket(path),
-    "dangling link": lambda path, other, outside, n: _put(path, lambda: path.symlink_to("nowhere")),
-    "looping link": lambda path, other, outside, n: _put(path, lambda: path.symlink_to(path.name)),
-    "link outside": lambda path, other, outside, n: _put(path, lambda: path.symlink_to(outside)),
+    "pipe": lambda path, other, outside, n: _put(path, "a pipe"),
+    "socket": lambda path, other, outside, n: _put(path, "a socket"),
+    "dangling link": lambda path, other, outside, n: _put(path, "a dangling link"),
+    "looping link": lambda path, other, outside, n: _put(path, "a looping link"),
+    "link outside": lambda path, other, outside, n: _put(path, "a symbolic link", outside),
     "moved outside": lambda path, other, outside, n: (
         os.rename(path, outside / "moved"),
         path.symlink_to(outside / "moved"),
     ),
     "link inside": lambda path, other, outside, n: (
-        None if path in (other, *other.parents) else _put(path, lambda: path.symlink_to(other))
+        None if path in (other, *other.parents) else _put(path, "a symbolic link", other)
     ),
     "swap": lambda path, other, outside, n: _swap(path, other),
     "copy": lambda path, other, outside, n: _copy(path, other),
 }
 FOLDERS = {
-    "file": lambda path, other, outside, n: _put(path, lambda: path.write_bytes(b"x")),
-    "empty": lambda path, other, outside, n: _put(path, path.mkdir),
+    "file": lambda path, other, outside, n: _put(path, "a file"),
+    "empty": lambda path, other, outside, n: _put(path, "a folder"),
     "beside": lambda path, other, outside, n: (
         path / ("1²", ".writing-x", "x-s99999999999999999999-ab", "\n", "tmpx")[n % 5]
     ).symlink_to(outside),

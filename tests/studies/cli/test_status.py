@@ -17,6 +17,7 @@ from rftlab.studies.cli.execute.status import duration, run_status, seconds_left
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.study import checked_study, write_study
+from tests.support.damage import PUT
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.locks import HOLDER
 
@@ -188,7 +189,7 @@ def test_a_folder_without_a_study_is_one_line(tmp_path):
     "place",
     ["sim/qwen-gsm8k/point", "llm/tiny-mix97/point", "llm/tiny-mix97/point/done.json", "llm/tiny-mix97/point/lock"],
 )
-@pytest.mark.parametrize("kind", ["file", "pipe", "link", "dangling link"])
+@pytest.mark.parametrize("kind", ["a file", "a pipe", "a symbolic link", "a dangling link"])
 def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
     level, pair, _, *rest = place.split("/")
     todo = points(level, pair)
@@ -201,13 +202,7 @@ def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
     elif rest:
         folder.mkdir()
     target = folder.joinpath(*rest)
-    makers = {
-        "file": lambda: target.write_text("x"),
-        "pipe": lambda: os.mkfifo(target),
-        "link": lambda: target.symlink_to((tmp_path / "elsewhere").joinpath(*rest)),
-        "dangling link": lambda: target.symlink_to("nowhere"),
-    }
-    makers[kind]()
+    PUT[kind](target, (tmp_path / "elsewhere").joinpath(*rest))
     found = run_status(root, todo[0])
     assert found.state == ("interrupted" if rest else "to do") and found.seconds is None
     if rest != ["lock"]:

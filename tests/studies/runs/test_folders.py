@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -22,25 +21,7 @@ from rftlab.shared.plumbing.folders import (
     read_json,
     remove,
 )
-
-
-def put(kind, place, outside):
-    """Put something of a kind at a place; links lead outside."""
-    if kind == "a socket":
-        here = os.getcwd()
-        os.chdir(place.parent)  # a socket's path is short
-        with socket.socket(socket.AF_UNIX) as bound:
-            bound.bind(place.name)
-        os.chdir(here)
-    else:
-        makers = {
-            "a file": place.touch,
-            "a folder": place.mkdir,
-            "a pipe": lambda: os.mkfifo(place),
-            "a symbolic link": lambda: place.symlink_to(outside),
-        }
-        makers[kind]()
-
+from tests.support.damage import PUT
 
 KINDS = ("a file", "a folder", "a pipe", "a symbolic link", "a socket")
 
@@ -62,7 +43,7 @@ def root(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_place_is_below_folders_alone(kind, root, outside):
-    put(kind, root / "x", outside)
+    PUT[kind](root / "x", outside)
     assert path_kind(root / "x") == kind and below(root, "x") == root / "x"
     places = {
         "a folder": lambda: [below(root, "x", "y"), folder_below(root, "x"), folder_below(root, "x", "y")],
@@ -85,7 +66,7 @@ def test_the_folder_itself_may_be_a_link(root, outside):
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_only_files_are_read(kind, root, outside):
-    put(kind, root / "x", outside / "mine.json")
+    PUT[kind](root / "x", outside / "mine.json")
     for read in (read_file, read_json):
         with pytest.raises(OSError, match=f"it is {kind}, not a file"):
             read(root / "x")
@@ -112,7 +93,7 @@ def test_deep_json_is_no_json(depth, root):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_has_a_name_is_removed_and_what_a_link_leads_to_stays(kind, root, outside):
     remove(root / "x")
-    put(kind, root / "x", outside)
+    PUT[kind](root / "x", outside)
     remove(root / "x")
     assert not os.path.lexists(root / "x") and (outside / "mine.json").exists()
 
@@ -127,7 +108,7 @@ def test_only_folders_with_plain_numbers_are_numbered(root, outside):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_replaces_what_has_its_name_but_no_folder(kind, root, outside):
-    put(kind, root / "x", outside / "mine.json")
+    PUT[kind](root / "x", outside / "mine.json")
     if kind == "a folder":
         with pytest.raises(OSError) as caught:
             write_file(root / "x", b"new")
@@ -140,7 +121,7 @@ def test_a_file_replaces_what_has_its_name_but_no_folder(kind, root, outside):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_replaces_what_has_its_name(kind, root, outside):
-    put(kind, root / "x", outside)
+    PUT[kind](root / "x", outside)
     write_folder(root / "x", {"a": b"new"})
     verify_folder(root / "x", ("a",))
     assert {path.name for path in entries(root / "x")} == {"a", "checksums.json"}

@@ -15,7 +15,7 @@ from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.files import remove_stale
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.store import point_folder
-from tests.support.damage import old_files
+from tests.support.damage import PUT, old_files
 from tests.support.stores import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
 
 
@@ -106,14 +106,7 @@ def test_a_table_that_cannot_be_the_run_s_is_damage_even_with_its_checksum(done,
     assert healed(root, point, said) == before
 
 
-IN_PLACE = {
-    "file": lambda place, outside: place.write_text("x"),
-    "pipe": lambda place, outside: os.mkfifo(place),
-    "link": lambda place, outside: place.symlink_to(outside),
-    "dangling link": lambda place, outside: place.symlink_to("nowhere"),
-    "looping link": lambda place, outside: place.symlink_to(place.name),
-    "empty folder": lambda place, outside: place.mkdir(),
-}
+IN_PLACE = ("a file", "a folder", "a pipe", "a symbolic link", "a dangling link", "a looping link")
 
 
 @pytest.mark.parametrize("name", [None, "config.json", "done.json", "curve.parquet"])
@@ -123,17 +116,17 @@ def test_what_lies_in_the_place_of_a_point_or_its_files_is_named_and_the_point_r
     folder = point_folder(root, points(2)[0])
     place = folder / name if name else folder
     shutil.rmtree(folder) if name is None else place.unlink()
-    IN_PLACE[kind](place, outside)
+    PUT[kind](place, outside)
     assert healed(root, points(2)[0]) == before
     assert (outside / "done.json").read_text() == "mine"
 
 
 @pytest.mark.parametrize("part", ["sim", "sim/qwen-gsm8k", ".scratch"])
-@pytest.mark.parametrize("kind", [kind for kind in IN_PLACE if kind != "empty folder"])
+@pytest.mark.parametrize("kind", [kind for kind in IN_PLACE if kind != "a folder"])
 def test_what_lies_in_the_place_of_a_folder_of_points_is_refused_by_name(done, outside, kind, part):
     root, _ = done
     shutil.rmtree(root / part)
-    IN_PLACE[kind](root / part, outside)
+    PUT[kind](root / part, outside)
     with pytest.raises(
         UserError, match=f"^{root / part} is a .*; allowed: a folder, or nothing of that name; remove it$"
     ):
