@@ -18,9 +18,7 @@ LINES = [line for line in TABLE if not line.startswith("#")] + [
     "report --results 'a\nb'",
 ]
 
-TRAIN = pytest.param(
-    "train", marks=pytest.mark.skipif(not has_llm(), reason="the trainer is not installed, which is said first")
-)
+TRAINER = pytest.mark.skipif(not has_llm(), reason="the trainer is not installed, which is said first")
 
 
 @pytest.mark.parametrize("line", LINES, ids=ascii)
@@ -29,9 +27,8 @@ def test_a_wrong_command_line_is_one_line_and_leaves_nothing(line, tmp_path, mon
     status = guarded(lambda: run(shlex.split(line)))
     said = capsys.readouterr()
     assert (status, said.out, list(tmp_path.iterdir())) == (2, "", [])
-    assert (
-        said.err.startswith("rftlab: ") and said.err.count("\n") == 1 and "\x1b" not in said.err and len(said.err) > 20
-    )
+    assert said.err.startswith("rftlab: ") and said.err.count("\n") == 1
+    assert "\x1b" not in said.err and len(said.err) > 20
 
 
 def test_the_table_is_long_and_repeats_nothing():
@@ -39,28 +36,16 @@ def test_the_table_is_long_and_repeats_nothing():
 
 
 @pytest.mark.parametrize(
-    "command", ["report", "status", "dev doctor", "reproduce", "run cell", "pilot", "predict", "dev score", TRAIN]
-)
-def test_a_link_that_leads_to_itself_is_one_line(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop").symlink_to("loop")
-    status = guarded(lambda: run([*command.split(), "--folder" if command == "train" else "--results", "loop"]))
-    said = capsys.readouterr()
-    assert (status, said.out, said.err.count("\n")) == (2, "", 1) and "loop" in said.err
-
-
-@pytest.mark.parametrize(
     "line",
     [
-        "import loop",
-        "diagnose loop",
-        "signal loop",
-        "report train:loop",
-        pytest.param("rollouts loop", marks=TRAIN.marks),
-        pytest.param("export loop model", marks=TRAIN.marks),
+        *(f"{command} --results loop" for command in ("report", "status", "dev doctor", "reproduce", "run cell")),
+        *(f"{command} --results loop" for command in ("pilot", "predict", "dev score")),
+        *("import loop", "diagnose loop", "signal loop", "report train:loop"),
+        *(pytest.param(line, marks=TRAINER) for line in ("train --folder loop", "rollouts loop", "export loop model")),
     ],
 )
-def test_a_link_to_itself_in_place_of_a_log_or_a_run_is_one_line(line, tmp_path, monkeypatch, capsys):
+def test_a_link_that_leads_to_itself_is_one_line(line, tmp_path, monkeypatch, capsys):
+    """In place of a results folder, a log or a run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
     status = guarded(lambda: run(line.split()))
