@@ -65,11 +65,8 @@ def test_section_is_well_formed_and_every_link_has_a_target(section):
 def test_section_counts_and_shows_verdicts(section):
     html = section(result(made("T1"), PASS), result(made("T2"), FAIL), result(made("T3"), INCONCLUSIVE))
     assert "3 statements: 1 pass, 1 fail, 1 inconclusive." in html
-    for verdict in ("pass", "fail", "inconclusive"):
-        assert (
-            f'<span class="verdict check-{verdict}">'
-            in html.split("<article")[1 + ("pass", "fail", "inconclusive").index(verdict)]
-        )
+    for verdict, article in zip(("pass", "fail", "inconclusive"), html.split("<article")[1:], strict=True):
+        assert f'<span class="verdict check-{verdict}">' in article
     assert "Where the literature is corrected" not in html
 
 
@@ -86,10 +83,8 @@ def test_every_text_of_the_theory_is_well_formed():
 
 
 def test_scripts_raise_and_lower():
-    assert (
-        scripts("T^(1/(2 − 2^(1−M))), q^k−1 < R_b")
-        == "T<sup>1/(2 − 2<sup>1−M</sup>)</sup>, q<sup>k</sup>−1 &lt; R<sub>b</sub>"
-    )
+    raised = "T<sup>1/(2 − 2<sup>1−M</sup>)</sup>, q<sup>k</sup>−1 &lt; R<sub>b</sub>"
+    assert scripts("T^(1/(2 − 2^(1−M))), q^k−1 < R_b") == raised
     assert scripts("leave_one_out, n^(-1/2), σ_d²") == "leave_one_out, n<sup>-1/2</sup>, σ<sub>d</sub>²"
 
 

@@ -170,7 +170,5 @@ def test_too_few_runs_are_inconclusive_not_passed():
 
     ends = minimax_grid(1e12, 4)
     worst, gap = worst_regret(ends)
-    assert (
-        sampled("R", worst, eliminated_regret(np.array([gap]), ends, 100, np.random.default_rng(0))).verdict
-        == INCONCLUSIVE
-    )
+    regret = eliminated_regret(np.array([gap]), ends, 100, np.random.default_rng(0))
+    assert sampled("R", worst, regret).verdict == INCONCLUSIVE

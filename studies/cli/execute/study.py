@@ -160,7 +160,7 @@ def _theory(folder: Path, root: Path) -> tuple[str, str]:
 
 
 def _about(asked: dict[str, str], root: Path, points: list[RunSpec]) -> dict[str, str]:
-    """What a page says of its runs: what was asked for, where the runs come from, and what wrote the page."""
+    """The facts of a page about its runs: what was asked for, where the runs come from, and what wrote the page."""
     return asked | provenance(root, points) | {"report": f"by commit {commit()} on {machine()}"}
 
 

@@ -1,5 +1,5 @@
-"""What runs come to: tables of final Pass@1 next to published numbers and of the parts of a gain; and Pass@1 of one
-pair's designs as arrays, as it was measured, as the paper reports it, and with designs' labels shuffled."""
+"""Tables of final Pass@1 next to published numbers and of the parts of a gain; and Pass@1 of one pair's designs as
+arrays, as it was measured, as the paper reports it, and with designs' labels shuffled."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
