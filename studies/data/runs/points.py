@@ -112,10 +112,7 @@ def _simulated_cost(run: Simulation) -> float:
 def _llm_cost(run: LLMRun) -> float:
     """In proportion: sampling, and the passes over what is trained on."""
     design = run.design
-    trained, sampled = (
-        design.batch_size * design.rollouts,
-        design.round_rollouts,
-    )
+    trained, sampled = design.batch_size * design.rollouts, design.round_rollouts
     return (
         design.rounds * (0.02 + 0.1e-3 * sampled * design.sampling.tries**0.5 + 0.25e-3 * trained * design.epochs)
         + 0.5 * design.rounds / design.eval_every

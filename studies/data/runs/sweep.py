@@ -95,18 +95,6 @@ def _words(value: Any) -> Any:
     return ", ".join(knobs) or "default"
 
 
-def tidy(frame: pd.DataFrame, said: dict[str, Any], of_design: Design) -> pd.DataFrame:
-    """Rows of a run with a column for each field that varies, and always batch_size, rollouts (of a context) and
-    estimator; rollouts sampled so far are `rollouts_total`, tokens `tokens_total`."""
-    frame = frame.rename(columns={"rollouts": "rollouts_total", "tokens": "tokens_total"})
-    always = {"batch_size": of_design.batch_size, "rollouts": of_design.rollouts}
-    rest = {name: value for name, value in said.items() if name not in ("estimator", *always)}
-    columns = {**always, "estimator": estimator_name(of_design.estimator), **rest}
-    for place, (name, value) in enumerate(columns.items()):
-        frame.insert(place, name, value)
-    return frame
-
-
 def progress_lines() -> Callable[[int, int], None]:
     """Progress as lines on standard error, where nothing can be drawn over: the first run, then every few seconds."""
     began, told = time.monotonic(), 0.0
@@ -180,10 +168,19 @@ def sweep(
 
 
 def _rows(run: Simulation, said: dict[str, Any] | None, result: SimulationResult) -> pd.DataFrame:
-    frame, ended = result.curve.to_frame(), result.diverged_at
+    """Rows of a run with a column for each field that varies, and always batch_size, rollouts (of a context) and
+    estimator; rollouts sampled so far are `rollouts_total`, tokens `tokens_total`."""
+    frame, ended, design = result.curve.to_frame(), result.diverged_at, run.design
     frame = frame if result.metrics is None else frame.merge(result.metrics, on=["seed", "round"])
     frame = frame.assign(diverged_at=float("nan") if ended is None else float(ended))
-    frame = tidy(frame, said or {}, run.design)
-    if said is None:
-        frame.insert(0, "cell", label(run.design))
+    frame = frame.rename(columns={"rollouts": "rollouts_total", "tokens": "tokens_total"})
+    first: dict[str, Any] = {"cell": label(design)} if said is None else {}
+    first |= {
+        "batch_size": design.batch_size,
+        "rollouts": design.rollouts,
+        "estimator": estimator_name(design.estimator),
+    }
+    varied = {name: value for name, value in (said or {}).items() if name not in first}
+    for place, (name, value) in enumerate((first | varied).items()):
+        frame.insert(place, name, value)
     return frame

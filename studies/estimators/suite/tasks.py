@@ -7,7 +7,6 @@ never mix with others.
 
 import csv
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -52,16 +51,9 @@ class SuiteTask(NamedTuple):
 
 
 def _read() -> dict[str, SuiteTask]:
-    made: dict[str, Callable[[str], Any]] = {
-        "rate": float,
-        "seeds": int,
-        "lag": int,
-        "every": int,
-        "environment": json.loads,
-        "design": json.loads,
-    }
+    made = {name: kind if kind in (str, int, float) else json.loads for name, kind in SuiteTask.__annotations__.items()}
     with (ASSETS / "suite_tasks.csv").open() as file:
-        rows = [{name: made.get(name, str)(text) for name, text in row.items()} for row in csv.DictReader(file)]
+        rows = [{name: made[name](text) for name, text in row.items()} for row in csv.DictReader(file)]
     return {row["name"]: SuiteTask(**row) for row in rows}
 
 

@@ -186,15 +186,11 @@ DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] |
 """By the name of a fact: its runs, its number, and the same of language models."""
 
 
-def _read() -> tuple[Fact, ...]:
-    rows = csv.DictReader((DATA / "facts.csv").read_text(encoding="utf-8").splitlines())
-    return tuple(_fact(**row) for row in rows)
-
-
 def _fact(name: str, low: str, high: str, none: str, **texts: str) -> Fact:
     settings, measure, tiny = DECIDED[name]
     said = (name, texts["statement"], texts["source"], texts["quantity"])
     return Fact(*said, float(low), float(high), float(none or "nan"), settings, measure, tiny)
 
 
-FACTS = _read()
+_TABLE = (DATA / "facts.csv").read_text(encoding="utf-8")
+FACTS = tuple(_fact(**row) for row in csv.DictReader(_TABLE.splitlines()))
