@@ -55,8 +55,7 @@ from rftlab.studies.analysis.diagnose.alarms import (
     fired_round,
     score_runs,
 )
-from rftlab.studies.analysis.diagnose.finding import Finding
-from rftlab.studies.analysis.diagnose.observed import observe
+from rftlab.studies.analysis.diagnose.observed import Finding, observe
 from rftlab.studies.data.results import reference
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries

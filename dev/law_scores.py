@@ -161,9 +161,9 @@ def published_pairs() -> Iterator[RankedPair]:
 def public_pairs() -> Iterator[RankedPair]:
     """PODS after six hours, GSM8K, mean of ten runs a cell: one prompt a round, K the responses trained on. Nobody
     measured r. The law leaves out rules that select responses."""
-    collection = store.shipped()
-    rows = store.score_rows(store.of_source(collection, "pods"), "gsm8k")
-    rows = rows[rows["seconds"] == SIX_HOURS].merge(collection.runs, on="run_id")
+    runs = store.runs()
+    rows = store.score_rows(store.of_source("pods", runs, store.curves()), "gsm8k")
+    rows = rows[rows["seconds"] == SIX_HOURS].merge(runs, on="run_id")
     trained = rows["trained_rollouts_per_prompt"].fillna(rows["rollouts_per_prompt"])
     table = rows.assign(trained=trained).groupby(without_repeat(rows["run_id"]))[["round", "value", "trained"]].mean()
     group = EXPERIMENTS["batch"].cells[0].estimator

@@ -9,19 +9,18 @@ import sys
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.public.claims import (
     COLLAPSED,
     FACTS,
-    AxisFit,
     PairNoise,
     PublicFacts,
-    Spread,
     fit_sigmoid,
     judge_source,
     rate_points,
@@ -34,9 +33,7 @@ from rftlab.studies.analysis.public.store import (
     ENDPOINTS,
     RUNS,
     SOURCES,
-    Collection,
     of_source,
-    read_folder,
     score_rows,
 )
 from rftlab.studies.report.chart import PALETTE, Chart, Drawn, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries, shades
@@ -48,6 +45,35 @@ UNINTENDED = tuple(
 )
 """Runs of one configuration and seed under two names, over the rounds that both have."""
 LICENSED = [source.name for source in SOURCES if source.shipped]
+
+
+class Collection(NamedTuple):
+    """Public runs."""
+
+    runs: pd.DataFrame
+    """A row a run: its settings, licence, commit and path in the source; empty where the source does not say."""
+    curves: pd.DataFrame
+    """A row a value: COLUMNS."""
+    endpoints: pd.DataFrame
+    """Single scores without a curve, as fractions."""
+
+    def of_source(self, source: str) -> pd.DataFrame:
+        """Curves of a source's runs."""
+        return of_source(source, self.runs, self.curves)
+
+
+def read_folder(folder: Path) -> Collection:
+    """The whole collection from a folder with runs.csv, curves.csv and endpoints.csv. Raises UserError where one is
+    missing or lacks a column."""
+    tables = []
+    for name in ("runs", "curves", "endpoints"):
+        path = folder / f"{name}.csv"
+        check(path.is_file(), f"{folder} has no {name}.csv; allowed: a folder of the collection of public runs")
+        tables.append(pd.read_csv(path))
+    collection = Collection(*tables)
+    missing = [name for name in COLUMNS if name not in collection.curves]
+    check(not missing, f"{folder / 'curves.csv'} has no column {', '.join(missing)}; allowed: {', '.join(COLUMNS)}")
+    return collection
 
 
 def tables_of(collection: Collection) -> dict[str, bytes]:
@@ -71,16 +97,16 @@ def pair_differences(curves: pd.DataFrame) -> dict[str, np.ndarray]:
     return {own: (table[other] - table[own]).dropna().to_numpy() for other, own in UNINTENDED}
 
 
-def pair_spreads(curves: pd.DataFrame) -> list[Spread]:
+def pair_spreads(curves: pd.DataFrame) -> list[dict[str, Any]]:
     """Mean absolute difference of each unintended pair."""
     return [
-        Spread(
-            "shibukizero",
-            name.removeprefix("shibuki/"),
-            2,
-            "mean absolute difference",
-            float(np.abs(differences).mean()),
-        )
+        {
+            "source": "shibukizero",
+            "configuration": name.removeprefix("shibuki/"),
+            "repeats": 2,
+            "measure": "mean absolute difference",
+            "value": float(np.abs(differences).mean()),
+        }
         for name, differences in pair_differences(curves).items()
     ]
 
@@ -98,25 +124,26 @@ def rmse(x: np.ndarray, y: np.ndarray) -> float:
 
 def measure_facts(collection: Collection) -> PublicFacts:
     """Statistics of a collection that holds every source."""
-    own = of_source(collection, "shibukizero")
+    own = collection.of_source("shibukizero")
     noise = pair_noise(own)
     findings = judge_source("shibukizero", own, noise)
     parts = {(finding.claim.name, finding.claim.source): finding.parts for finding in findings}
     return PublicFacts(noise, pair_spreads(own), [_fit(own, collapsed) for collapsed in (True, False)], parts)
 
 
-def _fit(own, collapsed: bool) -> AxisFit:
+def _fit(own, collapsed: bool) -> dict[str, float]:
     rows = rate_points(own, collapsed)
     y, steps, rate = (rows[name].to_numpy(float) for name in ("value", "round", "rate"))
-    return AxisFit(np.unique(rate).size, y.size, rmse(steps, y), rmse(rate * steps, y))
+    errors = {"steps": rmse(steps, y), "rate_steps": rmse(rate * steps, y)}
+    return {"rates": np.unique(rate).size, "evaluations": y.size} | errors
 
 
 def to_json(facts: PublicFacts) -> str:
     """Facts as JSON, six digits; an open end of a range is null."""
     whole = {
         "noise": facts.noise._asdict(),
-        "spreads": [spread._asdict() for spread in facts.spreads],
-        "fits": [fit._asdict() for fit in facts.fits],
+        "spreads": facts.spreads,
+        "fits": facts.fits,
         "parts": [
             {
                 "claim": claim,
@@ -233,7 +260,7 @@ def pictures_of(collection: Collection) -> dict[str, bytes]:
     """Files with figures of the numbers that are not."""
     found = {}
     for file, (draw, sources) in PICTURES.items():
-        chart, _ = draw(*(of_source(collection, source) for source in sources))
+        chart, _ = draw(*(collection.of_source(source) for source in sources))
         found[file] = picture(chart, "png", DOTS_PER_INCH)
     return found
 

@@ -37,9 +37,9 @@ CONFINED = {
     "tinker": ("studies/integrations/tinker.py",),
     "tensorboard": ("studies/readers/formats/tensorboard.py",),
     "wandb": ("studies/readers/formats/wandb.py",),
-    "nicegui": ("studies/explore/page/",),
-    "fastapi": ("studies/explore/page/server.py",),
-    "uvicorn": ("studies/explore/page/server.py",),
+    "nicegui": tuple(f"studies/explore/{name}.py" for name in ("page", "panels", "heat_panel", "server")),
+    "fastapi": ("studies/explore/server.py",),
+    "uvicorn": ("studies/explore/server.py",),
     "seaborn": PALETTES,
     "matplotlib": DRAWING,
 }

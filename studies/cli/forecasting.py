@@ -228,7 +228,7 @@ class Predict(_Forecasting):
 
     def _predict_unknown(self, console: Console) -> int:
         """Where runs of a model end that nobody ran."""
-        from rftlab.studies.analysis.public.size import size_lines
+        from rftlab.studies.analysis.public.credit import size_lines
 
         size, family, task = self.model_size, self.family, self.task
         if size is None or family is None or task is None:

@@ -336,7 +336,7 @@ class Explore:
         from rftlab.studies.data.runs.store import check_format
         from rftlab.studies.explore.choices import chosen_run, from_address
         from rftlab.studies.explore.measures import take_calibrations
-        from rftlab.studies.explore.page.server import check_installed, serve
+        from rftlab.studies.explore.server import check_installed, serve
 
         check_installed()
         if self.results is not None:
@@ -346,7 +346,7 @@ class Explore:
         scene = from_address(self.state)
         from rftlab.studies.data.runs.runner import available_threads
         from rftlab.studies.explore.jobs import Bench
-        from rftlab.studies.explore.page.page import Setting, pages
+        from rftlab.studies.explore.page import Setting, pages
 
         def ready(address: str) -> None:
             whole = f"{address}?{self.state}" if self.state else address

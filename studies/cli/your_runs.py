@@ -205,7 +205,7 @@ class Diagnose:
 
     def execute(self, console: Console) -> int:
         """Read, judge, print: of one run everything, of several a line each."""
-        from rftlab.studies.analysis.diagnose.checks import diagnose, show_diagnosis
+        from rftlab.studies.analysis.diagnose import diagnose, show_diagnosis
         from rftlab.studies.analysis.source import named_runs
 
         runs = [run for named in self.runs for run in named_runs(named, self.results)]
@@ -264,11 +264,10 @@ class Compare(Common):
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""
         from rftlab.studies.analysis.compare.compare import compare
-        from rftlab.studies.analysis.compare.levels import SimulationRuns
         from rftlab.studies.analysis.source import curve_sets
 
-        runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet)
-        compare(console, curve_sets(list(self.levels)), self.results, self.axis, self.seed, runs)
+        runs = {"seeds": self.seeds, "rounds": self.rounds, "threads": self.threads}
+        compare(console, curve_sets(list(self.levels)), self.results, self.axis, self.seed, self.quiet, **runs)
         return 0
 
 

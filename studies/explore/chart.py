@@ -26,15 +26,6 @@ RATES = ("train_pass_at_1", "test_pass_at_1", *FLEXIBLE)
 """Columns of a curve that are exported: under the strict rule, which is drawn, and under the flexible one."""
 
 
-class ChartView(NamedTuple):
-    """The settings of a chart's display."""
-
-    axis: Axis = "rounds"
-    dark: bool = False
-    narrow: bool = False
-    """On a telephone."""
-
-
 class ShownCurve(NamedTuple):
     """Runs of one design, to be drawn together."""
 
@@ -50,14 +41,6 @@ class ShownCurve(NamedTuple):
     """Where runs are still to come, so that the axis is as long as they will be."""
 
 
-class MeanCurve(NamedTuple):
-    """Mean over seeds where all have a value."""
-
-    x: np.ndarray
-    train: np.ndarray
-    test: np.ndarray
-
-
 def short(name: str) -> str:
     """A name as a chart shows it."""
     return name if len(name) <= NAME else name[: NAME - 1] + "…"
@@ -70,14 +53,16 @@ def along(curve: Curve, axis: Axis, seconds: float | None) -> np.ndarray:
     return curve.round * (seconds if seconds is not None else np.nan) if axis == "seconds" else curve.round
 
 
-def shown_mean(shown: ShownCurve, axis: Axis) -> MeanCurve:
-    """The mean of the seeds, as far as all of them are."""
+def shown_mean(shown: ShownCurve, axis: Axis) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Places on an axis and, by split, the mean of the seeds there, as far as all of them are."""
     length = min((len(curve.round) for curve in shown.seeds), default=0)
     if length == 0:
-        return MeanCurve(np.empty(0), np.empty(0), np.empty(0))
-    splits = (np.mean([getattr(curve, f"{split}_pass_at_1")[:length] for curve in shown.seeds], axis=0)
-              for split in SPLITS)  # fmt: skip
-    return MeanCurve(along(shown.seeds[0], axis, shown.seconds)[:length], *splits)
+        return np.empty(0), dict.fromkeys(SPLITS, np.empty(0))
+    means = {
+        split: np.mean([getattr(curve, f"{split}_pass_at_1")[:length] for curve in shown.seeds], axis=0)
+        for split in SPLITS
+    }
+    return along(shown.seeds[0], axis, shown.seconds)[:length], means
 
 
 def points(x: np.ndarray, y: np.ndarray) -> list[list[float]]:
@@ -86,39 +71,59 @@ def points(x: np.ndarray, y: np.ndarray) -> list[list[float]]:
     return [[float(f"{a:.6g}"), round(float(b), 4)] for a, b in zip(x[kept], y[kept], strict=True)]
 
 
-def curve_chart(curves: list[ShownCurve], view: ChartView) -> dict[str, Any]:
+def curve_chart(curves: list[ShownCurve], axis: Axis = "rounds", dark: bool = False) -> dict[str, Any]:
     """Learning curves: test solid, train dashed, seeds thin. Colours go with the order of `curves`."""
-    colours = DARK if view.dark else LIGHT
-    series = [line for place, shown in enumerate(curves) for line in _lines(shown, view, colours[place % len(colours)])]
-    frame = _frame(view) | {"series": series, "legend": _legend(curves, view)}
-    ends = [point[0] for line in series for point in line["data"]] + [planned_end(shown, view.axis) for shown in curves]
-    known = [end for end in ends if np.isfinite(end)]
-    frame["xAxis"] = frame["xAxis"] | {"max": max(known, default=1.0)}
-    return frame
-
-
-def planned_end(shown: ShownCurve, axis: Axis) -> float:
-    """Where on an axis the runs are to end; nan where that is not known."""
-    design = shown.design
-    if design is None:
-        return float("nan")
-    a_round: dict[Axis, float | None] = {
-        "rounds": 1.0,
-        "rollouts": design.round_rollouts,
-        "seconds": shown.seconds,
+    colours = DARK if dark else LIGHT
+    series = [line for place, shown in enumerate(curves) for line in _lines(shown, axis, colours[place % len(colours)])]
+    ends = [point[0] for line in series for point in line["data"]]
+    ends += [one.design.rounds * per_round(one.design, axis, one.seconds) for one in curves if one.design]
+    furthest = max((end for end in ends if np.isfinite(end)), default=1.0)
+    text = {"color": "#e6e9ec" if dark else "#1c2329"}
+    both = {
+        "type": "value",
+        "min": 0,
+        "axisLabel": text | {"hideOverlap": True},
+        "nameTextStyle": text,
+        "axisLine": {"show": True, "lineStyle": {"color": "#8a949e"}},
+        "splitLine": {"lineStyle": {"color": "#3a4046" if dark else "#e2e6ea"}},
     }
-    return design.rounds * float(a_round[axis] or "nan")
+    return {
+        "animation": False,
+        "backgroundColor": "transparent",
+        "aria": {"enabled": True},
+        "grid": {"left": 52, "right": 28, "top": 52, "bottom": 52},
+        "tooltip": {"trigger": "axis", "confine": True, "order": "valueDesc"},
+        "xAxis": both | {"name": TITLES[axis], "nameLocation": "middle", "nameGap": 30, "max": furthest},
+        "yAxis": both | {"name": "Pass@1"},
+        "series": series,
+        "legend": {
+            "type": "scroll",
+            "top": 0,
+            "data": [f"{short(shown.name)}, {split}" for shown in curves for split in ("test", "train")],
+            "textStyle": text | {"width": 240, "overflow": "truncate"},
+            "pageTextStyle": text,
+            "pageIconColor": text["color"],
+            "itemWidth": 42,
+            "itemHeight": 14,
+        },
+    }
 
 
-def _lines(shown: ShownCurve, view: ChartView, colour: str) -> list[dict[str, Any]]:
-    mean, name = shown_mean(shown, view.axis), short(shown.name)
+def per_round(design: Design, axis: Axis, seconds: float | None) -> float:
+    """Rounds, rollouts or seconds that a round takes; nan where nobody can say how many seconds."""
+    spent: dict[Axis, float | None] = {"rounds": 1.0, "rollouts": design.round_rollouts, "seconds": seconds}
+    return float(spent[axis] or "nan")
+
+
+def _lines(shown: ShownCurve, axis: Axis, colour: str) -> list[dict[str, Any]]:
+    (x, means), name = shown_mean(shown, axis), short(shown.name)
     lines = [
-        _line(f"{name}, test", points(mean.x, mean.test), colour, 2.6, "solid", shown.measured),
-        _line(f"{name}, train", points(mean.x, mean.train), colour, 1.8, "dashed", shown.measured),
+        _line(f"{name}, test", points(x, means["test"]), colour, 2.6, "solid", shown.measured),
+        _line(f"{name}, train", points(x, means["train"]), colour, 1.8, "dashed", shown.measured),
     ]
     if shown.alone and len(shown.seeds) > 1:
         for curve in shown.seeds:
-            x = along(curve, view.axis, shown.seconds)
+            x = along(curve, axis, shown.seconds)
             thin = _line(f"{name}, test, seed {curve.seed[0]}", points(x, curve.test_pass_at_1), colour, 1, "solid")
             lines.append(thin | {"silent": True, "lineStyle": thin["lineStyle"] | {"opacity": 0.45}})
     return lines
@@ -141,37 +146,6 @@ def _line(
     }
 
 
-def _legend(curves: list[ShownCurve], view: ChartView) -> dict[str, Any]:
-    names = [f"{short(shown.name)}, {split}" for shown in curves for split in ("test", "train")]
-    text = {"color": ink(view.dark), "width": 240, "overflow": "truncate"}
-    return {"type": "scroll", "top": 0, "data": names, "textStyle": text, "pageTextStyle": {"color": ink(view.dark)},
-            "pageIconColor": ink(view.dark), "itemWidth": 42, "itemHeight": 14}  # fmt: skip
-
-
-def ink(dark: bool) -> str:
-    """The colour of text."""
-    return "#e6e9ec" if dark else "#1c2329"
-
-
-def _frame(view: ChartView) -> dict[str, Any]:
-    text = {"color": ink(view.dark)}
-    axis = {
-        "axisLabel": text | {"hideOverlap": True},
-        "nameTextStyle": text,
-        "axisLine": {"show": True, "lineStyle": {"color": "#8a949e"}},
-        "splitLine": {"lineStyle": {"color": "#3a4046" if view.dark else "#e2e6ea"}},
-    }
-    return {
-        "animation": False,
-        "backgroundColor": "transparent",
-        "aria": {"enabled": True},
-        "grid": {"left": 52, "right": 16 if view.narrow else 28, "top": 52, "bottom": 52},
-        "tooltip": {"trigger": "axis", "confine": True, "order": "valueDesc"},
-        "xAxis": axis | {"type": "value", "name": TITLES[view.axis], "nameLocation": "middle", "nameGap": 30, "min": 0},
-        "yAxis": axis | {"type": "value", "name": "Pass@1", "min": 0},
-    }
-
-
 class ComparedCurve(NamedTuple):
     """A row of the table."""
 
@@ -186,24 +160,17 @@ class ComparedCurve(NamedTuple):
     """The same on training contexts."""
 
 
-class EqualSpending(NamedTuple):
-    """All rows, and where on the axis they are equal."""
-
-    at: float
-    rows: tuple[ComparedCurve, ...]
-
-
-def compare_at_equal(curves: list[ShownCurve], axis: Axis) -> EqualSpending:
-    """Return curves where the shortest of them ends; those without a point are left out. Between two evaluations a
-    straight line."""
-    means = [(shown.name, shown_mean(shown, axis)) for shown in curves]
-    known = [(name, mean) for name, mean in means if len(mean.x) and np.isfinite(mean.x).all()]
-    at = min((float(mean.x[-1]) for _, mean in known), default=float("nan"))
+def compare_at_equal(curves: list[ShownCurve], axis: Axis) -> tuple[float, list[ComparedCurve]]:
+    """Return where on the axis the shortest curve ends, and all of them there; those without a point are left out.
+    Between two evaluations a straight line."""
+    means = [(shown.name, *shown_mean(shown, axis)) for shown in curves]
+    known = [each for each in means if len(each[1]) and np.isfinite(each[1]).all()]
+    at = min((float(x[-1]) for _, x, _ in known), default=float("nan"))
     rows = []
-    for name, mean in known:
-        equal, train = (float(np.interp(at, mean.x, values, left=np.nan)) for values in (mean.test, mean.train))
-        rows.append(ComparedCurve(name, float(mean.x[-1]), float(mean.test[-1]), equal, train))
-    return EqualSpending(at, tuple(rows))
+    for name, x, splits in known:
+        equal, train = (float(np.interp(at, x, splits[split], left=np.nan)) for split in ("test", "train"))
+        rows.append(ComparedCurve(name, float(x[-1]), float(splits["test"][-1]), equal, train))
+    return at, rows
 
 
 class Frames:
@@ -230,7 +197,7 @@ def export_chart(curves: list[ShownCurve], axis: Axis, kind: str) -> bytes:
 
     from rftlab.studies.analysis.imported.figures import safe
     from rftlab.studies.console.table import csv_bytes
-    from rftlab.studies.report.chart import DASHES, Chart, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries
+    from rftlab.studies.report.chart import DASHES, SPLIT_KEYS, Chart, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries
     from rftlab.studies.report.draw import picture
 
     if kind == "csv":
@@ -244,11 +211,10 @@ def export_chart(curves: list[ShownCurve], axis: Axis, kind: str) -> bytes:
         return csv_bytes(pd.concat(rows, ignore_index=True) if rows else empty)
     series, keys = [], []
     for place, shown in enumerate(curves):
-        mean, colour = shown_mean(shown, axis), LIGHT[place % len(LIGHT)]
-        for split in SPLITS:
+        (x, means), colour = shown_mean(shown, axis), LIGHT[place % len(LIGHT)]
+        for split, values in means.items():
             style = MarkStyle(colour, DASHES[split], marker="D" if shown.measured else "")
-            series.append(PlotSeries(mean.x, getattr(mean, split), style, f"{shown.name} · {split}"))
+            series.append(PlotSeries(x, values, style, f"{shown.name} · {split}"))
         keys.append(LegendKey(safe(short(shown.name)), MarkStyle(colour)))
-    keys += [LegendKey(split, MarkStyle(dash=DASHES[split])) for split in SPLITS]
     panel = Panel("", PlotAxis(TITLES[axis]), PlotAxis("Pass@1", low=0.0), tuple(series))
-    return picture(Chart((panel,), (7, 4.2), keys=tuple(keys)), kind)
+    return picture(Chart((panel,), (7, 4.2), keys=(*keys, *SPLIT_KEYS)), kind)

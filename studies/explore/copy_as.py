@@ -10,7 +10,7 @@ from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.data.paper.pairs import start_at
-from rftlab.studies.explore.choices import Choices, chosen_run, read_knob
+from rftlab.studies.explore.choices import Choices, chosen_run
 from rftlab.studies.explore.jobs import SEEDS
 from rftlab.studies.explore.measures import model_behind, plain_pair
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
@@ -54,9 +54,10 @@ def python_text(choices: Choices) -> str:
     values = {field.name: getattr(run.design, field.name) for field in others}
     plain = {field.name: repr(values[field.name]) for field in others if values[field.name] != field.default}
     designed = ", ".join(f"{name}={text}" for name, text in (plain | given).items())
-    parts = [_changed_text(f"start.{name}", getattr(run, name), getattr(own, name))
-             for name in ("environment", "optimizer")]  # fmt: skip
-    changed = "".join(f", {text[len('replace(start.') :].split(',')[0]}={text}" for text in parts if "(" in text)
+    changed = ""
+    for name in ("environment", "optimizer"):
+        if getattr(run, name) != getattr(own, name):
+            changed += f", {name}={_changed_text(f'start.{name}', getattr(run, name), getattr(own, name))}"
     return "\n".join([
         "from dataclasses import replace",
         "import rftlab as rl",
@@ -84,7 +85,7 @@ def trainer_text(choices: Choices, engine: EngineChoice) -> str:
     run, real = chosen_run(choices), model_behind(choices.start)
     if real is None:
         raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")
-    factor = run.optimizer.learning_rate / read_knob(choices.origin, "optimizer.learning_rate")
+    factor = run.optimizer.learning_rate / choices.origin.optimizer.learning_rate
     prompt, response = LENGTHS.get(real.task.name, (256, 256))
     rate = float(f"{real.optimizer.learning_rate * factor:.4g}")
     wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1, real.temperature)

@@ -1,6 +1,6 @@
 """Simulations for people who wait: each change cancels what the last one began, and nobody waits for anybody else.
 
-The map over (B, K) has cells, the order in which they run, and their colors.
+A map over (B, K) runs its cells beside them: which cells there are, in which order they run, and their colours.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from rftlab.sim.config import Environment, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import Stopped, simulate
 from rftlab.sim.world import World
-from rftlab.studies.explore.chart import Axis
+from rftlab.studies.explore.chart import Axis, per_round
 from rftlab.studies.explore.choices import Choices, chosen_run
-from rftlab.studies.explore.measures import GradientSignal, gradient_signal
+from rftlab.studies.explore.measures import gradient_signal
 
 BATCHES = tuple(2**i for i in range(3, 11))
 GROUPS = tuple(2**i for i in range(7))
@@ -49,26 +49,16 @@ class HeatCell(NamedTuple):
 
 def spent_in_all(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> float:
     """Rounds, rollouts or seconds of a run: what every cell of a map has. seconds: estimated for a round of choices."""
-    own = chosen_run(choices)
-    return _spent(choices, own, axis, seconds) * own.design.rounds
+    design = chosen_run(choices).design
+    return design.rounds * per_round(design, axis, seconds(choices) if axis == "seconds" else None)
 
 
 def heat_cells(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> list[HeatCell]:
     """Every cell at as many rounds, rollouts or seconds as the choices have, every second row and column first."""
     total = spent_in_all(choices, axis, seconds)
     places = [(i, j) for i in range(len(BATCHES)) for j in range(len(GROUPS))]
-    ordered = sorted(places, key=lambda place: (place[0] % 2 or place[1] % 2) and 1)
+    ordered = sorted(places, key=lambda place: any(number % 2 for number in place))
     return [_cell(choices, axis, total, seconds, BATCHES[i], GROUPS[j]) for i, j in ordered]
-
-
-def _spent(choices: Choices, run: Simulation, axis: Axis, seconds: Callable[[Choices], float | None]) -> float:
-    """Return the cost of a round along an axis."""
-    design = run.design
-    if axis == "rounds":
-        return 1.0
-    if axis == "rollouts":
-        return design.round_rollouts
-    return seconds(choices) or float("nan")
 
 
 def _cell(
@@ -77,7 +67,7 @@ def _cell(
     try:
         wanted = choices.moving("B", batch).moving("K", group)
         run = chosen_run(wanted)
-        rounds = total / _spent(wanted, run, axis, seconds)
+        rounds = total / per_round(run.design, axis, seconds(wanted) if axis == "seconds" else None)
         if not isfinite(rounds) or not FEWEST <= rounds <= MOST_ROUNDS:
             return HeatCell(batch, group, None, f"{rounds:,.0f} rounds")
         work = rounds * batch * (group + run.design.support_rollouts + CONTEXT)
@@ -128,8 +118,8 @@ class Job:
     """Why nothing more comes; "" where all is well."""
     ended: int = 0
     """Seeds that are done."""
-    signal: GradientSignal | None = None
-    """Of the gradient; None until it is measured."""
+    signal: float | None = None
+    """Over noise, of the gradient; None until it is measured, nan where there is no gradient at all."""
     stop: Event = field(default_factory=Event)
     lock: Condition = field(default_factory=Condition)
 
@@ -190,34 +180,29 @@ class HeatJob:
         return len(self.values) >= whole or bool(self.failed) or self.stop.is_set()
 
 
-class KeptWorlds:
-    """The last few worlds, each built by one thread while those that need it wait."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Environment, World] = {}
-        self._lock = Lock()
-
-    def get(self, environment: Environment, stopped: Callable[[], bool]) -> World:
-        """The world of an environment. Raises Stopped where nobody wants it any more."""
-        with self._lock:
-            if stopped():
-                raise Stopped
-            world = self._kept.pop(environment, None) or build(environment)
-            self._kept[environment] = world
-            while len(self._kept) > KEPT:
-                del self._kept[next(iter(self._kept))]
-            return world
-
-
 class Bench:
     """Threads that simulate, and the worlds that they share."""
 
     def __init__(self, threads: int):
-        self.worlds, self.abreast = KeptWorlds(), max(threads, ABREAST)
+        self.abreast = max(threads, ABREAST)
+        self._worlds: dict[Environment, World] = {}
+        self._building = Lock()
         self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds go side by side: their mean grows
         self._slow = ThreadPoolExecutor(max(1, threads - 1), "map")
         self._quick = 0
         self._count = Lock()
+
+    def world(self, environment: Environment, stopped: Callable[[], bool]) -> World:
+        """One of the last few worlds, each built by one thread while those that need it wait. Raises Stopped where
+        nobody wants it any more."""
+        with self._building:
+            if stopped():
+                raise Stopped
+            world = self._worlds.pop(environment, None) or build(environment)
+            self._worlds[environment] = world  # behind the others, so that the first is the one unused for longest
+            if len(self._worlds) > KEPT:
+                del self._worlds[next(iter(self._worlds))]
+            return world
 
     def start(self, run: Simulation, seeds: int = SEEDS) -> Job:
         """Begin the runs of a design."""
@@ -232,8 +217,9 @@ class Bench:
         self.start(replace(run, design=replace(run.design, rounds=1, eval_every=1)), 1)
 
     def _measure(self, job: Job) -> None:
-        world = self.worlds.get(job.run.environment, job.stop.is_set)
-        job.signal = gradient_signal(job.run, world, job.stop.is_set)
+        world = self.world(job.run.environment, job.stop.is_set)
+        signal, noise = gradient_signal(job.run, world, job.stop.is_set)
+        job.signal = signal / noise if noise > 0 else float("nan")
 
     def fill(self, cells: list[HeatCell]) -> HeatJob:
         """Begin a map. Its cells wait while a visitor's curve runs."""
@@ -251,7 +237,7 @@ class Bench:
             return job.stop.is_set()
 
         # who holds the worlds must not wait for others, who may wait for a world
-        world = self.worlds.get(run.environment, job.stop.is_set)
+        world = self.world(run.environment, job.stop.is_set)
         outcome = simulate(run, world, stopped=stopped)
         ended = outcome.diverged_at is None
         job.values[cell.batch, cell.group] = float(outcome.curve.test_pass_at_1[-1]) if ended else 0.0
@@ -267,7 +253,7 @@ class Bench:
 
     def _one(self, job: Job, seed: int) -> None:
         """One seed from beginning to end."""
-        world = self.worlds.get(job.run.environment, job.stop.is_set)
+        world = self.world(job.run.environment, job.stop.is_set)
 
         def keep(curve: Curve) -> None:
             with job.lock:

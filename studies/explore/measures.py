@@ -4,13 +4,12 @@ The gradient's signal-to-noise ratio of a round at the base policy is |E g|^2 / 
 updates by plain gradient ascent. Both are measured from n independent rounds on random contexts: (|sum g|^2 - sum
 |g|^2) / (n (n - 1)) has expectation |E g|^2. The gradient noise scale of 1812.06162 takes it from two batch sizes.
 
-Runs of language models with the same design are laid over simulated curves. Modules that read tables are imported
-where a table is asked for, so that the page appears soon.
-
-A curve may begin at a pair of the simulator, or at a simulation that was calibrated to a pilot or to imported runs.
+A curve may begin at a pair of the simulator, or at a simulation that was calibrated to a pilot or to imported runs. A
+calibration is many parameter sets; the explorer takes the one with the largest weight. One that is not finished is left
+out, because finishing it takes minutes. Runs of language models with the same design are laid over simulated curves.
+Modules that read calibrations and tables are imported where these are asked for, so that the page appears soon.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.callbacks import never
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
-from rftlab.shared.plumbing.folders import below, folders_in, path_kind, read_file, read_json
+from rftlab.shared.plumbing.folders import FILE, below, folders_in, path_kind, read_file
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.run import GeneralLearner, PlainLearner, Stopped
 from rftlab.sim.setup import is_general
@@ -35,8 +34,13 @@ from rftlab.studies.analysis.source import RunSource, named_source
 from rftlab.studies.data.paper.experiments import label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pair, pairs_at, start_at
 from rftlab.studies.data.paper.questions import count_questions
-from rftlab.studies.data.runs.files import read_checksummed
 from rftlab.studies.explore.chart import ShownCurve
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rftlab.studies.forecast.evidence import Evidence
+
 
 DRAWS, MOST_VISITS = 24, 8
 """Rounds whose gradients are compared; and most visits of each context that fill a replay window first."""
@@ -44,27 +48,14 @@ TINY_STEP = 1e-6
 """Learning rate at which several updates of a round still see the base policy."""
 
 
-class GradientSignal(NamedTuple):
-    """Of a round's gradient at the base policy."""
-
-    signal: float
-    """|E g|^2, unbiased: below 0 where it drowns in noise."""
-    noise: float
-    """tr Cov(g)."""
-
-    @property
-    def ratio(self) -> float:
-        """Signal over noise; nan where there is no gradient at all."""
-        return self.signal / self.noise if self.noise > 0 else float("nan")
-
-
-def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] = never) -> GradientSignal:
-    """Measure it, with the run's seed; a replay window is filled first. Raises Stopped where `stopped` says so."""
+def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] = never) -> tuple[float, float]:
+    """Measure |E g|^2, unbiased and so below 0 where it drowns in noise, and tr Cov(g), with the run's seed; a replay
+    window is filled first. Raises Stopped where `stopped` says so."""
     still = replace(run, optimizer=Optimizer("sgd", TINY_STEP))
     learner = (GeneralLearner if is_general(still, world) else PlainLearner)(still, world)
     an_epoch = world.train.base_format.shape[0] // run.design.batch_size
     epochs = _fill_window(learner, an_epoch, stopped)
-    gradients = []
+    draws = []
     for epoch in range(epochs, epochs + DRAWS):
         if stopped():
             raise Stopped
@@ -72,8 +63,11 @@ def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] =
         if isinstance(learner, GeneralLearner):
             learner.memory.spent[2] = epoch * an_epoch
         learner.advance(epoch * an_epoch, 1, no_totals())  # each round begins an epoch, so contexts are drawn anew
-        gradients.append(learner.state.theta.astype(np.float64) / TINY_STEP)
-    return _compared(np.array(gradients))
+        draws.append(learner.state.theta.astype(np.float64) / TINY_STEP)
+    gradients, n = np.array(draws), len(draws)
+    own = float((gradients**2).sum())
+    signal = (float((gradients.sum(axis=0) ** 2).sum()) - own) / (n * (n - 1))
+    return signal, own / n - signal
 
 
 def _fill_window(learner: PlainLearner, an_epoch: int, stopped: Callable[[], bool]) -> int:
@@ -86,12 +80,6 @@ def _fill_window(learner: PlainLearner, an_epoch: int, stopped: Callable[[], boo
     learner.train(0, epochs * an_epoch, no_totals(), stopped)
     learner.plan = plan
     return epochs
-
-
-def _compared(gradients: np.ndarray) -> GradientSignal:
-    n, own = len(gradients), float((gradients**2).sum())
-    signal = (float((gradients.sum(axis=0) ** 2).sum()) - own) / (n * (n - 1))
-    return GradientSignal(signal, own / n - signal)
 
 
 class RunCost(NamedTuple):
@@ -125,29 +113,87 @@ def run_cost(start: str, run: Simulation, gpu: str) -> RunCost:
 EVALUATED = 20
 
 
-class GroupSignal(NamedTuple):
-    """The shares of groups with a signal, over the run."""
-
-    first: float
-    """Share of zero-variance contexts up to the first evaluation: all advantages zero."""
-    last: float
-    """The same before the last one."""
-    effective: float
-    """Contexts of a round that teach anything, mean over the run."""
-
-
-def group_signal(curves: list[Curve], batch_size: int) -> GroupSignal:
-    """From curves with at least two evaluations each; nan where there are none."""
+def group_signal(curves: list[Curve], batch_size: int) -> tuple[float, float, float]:
+    """Share of zero-variance contexts, whose advantages are all zero, up to the first evaluation and before the last;
+    and contexts of a round that teach anything, mean over the run. From curves with at least two evaluations each; nan
+    where there are none."""
     shares = [curve.zero_signal_fraction[1:] for curve in curves if len(curve.round) > 1]
     if not shares:
-        return GroupSignal(*(float("nan"),) * 3)
+        return (float("nan"),) * 3
     first, last = np.mean([share[0] for share in shares]), np.mean([share[-1] for share in shares])
     silent = np.mean([share.mean() for share in shares])
-    return GroupSignal(float(first), float(last), batch_size * (1 - float(silent)))
+    return float(first), float(last), batch_size * (1 - float(silent))
 
 
-if TYPE_CHECKING:
-    import pandas as pd
+CALIBRATED = "calibrated:"
+PLAIN = "qwen-gsm8k"
+"""The pair whose flags a copied command starts from where the start is none."""
+SEED = 0
+"""The seed of the calibrations that are looked for: that of `rftlab predict` without --seed."""
+_calibrated: dict[str, Simulation] = {}
+"""Calibrations of the results folder that was named; set once, before pages are served."""
+
+
+def start_names() -> tuple[str, ...]:
+    """All starts there are."""
+    return (*pairs_at("sim"), *_calibrated)
+
+
+def start_named(name: str) -> Simulation:
+    """The simulation of that name. Raises UserError for another."""
+    check_choice("start", name, start_names())
+    return _calibrated[name] if name in _calibrated else start_at(name, "sim")
+
+
+def plain_pair(name: str) -> str:
+    """The pair of the simulator whose flags come nearest to a start."""
+    return PLAIN if name in _calibrated else name
+
+
+def model_behind(name: str) -> LLMRun | None:
+    """The run of a language model behind a start; None where it is no pair of ours."""
+    known = PAIRS.get(name.removeprefix(CALIBRATED))
+    return known.llm if known else None
+
+
+def take_calibrations(root: Path) -> list[str]:
+    """Make the finished calibrations of a results folder starts; returns what is wrong with the others."""
+    wrong = []
+    _calibrated.clear()
+    for folder in folders_in(below(root, "calibrate")):
+        try:
+            best = _best(root, folder.name)
+        except UserError as error:
+            wrong.append(f"{folder.name}: {error}")
+            continue
+        if best is None:
+            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab predict` goes on with it")
+        else:
+            _calibrated[f"{CALIBRATED}{folder.name}"] = best
+    return wrong
+
+
+def _evidence(root: Path, name: str) -> "Evidence":
+    from rftlab.studies.forecast.evidence import pilot_evidence
+    from rftlab.studies.forecast.forecast import find_pilot
+    from rftlab.studies.forecast.imported import imported_evidence
+
+    if name in PAIRS:
+        return pilot_evidence(find_pilot(root, name))
+    return imported_evidence(f"imported:{name.removeprefix('imported-')}", root).evidence
+
+
+def _best(root: Path, name: str) -> Simulation | None:
+    """The parameter set with the largest weight; None where the calibration is not finished."""
+    from rftlab.studies.forecast.calibrate import calibrated, identity
+
+    evidence = _evidence(root, name)
+    path = below(root, "calibrate", name, f"{identity(evidence, SEED)}.bin")
+    if not path_kind(path) or len(read_file(path)) < 32 + 8 * evidence.facts.family.effort.total:
+        return None
+    posterior = calibrated(root, name, evidence, SEED, 1, lambda *_: None, lambda _: None)
+    return posterior.simulation(int(posterior.weights.argmax()))
+
 
 NONE, PAPER = "none", "published"
 REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words", "smollm2-largest")
@@ -223,22 +269,14 @@ def _curve(rows: "pd.DataFrame") -> Curve:
 
 def _stored(folder: Path, cell: str) -> list[Curve]:
     """Finished runs of a results folder. Raises UserError where one was changed."""
+    from rftlab.studies.analysis.imported.own import CURVE, DONE, check_checksums
     from rftlab.studies.data.runs.files import data_frame
 
-    curves: list[Curve] = []
-    for place in folders_in(folder):
-        if place.name.rsplit("-", 2)[0] == cell and len(curves) < MOST:
-            try:
-                facts = read_checksummed(place / "done.json", read_json(place / "config.json"))
-                data = read_file(place / "curve.parquet")
-                if hashlib.sha256(data).hexdigest() != facts["curve_sha256"]:
-                    raise ValueError("curve.parquet does not match its checksum")
-                curves.append(_curve(data_frame(data)))
-            except FileNotFoundError:
-                continue  # it still trains
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise UserError(f"{place.name} cannot be trusted: {plain(str(error))[:200]}") from None
-    return curves
+    places = [place for place in folders_in(folder) if place.name.rsplit("-", 2)[0] == cell]
+    done = [place for place in places if path_kind(place / DONE) == FILE][:MOST]  # the others still train
+    for place in done:
+        check_checksums(place)
+    return [_curve(data_frame(read_file(place / CURVE))) for place in done]
 
 
 def _logged_runs(source: RunSource, design: Design, root: Path | None) -> list[ShownCurve]:
@@ -257,76 +295,3 @@ def _logged_runs(source: RunSource, design: Design, root: Path | None) -> list[S
                 name = f"{source.name} {plain(group.label)} {plain(str(run))}"
                 shown.append(ShownCurve(name, [Curve(**values | known)], measured=True))
     return shown[:MOST]
-
-
-if TYPE_CHECKING:
-    from rftlab.studies.forecast.evidence import Evidence
-
-CALIBRATED = "calibrated:"
-PLAIN = "qwen-gsm8k"
-"""The pair whose flags a copied command starts from where the start is none."""
-SEED = 0
-"""The seed of the calibrations that are looked for: that of `rftlab predict` without --seed."""
-_calibrated: dict[str, Simulation] = {}
-"""Calibrations of the results folder that was named; set once, before pages are served."""
-
-
-def start_names() -> tuple[str, ...]:
-    """All starts there are."""
-    return (*pairs_at("sim"), *_calibrated)
-
-
-def start_named(name: str) -> Simulation:
-    """The simulation of that name. Raises UserError for another."""
-    check_choice("start", name, start_names())
-    return _calibrated[name] if name in _calibrated else start_at(name, "sim")
-
-
-def plain_pair(name: str) -> str:
-    """The pair of the simulator whose flags come nearest to a start."""
-    return PLAIN if name in _calibrated else name
-
-
-def model_behind(name: str) -> LLMRun | None:
-    """The run of a language model behind a start; None where it is no pair of ours."""
-    pair = PAIRS.get(name.removeprefix(CALIBRATED))
-    return pair.llm if pair else None
-
-
-def take_calibrations(root: Path) -> list[str]:
-    """Make the finished calibrations of a results folder starts; returns what is wrong with the others."""
-    wrong = []
-    _calibrated.clear()
-    for folder in folders_in(below(root, "calibrate")):
-        try:
-            best = _best(root, folder.name)
-        except UserError as error:
-            wrong.append(f"{folder.name}: {error}")
-            continue
-        if best is None:
-            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab predict` goes on with it")
-        else:
-            _calibrated[f"{CALIBRATED}{folder.name}"] = best
-    return wrong
-
-
-def _evidence(root: Path, name: str) -> "Evidence":
-    from rftlab.studies.forecast.evidence import pilot_evidence
-    from rftlab.studies.forecast.forecast import find_pilot
-    from rftlab.studies.forecast.imported import imported_evidence
-
-    if name in PAIRS:
-        return pilot_evidence(find_pilot(root, name))
-    return imported_evidence(f"imported:{name.removeprefix('imported-')}", root).evidence
-
-
-def _best(root: Path, name: str) -> Simulation | None:
-    """The parameter set with the largest weight; None where the calibration is not finished."""
-    from rftlab.studies.forecast.calibrate import calibrated, identity
-
-    evidence = _evidence(root, name)
-    path = below(root, "calibrate", name, f"{identity(evidence, SEED)}.bin")
-    if not path_kind(path) or len(read_file(path)) < 32 + 8 * evidence.facts.family.effort.total:
-        return None
-    posterior = calibrated(root, name, evidence, SEED, 1, lambda *_: None, lambda _: None)
-    return posterior.simulation(int(posterior.weights.argmax()))

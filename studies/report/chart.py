@@ -159,6 +159,10 @@ class LegendKey(NamedTuple):
     style: MarkStyle
 
 
+SPLIT_KEYS = [LegendKey(split, MarkStyle(dash=dash)) for split, dash in DASHES.items()]
+"""Entries of lines that are dashed on train and solid on test."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes. keys: a legend of its own, which stands beside it. facts: what it is about, for filters."""

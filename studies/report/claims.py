@@ -39,7 +39,6 @@ WITHIN = {HOLDS: "within the paper's range", FAILS: "outside the paper's range"}
 SIDES = {MORE: "▲", LESS: "▼", BOTH: "▲▼"}
 """Marks beside the cross of a claim that fails."""
 LEVELS = {"sim": "simulated", "llm": "language model"}
-OWN, RANGE = "own", "range"
 LEGEND = (
     "Two marks: against the pair's own published difference, within 0.02; then against the paper's range over pairs. "
     "Only the first may be called reproduced. The column paper: on how many pairs the paper's own numbers lie in its "
@@ -54,20 +53,11 @@ HOW_SURE = (
 class Count(NamedTuple):
     """The count of one level's verdicts of one kind."""
 
-    level: Level
-    kind: str
+    name: str
+    """Of what level, and whether that was fitted to what it is compared with."""
+    verb: str
+    """The name of claims that hold."""
     tally: Tally
-    in_sample: bool
-
-    @property
-    def name(self) -> str:
-        """Of what level, and whether that was fitted to what it is compared with."""
-        return LEVELS[self.level] + (", in-sample" if self.in_sample else "")
-
-    @property
-    def verb(self) -> str:
-        """The name of claims that hold."""
-        return "reproduced" if self.kind == OWN else "within the paper's range"
 
     @property
     def words(self) -> str:
@@ -84,9 +74,9 @@ def count_verdicts(level: Level, findings: list[ClaimFinding], changed: bool = F
     fitted to these numbers; one that a study changed was not."""
     own = [f for f in findings if not f.ours]
     reported = any(f.held for f in own)
-    fitted = level == "sim" and reported and not changed
-    kinds = ([(OWN, [f.own for f in own])] if reported else []) + [(RANGE, [f.within for f in own])]
-    return [Count(level, kind, tally(judgements), fitted) for kind, judgements in kinds]
+    name = LEVELS[level] + ", in-sample" * (level == "sim" and reported and not changed)
+    counts = [Count(name, "within the paper's range", tally([f.within for f in own]))]
+    return [Count(name, "reproduced", tally([f.own for f in own]))] * reported + counts
 
 
 def mark_name(one: Judgement) -> str:
@@ -168,12 +158,7 @@ def findings_table(findings: list[ClaimFinding]) -> pd.DataFrame:
 
 
 def _columns(name: str, one: Judgement, said: str) -> dict[str, Any]:
-    return {
-        name: said,
-        f"{name}_shuffles": one.same,
-        f"{name}_expected": one.holds,
-        f"{name}_counted": one.counted,
-    }
+    return {name: said, f"{name}_shuffles": one.same, f"{name}_expected": one.holds, f"{name}_counted": one.counted}
 
 
 def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding], bool]]) -> None:

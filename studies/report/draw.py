@@ -78,11 +78,7 @@ def picture(chart: Chart, kind: str, dpi: int = DPI) -> bytes:
 def _figure(chart: Chart) -> Figure:
     figure = Figure(figsize=chart.size)
     grid = figure.subplots(
-        chart.rows,
-        chart.columns,
-        squeeze=False,
-        width_ratios=chart.widths or None,
-        height_ratios=chart.heights or None,
+        chart.rows, chart.columns, squeeze=False, width_ratios=chart.widths or None, height_ratios=chart.heights or None
     )
     for ax in grid.flat:
         ax.set_axis_off()

@@ -16,6 +16,7 @@ from rftlab.studies.report.chart import (
     DASHES,
     IDENTITY,
     PALETTE,
+    SPLIT_KEYS,
     WHISKER,
     Chart,
     Drawn,
@@ -39,6 +40,7 @@ OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")
 _CELL = ["pair", "split", "cell"]
 _NAMES = {"qwen": "Qwen", "llama": "Llama", "olmo": "OLMo", "gsm8k": "GSM8K", "math": "MATH"}
 _SPLIT_COLOURS = dict(zip(SPLITS, PALETTE, strict=False))
+_COLOUR_KEYS = [LegendKey(split, MarkStyle(colour, marker="o")) for split, colour in _SPLIT_COLOURS.items()]
 
 
 def dataset_name(pair: str) -> str:
@@ -114,10 +116,7 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
             panels.append(
                 Panel(pretty(pair), PlotAxis("training round"), y, tuple(series), facts={"pair": pair, "split": split})
             )
-    keys = [
-        LegendKey(tick, MarkStyle(colours[label(c)]))
-        for c, tick in zip(experiment.cells, experiment.ticks, strict=True)
-    ]
+    keys = [LegendKey(tick, MarkStyle(colours[cell])) for cell, tick in experiment.ticks_by_cell.items()]
     size = (max(6.0, 2.2 * len(pairs) + 0.6), 5.4)
     shown = lengthened(keys, numbers, BAND)
     return Chart(tuple(panels), size, len(pairs), shown, experiment.axis, share_x="column"), numbers
@@ -135,7 +134,7 @@ def _curve_numbers(
 ) -> pd.DataFrame:
     """The lines of `learning_curves`, in the order of pairs, splits and cells; `published` stands at the last round
     of a line."""
-    ticks = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
+    ticks = experiment.ticks_by_cell
     order = {"pair": list(pairs), "split": list(SPLITS), "cell": list(ticks)}
     means = mean_curves(curves[curves["cell"].isin(order["cell"]) & curves["pair"].isin(pairs)])
     means = means.sort_values(
@@ -164,9 +163,8 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
             x = names(experiment.axis, list(experiment.ticks))
             panels.append(Panel(pretty(pair), x, y, tuple(series), facts={"pair": pair}))
         panels += [None] * (columns - len(group))
-    keys = [LegendKey(split, MarkStyle(colour, marker="o")) for split, colour in _SPLIT_COLOURS.items()]
     size = (max(6.0, 4.4 * columns), 2.3 * len(groups) + 1.1)
-    return Chart(tuple(panels), size, columns, lengthened(keys, numbers, WHISKER), share_y="row"), numbers
+    return Chart(tuple(panels), size, columns, lengthened(_COLOUR_KEYS, numbers, WHISKER), share_y="row"), numbers
 
 
 def endpoint_series(
@@ -214,8 +212,7 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
     panel = Panel(
         "", PlotAxis("Pass@1"), names("", list(map(pretty, pairs)), downward=True), tuple(series), tuple(shapes)
     )
-    keys = [LegendKey(split, MarkStyle(colour, marker="o")) for split, colour in _SPLIT_COLOURS.items()]
-    keys.append(LegendKey("base model", bars()))
+    keys = [*_COLOUR_KEYS, LegendKey("base model", bars())]
     size = (9.5, 0.55 * len(pairs) + 1.2)
     return Chart((panel,), size, 1, lengthened(keys, numbers, MarkStyle("#555555", marker="_"))), numbers
 
@@ -257,8 +254,7 @@ def overview(endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
         x = names(e.axis, list(e.ticks))
         title = e.title.split(maxsplit=1)[1]
         panels.append(Panel(title, x, PlotAxis("Pass@1 after training"), tuple(series), facts={"experiment": e.name}))
-    keys = [*(LegendKey(pretty(pair), MarkStyle(c)) for pair, c in colours.items())]
-    keys += [LegendKey(split, MarkStyle(dash=dash)) for split, dash in DASHES.items()]
+    keys = [*(LegendKey(pretty(pair), MarkStyle(c)) for pair, c in colours.items()), *SPLIT_KEYS]
     widths = tuple(len(e.cells) + 1.0 for e in experiments)
     shown = lengthened(keys, numbers, WHISKER)
     return Chart(tuple(panels), (12, 3.4), len(panels), shown, widths=widths, share_y="all"), numbers

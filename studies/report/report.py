@@ -250,7 +250,7 @@ def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[
     names = ["base", experiment.name] if len(experiment.cells) == 1 else [experiment.name]
     chosen = endpoints[endpoints["experiment"].isin(names)]
     known = {(row.cell, row.pair, row.split): row for row in chosen.itertuples()}
-    ticks = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
+    ticks = experiment.ticks_by_cell
     if len(names) == 2:
         ticks = {"base": "base model"} | ticks
     return [

@@ -27,8 +27,7 @@ from rftlab.studies.analysis.diagnose.alarms import (
     first_fired,
     score_runs,
 )
-from rftlab.studies.analysis.diagnose.finding import Unjudged, limit
-from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, observe
+from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, Unjudged, observe
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from tests.support.logs.formats import runs_folder
@@ -271,7 +270,3 @@ def test_a_world_with_damage_collapses_at_a_high_rate_and_many_passes(times, bre
     run = Simulation(world, design, Optimizer("adam", 0.005 * times), evaluation="sampled")
     log = run_of("damaged", simulate(run).curve.to_frame(), 400, KnownDesign(prompts=32, rollouts=8))
     assert ("collapse" in [found.kind for found in diagnose(log).findings]) is breaks
-
-
-def test_thresholds_that_are_shared_are_one_number():
-    assert {rule.threshold for rule in ALARMS} >= {"length_left", "clip_fraction"} and limit("length_left") == 0.3

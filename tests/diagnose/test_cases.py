@@ -54,12 +54,8 @@ def test_a_truth_turned_round_is_scored_so():
     turned = [case._replace(truth={kind: not true for kind, true in case.truth.items()}) for case in cases]
     for kind, found in score(cases).items():
         other = score(turned)[kind]
-        assert (other.hits, other.true, other.alarms, other.false) == (
-            found.alarms,
-            found.false,
-            found.hits,
-            found.true,
-        )
+        swapped = (found.alarms, found.false, found.hits, found.true)
+        assert (other.hits, other.true, other.alarms, other.false) == swapped
 
 
 def test_small_language_models_give_no_false_alarm():

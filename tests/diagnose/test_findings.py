@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rftlab.studies.analysis.diagnose import CHECKS, THRESHOLDS, diagnose
-from rftlab.studies.analysis.diagnose.finding import ORDER
-from rftlab.studies.analysis.diagnose.observed import observe
+from rftlab.studies.analysis.diagnose import CHECKS, diagnose
+from rftlab.studies.analysis.diagnose.observed import ORDER, observe
 from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, piece_of, towards
 
 
@@ -116,12 +115,7 @@ PLANTED = [
         train("response_length", 0.3, 100),
         "of its first values",
     ),
-    (
-        "alarm: long responses",
-        train("response_length", 0.3, 900),
-        train("response_length", 0.3, 850),
-        "of its limit",
-    ),
+    ("alarm: long responses", train("response_length", 0.3, 900), train("response_length", 0.3, 850), "of its limit"),
     ("alarm: gradient norm", train("grad_norm", 0.3, 5.0), train("grad_norm", 0.3, 1.2), "of its first 10 values"),
     ("alarm: clipped tokens", train("clip_fraction", 0.9, 0.25), train("clip_fraction", 0.99, 0.25), "of the tokens"),
     ("alarm: entropy", train("entropy", 0.9, 1.1), train("entropy", 0.9, 0.75), "of its first values, above 0.8"),
@@ -141,9 +135,8 @@ def test_what_is_planted_is_found_and_a_near_miss_is_not(kind, planted, near, wo
     assert near is None or said(near(healthy(seed)), kind) is None
 
 
-def test_every_check_is_planted_and_every_threshold_says_why():
+def test_every_check_is_planted():
     assert {row[0] for row in PLANTED} == set(CHECKS)
-    assert all(threshold.means and threshold.why for threshold in THRESHOLDS.values())
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -46,24 +46,13 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_an_address_restores_what_wrote_it(query):
-    choices = from_query(query)
+def test_an_address_a_command_and_lines_of_python_mean_the_same_run(query):
+    choices, names = from_query(query), {}
     assert from_query(to_query(choices)) == choices
-    assert chosen_run(from_query(to_query(choices))) == chosen_run(choices)
-
-
-@pytest.mark.parametrize("query", QUERIES)
-def test_the_command_runs_the_same(query):
-    choices = from_query(query)
     command, run = parse_run(shlex.split(command_text(choices))[2:]), chosen_run(choices)
     assert (command.design, command.start()) == (run.design, replace(run, design=command.start().design))
-
-
-@pytest.mark.parametrize("query", QUERIES)
-def test_the_lines_of_python_make_the_same_run(query):
-    choices, names = from_query(query), {}
     exec(python_text(choices).rpartition("\n")[0], names)
-    assert names["run"] == chosen_run(choices)
+    assert names["run"] == run
 
 
 @pytest.mark.parametrize("estimator", PRESETS)

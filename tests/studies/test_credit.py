@@ -11,6 +11,7 @@ from rich.console import Console
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.public import credit
 from rftlab.studies.analysis.public.credit import ending_lines, reported_scores
+from rftlab.studies.analysis.public.store import DATA
 from rftlab.studies.data.paper.experiments import endpoints
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
@@ -136,10 +137,10 @@ def test_without_qwen_the_reported_score_is_further_off_as_the_page_says():
 
 
 def test_the_scores_of_the_blind_test_are_those_that_were_written_down():
-    written = (credit.DATA / "blind_scores.csv").read_bytes()
+    written = (DATA / "blind_scores.csv").read_bytes()
     assert sha256(written).hexdigest() == credit.BLIND
     rows, public = credit.blind_scores(), PAGE.read_text()
-    assert credit.BLIND in public and len(rows) == len((credit.DATA / "blind_ends.csv").read_text().splitlines()) - 1
+    assert credit.BLIND in public and len(rows) == len((DATA / "blind_ends.csv").read_text().splitlines()) - 1
     assert not rows.duplicated(["model", "task", "end_source"]).any() and rows["end_source"].str.len().gt(10).all()
     assert rows["end"].between(0, 1).all() and rows["base_in_harness"].dropna().between(0, 1).all()
     old = reported_scores()

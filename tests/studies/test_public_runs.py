@@ -10,7 +10,7 @@ from rich.console import Console
 from scipy import stats
 
 from dev.public_runs import PICTURES as MADE
-from dev.public_runs import UNINTENDED, pair_noise, rmse, tables_of, take, to_json
+from dev.public_runs import UNINTENDED, pair_noise, read_folder, rmse, tables_of, take, to_json
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.public import claims as known
 from rftlab.studies.analysis.public import store
@@ -18,7 +18,7 @@ from rftlab.studies.analysis.public.claims import (
     CLAIMS,
     PairNoise,
     at,
-    cell_spreads,
+    cell_deviations,
     find,
     fit_sigmoid,
     judge_source,
@@ -69,21 +69,20 @@ def verdicts(source, curves, noise=QUIET):
 def test_numbers_are_shipped_where_there_is_a_licence():
     licensed = {source.name for source in SOURCES if source.shipped}
     assert licensed == {"pods", "kaip598", "verl_docs"}
-    runs, curves, endpoints = store.shipped()
+    runs, curves, endpoints = store.runs(), store.curves(), store.endpoints()
     assert set(runs["source"]) | set(endpoints["source"]) == licensed
     assert set(runs["licence"]) == {"Apache-2.0", "MIT"}
     assert set(curves["run_id"]) == set(runs["run_id"]) and list(curves) == store.COLUMNS
     for name in ("pods", "kaip598"):
-        assert (len(runs[runs["source"] == name]), len(store.of_source(store.shipped(), name))) == (
+        assert (len(runs[runs["source"] == name]), len(store.of_source(name, runs, curves))) == (
             BY_NAME[name].runs,
             BY_NAME[name].points,
         )
 
 
 def test_sources_add_up_and_say_their_traps():
-    table = store.sources()
-    assert table["runs"].sum() == 137 and table["points"].sum() == 32553
-    assert (table["traps"].map(len) >= 2).all() and list(table["name"]) == list(BY_NAME)
+    assert (sum(source.runs for source in SOURCES), sum(source.points for source in SOURCES)) == (137, 32553)
+    assert all(len(source.traps) >= 2 for source in SOURCES)
 
 
 def test_rounds_updates_and_rollouts_are_what_the_loader_says():
@@ -96,10 +95,10 @@ def test_rounds_updates_and_rollouts_are_what_the_loader_says():
 
 @public
 def test_the_tool_makes_what_is_shipped(tmp_path):
-    collection = store.read_folder(FOLDER)
+    collection = read_folder(FOLDER)
     for source in SOURCES:
         assert (collection.runs["source"] == source.name).sum() == source.runs
-        assert len(store.of_source(collection, source.name)) == source.points
+        assert len(collection.of_source(source.name)) == source.points
     take(FOLDER, tmp_path)
     for name in (store.RUNS, store.CURVES):
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / name), store._parquet(name))
@@ -113,7 +112,7 @@ def test_the_tool_makes_what_is_shipped(tmp_path):
 def test_cells_are_those_of_the_collection():
     cells = pd.read_csv(FOLDER / "pods_cells.csv").query("task == 'gsm8k' and checkpoint == 12")
     expected = dict(zip(cells["cell"].str.removeprefix("pods/gsm8k-"), cells["sd_between_runs"], strict=True))
-    found = {spread.configuration: spread.value for spread in cell_spreads(store.curves())}
+    found = cell_deviations(store.curves()).to_dict()
     assert found == pytest.approx(expected, abs=1e-5)
 
 
@@ -124,7 +123,7 @@ def test_a_folder_that_is_none_is_one_line(tmp_path, missing, said):
         pd.DataFrame(columns=columns).to_csv(tmp_path / name, index=False)
     (tmp_path / missing).unlink(missing_ok=True)
     with pytest.raises(UserError, match=said):
-        store.read_folder(tmp_path)
+        read_folder(tmp_path)
 
 
 def test_welchs_interval_is_scipys():
@@ -202,7 +201,7 @@ SHIPPED = [claim for claim in CLAIMS if BY_NAME[claim.source].shipped]
 
 @pytest.mark.parametrize("claim", SHIPPED, ids=lambda claim: f"{claim.name}, {claim.source}")
 def test_a_mutant_of_the_shipped_runs_changes_the_verdict(claim):
-    curves, noise = store.of_source(store.shipped(), claim.source), known.facts().noise
+    curves, noise = store.of_source(claim.source, store.runs(), store.curves()), known.facts().noise
     real = find(claim, claim.parts(curves, noise))
     if not real.parts:
         assert real.within.verdict == NOT_APPLICABLE and claim.remark

@@ -6,7 +6,7 @@ import pytest
 from scipy.special import expit
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.public import size
+from rftlab.studies.analysis.public import credit
 from tests.support.machine.here import rftlab
 
 
@@ -24,28 +24,28 @@ def planted(noise: float = 0.0) -> pd.DataFrame:
 
 @pytest.mark.parametrize(("family", "lower"), [("a", 0.0), ("b", 1.0)])
 def test_a_planted_line_comes_back(monkeypatch, family, lower):
-    monkeypatch.setattr(size, "grouped_ends", planted)
+    monkeypatch.setattr(credit, "grouped_ends", planted)
     for parameters in (1.0, 3.0):
-        one = size.predict_end(parameters, family, "gsm8k")
+        one = credit.predict_end(parameters, family, "gsm8k")
         assert one.known and one.end.value == pytest.approx(expit(0.5 + 1.5 * np.log10(parameters) - lower), abs=0.02)
         assert one.error < 0.03 and one.format.value == pytest.approx(0.2)
-    unknown = size.predict_end(3.0, "c", "gsm8k")
+    unknown = credit.predict_end(3.0, "c", "gsm8k")
     assert not unknown.known and unknown.error > 0.05 and unknown.end.high - unknown.end.low > 0.1
 
 
 def test_the_width_covers_ends_of_sources_that_were_left_out(monkeypatch):
-    monkeypatch.setattr(size, "grouped_ends", lambda: planted(0.5))
-    one = size.predict_end(2.0, "a", "gsm8k")
+    monkeypatch.setattr(credit, "grouped_ends", lambda: planted(0.5))
+    one = credit.predict_end(2.0, "a", "gsm8k")
     assert one.end.low < one.end.value < one.end.high and one.error > 0.05
 
 
 def test_shuffled_ends_are_forecast_worse(monkeypatch):
-    whole = size.predict_end(1.5, "qwen", "gsm8k").error
-    rows = size.grouped_ends()
+    whole = credit.predict_end(1.5, "qwen", "gsm8k").error
+    rows = credit.grouped_ends()
     own = rows["group"] == "qwen"
     rows.loc[own, "end"] = rows.loc[own, "end"].sample(frac=1, random_state=1).to_numpy()
-    monkeypatch.setattr(size, "grouped_ends", lambda: rows)
-    assert size.predict_end(1.5, "qwen", "gsm8k").error > whole + 0.05
+    monkeypatch.setattr(credit, "grouped_ends", lambda: rows)
+    assert credit.predict_end(1.5, "qwen", "gsm8k").error > whole + 0.05
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_what_nothing_is_known_of_is_a_line(flags, words):
     status, text = rftlab("predict", *flags)
     assert status == 2 and words in text and text.count("\n") == 1
     with pytest.raises(UserError):
-        size.predict_end(1.0, "qwen", "words")
+        credit.predict_end(1.0, "qwen", "words")

@@ -1,5 +1,5 @@
-"""The agreement of levels: errors, ranks and best cells of the designs that two levels share, with intervals from
-hierarchical paired resampling.
+"""The agreement of levels: errors, ranks and best cells of the designs that two levels share, and the signs of every
+claim of `studies/data/results/claims.py`, with intervals from hierarchical paired resampling.
 
 A draw stands for another experiment of the same kind. Its first stage is about seeds: all cells of a level, both splits
 and the base model move together along the deviations of the seeds that ran. The random weights have the tails of
@@ -8,12 +8,9 @@ questions: every Pass@1 that was measured with sampled responses gets their bino
 kept, so questions are redrawn through this standard error; it is never too small (a seed's own deviation holds some of
 it too). A published number has no seeds: its noise is the rounding and the test set's alone. Levels are drawn
 independently of each other.
-
-Every claim of `studies/data/results/claims.py` has the sign of its quantities at each level: levels agree, disagree, or
-leave it undecided.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -67,21 +64,14 @@ def resample(own: CurveSet, generator: np.random.Generator, draws: int = DRAWS) 
 
     Draws come in pairs that lie opposite each other, so their mean is the measured one.
     """
-    weights = _seed_weights(own.seeds, draws // 2, generator)
-    return Finals(
-        *(
-            _drawn(table, weights, own.responses[split], own.rounding, generator)
-            for split, table in zip(SPLITS, own.finals, strict=True)
-        )
-    )
-
-
-def _seed_weights(seeds: int, n: int, generator: np.random.Generator) -> np.ndarray:
-    """Weights (n, seeds) on the seeds' deviations: normal over the root of chi-square / freedom; zero with one seed,
-    which shows no spread."""
-    if seeds < 2:
-        return np.zeros((n, seeds))
-    return generator.standard_normal((n, seeds)) / np.sqrt(generator.chisquare(seeds - 1, (n, 1)) / (seeds - 1))
+    n, seeds = draws // 2, own.seeds
+    weights = np.zeros((n, seeds))  # one seed shows no spread
+    if seeds > 1:
+        # a normal over the root of chi-square / freedom has the tails of Student's t
+        weights = generator.standard_normal((n, seeds)) / np.sqrt(generator.chisquare(seeds - 1, (n, 1)) / (seeds - 1))
+    return {
+        split: _drawn(own.finals[split], weights, own.responses[split], own.rounding, generator) for split in SPLITS
+    }
 
 
 def _drawn(
@@ -139,52 +129,43 @@ def spearman(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return (x * y).sum(axis=-1) / np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
 
 
-def common_cells(first: CurveSet, second: CurveSet) -> list[str]:
-    """Designs with an endpoint at both levels, in the order of the first."""
-    return [cell for cell in first.cells if cell in second.cells]
+def common_cells(levels: Sequence[CurveSet]) -> list[str]:
+    """Designs with an endpoint at all levels, in the order of the first."""
+    return [cell for cell in levels[0].cells if all(cell in own.cells for own in levels[1:])]
 
 
 def agree(first: CurveSet, second: CurveSet, draws: dict[str, Finals]) -> list[Agreement]:
     """Agreement of two levels on train and on test; none where they share no design. `draws` by the level's name."""
-    cells = common_cells(first, second)
+    cells = common_cells([first, second])
     return [_agree(first, second, split, cells, draws) for split in SPLITS if cells]
 
 
 def _agree(first: CurveSet, second: CurveSet, split: str, cells: list[str], draws: dict[str, Finals]) -> Agreement:
-    means = [getattr(own.finals, split).mean().to_frame().T for own in (first, second)]
-    drawn = [getattr(draws[own.name], split) for own in (first, second)]
+    means = [own.finals[split].mean().to_frame().T for own in (first, second)]
+    drawn = [draws[own.name][split] for own in (first, second)]
 
-    def measure(statistic: Callable, view: Callable, low: float, high: float) -> Estimate:
-        value, values = (statistic(*(view(table, cells) for table in tables)) for tables in (means, drawn))
-        return estimate(float(value[0]), values, low, high)
+    def measure(statistic: Callable, low: float, gain: bool = False) -> Estimate:
+        def gained(table: pd.DataFrame) -> np.ndarray:
+            return table[cells].to_numpy() - (table[["base"]].to_numpy() if gain else 0.0)
 
-    ranks = [
-        measure(statistic, _passes, -1.0, 1.0) if len(cells) >= FEWEST else NONE for statistic in (kendall, spearman)
-    ]
-    errors = measure(mean_error, _passes, 0.0, 1.0), measure(mean_error, _gains, 0.0, 1.0)
+        value, values = (statistic(*map(gained, tables)) for tables in (means, drawn))
+        return estimate(float(value[0]), values, low, 1.0)
+
+    ranks = [measure(statistic, -1.0) if len(cells) >= FEWEST else NONE for statistic in (kendall, spearman)]
+    errors = measure(mean_error, 0.0), measure(mean_error, 0.0, gain=True)
     return Agreement(first.name, second.name, split, len(cells), *errors, *ranks)
-
-
-def _passes(table: pd.DataFrame, cells: list[str]) -> np.ndarray:
-    return table[cells].to_numpy()
-
-
-def _gains(table: pd.DataFrame, cells: list[str]) -> np.ndarray:
-    return table[cells].to_numpy() - table[["base"]].to_numpy()
 
 
 def standard_error(own: CurveSet, cells: list[str]) -> float:
     """Standard error of a cell's mean test Pass@1, its variance taken as common to the cells."""
-    table, rounding = own.finals.test[cells], own.rounding**2 / 12
+    table, rounding = own.finals["test"][cells], own.rounding**2 / 12
     runs = table.count()
     if (runs > 1).any():
         return float(np.sqrt((table.var() / runs)[runs > 1].mean() + rounding))
     responses = own.responses["test"]
-    return (
-        float(np.sqrt((_question_error(table.mean().to_numpy(), responses) ** 2).mean() + rounding))
-        if responses
-        else 0.0
-    )
+    if not responses:
+        return 0.0
+    return float(np.sqrt((_question_error(table.mean().to_numpy(), responses) ** 2).mean() + rounding))
 
 
 def curse(own: CurveSet, cells: list[str]) -> float:
@@ -192,15 +173,15 @@ def curse(own: CurveSet, cells: list[str]) -> float:
     (`rftlab.studies.data.results.stats.winners_curse`)."""
     if len(cells) < 2:
         return 0.0
-    error, means = standard_error(own, cells), own.finals.test[cells].mean()
+    error, means = standard_error(own, cells), own.finals["test"][cells].mean()
     return winners_curse(len(cells), error, float(np.sqrt(max(means.var() - error**2, 0.0))))
 
 
 def best(own: CurveSet, draws: Finals, cells: list[str]) -> Best:
     """The design with the highest test Pass@1 among `cells`, corrected for having been picked."""
-    means = own.finals.test[cells].mean()
+    means = own.finals["test"][cells].mean()
     chosen = means.idxmax()
-    share = float((draws.test[cells].idxmax(axis=1) == chosen).mean())
+    share = float((draws["test"][cells].idxmax(axis=1) == chosen).mean())
     return Best(own.name, chosen, len(cells), float(means[chosen]), float(means[chosen]) - curse(own, cells), share)
 
 
@@ -277,11 +258,11 @@ def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
 
 
 def _ends(tables: Finals) -> Measured:
-    return Measured(tuple(tables.test.columns), tables.test.to_numpy(float))
+    return Measured(tuple(tables["test"].columns), tables["test"].to_numpy(float))
 
 
 def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
-    known = set(own.finals.test.columns)
+    known = set(own.finals["test"].columns)
     if not np.isfinite(part.values).any() or not set(part.among) <= known:
         return _absent("" if part.with_itself else part.name)
     if part.with_itself:
@@ -292,12 +273,9 @@ def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
         low, high = np.nanquantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         measured = Estimate(part.measured.value - picked, float(low) - picked, float(high) - picked)
     spread = own.seeds > 1 or own.responses["test"] > 0
-    return Side(part.name, measured, _sign(measured) if spread else OPEN, part.cells)
+    sign = PLUS if measured.low > 0 else MINUS if measured.high < 0 else OPEN
+    return Side(part.name, measured, sign if spread else OPEN, part.cells)
 
 
 def _absent(name: str) -> Side:
     return Side(name, NONE, MISSING, ())
-
-
-def _sign(measured: Estimate) -> str:
-    return PLUS if measured.low > 0 else MINUS if measured.high < 0 else OPEN

@@ -5,7 +5,7 @@ from collections import Counter
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,8 @@ from rftlab.studies.analysis.compare.agreement import (
     compare_claims,
     resample,
 )
-from rftlab.studies.analysis.compare.levels import AXES, MEASURED, CurveSet, SimulationRuns, level_groups, load_levels
+from rftlab.studies.analysis.compare.figures import AXES, SPENT, shown_ends
+from rftlab.studies.analysis.compare.levels import MEASURED, CurveSet, level_groups, load_levels
 from rftlab.studies.analysis.imported import page
 from rftlab.studies.analysis.imported.groups import common_measure, measures_in, source_groups
 from rftlab.studies.analysis.source import RunSource
@@ -82,30 +83,34 @@ def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Compariso
     drawn = {own.name: resample(own, stream, draws) for own, stream in zip(levels, streams, strict=True)}
     pairs = list(combinations(levels, 2))
     agreements = [agreement for first, second in pairs for agreement in agree(first, second, drawn)]
-    common = [cell for cell in levels[0].cells if all(cell in own.cells for own in levels)]
-    winners = []
+    common, winners = common_cells(levels), []
     for own in levels:
-        winners += [
-            best(own, drawn[own.name], cells)
-            for cells in ([own.cells, common] if 1 < len(common) < len(own.cells) else [own.cells])
-        ]
+        winners.append(best(own, drawn[own.name], own.cells))
+        if 1 < len(common) < len(own.cells):
+            winners.append(best(own, drawn[own.name], common))
     return Comparison(levels, agreements, winners, compare_claims(levels, drawn))
 
 
 def compare(
-    console: Console, sources: list[RunSource], root: Path, axis: str, seed: int, simulated: SimulationRuns
+    console: Console,
+    sources: list[RunSource],
+    root: Path,
+    axis: str,
+    seed: int,
+    quiet: bool,
+    **simulated: Any,
 ) -> Path:
     """Load or simulate the levels, print tables and write root/compare-NAMES/compare.html with its figures; returns the
     page's path. Where all levels are ours with their claims, else with what runs of any design have in common.
 
-    seed: of the resampling. Raises UserError, before anything is simulated, where levels have no measure in common.
+    seed: of the resampling. simulated: seeds, rounds and threads, as `load_levels` takes them. Raises UserError, before
+    anything is simulated, where levels have no measure in common.
     """
     ours = [source for source in sources if not source.free]
     if ours == sources:
         open_store(root)
-        return write_comparison(
-            console, load_levels(console, ours, root, *simulated), root, axis, seed, simulated.quiet
-        )
+        levels = load_levels(console, ours, root, quiet, **simulated)
+        return write_comparison(console, levels, root, axis, seed, quiet)
     check_choice("axis of imported runs", axis, tuple(page.AXES))
     imported = {source: source.runs(root) for source in sources if source.free}
     have = {source.name: measures_in(source, runs) for source, runs in imported.items()}
@@ -113,14 +118,14 @@ def compare(
     measure = common_measure(have)
     if ours:  # they may be simulated now
         open_store(root)
-    loaded = dict(zip(ours, load_levels(console, ours, root, *simulated), strict=True))
+    loaded = dict(zip(ours, load_levels(console, ours, root, quiet, **simulated), strict=True))
     sides = [
         source_groups(source, imported[source], measure, root) if source.free else level_groups(loaded[source], measure)
         for source in sources
     ]
     folder = folder_below(root, "compare-" + "-".join(source.slug for source in sources)[:180])
     title = " against ".join(source.name for source in sources)
-    return page.write_view(console, page.collection_view(sides, axis), folder, "compare.html", title, simulated.quiet)
+    return page.write_view(console, page.collection_view(sides, axis), folder, "compare.html", title, quiet)
 
 
 def write_comparison(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
@@ -151,7 +156,7 @@ def _experiments(levels: list[CurveSet]) -> list[Experiment]:
 def _plans(comparison: Comparison, axis: str) -> dict[str, Plan]:
     levels, plans = comparison.levels, {}
     drawn = [own for own in levels if len(own.curves)]
-    pairs = [(first, second) for first, second in combinations(levels, 2) if common_cells(first, second)]
+    pairs = [(first, second) for first, second in combinations(levels, 2) if common_cells([first, second])]
     if pairs:
         plans["agreement"] = lambda: compare_figures.scatter(pairs)
     for e in _experiments(levels):
@@ -176,6 +181,8 @@ def _context(comparison: Comparison, figures: dict[str, Markup], axis: str, seed
         "experiments": _experiments(comparison.levels),
         "figures": figures,
         "axis": AXES[axis],
+        "ends": shown_ends(axis),
+        "spent": axis in SPENT,
         "estimate": estimate_text,
         "short": short_label,
         "facets": {
@@ -198,31 +205,13 @@ def estimate_text(measured: Estimate, sign: bool = False) -> str:
 
 
 def _agreement_table(agreements: list[Agreement]) -> pd.DataFrame:
-    rows = [
-        {
-            "first": a.first,
-            "second": a.second,
-            "split": a.split,
-            "cells": a.cells,
-            "statistic": name,
-            **getattr(a, name)._asdict(),
-        }
-        for a in agreements
-        for name in STATISTICS
-    ]
+    rows = [(a.first, a.second, a.split, a.cells, name, *getattr(a, name)) for a in agreements for name in STATISTICS]
     return pd.DataFrame(rows, columns=["first", "second", "split", "cells", "statistic", *Estimate._fields])
 
 
 def _claims_table(comparison: Comparison) -> pd.DataFrame:
     rows = [
-        {
-            "claim": row.claim,
-            "quantity": side.name,
-            "level": own.name,
-            **side.measured._asdict(),
-            "sign": side.sign,
-            "verdict": row.verdict,
-        }
+        (row.claim, side.name, own.name, *side.measured, side.sign, row.verdict)
         for row in comparison.rows
         for own, side in zip(comparison.levels, row.sides, strict=True)
     ]
@@ -261,14 +250,8 @@ def _winners(comparison: Comparison) -> Table:
     columns = ("level", "designs", "best on test", "observed", "corrected", "ahead in draws")
     table = Table(*columns, wrap="never", collapse_padding=True, title="best designs")
     for b in comparison.best:
-        table.add(
-            Text(b.level),
-            str(b.among),
-            short_label(b.cell),
-            f"{b.observed:.3f}",
-            f"{b.corrected:.3f}",
-            f"{b.share:.0%}",
-        )
+        numbers = (f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}")
+        table.add(Text(b.level), str(b.among), short_label(b.cell), *numbers)
     return table
 
 
@@ -278,13 +261,8 @@ def _signs(comparison: Comparison) -> Table:
     table = Table("claim", Column("quantity", align="left"), *levels, Column("", align="left"), title=title)
     last = ""
     for row in comparison.rows:
-        sides = [_side_text(side) for side in row.sides]
-        table.add(
-            Text(row.claim if row.claim != last else ""),
-            Text(row.name),
-            *sides,
-            Text(SYMBOLS[row.verdict], STYLES[row.verdict]),
-        )
+        claim, verdict = row.claim if row.claim != last else "", Text(SYMBOLS[row.verdict], STYLES[row.verdict])
+        table.add(Text(claim), Text(row.name), *map(_side_text, row.sides), verdict)
         last = row.claim
     return table
 

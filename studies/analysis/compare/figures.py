@@ -1,15 +1,14 @@
-"""Figures of a comparison of levels; each returns a chart and a table of what it shows."""
+"""Figures of a comparison of levels on a common axis; each returns a chart and a table of what it shows."""
 
 from math import ceil
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.analysis.compare.agreement import common_cells
-from rftlab.studies.analysis.compare.levels import AXES, CurveSet, at_budget, mean_lines
-from rftlab.studies.data.paper.experiments import Experiment, label
+from rftlab.studies.analysis.compare.levels import CurveSet
+from rftlab.studies.data.paper.experiments import Experiment
 from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.report.chart import (
@@ -17,6 +16,7 @@ from rftlab.studies.report.chart import (
     DASHES,
     IDENTITY,
     PALETTE,
+    SPLIT_KEYS,
     WHISKER,
     Chart,
     Drawn,
@@ -34,6 +34,69 @@ from rftlab.studies.report.chart import (
     rates,
     rule,
 )
+from rftlab.studies.report.figures import mean_curves
+
+AXES = {
+    "rounds": "training round",
+    "fraction": "fraction of the planned rounds",
+    "rollouts": "rollouts",
+    "tokens": "response tokens",
+    "seconds": "seconds",
+}
+"""Titles of the quantities against which curves are drawn."""
+SPENT = ("rollouts", "tokens", "seconds")
+"""Those of which a round takes more in one design than in another: in powers of ten, without round 0."""
+
+
+def shown_ends(axis: str) -> str:
+    """The quantity that a trade-off curve shows."""
+    return f"Pass@1 at equal {axis}" if axis in SPENT else "Pass@1 after training"
+
+
+def place(curves: pd.DataFrame, axis: str) -> pd.Series:
+    """Where each row lies on the axis."""
+    if axis == "fraction":
+        return curves["round"] / curves["planned_rounds"]
+    return curves["round" if axis == "rounds" else axis].astype(float)
+
+
+def mean_lines(own: CurveSet, cells: list[str], axis: str) -> pd.DataFrame:
+    """Means over seeds: columns level, cell, split, round, x, mean, low, high."""
+    curves = own.curves[own.curves["cell"].isin(cells)]
+    places = curves.assign(x=place(curves, axis)).groupby(["cell", "round"])["x"].mean().reset_index()
+    lines = mean_curves(curves).merge(places, on=["cell", "round"]).assign(level=own.name)
+    return lines[lines["round"] > 0] if axis in SPENT else lines
+
+
+def at_budget(own: CurveSet, experiment: Experiment, axis: str) -> pd.DataFrame:
+    """Pass@1 of the experiment's designs where each has come as far along the axis as the run that ends first: after
+    training on rounds.
+
+    Columns level, cell, tick, split, budget, mean, low, high; linear between evaluations. Published endpoints are after
+    training, so they stand on axes of rounds alone. A run that did not come so far is left out.
+    """
+    cells = experiment.ticks_by_cell
+    curves = own.curves[own.curves["cell"].isin(list(cells))]
+    finished = curves[curves["round"] == curves["planned_rounds"]]
+    budget = float(place(finished, axis).min()) if len(finished) and axis in SPENT else np.nan
+    rows = []
+    for cell, tick in cells.items():
+        for split in SPLITS:
+            rows.append((own.name, cell, tick, split, budget, *interval(_values(own, cell, split, axis, budget))))
+    table = pd.DataFrame(rows, columns=["level", "cell", "tick", "split", "budget", "mean", "low", "high"])
+    return table.replace([np.inf, -np.inf], np.nan)
+
+
+def _values(own: CurveSet, cell: str, split: str, axis: str, budget: float) -> np.ndarray:
+    """Pass@1 of each seed at the budget, or after training."""
+    if axis not in SPENT:
+        table = own.finals[split]
+        return table[cell].dropna().to_numpy() if cell in table else np.array([])
+    curves = own.curves[own.curves["cell"] == cell]
+    curves = curves.assign(x=place(curves, axis))
+    runs = [run.sort_values("x") for _, run in curves.groupby("seed") if run["x"].max() >= budget]
+    return np.array([np.interp(budget, run["x"], run[f"{split}_pass_at_1"]) for run in runs])
+
 
 COLUMNS = 5
 
@@ -52,13 +115,13 @@ def level_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> D
     """Pass@1 against the axis, a panel per cell, a colour per level, test solid and train dashed; bands over seeds;
     published test endpoints hollow."""
     numbers = pd.concat(
-        [mean_lines(own, list(map(label, experiment.cells)), axis) for own in levels if len(own.curves)],
+        [mean_lines(own, list(experiment.ticks_by_cell), axis) for own in levels if len(own.curves)],
         ignore_index=True,
     )
     colours, titles = level_colours(levels), {own.name: own.title for own in levels}
-    x = PlotAxis(AXES[axis].title, "log" if AXES[axis].log else "linear")
+    x = PlotAxis(AXES[axis], "log" if axis in SPENT else "linear")
     panels = []
-    for cell, tick in zip(map(label, experiment.cells), experiment.ticks, strict=True):
+    for cell, tick in experiment.ticks_by_cell.items():
         series = []
         for (level, split), line in numbers[numbers["cell"] == cell].groupby(["level", "split"], sort=False):
             style, facts = MarkStyle(colours[level], DASHES[split]), {"level": level, "split": split}
@@ -67,7 +130,7 @@ def level_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> D
         shapes = []
         for own in levels:
             if not len(own.curves) and cell in own.cells:
-                value = own.finals.test[cell].iloc[0]
+                value = own.finals["test"][cell].iloc[0]
                 shapes.append(rule(value, MarkStyle(colours[own.name], ":", 1.0)))
                 facts = {"level": own.name, "split": "test"}
                 series.append(
@@ -76,7 +139,7 @@ def level_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> D
         panels.append(Panel(tick, x, rates("Pass@1"), tuple(series), tuple(shapes)))
     columns = min(COLUMNS, max(3, len(panels)))
     size = (2.4 * columns + 0.4, 2.2 * ceil(len(panels) / columns) + 1.1)
-    keys = [*_level_keys(levels), *(LegendKey(split, MarkStyle(dash=dash)) for split, dash in DASHES.items())]
+    keys = [*_level_keys(levels), *SPLIT_KEYS]
     chart = Chart(tuple(panels), size, columns, lengthened(keys, numbers, BAND), share_x="all", share_y="all")
     return chart, numbers
 
@@ -95,7 +158,7 @@ def level_tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) ->
             style = MarkStyle(colour, marker="o") if len(own.curves) else diamonds(colour)
             one = PlotSeries(np.arange(len(rows)), rows["mean"], style, own.title, facts={"level": own.name})
             series.append(error_bars(one, rows["low"], rows["high"]) if len(own.curves) else one)
-        x, y = names(experiment.axis, list(experiment.ticks)), rates(AXES[axis].ends)
+        x, y = names(experiment.axis, list(experiment.ticks)), rates(shown_ends(axis))
         panels.append(Panel(f"{split} Pass@1", x, y, tuple(series), facts={"split": split}))
     keys = lengthened(_level_keys(levels), numbers.drop(columns="published", errors="ignore"), WHISKER)
     return Chart(tuple(panels), (11, 3.7), 2, keys, share_y="all"), numbers
@@ -128,11 +191,8 @@ _NAMED = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "256x1w8-pap
 def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
     """Columns first, second, cell, and x, x_low, x_high, y, ... (bounds are nan without an interval)."""
     rows = []
-    for cell in common_cells(first, second):
-        row: dict[str, Any] = {"first": first.name, "second": second.name, "cell": cell}
-        for side, own in (("x", first), ("y", second)):
-            known = interval(own.finals.test[cell].dropna())
-            low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
-            row |= {side: known.value, f"{side}_low": low, f"{side}_high": high}
-        rows.append(row)
-    return pd.DataFrame(rows)
+    for cell in common_cells([first, second]):
+        ends = [interval(own.finals["test"][cell].dropna()) for own in (first, second)]
+        rows.append((first.name, second.name, cell, *ends[0], *ends[1]))
+    columns = ["first", "second", "cell", "x", "x_low", "x_high", "y", "y_low", "y_high"]
+    return pd.DataFrame(rows, columns=columns).replace([np.inf, -np.inf], np.nan)

@@ -1,29 +1,23 @@
-"""Curve sets that a comparison is about: `sim:qwen-gsm8k`, `llm:tiny-mix97`, `published:qwen-gsm8k`.
-
-They have curves on a common axis, and the designs of an experiment at equal places of it.
-"""
+"""Curve sets that a comparison is about: `sim:qwen-gsm8k`, `llm:tiny-mix97`, `published:qwen-gsm8k`."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below, folders_in
 from rftlab.studies.analysis.imported.groups import Group, Measure, RunGroups
 from rftlab.studies.analysis.source import RunSource
-from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, Experiment, distinct_cells, label
-from rftlab.studies.data.paper.pairs import LEVELS, SIZES, Pair, pair, start_at
+from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, distinct_cells, label
+from rftlab.studies.data.paper.pairs import LEVELS, SIZES, pair, start_at
 from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.results.endpoints import finals, reported_by_paper
 from rftlab.studies.data.results.reference import shipped_runs, smollm2_points
-from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.finish import finish_points
 from rftlab.studies.data.runs.limits import check_size
@@ -31,7 +25,7 @@ from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, has_study, read_study
 from rftlab.studies.readers.run import known_design
-from rftlab.studies.report.figures import mean_curves, pretty
+from rftlab.studies.report.figures import pretty
 
 SEEDS = 5
 """Seeds of a simulated level that no study of the results folder names."""
@@ -39,11 +33,8 @@ ROUNDING = 0.01
 """Step to which published numbers are rounded."""
 
 
-class Finals(NamedTuple):
-    """Final Pass@1 of one pair: one row per seed or draw, one column per cell."""
-
-    train: pd.DataFrame
-    test: pd.DataFrame
+Finals = dict[str, pd.DataFrame]
+"""Final Pass@1 of one pair by split: one row per seed or draw, one column per cell."""
 
 
 class CurveSet(NamedTuple):
@@ -74,31 +65,23 @@ class CurveSet(NamedTuple):
     @property
     def cells(self) -> list[str]:
         """Labels of the designs with an endpoint."""
-        return [cell for cell in self.finals.test.columns if cell != "base" and self.finals.test[cell].notna().any()]
+        ends = self.finals["test"].drop(columns="base", errors="ignore")
+        return list(ends.columns[ends.notna().any()])
 
     @property
     def seeds(self) -> int:
         """Rows of `finals`."""
-        return len(self.finals.test)
-
-
-class SimulationRuns(NamedTuple):
-    """Settings for running simulated levels, as in `load_levels`."""
-
-    seeds: int | None
-    rounds: int | None
-    threads: int
-    quiet: bool
+        return len(self.finals["test"])
 
 
 def load_levels(
     console: Console,
     names: list[RunSource],
     root: Path,
-    seeds: int | None,
-    rounds: int | None,
-    threads: int,
     quiet: bool,
+    seeds: int | None = None,
+    rounds: int | None = None,
+    threads: int = 1,
 ) -> list[CurveSet]:
     """Curves and endpoints of every curve set; simulations that are missing in the results folder run now.
 
@@ -135,13 +118,8 @@ def _there(one: RunSource, root: Path) -> CurveSet:
     points = [point for point in planned if store.is_there(root, point)]
     if points:
         measured, missing = _measured(one, points, root), len(planned) - len(points)
-        return (
-            measured._replace(
-                source=f"{measured.source}; {missing} of {len(planned)} runs are not finished and left out"
-            )
-            if missing
-            else measured
-        )
+        left_out = f"; {missing} of {len(planned)} runs are not finished and left out" * bool(missing)
+        return measured._replace(source=measured.source + left_out)
     curves = shipped_runs()
     known = sorted(set(curves["pair"]))
     command = f"rftlab reproduce --level llm --pair {one.place} --results {root}"
@@ -179,21 +157,19 @@ def _measured(one: RunSource, points: list[RunSpec], root: Path) -> CurveSet:
 
 
 def _of_curves(one: RunSource, curves: pd.DataFrame, source: str) -> CurveSet:
-    responses = dict.fromkeys(SPLITS, 0)
-    if one.kind == "llm":
-        responses = _responses(start_at(one.place, "llm"), pair(one.place))
-    tables = Finals(*(finals(curves, one.place, split) for split in SPLITS))
-    ran = tables.test.notna().sum()  # cells may have seeds of their own number
+    responses = _responses(one.place) if one.kind == "llm" else dict.fromkeys(SPLITS, 0)
+    tables = {split: finals(curves, one.place, split) for split in SPLITS}
+    ran = tables["test"].notna().sum()  # cells may have seeds of their own number
     few, most = int(ran.min()), int(ran.max())
     counts = f"{most} seed{'s' * (most > 1)}" if few == most else f"{few} to {most} seeds"
     seeds = f"{counts} of {int(curves['planned_rounds'].max())} rounds"
     return CurveSet(one, curves, tables, responses, 0.0, f"{source}, {seeds}")
 
 
-def _responses(run: LLMRun, known: Pair) -> dict[str, int]:
-    """Questions in an evaluation of each split, times the responses to each."""
-    sizes = run.task.sizes
-    there = SIZES.get(known.dataset, (sizes.train, sizes.test))
+def _responses(name: str) -> dict[str, int]:
+    """Questions in an evaluation of each split of a pair, times the responses to each."""
+    run = start_at(name, "llm")
+    there = SIZES.get(pair(name).dataset, (run.task.sizes.train, run.task.sizes.test))
     subsets = (run.evaluation.train_subset, run.evaluation.test_subset)
     return {
         split: run.evaluation.samples * min(n, subset or n)
@@ -202,19 +178,13 @@ def _responses(run: LLMRun, known: Pair) -> dict[str, int]:
 
 
 def _published(one: RunSource) -> CurveSet:
-    tables, known = [], pair(one.place)
+    tables = {}
     for split in SPLITS:
         told = reported_by_paper(one.place, split)
-        tables.append(pd.DataFrame(told.test[:1], columns=told.cells) if told else pd.DataFrame([{}]))
+        tables[split] = pd.DataFrame(told.test[:1], columns=told.cells) if told else pd.DataFrame([{}])
     curves = pd.DataFrame(columns=["pair", "cell", "planned_rounds", *Curve._fields])
-    return CurveSet(
-        one,
-        curves,
-        Finals(*tables),
-        dict(zip(SPLITS, SIZES[known.dataset], strict=True)),
-        ROUNDING,
-        "arXiv 2601.22532, one number per cell",
-    )
+    responses = dict(zip(SPLITS, SIZES[pair(one.place).dataset], strict=True))
+    return CurveSet(one, curves, tables, responses, ROUNDING, "arXiv 2601.22532, one number per cell")
 
 
 _CELLS = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))}
@@ -249,7 +219,7 @@ def _trained(own: CurveSet, cell: str, column: str) -> Group:
 
 def _ended(own: CurveSet, cell: str, split: str) -> Group:
     """A design of which the end alone is known."""
-    row = getattr(own.finals, split).iloc[0]
+    row = own.finals[split].iloc[0]
     values = {0: row.get("base"), BASELINE.rounds: row[cell]}
     curves = pd.DataFrame(
         [("published", at, value, own.responses[split]) for at, value in values.items() if pd.notna(value)],
@@ -261,92 +231,5 @@ def _ended(own: CurveSet, cell: str, split: str) -> Group:
 def _group(own: CurveSet, cell: str, curves: pd.DataFrame, drawn: bool) -> Group:
     design, known = _CELLS[cell], pair(own.origin.place)
     exact = drawn and not own.responses["test"]
-    runs = tuple(dict.fromkeys(curves["run"]))
-    return Group(
-        short_label(cell),
-        known_design(design, known.model),
-        known.dataset,
-        runs,
-        curves,
-        design.round_rollouts,
-        drawn,
-        exact,
-    )
-
-
-class Axis(NamedTuple):
-    """The quantity against which trade-off curves are drawn: rounds, rollouts, tokens or seconds."""
-
-    title: str
-    ends: str
-    """The quantity that a trade-off curve shows."""
-    log: bool
-    """Whether it is drawn in powers of ten, without round 0."""
-    spent: bool
-    """Whether designs differ in how much of it a round takes."""
-
-
-AXES = {
-    "rounds": Axis("training round", "Pass@1 after training", False, False),
-    "fraction": Axis("fraction of the planned rounds", "Pass@1 after training", False, False),
-    "rollouts": Axis("rollouts", "Pass@1 at equal rollouts", True, True),
-    "tokens": Axis("response tokens", "Pass@1 at equal tokens", True, True),
-    "seconds": Axis("seconds", "Pass@1 at equal seconds", True, True),
-}
-
-
-def place(curves: pd.DataFrame, axis: str) -> pd.Series:
-    """Where each row lies on the axis."""
-    if axis == "fraction":
-        return curves["round"] / curves["planned_rounds"]
-    return curves["round" if axis == "rounds" else axis].astype(float)
-
-
-def mean_lines(own: CurveSet, cells: list[str], axis: str) -> pd.DataFrame:
-    """Means over seeds: columns level, cell, split, round, x, mean, low, high."""
-    curves = own.curves[own.curves["cell"].isin(cells)]
-    places = curves.assign(x=place(curves, axis)).groupby(["cell", "round"])["x"].mean().reset_index()
-    lines = mean_curves(curves).merge(places, on=["cell", "round"]).assign(level=own.name)
-    return lines[lines["round"] > 0] if AXES[axis].log else lines
-
-
-def at_budget(own: CurveSet, experiment: Experiment, axis: str) -> pd.DataFrame:
-    """Pass@1 of the experiment's designs where each has come as far along the axis as the run that ends first: after
-    training on rounds.
-
-    Columns level, cell, tick, split, budget, mean, low, high; linear between evaluations. Published endpoints are after
-    training, so they stand on axes of rounds alone. A run that did not come so far is left out.
-    """
-    cells = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
-    curves = own.curves[own.curves["cell"].isin(list(cells))]
-    finished = curves[curves["round"] == curves["planned_rounds"]]
-    budget = float(place(finished, axis).min()) if len(finished) and AXES[axis].spent else np.nan
-    rows = []
-    for cell, tick in cells.items():
-        for split in SPLITS:
-            known = interval(_values(own, cell, split, axis, budget))
-            low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
-            rows.append(
-                {
-                    "level": own.name,
-                    "cell": cell,
-                    "tick": tick,
-                    "split": split,
-                    "budget": budget,
-                    "mean": known.value,
-                    "low": low,
-                    "high": high,
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def _values(own: CurveSet, cell: str, split: str, axis: str, budget: float) -> np.ndarray:
-    """Pass@1 of each seed at the budget, or after training."""
-    if not AXES[axis].spent:
-        table = getattr(own.finals, split)
-        return table[cell].dropna().to_numpy() if cell in table else np.array([])
-    curves = own.curves[own.curves["cell"] == cell]
-    curves = curves.assign(x=place(curves, axis))
-    runs = [run.sort_values("x") for _, run in curves.groupby("seed") if run["x"].max() >= budget]
-    return np.array([np.interp(budget, run["x"], run[f"{split}_pass_at_1"]) for run in runs])
+    named, runs = known_design(design, known.model), tuple(dict.fromkeys(curves["run"]))
+    return Group(short_label(cell), named, known.dataset, runs, curves, design.round_rollouts, drawn, exact)

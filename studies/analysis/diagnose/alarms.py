@@ -2,10 +2,10 @@
 
 An alarm at a round rests on that round and earlier ones alone, so a run that goes on is judged as a finished one is.
 
-Their rates are hits on runs that failed, and false alarms on runs that did not. A run failed where Pass@1, reward or
-format rate fell below half of its best level and stayed there, or where Pass@1 ended near zero. It did not where it
-ended at half of what the runs of its source that did not fall usually reach, or above. Others, those that never rose
-and those that are too short to tell, are not counted.
+How often alarms are right is counted in hits on runs that failed and false alarms on runs that did not. A run failed
+where Pass@1, reward or format rate fell below half of its best level and stayed there, or where Pass@1 ended near zero.
+It did not where it ended at half of what the runs of its source that did not fall usually reach, or above. Others,
+those that never rose and those that are too short to tell, are not counted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,20 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
-from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, observe, smooth, start_length, start_level
-from rftlab.studies.analysis.diagnose.stability import LEVELS, is_narrow, lasting_fall
+from rftlab.studies.analysis.diagnose.observed import (
+    PROGRESS,
+    Finding,
+    Line,
+    ObservedRun,
+    Unjudged,
+    is_narrow,
+    limit,
+    observe,
+    smooth,
+    start_length,
+    start_level,
+)
+from rftlab.studies.analysis.diagnose.stability import LEVELS, lasting_fall
 from rftlab.studies.console.table import Column, Table, put
 from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
@@ -49,11 +60,6 @@ class AlarmRule(NamedTuple):
     needs: str = ""
     """The facts that must be known beside the metric."""
 
-    def beyond(self, values: np.ndarray, threshold: float | None = None) -> np.ndarray:
-        """Places at which compared values (n,) are a sign, by the rule's own threshold where None."""
-        threshold = limit(self.threshold) if threshold is None else threshold
-        return np.flatnonzero(values > threshold if self.above else values < threshold)
-
 
 class FiredAlarm(NamedTuple):
     """The first round at which a sign was there."""
@@ -66,11 +72,7 @@ class FiredAlarm(NamedTuple):
 
 def _running(values: np.ndarray) -> np.ndarray:
     """Median (n,) of the last WINDOW values; nan where there are fewer."""
-    medians = np.full(len(values), np.nan)
-    if len(values) >= WINDOW:
-        windows = np.lib.stride_tricks.sliding_window_view(values, WINDOW)
-        medians[WINDOW - 1 :] = np.median(windows, axis=1)
-    return medians
+    return pd.Series(values).rolling(WINDOW).median().to_numpy()
 
 
 def _over(values: np.ndarray, level: float) -> np.ndarray:
@@ -118,13 +120,15 @@ def compared_values(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarra
     return None if line is None or values is None else (line, values)
 
 
-def first_fired(rule: AlarmRule, seen: ObservedRun) -> FiredAlarm | Unjudged | None:
-    """Where an alarm first fired; None where it did not."""
+def first_fired(rule: AlarmRule, seen: ObservedRun, threshold: float | None = None) -> FiredAlarm | Unjudged | None:
+    """Where an alarm first fired, by its own threshold where None is given; None where it did not."""
     there = compared_values(rule, seen)
     if there is None:
         return Unjudged(rule.kind, f"{rule.metric} at more than {EARLY} rounds{rule.needs}")
-    at = rule.beyond(there[1])
-    return FiredAlarm(rule, int(there[0].rounds[at[0]]), float(there[1][at[0]])) if len(at) else None
+    line, values = there
+    threshold = limit(rule.threshold) if threshold is None else threshold
+    at = np.flatnonzero(values > threshold if rule.above else values < threshold)
+    return FiredAlarm(rule, int(line.rounds[at[0]]), float(values[at[0]])) if len(at) else None
 
 
 def alarms_so_far(
@@ -216,7 +220,7 @@ def describe_rates(kind: str) -> str:
 POOR = 0.5
 """Share of the median end of a source's runs below which a run that did not fall is not counted."""
 
-NEVER = -1
+NEVER = np.inf
 """In place of a round, of an alarm that did not fire."""
 ANY = "any alarm"
 
@@ -228,25 +232,25 @@ class ScoredRun(NamedTuple):
     seen: ObservedRun
     since: int | None
     """First round after the fall; None where the run did not fail."""
+    end: float
+    """Its level in the last rounds."""
 
 
 def failing_since(seen: ObservedRun) -> int | None:
     """The first round of those that stay below half of the best level, or near zero; None where there is none."""
     since = []
     for key in LEVELS:
-        line = seen.first(key, least=int(limit("few_points")))
+        line = seen.enough(key)
         fall = lasting_fall(line)
         if fall and fall.share >= limit("fall"):
             since.append(fall.since)
-        elif line is not None and line.metric == "pass_at_1" and np.median(line.last(0.2)) <= limit("start"):
+        elif line is not None and line.metric == "pass_at_1" and line.end(0.2) <= limit("start"):
             above = np.flatnonzero(line.values > limit("start"))
-            since += [int(line.rounds[min(above[-1] + 1, len(line) - 1)])] if _rose(line) else []
+            untrained = line.values[0] if line.rounds[0] == 0 else 0.0
+            # a run that never had more than almost nothing, also before training, did not fall
+            if max(untrained, smooth(line.values, 0.0).max()) > limit("start"):
+                since.append(int(line.rounds[min(above[-1] + 1, len(line) - 1)]))
     return min(since, default=None)
-
-
-def _rose(line: Line) -> bool:
-    """Whether Pass@1 was more than almost nothing: of the untrained model, or for some rounds."""
-    return bool(max(line.values[0] if line.rounds[0] == 0 else 0.0, smooth(line.values, 0.0).max()) > limit("start"))
 
 
 def score_runs(runs: Sequence[tuple[str, ImportedRun]]) -> list[ScoredRun]:
@@ -254,31 +258,24 @@ def score_runs(runs: Sequence[tuple[str, ImportedRun]]) -> list[ScoredRun]:
     kept = []
     for source, run in runs:
         seen = observe(run)
-        if seen.progress(int(limit("few_points"))) is not None:
-            kept.append(ScoredRun(source, seen, failing_since(seen)))
+        line = seen.enough(*PROGRESS)
+        if line is not None:
+            kept.append(ScoredRun(source, seen, failing_since(seen), line.end(0.2)))
     held: dict[str, list[float]] = {}
     for one in kept:
-        held.setdefault(one.source, []).extend([_end(one.seen)] if one.since is None else [])
-    least = {source: max(POOR * float(np.median(ends)), limit("start")) for source, ends in held.items() if ends}
-    return [one for one in kept if one.since is not None or _end(one.seen) >= least[one.source]]
+        if one.since is None:
+            held.setdefault(one.source, []).append(one.end)
+    least = {source: max(POOR * float(np.median(ends)), limit("start")) for source, ends in held.items()}
+    return [one for one in kept if one.since is not None or one.end >= least[one.source]]
 
 
-def _end(seen: ObservedRun) -> float:
-    line = seen.progress(int(limit("few_points")))
-    return np.nan if line is None else float(np.median(line.last(0.2)))
+def fired_round(rule: AlarmRule, one: ScoredRun, threshold: float | None = None) -> float | None:
+    """The round of `first_fired`, and NEVER where there is none; None where the log does not allow the alarm."""
+    said = first_fired(rule, one.seen, threshold)
+    return None if isinstance(said, Unjudged) else said.round if said else NEVER
 
 
-def fired_round(rule: AlarmRule, one: ScoredRun, threshold: float | None = None) -> int | None:
-    """The first round beyond a threshold, the rule's own where None, and NEVER where there is none; None where the log
-    does not allow the alarm."""
-    there = compared_values(rule, one.seen)
-    if there is None:
-        return None
-    at = rule.beyond(there[1], threshold)
-    return int(there[0].rounds[at[0]]) if len(at) else NEVER
-
-
-def count_alarms(scored: list[ScoredRun], fired: Sequence[int | None]) -> dict[str, Any]:
+def count_alarms(scored: list[ScoredRun], fired: Sequence[float | None]) -> dict[str, Any]:
     """Failing runs, hits, those of them before the fall and by how many rounds (median), runs that did not fail, false
     alarms: of the runs whose logs allow the alarm."""
     pairs = [(one.since, at) for one, at in zip(scored, fired, strict=True) if at is not None]
@@ -300,13 +297,9 @@ def alarm_rates(runs: Sequence[tuple[str, ImportedRun]]) -> pd.DataFrame:
     how many rounds (median); how many did not fail, and false alarms among them. runs: each with its source."""
     scored = score_runs(runs)
     fired = {rule.kind: [fired_round(rule, one) for one in scored] for rule in ALARMS}
-    fired[ANY] = [_earliest(column) for column in zip(*fired.values(), strict=True)]
+    rounds_of_runs = zip(*fired.values(), strict=True)
+    fired[ANY] = [min((at for at in rounds if at is not None), default=None) for rounds in rounds_of_runs]
     return pd.DataFrame([{"alarm": kind} | count_alarms(scored, at) for kind, at in fired.items()])
-
-
-def _earliest(fired: tuple[int | None, ...]) -> int | None:
-    rounds = [at for at in fired if at is not None]
-    return min((at for at in rounds if at != NEVER), default=NEVER) if rounds else None
 
 
 def show_rates(console: Console, rates: pd.DataFrame) -> None:

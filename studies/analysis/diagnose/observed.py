@@ -1,5 +1,8 @@
-"""A run as the checks see it: one line a metric, without gaps; and statistics that noise, outliers and gaps do not
-mislead."""
+"""A run as the checks see it, and what they say of it.
+
+A run has one line a metric, without gaps, and statistics that noise, outliers and gaps do not mislead. Findings compare
+them with the one table of thresholds; docs/lab/diagnose.md says which were chosen on simulated runs.
+"""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +14,127 @@ from rftlab.studies.readers.run import ImportedRun, KnownDesign
 
 if TYPE_CHECKING:
     import pandas as pd
+import re
+from typing import Literal
+
+from rftlab.shared.plumbing.notebook import table
+
+Severity = Literal["stop", "change", "note"]
+ORDER: tuple[Severity, ...] = ("stop", "change", "note")
+"""stop: rounds from here on are lost. change: another setting would do better. note: what to know when reading it."""
+
+
+class Finding(NamedTuple):
+    """Something that is going on in a run."""
+
+    kind: str
+    """The check's name, as in `rftlab.studies.analysis.diagnose.CHECKS`."""
+    severity: Severity
+    what: str
+    """One sentence."""
+    evidence: tuple[str, ...]
+    """Numbers and rounds, a sentence each."""
+    threshold: str
+    """The condition that was met, in words."""
+    advice: str
+    """Changes to try."""
+
+
+class Unjudged(NamedTuple):
+    """A check that the log does not allow."""
+
+    kind: str
+    needs: str
+    """The metrics that the log would need."""
+
+
+class Diagnosis(NamedTuple):
+    """All that was found in a run."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    """The gravest first."""
+    clear: tuple[str, ...]
+    """Checks that found nothing."""
+    unjudged: tuple[Unjudged, ...]
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        judged = len(self.clear) + len(self.findings)
+        checks = f"{judged} of {judged + len(self.unjudged)} checks could be made"
+        if not self.findings:
+            return f"{self.name}: {'nothing wrong found' if judged else 'nothing can be said'}; {checks}"
+        kinds = ", ".join(finding.kind for finding in self.findings)
+        return f"{self.name}: {self.findings[0].severity}: {kinds}; {checks}"
+
+    def _repr_html_(self) -> str:
+        """A table for each finding, for notebooks."""
+        tables = [
+            table(f"{one.severity}: {one.kind}: {one.what}",
+                  [*(("seen", seen) for seen in one.evidence), ("threshold", one.threshold), ("try", one.advice)])
+            for one in self.findings
+        ]  # fmt: skip
+        rest = [("nothing found", ", ".join(self.clear)), *((f"{row.kind} needs", row.needs) for row in self.unjudged)]
+        return "".join(tables) + table(self.verdict, rest)
+
+
+THRESHOLDS = {
+    "points": 12,  # values that a trend needs: with ten, Kendall's test does not separate a step from noise
+    "few_points": 8,  # values that a fall needs: three at the top, three at the end, and some between
+    "silent_groups": 0.8,  # share of groups without a signal, last quarter: simulated: others stay below
+    "silent_rare": 0.9,  # share of groups without a signal where nothing is solved: nearly all
+    "format_low": 0.5,  # format rate of the first value: else format was not what was missing
+    "start": 0.02,  # Pass@1 of the first value that is almost nothing: below what guessing among 50 gives
+    "jump": 0.1,  # part of the run that brings half of its gain: format is learnt first
+    "format_share": 0.6,  # share of the gain that is format: a clear majority; less is usual early on
+    "fall": 0.5,  # share of the best level that is lost: simulated: no healthy run loses it
+    "errors": 4.0,  # standard errors of a fall: one false alarm in 30,000 looks
+    "fall_shrunk": 2.0,  # standard errors off a peak, to choose one: of many one is high by chance
+    "entropy_burst": 3.0,  # entropy in multiples of its start: sampling, not learning, makes it grow so
+    "entropy_gone": 0.05,  # entropy as a share of its start: 20 times fewer choices, in nats
+    "length_left": 0.3,  # response length as a share of its start: reasoning that is gone, not tightened
+    "alarm_long": 0.85,  # response length as a share of its limit: most responses are about to be cut
+    "alarm_gradient": 2.5,  # gradient norm in multiples of its early median: public runs
+    "alarm_entropy": 1.6,  # entropy in multiples of its start: public runs
+    "alarm_entropy_least": 0.8,  # entropy that such a multiple must reach, in nats: public runs
+    "length_growth": 0.2,  # relative growth of responses, last half: a fifth more tokens a round
+    "reward_still": 0.02,  # gain of reward that counts as none: the size of most claimed improvements
+    "drawdown": 0.2,  # share of the best level that is lost: simulated: see docs/lab/diagnose.md
+    "clip_fraction": 0.2,  # share of tokens that are clipped, any tenth: the step leaves its trust region
+    "clip_range": 0.05,  # half-width of a range that a large step leaves: PPO's 0.1 to 0.3; not GSPO's
+    "kl": 0.1,  # KL to the policy that sampled, nats a token, any tenth: ratios of e^0.1 and more
+    "spike": 20.0,  # gradient norm in multiples of its median: far outside of what batches differ by
+    "silent_early": 0.2,  # part of the run by which groups may lose their variance: later it is what was learnt
+    "silent_stuck": 0.85,  # share of groups that have zero variance so early: simulated: above most that are healthy
+    # share of the groups with a signal in round 1 that have zero variance so early: simulated: between 0.56 and 0.62
+    "silent_lost": 0.6,
+    "stuck": 0.1,  # what the reward still gains after that: a healthy run of zero-variance groups goes on
+    "changed": 3.0,  # standard deviations that count as progress: one false alarm in 400
+    "level": 0.05,  # p value of Kendall's test: usual
+    "plateau": 0.15,  # part of the gain that the last half brought: simulated: most hits at the fewest alarms
+    "mismatch_logp": 0.05,  # mean difference of log-probabilities: ratios of 1.05, which NeMo RL allows
+    "mismatch_probs": 0.02,  # mean difference of probabilities: judgement, not measured
+    "seen": 1.96,  # standard errors of a difference that is seen: 95%, both directions
+}
+"""Numbers that checks compare with, each with what it is and why it is that."""
+
+
+def limit(name: str) -> float:
+    """The number of a threshold."""
+    return THRESHOLDS[name]
+
+
+_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
+_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
+
+
+def is_narrow(loss: str) -> bool:
+    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
+    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
+    5)."""
+    ranges = [float(text) for widths in _CLIP.findall(loss) for text in widths if text]
+    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
 
 
 class Line(NamedTuple):
@@ -28,6 +152,10 @@ class Line(NamedTuple):
     def last(self, part: float = 0.25, least: int = 3) -> np.ndarray:
         """The values of the last part of the rounds, at least so many."""
         return self.tail(part, least).values
+
+    def end(self, part: float = 0.25) -> float:
+        """The median of the last part of the rounds."""
+        return float(np.median(self.last(part)))
 
     def tail(self, part: float, least: int = 3) -> "Line":
         """The last part of the rounds, at least so many values."""
@@ -58,6 +186,10 @@ class ObservedRun:
         """The first of these lines, (split, metric), that has so many values."""
         lines = (self.lines.get(key) for key in wanted)
         return next((line for line in lines if line is not None and len(line) >= least), None)
+
+    def enough(self, *wanted: tuple[str, str]) -> Line | None:
+        """The first of these lines that has the values that a fall needs."""
+        return self.first(*wanted, least=int(limit("few_points")))
 
     def progress(self, least: int = 1) -> Line | None:
         """Return the curve that judges a run: Pass@1 on the test set where it was logged, else training's reward."""
@@ -114,8 +246,6 @@ class Trend(NamedTuple):
     low: float
     high: float
     p: float
-    spread: float
-    """Standard deviation of the blocks about the line."""
 
 
 def trend(rounds: np.ndarray, values: np.ndarray) -> Trend:
@@ -124,10 +254,9 @@ def trend(rounds: np.ndarray, values: np.ndarray) -> Trend:
     at = np.array([part.mean() for part in np.array_split(rounds.astype(float), count)])
     level = np.array([np.median(part) for part in np.array_split(values, count)])
     if np.ptp(level) == 0:
-        return Trend(0.0, 0.0, 0.0, 1.0, 0.0)
-    slope, start, low, high = stats.theilslopes(level, at, 0.95)
-    spread = float((level - start - slope * at).std(ddof=2)) if count > 2 else 0.0
-    return Trend(float(slope), float(low), float(high), float(stats.kendalltau(at, level).pvalue), spread)
+        return Trend(0.0, 0.0, 0.0, 1.0)
+    slope, _, low, high = stats.theilslopes(level, at, 0.95)
+    return Trend(float(slope), float(low), float(high), float(stats.kendalltau(at, level).pvalue))
 
 
 def noise(values: np.ndarray) -> float:

@@ -7,13 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from rftlab.studies.analysis.diagnose.finding import Finding, Unjudged, limit
 from rftlab.studies.analysis.diagnose.observed import (
     PROGRESS,
     SILENT,
     WIDEST,
+    Finding,
     Line,
     ObservedRun,
+    Unjudged,
+    is_narrow,
+    limit,
     noise,
     smooth,
     start_length,
@@ -21,12 +24,7 @@ from rftlab.studies.analysis.diagnose.observed import (
     window,
 )
 
-COLLAPSE, ENTROPY_GONE, STEP, SAMPLER = (
-    "collapse",
-    "entropy gone",
-    "step too large",
-    "sampler and trainer apart",
-)
+COLLAPSE, ENTROPY_GONE, STEP, SAMPLER = ("collapse", "entropy gone", "step too large", "sampler and trainer apart")
 
 
 class Fall(NamedTuple):
@@ -45,7 +43,7 @@ def fall_from_best(line: Line | None) -> Fall | None:
     """The fall of a line of rates or rewards; None where it is within noise, or too short to tell."""
     if line is None or len(line) < limit("few_points") or np.isnan(line.values).any():
         return None
-    level, last = smooth(line.values), float(np.median(line.last(0.2)))
+    level, last = smooth(line.values), line.end(0.2)
     at = int(np.argmax(level))
     best, error = float(level[at]), _error(line, at)
     around = slice(max(0, at - window(line.values) // 2), at + window(line.values) // 2 + 1)
@@ -128,25 +126,13 @@ def _counted(line: Line, best: float, last: float, width: int, end: int) -> bool
     return bool(2 * (arcs[0] - arcs[1]) > limit("errors") * np.sqrt((1 / width + 1 / end) / count))
 
 
-_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
-_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
-
-
-def is_narrow(loss: str) -> bool:
-    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
-    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
-    5)."""
-    ranges = [float(text) for widths in _CLIP.findall(loss) for text in widths if text]
-    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
-
-
 LEVELS = (*PROGRESS, ("test", "format_rate"), ("train", "format_rate"))
 ENTROPY, LENGTH = ("train", "entropy"), ("train", "response_length")
 
 
 def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the run broke and stayed broken."""
-    lines = [(key, seen.first(key, least=int(limit("few_points")))) for key in LEVELS]
+    lines = [(key, seen.enough(key)) for key in LEVELS]
     if all(line is None for _, line in lines):
         return Unjudged(COLLAPSE, f"Pass@1, reward or format rate at {limit('few_points'):g} rounds or more")
     evidence = []
@@ -184,12 +170,9 @@ SHORT = (
 
 def _collapsed_kind(seen: ObservedRun) -> tuple[str, tuple[str, ...], str]:
     """Return the kind of collapse, how responses look at the end, and advice: short and well formed, or broken."""
-    lines = [
-        seen.first(("train", metric), ("test", metric), least=int(limit("few_points")))
-        for metric in ("response_length", "format_rate")
-    ]
+    lines = [seen.enough(("train", metric), ("test", metric)) for metric in ("response_length", "format_rate")]
     start = np.nan if lines[0] is None else start_length(lines[0].values)
-    last, rate = (np.nan if line is None else float(np.median(line.last(0.2))) for line in lines)
+    last, rate = (np.nan if line is None else line.end(0.2) for line in lines)
     texts = [f"{last:.0f} tokens, {start:.0f} at the start", f"{rate:.2f} well formed"]
     texts = [text for text, line in zip(texts, lines, strict=True) if line is not None]
     state: tuple[str, ...] = (f"responses at the end: {', '.join(texts)}",) if texts else ()
@@ -208,10 +191,10 @@ def _collapsed_kind(seen: ObservedRun) -> tuple[str, tuple[str, ...], str]:
 
 
 def _burst(seen: ObservedRun) -> list[str]:
-    line = seen.first(ENTROPY, least=int(limit("few_points")))
+    line = seen.enough(ENTROPY)
     if line is None:
         return []
-    start, last = start_level(line.values), float(np.median(line.last(0.2)))
+    start, last = start_level(line.values), line.end(0.2)
     if start <= 0 or last < limit("entropy_burst") * start:
         return []
     return [f"entropy {start:.3g} at the start, {last:.3g} at the end"]
@@ -219,10 +202,10 @@ def _burst(seen: ObservedRun) -> list[str]:
 
 def _shrunk(seen: ObservedRun) -> list[str]:
     """Responses that are a fraction of what they were, while reward does not rise."""
-    line = seen.first(LENGTH, ("test", "response_length"), least=int(limit("few_points")))
+    line = seen.enough(LENGTH, ("test", "response_length"))
     if line is None:
         return []
-    start, last = start_length(line.values), float(np.median(line.last(0.5)))
+    start, last = start_length(line.values), line.end(0.5)
     if last > limit("length_left") * start or rises(seen.progress(), line.rounds):
         return []
     return [f"responses of {start:.0f} tokens at the start, {last:.0f} in the last half"]
@@ -234,15 +217,15 @@ def rises(line: Line | None, rounds: np.ndarray) -> bool:
         return False
     span = line.rounds[-1] - line.rounds[0]
     early = line.values[(line.rounds >= line.rounds[0] + 0.1 * span) & (line.rounds <= line.rounds[0] + 0.35 * span)]
-    return bool(len(early)) and float(np.median(line.last())) > float(np.median(early)) + limit("reward_still")
+    return bool(len(early)) and line.end() > float(np.median(early)) + limit("reward_still")
 
 
 def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the policy is all but deterministic, so that rollouts of a prompt are one response."""
-    line = seen.first(ENTROPY, least=int(limit("few_points")))
+    line = seen.enough(ENTROPY)
     if line is None:
         return Unjudged(ENTROPY_GONE, f"entropy at {limit('few_points'):g} rounds or more")
-    start, last = start_level(line.values), float(np.median(line.last(0.2)))
+    start, last = start_level(line.values), line.end(0.2)
     if start <= 0 or last > limit("entropy_gone") * start:
         return None
     below = line.rounds[int(np.argmax(smooth(line.values) <= limit("entropy_gone") * start))]
@@ -280,13 +263,9 @@ def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
     )
 
 
-def _enough(seen: ObservedRun, *wanted: tuple[str, str]) -> Line | None:
-    return seen.first(*wanted, least=int(limit("few_points")))
-
-
 def _drawdown(seen: ObservedRun) -> str | None:
     """A fall of the reward or of Pass@1; None where none can be seen, "" where there is none."""
-    lines = [(key[0], line) for key in PROGRESS if (line := _enough(seen, key)) is not None]
+    lines = [(key[0], line) for key in PROGRESS if (line := seen.enough(key)) is not None]
     for split, line in lines:
         fall = fall_from_best(line)
         if fall and fall.share >= limit("drawdown") and fall.best - fall.last >= limit("reward_still"):
@@ -296,14 +275,14 @@ def _drawdown(seen: ObservedRun) -> str | None:
 
 def _clipped(seen: ObservedRun) -> str | None:
     """Tokens that leave a clip range of a usual width; of a narrow one, or of a sequence's ratio, they tell nothing."""
-    line = _enough(seen, ("train", "clip_fraction"))
+    line = seen.enough(("train", "clip_fraction"))
     if line is None or is_narrow(seen.design.loss or ""):
         return None
     return _high(line, limit("clip_fraction"), "of the tokens are clipped")
 
 
 def _far(seen: ObservedRun) -> str | None:
-    line = _enough(seen, ("train", "kl"))
+    line = seen.enough(("train", "kl"))
     return None if line is None else _high(line, limit("kl"), "nats a token is the KL to the policy that sampled")
 
 
@@ -315,7 +294,7 @@ def _high(line: Line, most: float, what: str) -> str:
 
 def _spikes(seen: ObservedRun) -> str | None:
     """Gradients far above their median before the reward falls."""
-    line, reward = _enough(seen, GRADIENT), seen.reward(int(limit("few_points")))
+    line, reward = seen.enough(GRADIENT), seen.enough(*PROGRESS[1:])
     if line is None or reward is None:
         return None
     middle = float(np.median(line.values))
@@ -337,8 +316,8 @@ def _silent_early(seen: ObservedRun) -> str | None:
     one way, right or wrong, before it was learnt. The check counts how many of those that had a signal in the first
     round lost it: prompts that are never solved have zero variance from the start, whatever the step."""
     line, reward = (
-        _enough(seen, SILENT),
-        _enough(seen, ("train", "reward_mean")) or _enough(seen, ("train", "pass_at_1")),
+        seen.enough(SILENT),
+        seen.enough(("train", "reward_mean")) or seen.enough(("train", "pass_at_1")),
     )
     if line is None or reward is None or seen.design.rollouts == 1:
         return None
@@ -346,7 +325,7 @@ def _silent_early(seen: ObservedRun) -> str | None:
     early, paid = line.values[line.rounds <= until][-3:], reward.values[reward.rounds <= until][-3:]
     if min(len(early), len(paid)) < 3:
         return ""
-    share, level, last = float(np.median(early)), float(np.median(paid)), float(np.median(reward.last()))
+    share, level, last = float(np.median(early)), float(np.median(paid)), reward.end()
     first = float(line.values[0])
     lost = (share - first) / (1 - first) if first < 1 else 0.0
     silent = share >= limit("silent_stuck") and share > first + limit("reward_still") and lost >= limit("silent_lost")
@@ -367,13 +346,18 @@ _PROBS = ("train", "rollout_probs_diff")
 def mismatch(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether ratios are wrong before anything is learnt."""
     by_logp = [line for (_, name), line in seen.lines.items() if _LOGP.fullmatch(name)]
-    lines = [(line, "mismatch_logp", "log-probabilities") for line in by_logp]
-    probs = seen.first(_PROBS)
+    lines = [(line, "mismatch_logp", "log-probabilities") for line in by_logp if len(line) >= 3]
+    probs = seen.first(_PROBS, least=3)
     lines += [(probs, "mismatch_probs", "probabilities")] if probs is not None else []
-    lines = [each for each in lines if len(each[0]) >= 3]
     if not lines:
         return Unjudged(SAMPLER, "rollout_probs_diff (verl), sampling_logp_difference (TRL), mismatch (rftlab)")
-    evidence = [_evidence(line, what) for line, name, what in lines if _level(line) >= limit(name)]
+    evidence = []
+    for line, name, what in lines:
+        values = smooth(np.abs(line.values))
+        at = int(np.argmax(values))
+        if values[at] >= limit(name):
+            where = f"about round {line.rounds[at]}, {values[0]:.3g} at the start"
+            evidence.append(f"{what} differ by {values[at]:.3g} on average {where}")
     if not evidence:
         return None
     return Finding(
@@ -385,13 +369,3 @@ def mismatch(seen: ObservedRun) -> Finding | Unjudged | None:
         "look at temperature, top-p and the weights the sampler holds; the same precision in both; "
         "truncated importance weights as a repair",
     )
-
-
-def _level(line: Line) -> float:
-    return float(np.max(smooth(np.abs(line.values))))
-
-
-def _evidence(line: Line, what: str) -> str:
-    values = smooth(np.abs(line.values))
-    at = int(np.argmax(values))
-    return f"{what} differ by {values[at]:.3g} on average about round {line.rounds[at]}, {values[0]:.3g} at the start"

@@ -68,16 +68,13 @@ _INTERIOR, _EDGES = ("(8, 32)", _MIDDLE, "(128, 2)"), ("(1, 256)", "(256, 1)")
 _SPLITS = (_EDGES[0], *_INTERIOR, _EDGES[1])
 
 
-class Variant(NamedTuple):
-    """Changes to a run: new values of fields, and factors of the pair's own values."""
+Variant = Callable[[Simulation], Simulation]
+"""A run with some fields changed."""
 
-    values: Changes
-    factors: dict[str, float] | None = None
 
-    def of(self, run: Simulation) -> Simulation:
-        """The run so changed."""
-        scaled = {name: attrgetter(name)(run) * factor for name, factor in (self.factors or {}).items()}
-        return changed(run, scaled | self.values)
+def _variant(values: Changes, **factors: float) -> Variant:
+    """New values of fields, and factors of the pair's own values."""
+    return lambda run: changed(run, {name: attrgetter(name)(run) * by for name, by in factors.items()} | values)
 
 
 class NextCheck(NamedTuple):
@@ -127,12 +124,12 @@ def _lag(rate: float, lag: int, low: float, high: float) -> Parts:
 
 
 _TOKENS: Changes = {"environment.answer_tokens": 2, "environment.n_answers": 4}
-_NOISE = {f"noise {noise:g}": Variant({"environment.reward_noise": noise}) for noise in (0.0, 0.5, 1.0)}
-_GRADED = {"0 or 1": Variant(_TOKENS), "graded": Variant({**_TOKENS, "environment.partial_credit": 0.5})}
-_FEATURES = {f"{count} features": Variant({"environment.n_features": count}) for count in (112, 448, 896)}
-_SHARP = {f"kappa x {factor}": Variant({}, {"environment.kappa": factor}) for factor in (0.5, 1.5)}
+_NOISE = {f"noise {noise:g}": _variant({"environment.reward_noise": noise}) for noise in (0.0, 0.5, 1.0)}
+_GRADED = {"0 or 1": _variant(_TOKENS), "graded": _variant({**_TOKENS, "environment.partial_credit": 0.5})}
+_FEATURES = {f"{count} features": _variant({"environment.n_features": count}) for count in (112, 448, 896)}
+_SHARP = {f"kappa x {factor}": _variant({}, **{"environment.kappa": factor}) for factor in (0.5, 1.5)}
 _LAGS = {
-    (f"rate x {rate}", f"lag {lag}"): (Variant({"sampler.lag": lag}, {"optimizer.learning_rate": rate}), _MIDDLE)
+    (f"rate x {rate}", f"lag {lag}"): (_variant({"sampler.lag": lag}, **{"optimizer.learning_rate": rate}), _MIDDLE)
     for rate in (0.25, 1, 4)
     for lag in (0, 4, 16)
 }
@@ -196,7 +193,7 @@ def check_points(check: NextCheck, pair: str, start: Simulation, chosen: Experim
     designs = dict(zip(chosen.ticks, chosen.cells, strict=True))
     return [
         [
-            RunSpec(pair, replace(variant.of(start), design=designs[split], seed=seed))
+            RunSpec(pair, replace(variant(start), design=designs[split], seed=seed))
             for variant, split in check.runs.values()
         ]
         for seed in range(seeds)

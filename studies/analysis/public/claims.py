@@ -2,25 +2,22 @@
 
 A claim has parts, each a quantity with an interval and the range in which the claim wants it; verdicts are those of
 rftlab.studies.data.results.claims. Where a cell was repeated, the interval is Welch's over runs. Where it was run once,
-the interval of a difference is that of unintended repeats (`single_interval`): wide, and honest
-about it. Intervals are not corrected for the number of claims. No part: the source cannot test it as it is.
-
-The noise comes first: how far runs of one configuration differ. Curves of different learning rates meet on an axis of
-their own. Sources whose numbers are not shipped have facts: statistics that dev.public_runs took from the collection.
+the interval of a difference is that of unintended repeats: wide, and honest about it. Intervals are not corrected for
+the number of claims. No part: the source cannot test it as it is. Of sources whose numbers are not shipped, parts are
+statistics that dev.public_runs took from the collection.
 """
 
 import csv
 import json
-from collections.abc import Callable
-from functools import cache
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 from scipy.special import expit, logit
 
-from rftlab.studies.analysis.public.store import BY_NAME, DATA, Collection, curves, of_source, runs, score_rows
+from rftlab.studies.analysis.public.store import BY_NAME, DATA, curves, of_source, runs, score_rows
 from rftlab.studies.data.results.stats import Estimate, Mean, interval, mean
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Judgement, Part, joint_verdict
 
@@ -45,22 +42,17 @@ def values_at(curves: list[np.ndarray], x: float) -> np.ndarray:
 def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Floor, ceiling, slope and log of the middle of a sigmoid in log x (n,) that is closest to y (n,); the best of
     six starts, floor and ceiling within [0, 1]."""
-    logs = np.log(x)
-    starts = [
-        [logit(0.05), logit(0.9), slope, logs.mean() + shift] for slope in (0.7, 1.5, 3.0) for shift in (-1.0, 1.0)
-    ]
-    tries = (least_squares(lambda q: _sigmoid(q, logs) - y, start, max_nfev=2000) for start in starts)
+    middle = np.log(x).mean()
+    starts = [[logit(0.05), logit(0.9), slope, middle + shift] for slope in (0.7, 1.5, 3.0) for shift in (-1.0, 1.0)]
+    # least squares of a sigmoid has local minima, so that one start is not enough
+    tries = (least_squares(lambda fitted: sigmoid_at(fitted, x) - y, start, max_nfev=2000) for start in starts)
     return min(tries, key=lambda fit: fit.cost).x
 
 
 def sigmoid_at(fitted: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Values of a fit at x (n,)."""
-    return _sigmoid(fitted, np.log(x))
-
-
-def _sigmoid(q: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    floor, ceiling = expit(q[0]), expit(q[1])
-    return floor + (ceiling - floor) * expit(q[2] * (logs - q[3]))
+    floor, ceiling = expit(fitted[0]), expit(fitted[1])
+    return floor + (ceiling - floor) * expit(fitted[2] * (np.log(x) - fitted[3]))
 
 
 def left_out_errors(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -85,35 +77,17 @@ class PairNoise(NamedTuple):
     """Pairs that it was estimated from."""
 
 
-class Spread(NamedTuple):
-    """How far repeats of a configuration differ."""
-
-    source: str
-    configuration: str
-    repeats: int
-    measure: str
-    value: float
-
-
 def without_repeat(run_ids: pd.Series) -> pd.Series:
     """Configuration of runs of PODS: the run id without the repeat."""
     return run_ids.str.rsplit("/", n=1).str[0]
 
 
-def cell_spreads(curves: pd.DataFrame) -> list[Spread]:
-    """Deviation between the runs of each cell of PODS on GSM8K after six hours."""
+def cell_deviations(curves: pd.DataFrame) -> pd.Series:
+    """Deviation of test Pass@1 between the runs of each cell of PODS on GSM8K after six hours."""
     last = score_rows(curves, "gsm8k")
     last = last[last["seconds"] == SIX_HOURS]
-    return [
-        Spread(
-            "pods",
-            str(cell).removeprefix("pods/gsm8k-"),
-            len(rows),
-            "deviation between runs",
-            float(rows["value"].std()),
-        )
-        for cell, rows in last.groupby(without_repeat(last["run_id"]))
-    ]
+    cells = without_repeat(last["run_id"]).str.removeprefix("pods/gsm8k-")
+    return last.groupby(cells)["value"].std()
 
 
 def single_interval(difference: float, noise: PairNoise) -> Estimate:
@@ -126,29 +100,6 @@ LAST = 5
 """Evaluations over which two single runs are compared: the last that both have."""
 COLLAPSED = ("shibuki/lr7e-5", "shibuki/lr2e-4")
 """Learning rates that collapse or stall, as their curves show."""
-
-
-def _cells(after: str, before: str, axis: str, x: float, low: float, high: float) -> Callable:
-    """Two cells of PODS at the same point of an axis, on GSM8K."""
-
-    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
-        rows = score_rows(curves, "gsm8k")
-        cells = without_repeat(rows["run_id"])
-        sides = [at(rows[cells == f"pods/gsm8k-{name}"], axis, x) for name in (after, before)]
-        note = f"{sides[0].size} and {sides[1].size} runs"
-        return [Part(f"{after} − {before}", mean(sides[0]).less(mean(sides[1])).interval(), low, high, note=note)]
-
-    return parts
-
-
-def _singles(*pairs: tuple[str, str], low: float, high: float) -> Callable:
-    """Pairs of single runs, over the last evaluations that both have."""
-
-    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
-        table = score_rows(curves).pivot(index="round", columns="run_id", values="value")
-        return [_single(table, after, before, noise, low, high) for after, before in pairs]
-
-    return parts
 
 
 def _single(table: pd.DataFrame, after: str, before: str, noise: PairNoise, low: float, high: float) -> Part:
@@ -167,7 +118,7 @@ def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
     return rows.assign(rate=rows["run_id"].str.removeprefix("shibuki/lr").astype(float))
 
 
-def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
+def _one_axis(curves: pd.DataFrame) -> list[Part]:
     rows = rate_points(curves, collapsed=False)
     y, rate, steps = (rows[name].to_numpy(float) for name in ("value", "rate", "round"))
     errors = [left_out_errors(x, y, rate) for x in (steps, rate * steps)]
@@ -176,32 +127,29 @@ def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
     return [Part(name, interval(gains), 0.0, np.inf, note=f"{gains.size} learning rates")]
 
 
-def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
-    return []
-
-
-def _parts(axis: str, at: str, differences: str, low: str, high: str) -> Callable:
-    """The quantities of a row of public_claims.csv: `last` compares single runs, rounds, rollouts and seconds cells."""
-    pairs = [(after, before) for after, _, before in (one.partition(" - ") for one in differences.split("; "))]
-    bounds = float(low or "-inf"), float(high or "inf")
-    if axis == "last":
-        return _singles(*pairs, low=bounds[0], high=bounds[1])
+def _parts(row: dict[str, str], curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
+    """The quantities of a row of public_claims.csv. Its axis `last` compares single runs over the last evaluations that
+    both have; rounds, rollouts and seconds compare cells of PODS at the same point of that axis, on GSM8K."""
+    axis, low, high = row["axis"], float(row["low"] or "-inf"), float(row["high"] or "inf")
+    if not axis:
+        return []
     if axis == "rate x steps":
-        return _one_axis
-    after, before = pairs[0]
-    return _cells(after, before, axis, float(at), *bounds) if axis else _nothing
+        return _one_axis(curves)
+    pairs = [one.split(" - ", 1) for one in row["differences"].split("; ")]
+    if axis == "last":
+        table = score_rows(curves).pivot(index="round", columns="run_id", values="value")
+        return [_single(table, after, before, noise, low, high) for after, before in pairs]
+    rows = score_rows(curves, "gsm8k")
+    cells = without_repeat(rows["run_id"])
+    sides = [at(rows[cells == f"pods/gsm8k-{name}"], axis, float(row["at"])) for name in pairs[0]]
+    note = f"{sides[0].size} and {sides[1].size} runs"
+    return [Part(" − ".join(pairs[0]), mean(sides[0]).less(mean(sides[1])).interval(), low, high, note=note)]
 
 
-def _read() -> tuple[Claim, ...]:
-    rows = csv.DictReader((DATA / "public_claims.csv").read_text(encoding="utf-8").splitlines())
-    quantity = ("axis", "at", "differences", "low", "high")
-    return tuple(
-        Claim(row["name"], row["statement"], _parts(*(row[name] for name in quantity)), row["source"], row["remark"])
-        for row in rows
-    )
-
-
-CLAIMS = _read()
+CLAIMS = tuple(
+    Claim(row["name"], row["statement"], partial(_parts, row), row["source"], row["remark"])
+    for row in csv.DictReader((DATA / "public_claims.csv").read_text(encoding="utf-8").splitlines())
+)
 """In the order in which they are shown."""
 
 
@@ -218,24 +166,15 @@ def judge_source(source: str, curves: pd.DataFrame, noise: PairNoise) -> list[Cl
 FACTS = "public_facts.json"
 
 
-class AxisFit(NamedTuple):
-    """Errors (root mean square) of one sigmoid for the curves of several learning rates."""
-
-    rates: int
-    evaluations: int
-    steps: float
-    """Of a sigmoid of steps."""
-    rate_steps: float
-    """Of a sigmoid of rate x steps."""
-
-
 class PublicFacts(NamedTuple):
     """Statistics of the sources that are not shipped."""
 
     noise: PairNoise
-    spreads: list[Spread]
-    fits: list[AxisFit]
-    """With the rates that collapse, then without."""
+    spreads: list[dict[str, Any]]
+    """How far repeats of a configuration differ: source, configuration, repeats, measure and value."""
+    fits: list[dict[str, float]]
+    """Errors (root mean square) of one sigmoid of steps and of rate_steps, rate x steps, for the curves of so many
+    rates and evaluations; with the rates that collapse, then without."""
     parts: dict[tuple[str, str], list[Part]]
     """By claim and source."""
 
@@ -249,30 +188,16 @@ def facts() -> PublicFacts:
         low, high = (end if row[name] is None else row[name] for name, end in (("low", -np.inf), ("high", np.inf)))
         measured = Part(row["name"], Estimate(**row["measured"]), low, high, note=row["repeats"])
         parts.setdefault((row["claim"], row["source"]), []).append(measured)
-    return PublicFacts(
-        PairNoise(**whole["noise"]),
-        [Spread(**row) for row in whole["spreads"]],
-        [AxisFit(**row) for row in whole["fits"]],
-        parts,
-    )
+    return PublicFacts(PairNoise(**whole["noise"]), whole["spreads"], whole["fits"], parts)
 
 
 @cache
 def findings() -> tuple[ClaimFinding, ...]:
     """Every claim in its order: from the numbers where they are shipped, else from the facts."""
-    known, own = facts(), Collection(runs(), curves(), None)
-    live = {
-        (finding.claim.name, source): finding
-        for source in dict.fromkeys(claim.source for claim in CLAIMS)
-        if BY_NAME[source].shipped
-        for finding in judge_source(source, of_source(own, source), known.noise)
-    }
+    known, shipped = facts(), (runs(), curves())
     return tuple(
-        live.get((claim.name, claim.source)) or find(claim, known.parts[claim.name, claim.source]) for claim in CLAIMS
+        find(claim, claim.parts(of_source(claim.source, *shipped), known.noise))
+        if BY_NAME[claim.source].shipped
+        else find(claim, known.parts[claim.name, claim.source])
+        for claim in CLAIMS
     )
-
-
-def spreads() -> list[Spread]:
-    """How far repeats differ, in every source that has any."""
-    own = Collection(runs(), curves(), None)
-    return cell_spreads(of_source(own, "pods")) + facts().spreads

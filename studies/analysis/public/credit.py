@@ -13,15 +13,22 @@ the model's name. MATH-500 counts as MATH.
 looked up, and unchanged since (BLIND is its SHA-256). It does not confirm the rule for base models. `blind_ends.csv`
 has every end found afterwards, by the same rules, and whether the run was trained on the task's own training set: yes,
 no, or empty where that is not known.
+
+Where runs of a model end that nobody ran follows from its size and family: logit(end) is a line in the logarithm of the
+parameters, one for each task, with an offset for each family that is drawn to 0. It is fitted to all ends of both
+tables. The width is that of the errors on sources that were left out whole, of the same family; of a family that is not
+there, on families that were left out whole.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
 from scipy.special import expit, logit
 
-from rftlab.shared.plumbing.errors import check_choice
-from rftlab.studies.analysis.public.store import DATA
+from rftlab.shared.plumbing.errors import check, check_choice, check_finite
+from rftlab.studies.analysis.public.store import csv_table
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.paper.experiments import endpoints
 from rftlab.studies.data.results.stats import Estimate
@@ -56,19 +63,14 @@ WRITTEN = "2026-11-25 17:46 UTC"
 def reported_scores() -> pd.DataFrame:
     """Return the table with two columns more: the model's family (its name up to the first hyphen), and `credited`,
     whether the harness of the run gives the base its reported score, so that there is no credit left to gain."""
-    return _named(_table("reported_scores.csv"))
+    return _named(csv_table("reported_scores.csv"))
 
 
 def blind_scores() -> pd.DataFrame:
     """Return a row for each end of `blind_ends.csv`, with the columns of its pair in `blind_scores.csv` and the two
     that `reported_scores` adds."""
-    pairs = _table("blind_scores.csv")
-    return _named(_table("blind_ends.csv").merge(pairs, on=["model", "task"], validate="many_to_one"))
-
-
-def _table(name: str) -> pd.DataFrame:
-    with (DATA / name).open("rb") as file:
-        return pd.read_csv(file)
+    pairs = csv_table("blind_scores.csv")
+    return _named(csv_table("blind_ends.csv").merge(pairs, on=["model", "task"], validate="many_to_one"))
 
 
 def _named(rows: pd.DataFrame) -> pd.DataFrame:
@@ -176,9 +178,9 @@ def blind_lines() -> list[str]:
     trained = errors["reported"].groupby([rows["kind"], rows["trained_on_task"]]).agg(["mean", "count"])
     own, other = (trained.loc["base", answer] for answer in ("yes", "no"))
     return [
-        f"Blind: {len(_table('blind_scores.csv'))} scores were written down ({WRITTEN}, SHA-256 {BLIND[:12]}) before "
-        f"any end was looked up. {len(rows)} ends of {len(pairs)} pairs were found, {known.sum()} with a known base, "
-        f"of {families.nunique()} families. Rivals are fitted to the runs above.",
+        f"Blind: {len(csv_table('blind_scores.csv'))} scores were written down ({WRITTEN}, SHA-256 {BLIND[:12]}) "
+        f"before any end was looked up. {len(rows)} ends of {len(pairs)} pairs were found, {known.sum()} with a known "
+        f"base, of {families.nunique()} families. Rivals are fitted to the runs above.",
         *(
             f"Blind {name}: reported score {off['reported']:.3f} off, "
             + ", ".join(f"{rival} {off[rival]:.3f}" for rival in RIVALS)
@@ -259,3 +261,99 @@ def credit_figure() -> Drawn:
         )
     keys = [LegendKey(one.name, one.style) for one in series]
     return Chart(tuple(panels), (10, 5.4), 2, (*keys, LegendKey("credit", band))), numbers
+
+
+SHRINK = 0.5
+"""Ends that draw a family's offset to 0."""
+NEAR = 0.005
+"""Distance of an end from 0 and 1, at least."""
+FEWEST = 5
+"""Errors of a family and task that are enough for a width of their own."""
+
+
+class SizeForecast(NamedTuple):
+    """Where runs of a model end: Pass@1 with an 80% interval."""
+
+    end: Estimate
+    known: bool
+    """Whether ends of the family are known."""
+    error: float
+    """Mean absolute error on ends like these that were left out."""
+    ends: int
+    """Behind that error."""
+    smallest: float
+    largest: float
+    """Billions of parameters of the ends that the forecast is from: of the family where it is known."""
+    format: Estimate
+    """The score that makers report less that of the untrained models in the harness of a run on this task: median, and
+    its 10% and 90% quantiles."""
+
+
+def grouped_ends() -> pd.DataFrame:
+    """All ends with columns source (what stands before the first comma or bracket) and group (the letters that a
+    model's name begins with)."""
+    rows = pd.concat([reported_scores(), blind_scores()], ignore_index=True)
+    source = rows["end_source"].str.extract(r"^([^,(]*)")[0].str.strip()
+    return rows.assign(source=source, group=rows["model"].str.lower().str.extract(r"^([a-z]+)")[0])
+
+
+def predict_end(parameters: float, family: str, task: str) -> SizeForecast:
+    """Return where runs of a model of so many billions of parameters end. Raises UserError for sizes and tasks of which
+    nothing is known."""
+    rows = grouped_ends()
+    check_choice("task", task, tuple(TASKS))
+    check_finite("model size", parameters, above=0)
+    own, name = rows[rows["task"] == task], family.lower()
+    known = bool((own["group"] == name).sum() >= FEWEST)
+    alike = own[own["group"] == name] if known else own
+    low, high = float(alike["parameters"].min()), float(alike["parameters"].max())
+    check(low / 2 <= parameters <= 2 * high, f"model size = {parameters:g}; allowed: {low / 2:g} to {2 * high:g}")
+    asked = pd.DataFrame({"parameters": [parameters], "task": [task], "group": [name]})
+    there = logit(_ends(rows, asked))[0]
+    left_out = "source" if known else "group"
+    forecasts = pd.concat(
+        [pd.Series(_ends(rows[rows[left_out] != one], part), index=part.index) for one, part in alike.groupby(left_out)]
+    )
+    apart = logit(alike["end"].clip(NEAR, 1 - NEAR)) - logit(forecasts[alike.index])
+    below, above = np.quantile(apart, [0.1, 0.9])
+    reported = (own["reported"] - own["base_in_harness"])[~own["credited"]].dropna()
+    return SizeForecast(
+        Estimate(float(expit(there)), float(expit(there + min(below, 0.0))), float(expit(there + max(above, 0.0)))),
+        known,
+        float((forecasts[alike.index] - alike["end"]).abs().mean()),
+        len(alike),
+        low,
+        high,
+        Estimate(*(float(one) for one in np.quantile(reported, [0.5, 0.1, 0.9]))),
+    )
+
+
+def _ends(rows: pd.DataFrame, asked: pd.DataFrame) -> np.ndarray:
+    """Ends (asked,) by the fit to rows."""
+    groups = sorted(set(rows["group"]))
+
+    def features(table: pd.DataFrame) -> np.ndarray:
+        tasks = np.array([[one == task for task in TASKS] for one in table["task"]], dtype=float)
+        sizes = tasks * np.log10(table["parameters"].to_numpy(dtype=float))[:, None]
+        return np.hstack([tasks, sizes, [[float(one == group) for group in groups] for one in table["group"]]])
+
+    x, y = features(rows), logit(rows["end"].clip(NEAR, 1 - NEAR).to_numpy())
+    shrink = np.diag([1e-9] * 2 * len(TASKS) + [SHRINK] * len(groups))
+    return expit(features(asked) @ np.linalg.solve(x.T @ x + shrink, x.T @ y))
+
+
+def size_lines(parameters: float, family: str, task: str) -> list[str]:
+    """Return `predict_end` in sentences."""
+    one = predict_end(parameters, family, task)
+    whose = f"ends of {family}" if one.known else f"ends of all families, fewer than {FEWEST} of them of {family},"
+    left = "sources" if one.known else "families"
+    return [
+        f"Runs of {family} with {parameters:g} billion parameters on {TASKS[task]} end at {one.end.value:.2f}, 80% "
+        f"{one.end.low:.2f} to {one.end.high:.2f}: from {one.ends} {whose} of {one.smallest:g} to {one.largest:g} "
+        f"billion. On {left} that were left out whole the error is {one.error:.3f}.",
+        f"Format and prompt are {one.format.value:+.2f} of the gain of such runs (80% of public harnesses "
+        f"{one.format.low:+.2f} to {one.format.high:+.2f}): the score that makers report less that of the untrained "
+        "model in the harness. It is no learning.",
+        "This is a guess from other models. `rftlab pilot --reported SCORE` with the score that makers report is "
+        "nearer, and one run is nearer still.",
+    ]

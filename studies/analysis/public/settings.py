@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.analysis.public.store import DATA
+from rftlab.studies.analysis.public.store import csv_table
 
 SETTINGS = "public_settings.csv"
 GOOD = 0.9
@@ -69,8 +69,7 @@ class RateAdvice(NamedTuple):
 def public_settings() -> pd.DataFrame:
     """The shipped table: source, model, billions, lora, precision, prompts, rollouts, updates, rate, kl, runs, failed,
     end and reference; nan where the source does not say."""
-    with (DATA / SETTINGS).open("rb") as file:
-        return pd.read_csv(file).fillna({"precision": ""})
+    return csv_table(SETTINGS).fillna({"precision": ""})
 
 
 def alike_settings(billions: float | None, lora: bool, precision: str | None) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The public runs on the terminal, and as a section of the report: sources, noise, credit, claims and figures."""
+"""The public runs on the terminal and in the report: noise, credit, claims with verdicts, figures, sources."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -10,22 +10,22 @@ from rich.console import Console
 
 from rftlab.shared.plumbing.errors import check_choice
 from rftlab.studies.analysis.public.claims import (
+    cell_deviations,
     curves_on,
     facts,
     findings,
     single_interval,
-    spreads,
     values_at,
     without_repeat,
 )
 from rftlab.studies.analysis.public.credit import blind_lines, credit_figure, credit_lines, reported_scores, show_credit
-from rftlab.studies.analysis.public.store import BY_NAME, DATA, SOURCES, Source, curves, score_rows
+from rftlab.studies.analysis.public.store import BY_NAME, DATA, SOURCES, Source, curves, of_source, runs, score_rows
 from rftlab.studies.console.table import Table, say
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.data.results.verdicts import ClaimFinding, Part
+from rftlab.studies.data.results.verdicts import ClaimFinding
 from rftlab.studies.report.chart import Chart, Drawn, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries, shades
 from rftlab.studies.report.claims import VERDICTS
-from rftlab.studies.report.report import draw, template
+from rftlab.studies.report.report import draw, signed, template
 
 FLOOR = "Verdicts are not corrected for the number of claims, and the claims were written with the data in view."
 
@@ -71,30 +71,19 @@ def _claims(console: Console, findings: tuple[ClaimFinding, ...]) -> None:
         claim = finding.claim
         say(console, f"{VERDICTS[finding.within.verdict]} {claim.name} ({claim.source}): {claim.statement}")
         for part in finding.parts:
-            say(console, f"    {words(part)}")
+            measured, low, high = map(signed, part.measured)
+            say(console, f"    {part.name}: {measured} [{low}, {high}], {part.note}")
         if claim.remark:
             say(console, f"    {claim.remark}")
     say(console, "\n" + "   ".join(f"{symbol} {verdict}" for verdict, symbol in VERDICTS.items()))
     say(console, FLOOR)
 
 
-def words(part: Part) -> str:
-    """A part in a line: estimate, interval, what it rests on."""
-    mean, low, high = (signed_text(value) for value in part.measured)
-    return f"{part.name}: {mean} [{low}, {high}], {part.note}"
-
-
-def signed_text(value: float) -> str:
-    """Three decimals with a sign."""
-    return f"{value:+.3f}".replace("-", "−")
-
-
 def noise_lines() -> list[str]:
     """How far runs of one configuration differ, in sentences."""
-    known = spreads()
-    cells = np.array([spread.value for spread in known if spread.source == "pods"])
-    usual = np.sort(cells)[:-1]
-    pairs = [spread.value for spread in known if spread.source == "shibukizero"]
+    cells = cell_deviations(of_source("pods", runs(), curves()))
+    usual = cells.sort_values()[:-1]
+    pairs = [spread["value"] for spread in facts().spreads]
     scale, with_all, without = facts().noise, *facts().fits
     half = single_interval(0.0, scale).high
     return [
@@ -104,9 +93,9 @@ def noise_lines() -> list[str]:
         f"{', '.join(f'{value:.3f}' for value in pairs)} on average; root mean square {scale.scale:.3f}, so that a "
         f"difference of two single runs has an interval of ±{half:.2f}.",
         "The other sources have no repeats.",
-        f"One sigmoid for {without.rates} learning rates: error {without.rate_steps:.3f} against rate × steps, "
-        f"{without.steps:.3f} against steps; with the two that fail {with_all.rate_steps:.3f} and "
-        f"{with_all.steps:.3f}.",
+        f"One sigmoid for {without['rates']} learning rates: error {without['rate_steps']:.3f} against rate × steps, "
+        f"{without['steps']:.3f} against steps; with the two that fail {with_all['rate_steps']:.3f} and "
+        f"{with_all['steps']:.3f}.",
     ]
 
 
@@ -114,11 +103,7 @@ AXES = {"round": ("steps", 1.0), "rollouts": ("thousand rollouts", 1e-3), "secon
 FAMILIES = {
     "responses a prompt, 16 trained on": {f"{n}": f"n{n}-m16" for n in (16, 32, 64, 128, 256)},
     "trained on, of 64 responses": {f"{m}": f"n64-m{m}" for m in (2, 4, 8, 16)},
-    "16 of 64 chosen by": {
-        "variance": "n64-m16",
-        "random": "n64-m16-random",
-        "largest reward": "n64-m16-maxreward",
-    },
+    "16 of 64 chosen by": {"variance": "n64-m16", "random": "n64-m16-random", "largest reward": "n64-m16-maxreward"},
 }
 POINTS = 13
 
@@ -179,6 +164,5 @@ def public_section(folder: Path) -> Markup:
         floor=FLOOR,
         points=f"{sum(source.points for source in SOURCES):,}",
         runs=sum(source.runs for source in SOURCES),
-        signed_text=signed_text,
     )
     return Markup(page)

@@ -1,4 +1,4 @@
-"""The public runs as data frames: what comes with the package, and what a folder of the whole collection holds.
+"""The public runs as data frames, and their sources: where they are, under which licence, what they show, their traps.
 
 Conventions of the numbers
 round     batches of freshly generated responses. Test rows: rounds finished before the evaluation, 0 = untrained. Train
@@ -10,18 +10,14 @@ value     pass_at_1 on train is the batch mean of a strict 0/1 reward. correct_g
           groups with equal rewards.
 n         responses behind a value; updates or prompts for some train metrics.
 Nothing is smoothed or filled in. Six significant digits.
-
-Sources say where the runs are, under which licence, what they show, and their traps.
 """
 
 import json
 from importlib.resources import files
-from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from rftlab.shared.plumbing.errors import check
 from rftlab.studies.data.runs.files import data_frame
 
 
@@ -63,23 +59,6 @@ RUNS, CURVES, ENDPOINTS = "public_runs.parquet", "public_curves.parquet", "publi
 COLUMNS = ["run_id", "round", "updates", "rollouts", "split", "metric", "value", "n", "task", "seconds", "source_step"]
 
 
-class Collection(NamedTuple):
-    """Public runs."""
-
-    runs: pd.DataFrame
-    """A row a run: its settings, licence, commit and path in the source; empty where the source does not say."""
-    curves: pd.DataFrame
-    """A row a value: COLUMNS."""
-    endpoints: pd.DataFrame
-    """Single scores without a curve, as fractions."""
-
-
-def sources() -> pd.DataFrame:
-    """A row a source: name, reference, licence, runs, points, model, data, what is varied, what it shows, traps, and
-    whether its numbers are shipped."""
-    return pd.DataFrame([source._asdict() | {"shipped": source.shipped} for source in SOURCES])
-
-
 def runs() -> pd.DataFrame:
     """Runs whose licence lets us ship them: a row each, with settings, licence, commit and path in the source."""
     return _parquet(RUNS)
@@ -92,33 +71,18 @@ def curves() -> pd.DataFrame:
 
 def endpoints() -> pd.DataFrame:
     """Tables of single scores (fractions): source, model, method, test_task, score and a note."""
-    with (DATA / ENDPOINTS).open("rb") as file:
+    return csv_table(ENDPOINTS)
+
+
+def csv_table(name: str) -> pd.DataFrame:
+    """A file of comma-separated values that comes with the package."""
+    with (DATA / name).open("rb") as file:
         return pd.read_csv(file)
 
 
-def shipped() -> Collection:
-    """The data that come with the package."""
-    return Collection(runs(), curves(), endpoints())
-
-
-def read_folder(folder: Path) -> Collection:
-    """The whole collection from a folder with runs.csv, curves.csv and endpoints.csv. Raises UserError where one is
-    missing or lacks a column."""
-    tables = []
-    for name in ("runs", "curves", "endpoints"):
-        path = folder / f"{name}.csv"
-        check(path.is_file(), f"{folder} has no {name}.csv; allowed: a folder of the collection of public runs")
-        tables.append(pd.read_csv(path))
-    collection = Collection(*tables)
-    missing = [name for name in COLUMNS if name not in collection.curves]
-    check(not missing, f"{folder / 'curves.csv'} has no column {', '.join(missing)}; allowed: {', '.join(COLUMNS)}")
-    return collection
-
-
-def of_source(collection: Collection, source: str) -> pd.DataFrame:
+def of_source(source: str, runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """Curves of a source's runs."""
-    own = collection.runs.loc[collection.runs["source"] == source, "run_id"]
-    return collection.curves[collection.curves["run_id"].isin(own)]
+    return curves[curves["run_id"].isin(runs.loc[runs["source"] == source, "run_id"])]
 
 
 def score_rows(curves: pd.DataFrame, task: str | None = None) -> pd.DataFrame:

@@ -49,6 +49,11 @@ class Experiment:
     ticks: tuple[str, ...]
     """One label per cell."""
 
+    @property
+    def ticks_by_cell(self) -> dict[str, str]:
+        """Ticks by the labels of the designs."""
+        return dict(zip(map(label, self.cells), self.ticks, strict=True))
+
 
 _TABLES = tomllib.loads((files("rftlab.studies") / "assets" / "experiments.toml").read_text(encoding="utf-8"))
 

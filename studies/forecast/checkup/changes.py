@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.diagnose.checks import diagnose
+from rftlab.studies.analysis.diagnose import diagnose
 from rftlab.studies.analysis.diagnose.observed import observe
 from rftlab.studies.analysis.imported.groups import group_runs
 from rftlab.studies.analysis.public.settings import judge_rate, public_settings, rate_evidence

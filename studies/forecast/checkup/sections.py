@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.diagnose import CHECKS, diagnose
 from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS, ANY, describe_rates
-from rftlab.studies.analysis.diagnose.checks import CHECKS, diagnose
 from rftlab.studies.analysis.public.settings import (
     alike_settings,
     describe_advice,

@@ -27,7 +27,8 @@ from rftlab.studies.analysis.compare.agreement import (
     spearman,
 )
 from rftlab.studies.analysis.compare.compare import compared, write_comparison
-from rftlab.studies.analysis.compare.levels import CurveSet, Finals, _llm_points, at_budget, load_levels
+from rftlab.studies.analysis.compare.figures import at_budget
+from rftlab.studies.analysis.compare.levels import CurveSet, _llm_points, load_levels
 from rftlab.studies.analysis.source import RunSource, curve_sets
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
 from rftlab.studies.data.results.stats import interval
@@ -42,9 +43,8 @@ CELLS = list(map(label, distinct_cells(list(EXPERIMENTS.values()))))
 def level(name, values, responses=0, rounding=0.0):
     """A level of made-up endpoints: values (seeds, cells), or one row; its base model is at 0.05."""
     table = pd.DataFrame(np.atleast_2d(values), columns=CELLS[: np.shape(values)[-1]]).assign(base=0.05)
-    return CurveSet(
-        RunSource("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, ""
-    )
+    tables, counts = dict.fromkeys(SPLITS, table), dict.fromkeys(SPLITS, responses)
+    return CurveSet(RunSource("llm", name), pd.DataFrame(), tables, counts, rounding, "")
 
 
 def agreement_of(first, second):
@@ -69,29 +69,19 @@ def test_equal_levels_agree_and_a_reversed_one_does_not():
     turned = agreement_of(level("a", values), level("b", values[:, ::-1]))
     assert turned.kendall.value == turned.spearman.value == -1 and turned.kendall.high < 0
     shifted = agreement_of(level("a", values), level("b", values + 0.1))
-    assert (
-        shifted.error.value == pytest.approx(0.1)
-        and shifted.gain_error.value == pytest.approx(0.1)
-        and shifted.kendall.value == 1
-    )
+    assert (shifted.error.value, shifted.gain_error.value) == pytest.approx((0.1, 0.1)) and shifted.kendall.value == 1
 
 
 def test_rank_agreement_needs_three_designs_and_a_common_one_is_enough_for_errors():
     two = agreement_of(level("a", [[0.1, 0.2]]), level("b", [[0.2, 0.4]]))
     assert two.error.value == pytest.approx(0.15) and np.isnan(two.kendall.value)
-    assert (
-        agree(
-            level("a", [[0.1]]),
-            level("b", [[0.2]])._replace(finals=Finals(*[pd.DataFrame({"other": [0.1], "base": [0.0]})] * 2)),
-            {},
-        )
-        == []
-    )
+    other = dict.fromkeys(SPLITS, pd.DataFrame({"other": [0.1], "base": [0.0]}))
+    assert agree(level("a", [[0.1]]), level("b", [[0.2]])._replace(finals=other), {}) == []
 
 
 def test_draws_of_a_difference_have_the_t_interval_over_seeds():
     values = np.array([[0.4, 0.52, 0.7], [0.41, 0.5, 0.71], [0.45, 0.53, 0.69]])
-    drawn = resample(level("a", values), np.random.default_rng(0), 200_000).test
+    drawn = resample(level("a", values), np.random.default_rng(0), 200_000)["test"]
     known = interval(values[:, 1] - values[:, 0])
     assert (drawn[CELLS[1]] - drawn[CELLS[0]]).quantile([0.025, 0.975]).to_numpy() == pytest.approx(
         [known.low, known.high], abs=0.01
@@ -100,18 +90,18 @@ def test_draws_of_a_difference_have_the_t_interval_over_seeds():
 
 
 def test_questions_and_rounding_are_the_noise_of_a_single_number():
-    exact = resample(level("a", [[0.3, 0.6]]), np.random.default_rng(0)).test
+    exact = resample(level("a", [[0.3, 0.6]]), np.random.default_rng(0))["test"]
     assert exact.std().max() < 1e-12
-    asked = resample(level("a", [[0.3, 0.6]], responses=500), np.random.default_rng(0), 20_000).test
+    asked = resample(level("a", [[0.3, 0.6]], responses=500), np.random.default_rng(0), 20_000)["test"]
     assert asked.std().to_numpy()[:2] == pytest.approx(np.sqrt(np.array([0.21, 0.24]) / 500), rel=0.03)
-    rounded = resample(level("a", [[0.3, 0.6]], rounding=0.01), np.random.default_rng(0), 20_000).test
+    rounded = resample(level("a", [[0.3, 0.6]], rounding=0.01), np.random.default_rng(0), 20_000)["test"]
     assert rounded.std().to_numpy() == pytest.approx(0.01 / np.sqrt(12), rel=0.03)
     assert (rounded - rounded.mean()).abs().max().max() <= 0.005 + 1e-9
 
 
 def test_a_diverged_run_leaves_the_other_seeds():
     values = np.array([[0.3, 0.6], [0.32, np.nan], [0.34, 0.62]])
-    drawn = resample(level("a", values), np.random.default_rng(0)).test
+    drawn = resample(level("a", values), np.random.default_rng(0))["test"]
     assert drawn.notna().all().all() and drawn[CELLS[1]].mean() == pytest.approx(0.61)
 
 
@@ -153,15 +143,13 @@ def test_the_best_design_is_named_with_how_often_it_is_ahead():
 
 def test_signs_decide_whether_levels_agree():
     verdicts = {
-        ("+", "+"): AGREE,
-        ("+", "-"): DISAGREE,
-        ("+", "0"): UNDECIDED,
-        ("0", "0"): UNDECIDED,
-        ("+", ""): SINGLE,
-        ("-", "0", "+"): DISAGREE,
+        AGREE: [["+", "+"], ["+", "+", ""]],
+        DISAGREE: [["+", "-"], ["-", "0", "+"]],
+        UNDECIDED: [["+", "0"], ["0", "0"], ["+", "+", "0"]],
+        SINGLE: [["+", ""]],
     }
-    assert {signs: sign_verdict(list(signs)) for signs in verdicts} == verdicts
-    assert sign_verdict(["+", "+", ""]) == AGREE and sign_verdict(["+", "+", "0"]) == UNDECIDED
+    for verdict, cases in verdicts.items():
+        assert [sign_verdict(signs) for signs in cases] == [verdict] * len(cases)
 
 
 def test_a_claim_whose_sign_flips_is_called_disagree():
@@ -187,7 +175,7 @@ def test_a_claim_about_a_best_design_is_corrected_for_the_picking():
         own = level("a", 0.5 + 0.02 * generator.normal(size=(5, len(CELLS))))
         rows = compare_claims([own], {own.name: resample(own, generator, 400)})
         side = [row.sides[0] for row in rows if row.claim == "5 trade-off"][-1]
-        lows.append((side.measured.value, own.finals.test[list(side.cells)].mean().diff().iloc[-1]))
+        lows.append((side.measured.value, own.finals["test"][list(side.cells)].mean().diff().iloc[-1]))
     corrected, plain = np.mean(lows, axis=0)
     assert -plain > 0.005 and corrected < -plain
 
@@ -210,15 +198,7 @@ def test_a_name_that_is_none_is_refused_in_a_line(names, message):
 
 
 def load_all(root, *names, **more):
-    return load_levels(
-        Console(quiet=True),
-        curve_sets(list(names)),
-        open_store(root),
-        more.get("seeds"),
-        more.get("rounds"),
-        1,
-        True,
-    )
+    return load_levels(Console(quiet=True), curve_sets(list(names)), open_store(root), True, **more)
 
 
 def test_a_language_model_without_runs_is_named_with_the_command_that_makes_them(tmp_path):
@@ -251,12 +231,8 @@ def test_simulated_language_and_published_levels_make_a_page(tmp_path):
     assert set(table["cells"]) == {25, 8} and len(table) == 3 * 2 * 4
     assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
     claims = pd.read_csv(path.parent / "claims.csv", keep_default_na=False)
-    assert set(claims["level"]) == {own.name for own in levels} and set(claims["verdict"]) <= {
-        AGREE,
-        DISAGREE,
-        UNDECIDED,
-        SINGLE,
-    }
+    assert set(claims["level"]) == {own.name for own in levels}
+    assert set(claims["verdict"]) <= {AGREE, DISAGREE, UNDECIDED, SINGLE}
     assert pd.read_csv(path.parent / "figures" / "tradeoff-curves.csv")["x"].max() == 1
 
 
@@ -265,20 +241,14 @@ def test_a_trade_off_stands_where_every_design_has_spent_as_much(tmp_path):
     rollouts = at_budget(tiny, EXPERIMENTS["rollouts"], "rollouts").query("split == 'test'").set_index("tick")
     assert set(rollouts["budget"]) == {600 * 32 * 8}
     after = at_budget(tiny, EXPERIMENTS["rollouts"], "rounds").query("split == 'test'").set_index("tick")
-    assert (
-        rollouts.loc["8", "mean"] == after.loc["8", "mean"] == pytest.approx(tiny.finals.test["32x8-paper_text"].mean())
-    )
+    whole = tiny.finals["test"]["32x8-paper_text"].mean()
+    assert rollouts.loc["8", "mean"] == after.loc["8", "mean"] == pytest.approx(whole)
     own = tiny.curves[(tiny.curves["cell"] == "32x64-paper_text")].groupby("round")["test_pass_at_1"].mean()
-    assert rollouts.loc["64", "mean"] == pytest.approx(
-        own[50] + (own[100] - own[50]) * 0.5
-    )  # 75 rounds of 2048 rollouts
+    after_75 = own[50] + (own[100] - own[50]) * 0.5  # 75 rounds of 2048 rollouts
+    assert rollouts.loc["64", "mean"] == pytest.approx(after_75)
     assert at_budget(reported, EXPERIMENTS["rollouts"], "seconds")["mean"].isna().all()
-    assert (
-        at_budget(reported, EXPERIMENTS["rollouts"], "fraction")
-        .query("tick == '64' and split == 'test'")["mean"]
-        .item()
-        == 0.63
-    )
+    ends = at_budget(reported, EXPERIMENTS["rollouts"], "fraction")
+    assert ends.query("tick == '64' and split == 'test'")["mean"].item() == 0.63
 
 
 def test_the_command_compares_shipped_runs(tmp_path):
@@ -313,4 +283,4 @@ def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
     (folder.parent / "x-s0-ab").mkdir()
     folder.write_text("")
     with pytest.raises(UserError, match=f"^{folder}: ValueError: it is a file, not a folder"):
-        load_levels(Console(quiet=True), [RunSource("llm", "tiny-mix97")], tmp_path, None, None, 1, True)
+        load_levels(Console(quiet=True), [RunSource("llm", "tiny-mix97")], tmp_path, True)

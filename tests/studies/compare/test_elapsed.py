@@ -78,19 +78,9 @@ def test_an_axis_that_no_log_tells_is_refused():
 
 
 def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):
-    rows = [
-        {
-            "run_id": run,
-            "round": r,
-            "split": "test",
-            "metric": "pass_at_1",
-            "value": 0.2 + 0.01 * r,
-            "seconds": r * each,
-        }
-        for run, each in (("a", 2), ("b", 6))
-        for r in (0, 10, 20)
-    ]
-    pd.DataFrame(rows).to_csv(tmp_path / "c.csv", index=False)
+    rows = [(run, r, 0.2 + 0.01 * r, r * each) for run, each in (("a", 2), ("b", 6)) for r in (0, 10, 20)]
+    table = pd.DataFrame(rows, columns=["run_id", "round", "value", "seconds"])
+    table.assign(split="test", metric="pass_at_1").to_csv(tmp_path / "c.csv", index=False)
     runs = read_logs([tmp_path / "c.csv"])
     assert [elapsed_at(run, np.array([15])).tolist() for run in runs] == [[30], [90]]
     write_collection(tmp_path / "r", "c", runs)
@@ -105,11 +95,10 @@ def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):
 
 def test_public_runs_are_a_level(tmp_path):
     status, text = rftlab("report", "public:verl_logs", "--results", tmp_path)
-    assert (
-        status == 2 and text == "rftlab: public:verl_logs has no runs that come with rftlab; allowed: kaip598, pods\n"
-    )
-    assert rftlab("report", "public:", "--results", tmp_path)[0] == 2
-    assert rftlab("report", "public:pods#none", "--results", tmp_path)[0] == 2
+    assert status == 2
+    assert text == "rftlab: public:verl_logs has no runs that come with rftlab; allowed: kaip598, pods\n"
+    for wrong in ("public:", "public:pods#none"):
+        assert rftlab("report", wrong, "--results", tmp_path)[0] == 2
     status, text = rftlab("report", "public:pods/gsm8k#pods/gsm8k-n16-*", "--results", tmp_path)
     (page,) = tmp_path.glob("report-*/report.html")
     assert status == 0 and "at 21,600 seconds" in page.read_text()

@@ -1,7 +1,6 @@
 """The level `imported:NAME`: free designs beside each other and beside ours, what is refused, and what texts of logs
 may do (nothing)."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -36,13 +35,14 @@ def collection(
     """Keep runs under a name: of each by task the test values at rounds first, 10 later, ..; known: cells of
     runs.csv."""
     (folder / name).mkdir()
-    with (folder / name / "curves.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["run_id", "round", "split", "metric", "value", "n", "task"])
-        for run, tasks in runs.items():
-            for task, values in tasks.items():
-                rows = ([run, first + 10 * i, "test", metric, value, 500, task] for i, value in enumerate(values))
-                writer.writerows(rows)
+    rows = [
+        (run, first + 10 * i, "test", metric, value, 500, task)
+        for run, tasks in runs.items()
+        for task, values in tasks.items()
+        for i, value in enumerate(values)
+    ]
+    table = pd.DataFrame(rows, columns=["run_id", "round", "split", "metric", "value", "n", "task"])
+    table.to_csv(folder / name / "curves.csv", index=False)
     if known:
         pd.DataFrame([{"run_id": run, **cells} for run, cells in known.items()]).to_csv(
             folder / name / "runs.csv", index=False
@@ -132,10 +132,8 @@ def test_noise_is_found_on_a_curve_that_rises_steeply():
 
 
 def test_measures_that_levels_share_are_compared():
-    assert common_measure({"a": {TEST, ("train", "pass_at_1")}, "b": {("train", "pass_at_1")}}) == (
-        "train",
-        "pass_at_1",
-    )
+    train = ("train", "pass_at_1")
+    assert common_measure({"a": {TEST, train}, "b": {train}}) == train
     with pytest.raises(UserError, match="a has test pass_at_1; b has none"):
         common_measure({"a": {TEST}, "b": set()})
 
@@ -232,8 +230,7 @@ def test_evidence_of_imported_runs(results):
     assert first.rounds.tolist() == [0, 10, 20, 30, 40, 50, 60] and np.isnan(first.values[:, 0]).all()
     assert first.values[-1, 1] == pytest.approx(0.58) and first.design.rounds >= 60 == found.rounds
     assert found.evidence.facts.strict is None and found.questions == 500
-    designs = designs_from(("32x8",), found)
-    designs = tuple(one.design for one in designs)
+    designs = tuple(one.design for one in designs_from(("32x8",), found))
     assert (designs[0].batch_size, designs[0].rollouts, designs[0].rounds) == (32, 8, 60)
     assert np.isfinite(sigmoid(found.evidence, designs).values).all()
 
@@ -291,9 +288,8 @@ def test_runs_of_several_learning_rates_are_forecast_without_the_simulator(sever
     table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv")))
     assert status == 0 and table["cell"].tolist() == ["8x4@1e-06", "8x4@2e-06", "8x4@4e-06"]
     assert table["measured"].notna().all()
-    for command in ("predict",):
-        status, text = rftlab(command, "--pair", "imported:lr", "--results", several_rates)
-        assert status == 2 and "several learning rates (1e-06, 2e-06, 4e-06)" in text and "--quick" in text
+    status, text = rftlab("predict", "--pair", "imported:lr", "--results", several_rates)
+    assert status == 2 and "several learning rates (1e-06, 2e-06, 4e-06)" in text and "--quick" in text
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,7 @@ def test_designs_in_words():
 
 
 @pytest.mark.parametrize(
-    ("values", "side"),
-    [((0.3,), MORE), ((-0.3,), LESS), ((0.3, -0.3), BOTH), ((0.05,), ""), ((0.3, 0.05), MORE)],
+    ("values", "side"), [((0.3,), MORE), ((-0.3,), LESS), ((0.3, -0.3), BOTH), ((0.05,), ""), ((0.3, 0.05), MORE)]
 )
 def test_a_claim_fails_on_a_side(values, side):
     parts = [measure("x", np.array([value, value + 0.001, value - 0.001]), 0.0, 0.1) for value in values]

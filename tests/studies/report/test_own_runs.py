@@ -69,16 +69,11 @@ def test_a_run_that_was_changed_is_named(results, tmp_path, file):
     assert status == 2 and one.name in text and not (copy / "report-runs").exists()
 
 
-def test_a_folder_without_runs_says_what_it_lacks(results, tmp_path):
+def test_a_folder_without_runs_says_what_it_lacks_and_no_link_is_followed(results, tmp_path):
     copy = shutil.copytree(results, tmp_path / "copy")
     shutil.rmtree(copy / "sim")
     status, text = rftlab("report", "--results", copy, "--quiet")
     assert status == 2 and "rftlab reproduce" in text
-
-
-def test_no_link_is_followed(results, tmp_path):
-    copy = shutil.copytree(results, tmp_path / "copy")
-    shutil.rmtree(copy / "sim")
     (copy / "sim").symlink_to(results / "sim")
     assert run_folders(copy) == []
 

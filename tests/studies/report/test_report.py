@@ -173,17 +173,9 @@ def test_equal_inputs_give_equal_files(tmp_path):
 def test_one_pair_and_one_seed(tmp_path):
     curves = curves_of(PAIRS[:1], seeds=1)
     seen = []
-    path = write_report(
-        tmp_path,
-        EXPERIMENTS.values(),
-        part(curves),
-        None,
-        {},
-        [],
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    assert "±" not in path.read_text()
-    assert seen[0][0] == 0
+    hear = {"progress": lambda done, total: seen.append((done, total))}
+    path = write_report(tmp_path, EXPERIMENTS.values(), part(curves), None, {}, [], **hear)
+    assert "±" not in path.read_text() and seen[0][0] == 0
     assert seen[-1][0] == seen[-1][1] == len(list((tmp_path / "figures").glob("*.svg")))
 
 
@@ -246,9 +238,8 @@ def test_a_study_of_other_rounds_says_that_the_comparison_is_not_fair(tmp_path, 
         terminal_summary([main], Console(width=200))
         page = write_report(tmp_path, CHOSEN, main, None, {}, []).read_text()
         for shown in (capsys.readouterr().out, page):
-            assert (
-                f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison" in shown
-            ) == said
+            unfair = f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison"
+            assert (unfair in shown) == said
 
 
 @pytest.fixture(scope="module")
@@ -274,11 +265,8 @@ def test_gains_are_split_into_format_and_reasoning(both):
     table = gains(both[1].curves)
     assert table["gain"].to_numpy() == pytest.approx((table["reasoning"] + table["format"]).to_numpy())
     assert table["format"].to_numpy() == pytest.approx(0.1)
-    own = (
-        both[1]
-        .curves.query(f"pair == '{TINY[0]}' and cell == '{table['cell'][0]}'")
-        .pivot(index="seed", columns="round", values="test_pass_at_1")
-    )
+    own = both[1].curves.query(f"pair == '{TINY[0]}' and cell == '{table['cell'][0]}'")
+    own = own.pivot(index="seed", columns="round", values="test_pass_at_1")
     known = interval((own[2000] - own[0]).to_numpy())
     assert (table["gain"][0], table["gain_width"][0]) == pytest.approx((known.value, known.high - known.value))
     assert "Format and reasoning" in both[0].read_text()

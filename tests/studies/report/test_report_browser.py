@@ -81,11 +81,7 @@ def test_arrow_keys_walk_from_mark_to_mark(browser, report):
     browser.run("document.querySelectorAll('section#tradeoff details').forEach((one) => { one.open = true; })")
     plot = browser.one("section#tradeoff svg.plot")
     browser.run("arguments[0].focus()", plot)
-    for key, mark in (
-        (Keys.ARROW_RIGHT, "(1, 256)"),
-        (Keys.ARROW_RIGHT, "(2, 128)"),
-        (Keys.ARROW_LEFT, "(1, 256)"),
-    ):
+    for key, mark in ((Keys.ARROW_RIGHT, "(1, 256)"), (Keys.ARROW_RIGHT, "(2, 128)"), (Keys.ARROW_LEFT, "(1, 256)")):
         plot.send_keys(key)
         until(lambda mark=mark: mark in browser.one("#tip").text, mark)
     plot.send_keys(Keys.ESCAPE)
@@ -109,17 +105,11 @@ def test_a_filter_hides_what_it_is_asked_to(browser, report, fact, value, gone, 
         "document.querySelector(`#filters input[name='${arguments[0]}'][value='${arguments[1]}']`).click()", fact, value
     )
     assert (browser.shown(gone), browser.shown(stays)) == (0, before[1])
-    assert (
-        browser.one(f"#filters [data-count='{fact}']")
-        .get_attribute("textContent")
-        .endswith(f" of {before_count(browser, fact)}")
-    )
+    count = browser.one(f"#filters [data-count='{fact}']").get_attribute("textContent")
+    whole = len(browser.all(f"#filters input[name='{fact}']"))
+    assert count.endswith(f" of {whole}")
     browser.run("document.querySelector(`#filters [data-all='${arguments[0]}']`).click()", fact)
     assert (browser.shown(gone), browser.shown(stays)) == before
-
-
-def before_count(browser, fact):
-    return len(browser.all(f"#filters input[name='{fact}']"))
 
 
 CHECKED = "return [...document.querySelectorAll('#filters input:checked')].map(e => e.name + '=' + e.value)"

@@ -129,7 +129,7 @@ def compare_levels(console, root):
     asked = curve_sets([f"sim:{SIM}", f"llm:{LLM}"])
     page = compare.write_comparison(
         console,
-        levels.load_levels(console, asked, store.open_store(root), None, None, 1, True),
+        levels.load_levels(console, asked, store.open_store(root), True),
         root,
         "rounds",
         0,

@@ -15,7 +15,6 @@ from rftlab.shared.cards import CARDS, PRESETS
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.explore.chart import (
     AXES,
-    ChartView,
     Frames,
     ShownCurve,
     compare_at_equal,
@@ -33,15 +32,15 @@ from rftlab.studies.explore.choices import (
     restored,
     to_address,
 )
+from rftlab.studies.explore.heat_panel import HeatPanel
 from rftlab.studies.explore.jobs import Bench, Job
 from rftlab.studies.explore.measures import NONE, RunCost, real_runs, run_cost, sources_in, start_names
-from rftlab.studies.explore.page.heat_panel import HeatPanel
-from rftlab.studies.explore.page.panels import (
+from rftlab.studies.explore.panels import (
     CopyBox,
     NumberTiles,
     PinTable,
     Tour,
-    heading,
+    labelled,
     paragraph,
     progress_bar,
     progress_text,
@@ -99,7 +98,7 @@ class ExplorerPage:
 
     def _head(self) -> None:
         with ui.element("div").classes("bar"):
-            heading("rftlab explore", 1)
+            labelled("h1", "rftlab explore")
             with ui.element("div").classes("field"):
                 self.start = ui.select(list(start_names()), label="Pair or calibration", value=self.scene.choices.start)
                 paragraph(field_help(Choices, "start"))
@@ -130,7 +129,7 @@ class ExplorerPage:
                 over = ui.select(list(sources_in(self.setting.results)), label="Real runs", value=self._over())
                 ui.button("Stop", on_click=self._stop).props("no-caps outline dense id=stop")
             paragraph(f"{field_help(Scene, 'axis')} {field_help(Scene, 'over')}")
-            self.chart = ui.echart(curve_chart([], ChartView())).classes("chart")
+            self.chart = ui.echart(curve_chart([])).classes("chart")
             self.bar = progress_bar("part simulated")
             self.status = ui.label().classes("status").props("role=status id=status")
             self.table = PinTable(self._remove)
@@ -142,15 +141,15 @@ class ExplorerPage:
         with ui.element("div").classes("card heat-card"):
             self.heat = HeatPanel(self.bench, self._fill, self._show_cell)
         with ui.element("div").classes("card"):
-            heading("Signal and cost of a round")
+            labelled("h2", "Signal and cost of a round")
             self.tiles = NumberTiles()
             gpu = ui.select(list(GPU_NAMES), label="GPU", value=self.scene.gpu)
             paragraph(field_help(Scene, "gpu"))
             self.cost_text = paragraph("")
         with ui.element("div").classes("card"):
-            heading("Copy as")
+            labelled("h2", "Copy as")
             self.copy = CopyBox()
-            heading("Link")
+            labelled("h2", "Link")
             self.link = ui.link("this page, as it is", "?").props("id=link")
             paragraph("The address lasts as long as this server. The same page another day:")
             with ui.element("pre").classes("copy").props("tabindex=0 role=region aria-label='Command of this page'"):
@@ -333,13 +332,12 @@ class ExplorerPage:
             self.timer.deactivate()
 
     def _draw(self, curves: list[ShownCurve]) -> None:
-        options = curve_chart(curves, ChartView(self.scene.axis, self.scene.dark))
+        options = curve_chart(curves, self.scene.axis, self.scene.dark)
         self.chart.options.clear()
         self.chart.options.update(options)
         self.chart.update()
-        self.table.show(
-            compare_at_equal(curves, self.scene.axis), self.scene.axis, [pin.name for pin in self.scene.pins]
-        )
+        at, rows = compare_at_equal(curves, self.scene.axis)
+        self.table.show(at, rows, self.scene.axis, [pin.name for pin in self.scene.pins])
         self.tiles.show(self.job, self.costs[self.scene.choices])
         job = self.job
         if job is not None:

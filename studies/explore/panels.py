@@ -7,7 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from rftlab.sim.config import Simulation
-from rftlab.studies.explore.chart import TITLES, Axis, EqualSpending
+from rftlab.studies.explore.chart import TITLES, Axis, ComparedCurve
 from rftlab.studies.explore.choices import KNOBS, Choices, ExplorerKnob
 from rftlab.studies.explore.copy_as import FORMS, text_as
 from rftlab.studies.explore.jobs import Job
@@ -36,10 +36,10 @@ STEPS = (
 """Where each points, by its class, and what it says."""
 
 
-def heading(text: str, level: int = 2) -> None:
-    """A heading."""
-    with ui.element(f"h{level}"):
-        ui.label(text)
+def labelled(tag: str, text: str) -> ui.label:
+    """A text in an element of its own."""
+    with ui.element(tag):
+        return ui.label(text)
 
 
 def paragraph(text: str) -> ui.label:
@@ -63,7 +63,11 @@ class KnobSlider:
             with ui.element("div").classes("knob-head"):
                 ui.label(knob.title)
                 self.shown = ui.label().classes("knob-value")
-            self.slider = _range(f"knob-{knob.name}", knob.title, f"hint-{knob.name}")
+            # the browser's own slider: the library's has its name where the focus does not go
+            self.slider = ui.element("input")
+            self.slider.props.update({"type": "range", "min": 0, "max": 1, "step": 1, "value": 0})
+            self.slider.props.update({"id": f"knob-{knob.name}", "aria-label": knob.title})
+            self.slider.props["aria-describedby"] = f"hint-{knob.name}"
             ui.label(knob.help).classes("hint").props["id"] = f"hint-{knob.name}"
         self.slider.on("input", self._moved, throttle=THROTTLE, js_handler="(event) => emit(event.target.value)")
 
@@ -93,20 +97,11 @@ def sliders(changed: Callable[[str, float], None]) -> dict[str, KnobSlider]:
     every = {}
     for group, title in GROUPS.items():
         with ui.element("fieldset").classes("group"):
-            with ui.element("legend"):
-                ui.label(title)
+            labelled("legend", title)
             for knob in KNOBS:
                 if knob.group == group:
                     every[knob.name] = KnobSlider(knob, changed)
     return every
-
-
-def _range(name: str, title: str, described: str) -> ui.element:
-    """The browser's own slider: the library's has its name where the focus does not go."""
-    slider = ui.element("input")
-    slider.props.update({"type": "range", "min": 0, "max": 1, "step": 1, "value": 0, "id": name})
-    slider.props.update({"aria-label": title, "aria-describedby": described})
-    return slider
 
 
 class NumberTiles:
@@ -117,8 +112,7 @@ class NumberTiles:
         with ui.element("dl").classes("tiles"):
             for name, (title, description) in TILES.items():
                 with ui.element("div").classes("tile"):
-                    with ui.element("dt"):
-                        ui.label(title)
+                    labelled("dt", title)
                     with ui.element("dd"):
                         self.values[name] = ui.label("…")
                         self.values[name].props["id"] = f"tile-{name}"
@@ -126,12 +120,12 @@ class NumberTiles:
 
     def show(self, job: Job | None, cost: RunCost | None) -> None:
         """The numbers of what runs."""
-        groups = group_signal(job.snapshot() if job else [], job.run.design.batch_size if job else 0)
-        signal = job.signal.ratio if job and job.signal else float("nan")
+        first, last, effective = group_signal(job.snapshot(), job.run.design.batch_size) if job else (float("nan"),) * 3
+        signal = job.signal if job and job.signal is not None else float("nan")
         texts = {
-            "signal": three_digits(signal),
-            "silent": f"{percent(groups.first)} → {percent(groups.last)}",
-            "effective": three_digits(groups.effective),
+            "signal": number(signal, ".3g"),
+            "silent": f"{number(first, '.0%')} → {number(last, '.0%')}",
+            "effective": number(effective, ".3g"),
             "rollouts": large(cost.rollouts) if cost else "…",
             "tokens": large(cost.tokens) if cost else "…",
             "seconds": duration_text(cost.seconds) if cost else "…",
@@ -152,19 +146,9 @@ def progress_text(job: Job) -> str:
     return f"{what}: {'stopped' if job.stop.is_set() else 'running'}, {job.share:.0%}"
 
 
-def three_digits(value: float) -> str:
-    """Three digits; … for none."""
-    return f"{value:.3g}" if isfinite(value) else "…"
-
-
-def three(value: float) -> str:
-    """Three decimals; – for none."""
-    return f"{value:.3f}" if isfinite(value) else "–"
-
-
-def percent(value: float) -> str:
-    """Whole percents; … for none."""
-    return f"{value:.0%}" if isfinite(value) else "…"
+def number(value: float, form: str, none: str = "…") -> str:
+    """A number in a form, or what stands for none."""
+    return format(value, form) if isfinite(value) else none
 
 
 def large(value: float) -> str:
@@ -198,35 +182,30 @@ class PinTable:
         self.place.props["aria-label"] = "Compared curves"
         self.shown: object = None
 
-    def show(self, equal: EqualSpending, axis: Axis, pins: list[str]) -> None:
-        """The table, if it is another one."""
-        if self.shown == (equal, axis, pins):
+    def show(self, at: float, rows: list[ComparedCurve], axis: Axis, pins: list[str]) -> None:
+        """The table, if it is another one. at: where on the axis the rows are compared."""
+        if self.shown == (at, rows, axis, pins):
             return
-        self.shown = (equal, axis, pins)
+        self.shown = (at, rows, axis, pins)
         self.place.clear()
-        there = spent(equal.at, axis)
+        there = spent(at, axis)
         heads = ("curve", "reached", "test there", f"test at {there}", f"train at {there}")
         with self.place, ui.element("table").classes("pins"):
             with ui.element("caption").classes("hint"):
                 ui.label(f"Pass@1 at equal {TITLES[axis]}: where the shortest curve ends")
             with ui.element("thead"), ui.element("tr"):
                 for head in (*heads, "pin"):
-                    with ui.element("th"):
-                        ui.label(head)
+                    labelled("th", head)
             with ui.element("tbody"):
-                for row in equal.rows:
-                    values = (
-                        row.name,
-                        spent(row.reached, axis),
-                        *(three(v) for v in (row.end, row.equal, row.train)),
-                    )
-                    self._row(values, pins.index(row.name) if row.name in pins else None)
+                for row in rows:
+                    rates = (number(value, ".3f", "–") for value in (row.end, row.equal, row.train))
+                    pinned = pins.index(row.name) if row.name in pins else None
+                    self._row((row.name, spent(row.reached, axis), *rates), pinned)
 
     def _row(self, values: tuple[str, ...], place: int | None) -> None:
         with ui.element("tr"):
             for value in values:
-                with ui.element("td"):
-                    ui.label(value)
+                labelled("td", value)
             with ui.element("td"):
                 if place is not None:
                     button = ui.button("remove", on_click=lambda: self.remove(place)).props(

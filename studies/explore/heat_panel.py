@@ -16,7 +16,7 @@ from rftlab.studies.explore.jobs import (
     heat_cells,
     spent_in_all,
 )
-from rftlab.studies.explore.page.panels import heading, paragraph, progress_bar, spent
+from rftlab.studies.explore.panels import labelled, paragraph, progress_bar, spent
 
 FREE = ("B", "K", "rounds")
 """Knobs that may move without making a map one of other choices: it names its own spending."""
@@ -31,7 +31,7 @@ class HeatPanel:
         self.buttons: dict[tuple[int, int], ui.button] = {}
         self.drawn: object = None
         self.spent_text = ""
-        heading("Test Pass@1 over batch size and rollouts")
+        labelled("h2", "Test Pass@1 over batch size and rollouts")
         with ui.element("div").classes("row"):
             ui.button("Fill the map", on_click=fill).props("no-caps outline dense id=heat-fill")
             ui.button("Stop", on_click=self.stop).props("no-caps outline dense id=heat-stop aria-label='Stop the map'")
@@ -48,13 +48,11 @@ class HeatPanel:
         with ui.element("table").classes("heat-map"):
             with ui.element("thead"), ui.element("tr"):
                 for head in ("B \\ K", *map(str, GROUPS)):
-                    with ui.element("th"):
-                        ui.label(head)
+                    labelled("th", head)
             with ui.element("tbody"):
                 for batch in BATCHES:
                     with ui.element("tr"):
-                        with ui.element("th"):
-                            ui.label(str(batch))
+                        labelled("th", str(batch))
                         for group in GROUPS:
                             with ui.element("td"):
                                 self._button(batch, group, show)

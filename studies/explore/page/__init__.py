@@ -1,1 +1,0 @@
-"""The page itself: what is put on it, what a visitor does with it, and the server."""
