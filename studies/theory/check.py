@@ -110,9 +110,9 @@ def positive(name: str, mean: float, error: float = 0.0) -> MeasuredValue:
     return MeasuredValue(name, 0.0, mean, low, high, verdict, is_bound=True)
 
 
-def log_log_slope(x: np.ndarray, samples: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
+def log_log_slope(x: np.ndarray, samples: np.ndarray) -> tuple[float, float, float]:
     """Log-log slope of the mean of samples (n, len(x)) against x, with its 95% bootstrap interval over the n rows."""
-    rng, logs = np.random.default_rng(seed), np.log(np.asarray(x, dtype=np.float64))
+    rng, logs = np.random.default_rng(0), np.log(np.asarray(x, dtype=np.float64))
     samples, resamples = np.asarray(samples, dtype=np.float64), 200
     # whole rows, because the points of a row may share their randomness
     picks = rng.integers(0, len(samples), size=(resamples, len(samples)))

@@ -57,11 +57,10 @@ def events(
     rounds: int,
     replicas: int,
     support: int = 0,
-    rate: float = 0.0,
 ):
     """Successes and whether any advantage is not 0, each (rounds, replicas), of replicated runs that never move
     (rate 0)."""
-    learners = Learners(*two_arms(p0, replicas * batch_size), estimator, rollouts, rate, support)
+    learners = Learners(*two_arms(p0, replicas * batch_size), estimator, rollouts, rate=0.0, support=support)
     successes, moves = np.zeros((2, rounds, replicas))
     for r in range(rounds):
         learners.advance(1)
@@ -197,9 +196,9 @@ def grpo_clock(p: float) -> float:
     return 2 * (2 * p - 1) / np.sqrt(p * (1 - p))
 
 
-def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
-    """Time of GRPO with K rollouts (sample std) from p0 to p1, by its formula."""
-    return float(quad(lambda p: 1 / (zscore_factor(k, p) * (p * (1 - p)) ** 2), p0, p1, epsabs=0, epsrel=1e-12)[0])
+def grpo_time(k: int, p0: float) -> float:
+    """Time of GRPO with K rollouts (sample std) from p0 to one half, by its formula."""
+    return float(quad(lambda p: 1 / (zscore_factor(k, p) * (p * (1 - p)) ** 2), p0, 0.5, epsabs=0, epsrel=1e-12)[0])
 
 
 @theory_check("T19")

@@ -204,10 +204,10 @@ def best_group_size(mutant: int) -> Claims:
 RATES = PassRates(np.array([0.1, 0.4, 0.8]), np.array([0.5, 0.3, 0.2]))
 
 
-def outcomes(size: int, advantage=RAW) -> tuple[np.ndarray, np.ndarray]:
+def outcomes(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Of a prompt drawn from RATES and K responses: chances (n,), and gradients (n,) in the one-logit model."""
     rewards = all_groups(2, size).astype(np.float64)
-    weight = weights(advantage, rewards)
+    weight = weights(RAW, rewards)
     chances = [c * np.where(rewards == 1, p, 1 - p).prod(axis=1) for p, c in zip(*RATES, strict=True)]
     gradients = [(weight * (rewards - p)).sum(axis=1) for p in RATES.values]
     return np.concatenate(chances), np.concatenate(gradients)
@@ -269,13 +269,12 @@ def price_of_a_baseline(mutant: int) -> Claims:
         yield exact(f"f, leave-one-out, K={size}", expected, size * square / RATES.mean(lambda p, q: p))
 
 
-def searched(rates: PassRates, style: float, costs: Costs, baseline: bool, most: int = 400) -> tuple[int, float]:
+def searched(rates: PassRates, style: float, costs: Costs, baseline: bool) -> tuple[int, float]:
     """The K of least noise for the money, by trying all, and that noise: noise between prompts from their pass rates,
     within them `style` times the squared weights that the estimator gives."""
-    sizes = np.arange(2 if baseline else 1, most)
+    few = (2 if baseline else 1) + np.arange(40)
     advantage = RLOO if baseline else RAW
     between = rates.mean(lambda p, q: (p * q) ** 2) - rates.mean(lambda p, q: p * q) ** 2
-    few = sizes[:40]
     squares = np.array([rates.chances @ (binomial(k, rates.values) @ by_count(advantage, k).squares) for k in few])
     noise = (between + style * squares) * (costs.prompt + few * costs.rollout)
     return int(few[noise.argmin()]), float(noise.min())

@@ -95,13 +95,13 @@ def rounds_to(run: pd.DataFrame, target: float) -> float:
     return float(rounds[after - 1] + part * (rounds[after] - rounds[after - 1]))
 
 
-def exponent(slow: Runs, fast: Runs, factor: float, share: float = 0.5) -> np.ndarray:
-    """(seeds,) x where a knob that is `factor` times as large needs 1 / factor^x of the rounds to `share` of the slower
+def exponent(slow: Runs, fast: Runs, factor: float) -> np.ndarray:
+    """(seeds,) x where a knob that is `factor` times as large needs 1 / factor^x of the rounds to half of the slower
     runs' gain; nan where either does not get there."""
     values = []
     for a, b in zip(slow, fast, strict=True):
         first = value(a, at=0)
-        target = first + share * (value(a) - first)
+        target = first + 0.5 * (value(a) - first)
         values.append(np.log(rounds_to(a, target) / rounds_to(b, target)) / np.log(factor))
     return np.array(values)
 
@@ -146,9 +146,9 @@ def ratio(name: str, to: str) -> Measure:
     return lambda runs: ends(runs[name]) / np.maximum(ends(runs[to]), 1e-3)
 
 
-def difference(name: str, other: str, column: str = TEST) -> Measure:
-    """Last value of a setting less that of another."""
-    return lambda runs: ends(runs[name], column) - ends(runs[other], column)
+def difference(name: str, other: str) -> Measure:
+    """Last test Pass@1 of a setting less that of another."""
+    return lambda runs: ends(runs[name]) - ends(runs[other])
 
 
 def saturated_growth(runs: dict[str, Runs]) -> Measured:
