@@ -273,9 +273,10 @@ def searched(rates: PassRates, style: float, costs: Costs, baseline: bool) -> tu
     """The K of least noise for the money, by trying all, and that noise: noise between prompts from their pass rates,
     within them `style` times the squared weights that the estimator gives."""
     few = (2 if baseline else 1) + np.arange(40)
+    sizes = few.tolist()
     advantage = RLOO if baseline else RAW
     between = rates.mean(lambda p, q: (p * q) ** 2) - rates.mean(lambda p, q: p * q) ** 2
-    squares = np.array([rates.chances @ (binomial(k, rates.values) @ by_count(advantage, k).squares) for k in few])
+    squares = np.array([rates.chances @ (binomial(k, rates.values) @ by_count(advantage, k).squares) for k in sizes])
     noise = (between + style * squares) * (costs.prompt + few * costs.rollout)
     return int(few[noise.argmin()]), float(noise.min())
 
