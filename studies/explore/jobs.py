@@ -243,6 +243,7 @@ class Bench:
         job.values[cell.batch, cell.group] = float(outcome.curve.test_pass_at_1[-1]) if ended else 0.0
 
     def _submit(self, job: Job, work: Callable[[], None]) -> None:
+        # the count rises when work is queued, so that a map waits for curves that have not begun
         with self._count:
             self._quick += 1
         self._pool.submit(_guarded, job, work).add_done_callback(self._one_less)

@@ -63,6 +63,7 @@ def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] =
         if isinstance(learner, GeneralLearner):
             learner.memory.spent[2] = epoch * an_epoch
         learner.advance(epoch * an_epoch, 1, no_totals())  # each round begins an epoch, so contexts are drawn anew
+        # the step from 0 is the gradient times the rate, which is too small to move the policy between updates
         draws.append(learner.state.theta.astype(np.float64) / TINY_STEP)
     gradients, n = np.array(draws), len(draws)
     own = float((gradients**2).sum())
@@ -76,6 +77,7 @@ def _fill_window(learner: PlainLearner, an_epoch: int, stopped: Callable[[], boo
     if design.replayed == 0:
         return 0
     epochs = min(MOST_VISITS, -(-design.replay_window // design.rollouts))
+    # a rate of 0 fills the window with rollouts of the base policy
     learner.plan = plan._replace(optimizer=plan.optimizer._replace(learning_rate=0.0))
     learner.train(0, epochs * an_epoch, no_totals(), stopped)
     learner.plan = plan

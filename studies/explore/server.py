@@ -93,6 +93,7 @@ def serve(build: Callable[[], None], port: int, ready: Callable[[str], None], en
                 reconnect_timeout=30, language="en-US")  # fmt: skip
     guarded = Guard(app, (host, host.replace(HOST, "localhost")))
     server = uvicorn.Server(uvicorn.Config(guarded, log_level="error", access_log=False, lifespan="on"))
+    # uvicorn installs its own handlers of signals only in the main thread, which is left to Ctrl-C
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True, name="pages")
     thread.start()
     while not server.started and thread.is_alive():

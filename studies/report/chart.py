@@ -282,6 +282,7 @@ def _resolved(axis: PlotAxis, values: np.ndarray) -> ResolvedAxis:
     places = scaled(values, axis.scale)
     places = places[np.isfinite(places)]
     first, last = (places.min(), places.max()) if len(places) else (0.0, 1.0)
+    # equal values have no range; then the margin is a part of the value, or half a unit at 0
     slack = _MARGIN * (last - first) or _MARGIN * abs(first) or 0.5
     ends = _unscaled(np.array([first - slack, last + slack]), axis.scale)
     low = float(ends[0]) if axis.low is None else axis.low
@@ -306,6 +307,7 @@ def _ticks(low: float, high: float, scale: Scale) -> dict[float, str]:
         return {0.0: "0"} | {10.0**n: f"10{str(n).translate(_POWERS)}" for n in range(-2, top + 1)}
     span = high - low
     step = float(10.0 ** np.floor(np.log10(span / 5))) if span > 0 else 1.0
+    # the first round step that needs at most five intervals
     step *= next(m for m in (1, 2, 2.5, 5, 10) if span / (m * step) <= 5.5)
     values = np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1) * step
     return {float(f"{v:.12g}") + 0.0: _short(float(f"{v:.12g}") + 0.0) for v in values}

@@ -78,6 +78,7 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
     seeds = means["count"]
     half = t_errors(np.maximum(seeds - 1, 1)) * means.pop("std") / np.sqrt(seeds)
     means = means.assign(low=means["mean"] - half, high=means["mean"] + half, seeds=means.pop("count"))
+    # a mean over fewer seeds would jump where one of them ends
     return means[means["seeds"] == means.groupby(_CELL)["seeds"].transform("max")]
 
 

@@ -51,6 +51,7 @@ def chart_html(chart: Chart) -> Markup:
     """Legend and panels of a chart as HTML."""
     shown = [(panel, axes) for panel, axes in zip(chart.panels, resolve(chart), strict=True) if panel and axes]
     total = sum(len(one.x) for panel, _ in shown for one in panel.series)
+    # rounded up, so that the whole chart stays below the limit
     step = max(1, -(-total // MAX_POINTS))
     panels = Markup("").join(_panel(panel, *axes, step) for panel, axes in shown)
     return Markup('<div class="chart n{}">{}<div class="panels">{}</div></div>').format(

@@ -86,6 +86,7 @@ def _drawn(
         moved += generator.standard_normal(moved.shape) * _question_error(means, responses * np.maximum(runs, 1))
     if rounding:
         moved += generator.uniform(-rounding / 2, rounding / 2, moved.shape)
+    # antithetic pairs: a draw and its mirror image average to the measured mean
     return pd.DataFrame(means + np.concatenate([moved, -moved]), columns=table.columns)
 
 

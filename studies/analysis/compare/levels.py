@@ -140,6 +140,7 @@ def _llm_points(one: RunSource, root: Path) -> list[RunSpec]:
         points = study_points(experiments, "llm", [one.place], study.seeds, study.rounds)
     else:
         names = (
+            # 18 digits fit an integer of NumPy, and [0-9] takes no digits of other scripts
             re.fullmatch(r".*-s([0-9]{1,18})-[0-9a-f]+", folder.name)
             for folder in folders_in(folder_below(root, "llm", one.place))
         )

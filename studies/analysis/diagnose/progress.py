@@ -168,6 +168,7 @@ def evaluation_too_small(seen: ObservedRun) -> Finding | Unjudged | None:
     wanted = abs(gain) if seen.claim is None else seen.claim
     if wanted > least:
         return None
+    # two rates of n answers each differ by wanted = seen * sqrt(2 p (1 - p) / n), solved for n
     needed = int(np.ceil(2 * limit("seen") ** 2 * max(rate * (1 - rate), 1e-4) / max(wanted, 1e-3) ** 2))
     return Finding(
         EVALUATION,
@@ -284,15 +285,10 @@ def _by_format(strict: Line, format_rate: Line) -> Finding | None:
     graded_without = p0 > f0 + 0.01 or p1 > f1 + 0.01
     if graded_without or not _gained(strict) or not 0 < f0 < limit("format_low") or f1 <= 0:
         return None
-    share = (f1 - f0) * (p0 / f0 + p1 / f1) / 2 / (p1 - p0)
-    if share < limit("format_share"):
-        return None
     return _format_finding(
-        share,
-        (
-            f"Pass@1 {p0:.3f} to {p1:.3f}, format rate {f0:.3f} to {f1:.3f}, {strict.where}",
-            f"right given the format: {p0 / f0:.3f} to {p1 / f1:.3f}",
-        ),
+        (f1 - f0) * (p0 / f0 + p1 / f1) / 2 / (p1 - p0),
+        f"Pass@1 {p0:.3f} to {p1:.3f}, format rate {f0:.3f} to {f1:.3f}, {strict.where}",
+        f"right given the format: {p0 / f0:.3f} to {p1 / f1:.3f}",
     )
 
 
@@ -300,19 +296,14 @@ def _by_grader(strict: Line, flexible: Line) -> Finding | None:
     (p0, p1), (q0, q1) = ends(strict), ends(flexible)
     if not _gained(strict):
         return None
-    share = 1 - (q1 - q0) / (p1 - p0)
-    if share < limit("format_share"):
-        return None
-    evidence = (f"strict Pass@1 {p0:.3f} to {p1:.3f}, flexible {q0:.3f} to {q1:.3f}, {strict.where}",)
-    return _format_finding(share, evidence)
+    evidence = f"strict Pass@1 {p0:.3f} to {p1:.3f}, flexible {q0:.3f} to {q1:.3f}, {strict.where}"
+    return _format_finding(1 - (q1 - q0) / (p1 - p0), evidence)
 
 
 def _jump(strict: Line) -> Finding | None:
     """Without either: from almost nothing half of the gain in the first rounds, as when a model learns a marker."""
-    (p0, p1), first = (
-        ends(strict),
-        strict.values[strict.rounds <= strict.rounds[0] + limit("jump") * np.ptp(strict.rounds)],
-    )
+    p0, p1 = ends(strict)
+    first = strict.values[strict.rounds <= strict.rounds[0] + limit("jump") * np.ptp(strict.rounds)]
     if p0 > limit("start") or not _gained(strict) or first.max() - p0 < (p1 - p0) / 2:
         return None
     at = strict.rounds[int(np.argmax(strict.values >= p0 + (p1 - p0) / 2))]
@@ -322,19 +313,18 @@ def _jump(strict: Line) -> Finding | None:
         "much of the gain may be the format; the log does not show it",
         (f"Pass@1 {p0:.3f} at round {strict.rounds[0]}, half of its gain by round {at}, {p1:.3f} at the end",),
         f"{limit('start'):g} or less at the start, half of the gain in {limit('jump'):.0%} of the rounds",
-        "grade the untrained model leniently or under a prompt with examples, and claim only what is beyond it",
+        GRADE,
     )
 
 
-def _format_finding(share: float, evidence: tuple[str, ...]) -> Finding:
-    return Finding(
-        FORMAT_ONLY,
-        "note",
-        f"{min(share, 1.0):.0%} of the gain is the format, not more right answers",
-        evidence,
-        f"{limit('format_share'):.0%} of the gain or more",
-        "grade the untrained model leniently or under a prompt with examples, and claim only what is beyond it",
-    )
+GRADE = "grade the untrained model leniently or under a prompt with examples, and claim only what is beyond it"
+
+
+def _format_finding(share: float, *evidence: str) -> Finding | None:
+    if share < limit("format_share"):
+        return None
+    what = f"{min(share, 1.0):.0%} of the gain is the format, not more right answers"
+    return Finding(FORMAT_ONLY, "note", what, evidence, f"{limit('format_share'):.0%} of the gain or more", GRADE)
 
 
 def length_growing(seen: ObservedRun) -> Finding | Unjudged | None:

@@ -92,6 +92,7 @@ def lasting_fall(line: Line | None) -> Fall | None:
             continue
         at = whole.start + int(np.argmax(level))
         best, error = float(level.max()), spread * np.sqrt(_of_median(width) + _of_median(len(end)))
+        # a narrow window has the highest level by chance, so each level counts less its own error
         certain = best - limit("fall_shrunk") * error
         falls = best > least and best - last > limit("errors") * error
         if falls and certain > most and _counted(line, best, last, width, len(end)):
@@ -100,6 +101,7 @@ def lasting_fall(line: Line | None) -> Fall | None:
         return None
     at, width, best = highest
     first = max(0, at - width // 2)
+    # the level is that of the window; the round that is named is its highest value
     at = first + int(np.argmax(line.values[first : at + width // 2 + 1]))
     return _fall(line, at, best, last)
 

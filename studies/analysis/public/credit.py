@@ -338,6 +338,7 @@ def _ends(rows: pd.DataFrame, asked: pd.DataFrame) -> np.ndarray:
         return np.hstack([tasks, sizes, [[float(one == group) for group in groups] for one in table["group"]]])
 
     x, y = features(rows), logit(rows["end"].clip(NEAR, 1 - NEAR).to_numpy())
+    # slopes and intercepts are all but free; only the offsets of families are drawn to 0
     shrink = np.diag([1e-9] * 2 * len(TASKS) + [SHRINK] * len(groups))
     return expit(features(asked) @ np.linalg.solve(x.T @ x + shrink, x.T @ y))
 

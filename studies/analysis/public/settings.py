@@ -105,6 +105,7 @@ def advise_rate(
 
 
 def _advised(axes: tuple[RateAxis, ...], responses: int | None) -> RateAdvice:
+    # Adam divides a gradient by its noise, which falls with the root of the batch
     ratio = ((responses or RESPONSES) / RESPONSES) ** 0.5
     low, high = min(one.good.min() for one in axes), max(one.good.max() for one in axes)
     value = min(one.good.max() for one in axes)
