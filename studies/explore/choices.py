@@ -197,8 +197,10 @@ def chosen_run(choices: Choices) -> Simulation:
         values[knob.path] = int(value) if knob.whole else float(value)
     origin = choices.origin
     coefficient = values.pop("design.estimator.kl.coef", None)
-    if coefficient is not None:
-        values["design.estimator.kl"] = _penalty(origin.design.estimator.kl, coefficient)
+    if coefficient is not None:  # the estimator's own penalty, or k3 in the loss where it has none; none for 0
+        own = origin.design.estimator.kl
+        kind = "none" if coefficient == 0 else "k3" if own.kind == "none" else own.kind
+        values["design.estimator.kl"] = replace(own, kind=kind, coef=coefficient or own.coef)
     rounds = values.get("design.rounds", origin.design.rounds)
     run = _changed(origin, values | {"design.eval_every": _interval(int(rounds), 1)})
     design = run.design
@@ -214,13 +216,6 @@ def _interval(rounds: int, finer: int) -> int:
     """Rounds between two evaluations."""
     counts = (EVALUATIONS * finer, EVALUATIONS, *range(2 * EVALUATIONS, 0, -1))
     return next(rounds // count for count in counts if rounds % count == 0)
-
-
-def _penalty(own: KL, coefficient: float) -> KL:
-    """A KL penalty of that size: the estimator's own kind, or k3 in the loss where it has none; none for 0."""
-    if coefficient == 0:
-        return replace(own, kind="none")
-    return replace(own, kind="k3" if own.kind == "none" else own.kind, coef=coefficient)
 
 
 def _changed(part: Any, values: dict[str, Any]) -> Any:

@@ -122,7 +122,9 @@ def _trust(
     if level == "llm":
         return "low" if few else "good", (*reasons, "runs of this model on this task; another may differ")
     rounds = int(curves.loc[curves["pair"] == name, "planned_rounds"].max())
-    error = _error(name, endpoints)
+    known = agreement(endpoints[endpoints["pair"] == name]) if len(endpoints) else endpoints
+    test = known[known["split"] == "test"] if len(known) else known
+    error = float(test["mae"].iloc[0]) if len(test) else float("nan")
     if rounds != BASELINE.rounds:
         reasons.append(f"simulated, for {rounds} rounds; compared with the paper are {BASELINE.rounds}")
         return "low", tuple(reasons)
@@ -130,9 +132,3 @@ def _trust(
         return "low", (*reasons, "simulated, with no published number to compare")
     reasons.append(f"simulated, {error:.3f} from published test Pass@1 on average, to which it was fitted")
     return "low" if few or error > WIDE else "fair", tuple(reasons)
-
-
-def _error(name: str, endpoints: pd.DataFrame) -> float:
-    known = agreement(endpoints[endpoints["pair"] == name]) if len(endpoints) else endpoints
-    test = known[known["split"] == "test"] if len(known) else known
-    return float(test["mae"].iloc[0]) if len(test) else float("nan")

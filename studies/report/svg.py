@@ -77,8 +77,8 @@ def _key(key: LegendKey) -> Markup:
 
 def _panel(panel: Panel, x: ResolvedAxis, y: ResolvedAxis, step: int) -> Markup:
     height: float = max(HEIGHT, ROW * len(y.names) + 60) if y.names else HEIGHT
-    left = _left(y)
-    turned = _turned(x, WIDTH - left - _RIGHT)
+    left = (18 if y.axis.label else 4) + 8 + min(_label_width(y), _MAX_LABEL * _LETTER)
+    turned = sum(len(text) * _LETTER + 8 for _, text in x.ticks) > WIDTH - left - _RIGHT
     height += _label_width(x) * 0.62 - 6 if turned else 0
     bottom = height - (34 if x.axis.label else 20) - (_label_width(x) * 0.62 if turned else 0)
     box = (left, _TOP, WIDTH - left - _RIGHT, bottom - _TOP)
@@ -122,16 +122,8 @@ class _Place(NamedTuple):
         return np.stack([left + across * width, top + (1 - up) * tall], axis=-1)
 
 
-def _left(axis: ResolvedAxis) -> float:
-    return (18 if axis.axis.label else 4) + 8 + min(_label_width(axis), _MAX_LABEL * _LETTER)
-
-
 def _label_width(axis: ResolvedAxis) -> float:
     return max((min(len(text), _MAX_LABEL) for _, text in axis.ticks), default=0) * _LETTER
-
-
-def _turned(axis: ResolvedAxis, width: float) -> bool:
-    return sum(len(text) * _LETTER + 8 for _, text in axis.ticks) > width
 
 
 def _data(facts: dict[str, str]) -> Markup:
@@ -231,7 +223,8 @@ def _shape(shape: Outline, place: _Place) -> Markup:
 
 
 def _series(one: PlotSeries, place: _Place, step: int) -> Markup:
-    at = _thinned(len(one.x), step)
+    n = len(one.x)
+    at = np.unique(np.append(np.arange(0, n, step), n - 1)) if n else np.arange(0)  # every step-th place, and the last
     pixels = place.pixels(one.x[at], one.y[at])
     parts = []
     if one.low is not None and one.high is not None and np.isfinite(one.low).any():
@@ -250,11 +243,6 @@ def _series(one: PlotSeries, place: _Place, step: int) -> Markup:
         json.dumps(_rows(one, place, pixels, at), separators=(",", ":"), ensure_ascii=False),
         Markup("").join(parts),
     )
-
-
-def _thinned(n: int, step: int) -> np.ndarray:
-    """Every step-th place, and the last."""
-    return np.unique(np.append(np.arange(0, n, step), n - 1)) if n else np.arange(0)
 
 
 def _bars(ends: np.ndarray, along: int) -> Markup:

@@ -341,6 +341,8 @@ def length_growing(seen: ObservedRun) -> Finding | Unjudged | None:
     gain = gained.slope * (paid.rounds[-1] - paid.rounds[0])
     if relative < limit("length_growth") or grown.low <= 0 or gain >= limit("reward_still"):
         return None
+    cut = seen.first(("train", "truncated_fraction"), least=3)
+    truncated = [] if cut is None else [f"{cut.end():.2f} of the responses are cut off at the end"]
     return Finding(
         LENGTH,
         "change",
@@ -348,14 +350,9 @@ def length_growing(seen: ObservedRun) -> Finding | Unjudged | None:
         (
             f"responses grow by {relative:.0%} (at least {grown.low * span / start:.0%}), {late.where}",
             f"{reward.metric} changes by {gain:+.3f} over these rounds",
-            *_truncated(seen),
+            *truncated,
         ),
         f"{limit('length_growth'):.0%} longer over the last half, reward up by less than {limit('reward_still'):g}",
         "a mean over all tokens or a constant divisor in place of a mean per response; a length penalty; "
         "read what the new tokens say",
     )
-
-
-def _truncated(seen: ObservedRun) -> list[str]:
-    line: Line | None = seen.first(("train", "truncated_fraction"), least=3)
-    return [] if line is None else [f"{line.end():.2f} of the responses are cut off at the end"]

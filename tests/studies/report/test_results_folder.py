@@ -1,26 +1,22 @@
 """A results folder as an object."""
 
+from dataclasses import replace
+
 import pytest
 
 import rftlab as rl
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.main import main
+from tests.support.machine.here import rftlab
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two designs of a small world, two seeds each."""
     root = tmp_path_factory.mktemp("results") / "two <designs>"
-    for rollouts in (1, 2):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "sys.argv",
-                ["rftlab", "run", "cell", "--pair", "qwen-gsm8k", "--rollouts", str(rollouts), "--batch-size", "8",
-                 "--rounds", "4", "--eval-every", "4", "--seeds", "2", "--quiet", "--results", str(root)],
-            )  # fmt: skip
-            with pytest.raises(SystemExit) as ended:
-                main()
-            assert ended.value.code in (0, None)
+    sizes = ("--batch-size", "8", "--rounds", "4", "--eval-every", "4", "--seeds", "2")
+    for rollouts in ("1", "2"):
+        status, _ = rftlab("run", "cell", "--rollouts", rollouts, *sizes, "--quiet", "--results", root)
+        assert status == 0
     return root
 
 
@@ -33,18 +29,10 @@ def test_runs_and_curves(folder):
     ends = curves[curves["round"] == 4].set_index(["cell", "seed"])
     assert len(ends) == 4 and ends["test_pass_at_1"].between(0, 1).all()
     one = curves[(curves["cell"] == runs["cell"][0]) & (curves["seed"] == 0)]
-    again = rl.simulate(_run_of(folder, runs))
-    assert one["test_pass_at_1"].tolist() == again.curve.test_pass_at_1.tolist()
-
-
-def _run_of(folder, runs):
-    """The simulation of the first run, seed 0."""
-    from dataclasses import replace
-
-    run = rl.start_at("qwen-gsm8k", "sim")
     k = 1 if "x1-" in runs["cell"][0] else 2
     design = rl.Design(8, k, estimator=rl.preset("paper_text"), rounds=4, eval_every=4)
-    return replace(run, design=design, seed=0)
+    again = rl.simulate(replace(rl.start_at("qwen-gsm8k", "sim"), design=design, seed=0))
+    assert one["test_pass_at_1"].tolist() == again.curve.test_pass_at_1.tolist()
 
 
 def test_it_shows_itself(folder):
