@@ -3,8 +3,8 @@
 A claim has parts, each a quantity with an interval and the range in which the claim wants it; verdicts are those of
 rftlab.studies.data.results.claims. Where a cell was repeated, the interval is Welch's over runs. Where it was run once,
 the interval of a difference is that of unintended repeats: wide, and honest about it. Intervals are not corrected for
-the number of claims. No part: the source cannot test it as it is. Of sources whose numbers are not shipped, parts are
-statistics that dev.public_runs took from the collection.
+the number of claims. No part: the source cannot test it as it is. Sources whose numbers are not shipped have parts that
+dev.public_runs took from the collection.
 """
 
 import csv
