@@ -184,6 +184,7 @@ def evaluation_too_small(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 NO_SIGNAL, FORMAT_ONLY, LENGTH = "no signal", "format only", "length without reward"
+GRADE = "grade the untrained model leniently or under a prompt with examples, and claim only what is beyond it"
 
 
 def no_signal(seen: ObservedRun) -> Finding | Unjudged | None:
@@ -315,9 +316,6 @@ def _jump(strict: Line) -> Finding | None:
         f"{limit('start'):g} or less at the start, half of the gain in {limit('jump'):.0%} of the rounds",
         GRADE,
     )
-
-
-GRADE = "grade the untrained model leniently or under a prompt with examples, and claim only what is beyond it"
 
 
 def _format_finding(share: float, *evidence: str) -> Finding | None:
