@@ -8,9 +8,8 @@ import pytest
 
 from rftlab.shared.cards import CARDS
 from rftlab.studies.explore.choices import KNOBS, Scene, field_help, to_address, visible_name
-from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import missing, until
-from tests.support.web.explorer_page import chromium, explorer, requested, series, settled, text_of
+from tests.support.web.explorer_page import HOSTILE, chromium, explorer, requested, series, settled, text_of
 
 pytestmark = pytest.mark.skipif(bool(missing("nicegui")), reason=missing("nicegui"))
 SHORT, LONG = "B=8&K=4&rounds=200", "B=8&K=4&rounds=4000"

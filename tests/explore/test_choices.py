@@ -33,7 +33,7 @@ from rftlab.studies.explore.choices import (
     to_query,
 )
 from rftlab.studies.explore.copy_as import FORMS, command_text, python_text, text_as
-from tests.explore.hostile import HOSTILE
+from tests.support.web.explorer_page import HOSTILE
 
 QUERIES = (
     "",

@@ -30,8 +30,8 @@ from rftlab.studies.explore.chart import (
 from rftlab.studies.explore.choices import Choices, chosen_run, from_query
 from rftlab.studies.explore.jobs import BATCHES, GROUPS, Bench, HeatCell, Job, cell_colours, heat_cells, luminance
 from rftlab.studies.explore.measures import MOST, PUBLIC, gradient_signal, group_signal, real_runs, run_cost, sources_in
-from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import until
+from tests.support.web.explorer_page import HOSTILE
 
 SMALL = Linear(n_train=96, n_test=40, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
 

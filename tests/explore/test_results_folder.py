@@ -17,8 +17,8 @@ from rftlab.studies.explore.measures import real_runs, sources_in
 from rftlab.studies.forecast.calibrate import calibrated
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 from rftlab.studies.readers.store import write_collection
-from tests.explore.hostile import HOSTILE
 from tests.support.stores import points, run_all
+from tests.support.web.explorer_page import HOSTILE
 from tests.support.worlds.planted import planted
 
 DESIGN = Design(8, 4, estimator=preset("paper_text"))

@@ -91,6 +91,7 @@ class Decision(NamedTuple):
     """The difference that it looks at, and where it answers `below`: the verdict is open where the interval spans the
     threshold."""
     above: bool
+    answer: str
     best: str
     """The best unseen design."""
     missed: float
@@ -109,7 +110,8 @@ def decide(rule: FirstRule, ends: Measured) -> Decision | None:
     best, gained = ends.best(rule.unseen or [cell for cell in ends.designs if cell != rule.after])
     kept = ends.of(rule.kept[0 if above else 1])
     missed = interval(gained).value - interval(kept).value if gained.size else np.nan
-    return Decision(difference, above, best, missed, bool(missed > line) if np.isfinite(missed) else None)
+    pays = bool(missed > line) if np.isfinite(missed) else None
+    return Decision(difference, above, rule.above if above else rule.below, best, missed, pays)
 
 
 def known_ends(root: Path) -> dict[str, Measured]:
@@ -132,7 +134,7 @@ def rule_table(ends: Measured) -> Table:
         said = decide(rule, ends)
         if said is not None:
             measured, open_end = said.difference.measured, bool(said.difference.code == 0)
-            words = (rule.above if said.above else rule.below) + " (open: more seeds would tell)" * open_end
+            words = said.answer + " (open: more seeds would tell)" * open_end
             bounds = f" [{measured.low:+.3f}, {measured.high:+.3f}]" if np.isfinite(measured.low) else ""
             table.add(rule.name, said.difference.name, f"{measured.value:+.3f}{bounds}", f"{rule.threshold:.2f}", words)
     return table
@@ -154,10 +156,9 @@ def rule_errors(known: dict[str, Measured]) -> tuple[Table, list[str]]:
             own = counts.setdefault(source, Counter())
             own.update({"pairs": 1, "wrong": wrong, "on": not said.pays, "stop": said.pays})
             if wrong:
-                answer = (rule.above if said.above else rule.below).partition(":")[0]
                 lines.append(
                     f"{rule.name}: wrong on {name}. {said.difference.name} is {said.difference.measured.value:+.3f} "
-                    f"({answer}), and {short_label(said.best)} gains {said.missed:+.3f} more."
+                    f"({said.answer.partition(':')[0]}), and {short_label(said.best)} gains {said.missed:+.3f} more."
                 )
         for source, own in counts.items():
             table.add(rule.name, source, *(own[key] for key in ("pairs", "wrong", "on", "stop")))
