@@ -46,7 +46,7 @@ from rftlab.studies.integrations.trl_options import (
     design_facts,
 )
 from rftlab.studies.readers.assemble import assemble
-from rftlab.studies.readers.formats.trl_state import run_from_history
+from rftlab.studies.readers.formats.trl import run_from_history
 from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import PLACE, check_name, write_collection
 

@@ -11,7 +11,7 @@ from rftlab.shared.plumbing.files import file_sha256
 from rftlab.shared.plumbing.folders import FILE, path_kind, real
 from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.designs.config_file import read_config
-from rftlab.studies.readers.formats import FORMATS, parquet, rollouts, tensorboard, trl_state
+from rftlab.studies.readers.formats import FORMATS, parquet, rollouts, stores, trl
 from rftlab.studies.readers.names import METRICS, is_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.readers.text import ALLOWED, kind_named, read_head
@@ -89,7 +89,7 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
     if form is None:
         what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"
         raise UserError(f"{path} is {what}; allowed: {ALLOWED}")
-    runs = form.read(path, head, columns)
+    runs = form.read(head, columns)
     check(
         any(run.series or run.pieces for run in runs),
         f"{path} ({form.name}) holds no numbers with steps; allowed: {ALLOWED}",
@@ -103,7 +103,7 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
     if parquet.find_own_files(folder / parquet.CURVE):
         return _read(folder / parquet.CURVE, columns)
     rows = rollouts.find_rollouts(folder)
-    if state := trl_state.find_state(folder):
+    if state := trl.find_state(folder):
         return _with_outcomes(*_read(state, columns), folder, rows)
     for path in (folder / "metrics.jsonl", *sorted(folder.glob("*.wandb"))):
         if path_kind(path) == FILE:
@@ -113,9 +113,9 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
         (run,) = rollouts.read_rollout_files(folder, rows)
         run.notes += notes
         return [run], rows
-    events = tensorboard.find_event_files(folder)
+    events = stores.find_event_files(folder)
     check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
-    runs = [run for run in tensorboard.read_event_folder(folder, events) if run.series]
+    runs = [run for run in stores.read_event_folder(folder, events) if run.series]
     check(bool(runs), f"{folder} has TensorBoard events, but none with numbers; allowed: events with scalars")
     return runs, events
 

@@ -88,16 +88,14 @@ def known_design(design: Design, model: str | None = None) -> KnownDesign:
     )
 
 
+@dataclass(slots=True)
 class Series:
     """Values of one metric as they were logged: step, value, and the line, row or record that held it. Packed,
-    because a log may hold millions; series of a table share steps and places where none has a gap."""
+    because a log may hold millions: arrays that grow, or numpy's, which columns of a table may share."""
 
-    __slots__ = ("places", "steps", "values")
-
-    def __init__(self, steps: array | None = None, values: array | None = None, places: array | None = None):
-        self.steps = array("i") if steps is None else steps
-        self.values = array("d") if values is None else values
-        self.places = array("I") if places is None else places
+    steps: Any = field(default_factory=lambda: array("i"))
+    values: Any = field(default_factory=lambda: array("d"))
+    places: Any = field(default_factory=lambda: array("I"))
 
     def __len__(self) -> int:
         return len(self.steps)

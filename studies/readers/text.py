@@ -125,18 +125,19 @@ def opened_text(path: Path, encoding: str, newline: str | None = None) -> Iterat
         yield io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
 
 
-def read_lines(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
-    """Number, text with its end, and whether it is whole, of each line; of one that is too long its first part
-    alone, not whole."""
-    number = 0
-    while line := stream.readline(LONGEST):
-        number += 1
-        line = shown_nulls(line)
-        whole = line.endswith("\n")
-        if not whole and len(line) == LONGEST:
-            while (rest := stream.readline(LONGEST)) and not rest.endswith("\n"):
-                pass
-        yield number, line, whole
+def read_lines(head: Head) -> Iterator[tuple[int, str, bool]]:
+    """Number, text with its end, and whether it is whole, of each line of a file; of one that is too long its first
+    part alone, not whole."""
+    with opened_text(head.path, head.encoding) as stream:
+        number = 0
+        while line := stream.readline(LONGEST):
+            number += 1
+            line = shown_nulls(line)
+            whole = line.endswith("\n")
+            if not whole and len(line) == LONGEST:
+                while (rest := stream.readline(LONGEST)) and not rest.endswith("\n"):
+                    pass
+            yield number, line, whole
 
 
 def shown_nulls(line: str) -> str:

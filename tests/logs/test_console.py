@@ -4,7 +4,7 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.formats.trl_console import values_in
+from rftlab.studies.readers.formats.trl import values_in
 from tests.support.logs.formats import said, trl_console, verl_log
 
 

@@ -15,7 +15,7 @@ import pytest
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.formats import parquet as bounds
-from rftlab.studies.readers.formats import trackio
+from rftlab.studies.readers.formats import stores
 from tests.support.machine.here import rftlab
 
 SIZE, SECONDS = 100_000, 90
@@ -100,7 +100,7 @@ def test_rows_of_a_write_ahead_log_are_read_and_a_cut_is_said(tmp_path, monkeypa
     writer.commit()
     (run,) = read_logs([place])
     assert run.curves["value"].tolist() == [1, 2, 3]
-    monkeypatch.setattr(trackio, "MAX_ROWS", 2)
+    monkeypatch.setattr(stores, "MAX_ROWS", 2)
     (run,) = read_logs([place])
     writer.close()
     assert len(run.curves) == 2 and any("more than 2 rows" in note for note in run.notes)

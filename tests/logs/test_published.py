@@ -6,7 +6,6 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_collection, read_logs
-from rftlab.studies.readers.formats.tables import Columns
 from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
 
@@ -79,18 +78,3 @@ def test_the_public_collection_is_read_to_the_last_value():
     seconds = both.dropna(subset="seconds").groupby(["run", "round"])["seconds"].unique().map(list)
     ours = table[clock].groupby(["run", "round"])["value"].unique().map(list)
     assert len(seconds) and seconds.to_dict() == ours.to_dict()
-
-
-def test_columns_without_gaps_share_their_steps():
-    columns = Columns(3)
-    for step, row in enumerate([[0.5, 1.0, None], [0.25, None, 3.0], [0.125, 2.0, 4.0]], start=1):
-        columns.add(step, 10 * step, row)
-    found = columns.series(["a", "b", "c"])
-    assert {name: (list(s.steps), list(s.values), list(s.places)) for name, s in found.items()} == {
-        "a": ([1, 2, 3], [0.5, 0.25, 0.125], [10, 20, 30]),
-        "b": ([1, 3], [1.0, 2.0], [10, 30]),
-        "c": ([2, 3], [3.0, 4.0], [20, 30]),
-    }
-    dense = Columns(2)
-    dense.add(1, 1, [0.5, 0.5])
-    assert dense.series(["a", "b"])["a"].steps is dense.series(["a", "b"])["b"].steps

@@ -31,29 +31,31 @@ def is_seed(name: str) -> bool:
     return "seed" in _last(name).split("_")
 
 
-def telling(names: Iterable[str], run: str | None) -> list[str]:
-    """The columns that tell runs apart: that of run names, then those of seeds and other names; [] without the
-    first."""
-    if run is None:
-        return []
-    others = [name for name in names if name != run and (is_seed(name) or _last(name).endswith(_TELLING))]
-    return [run, *others]
+class RunsByKey:
+    """The runs of one file, by their cells in the columns that tell runs apart. Columns of texts are watched: what
+    each run has throughout, and which of them tell rows of one step apart."""
 
-
-class Texts:
-    """Columns that hold texts: what each run has throughout, and which of them tell rows of one step apart."""
-
-    def __init__(self) -> None:
-        self._last: dict[Key, tuple[int, dict[str, set[str]]]] = {}
+    def __init__(self, path: Path, names: Iterable[str], run_name: str | None, form: str, **more: Any):
+        """run_name: the column of run names, None where there is none. form, more: fields of each RawRun."""
+        others = [name for name in names if name != run_name and (is_seed(name) or _last(name).endswith(_TELLING))]
+        self.columns = [] if run_name is None else [run_name, *others]
+        self._path, self._form, self._more = path, form, more
+        self._runs: dict[Key, RawRun] = {}
+        self._before: dict[Key, tuple[int, dict[str, set[str]]]] = {}
+        """By run: the step of the last row, and the texts of each column at that step."""
         self._throughout: dict[Key, dict[str, str | None]] = {}
         self._steps: dict[str, dict[str, int]] = {}
         """By column and text: the step at which it is there, -1 where there are several."""
         self._apart: dict[str, set[str]] = {}
 
-    def add(self, run: Key, step: int, texts: dict[str, str]) -> None:
+    def run(self, key: Key) -> RawRun:
+        """The run with these cells."""
+        return self._runs.get(key) or self._runs.setdefault(key, RawRun("", self._form, **self._more))
+
+    def watch(self, key: Key, step: int, texts: dict[str, str]) -> None:
         """The texts of a row."""
-        throughout = self._throughout.setdefault(run, dict(texts))
-        before, here = self._last.get(run, (-1, {}))
+        throughout = self._throughout.setdefault(key, dict(texts))
+        before, here = self._before.get(key, (-1, {}))
         here = here if before == step else {}
         for name, text in texts.items():
             if throughout.setdefault(name, text) != text:
@@ -66,49 +68,56 @@ class Texts:
                 own.add(text)
             if len(own) > 1:
                 self._apart.setdefault(name, set()).update(own)
-        self._last[run] = step, here
+        self._before[key] = step, here
 
-    def of(self, run: Key) -> dict[str, str]:
-        """Texts that a run has in all of its rows."""
-        return {name: text for name, text in self._throughout.get(run, {}).items() if text is not None}
+    def told_apart(self) -> list[RawRun]:
+        """The runs, named by the first column. Those of one name are one where no step is in two of them, as where a
+        run went on; else the cells in which they differ are part of their names. Raises UserError where the rows of one
+        run seem to be of several."""
+        self._check_texts()
+        runs: list[tuple[Key, RawRun]] = []
+        for name in dict.fromkeys(key[:1] for key in self._runs):
+            parts = [(key, run) for key, run in self._runs.items() if key[:1] == name]
+            if len(parts) > 1 and _share_no_step([run for _, run in parts]):
+                parts = [(parts[0][0], _rejoined([run for _, run in parts]))]
+            differ = [i for i in range(1, len(self.columns)) if len({key[i] for key, _ in parts}) > 1]
+            for key, run in parts:
+                run.name = " ".join([*key[:1], *(f"{_last(self.columns[i])}={key[i]}" for i in differ)])
+            runs += parts
+        check(len(runs) <= MAX_RUNS, f"{self._path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+        self._state(runs)
+        return [run for _, run in runs]
 
-    def check(self, path: Path) -> None:
+    def _check_texts(self) -> None:
         """Raise UserError where rows of one step differ in a text that comes again at other steps, as a run's does."""
         for name, texts in self._apart.items():
             known = self._steps[name]
             again = sorted(text for text in texts if known.get(text) == -1)
             check(
                 len(again) < 2 or len(known) >= MAX_VALUES,
-                f"{path}: rows of one step differ in {plain(name)!r} ({', '.join(map(ascii, again[:3]))}), as where "
-                f"several runs or sets are in one table; allowed: --columns run={plain(name)}, or one of them a file",
+                f"{self._path}: rows of one step differ in {plain(name)!r} ({', '.join(map(ascii, again[:3]))}), as "
+                f"where several runs or sets are in one table; allowed: --columns run={plain(name)}, or one of them a "
+                "file",
             )
 
-
-def told_apart(runs_by_key: dict[Key, RawRun], columns: list[str], texts: Texts, path: Path) -> list[RawRun]:
-    """The runs of a file by their cells in `columns`, the first of which names them. Those of one name are one where
-    no step is in two of them, as where a run went on; else the cells in which they differ are part of their names."""
-    runs: list[tuple[Key, RawRun]] = []
-    for name in dict.fromkeys(key[:1] for key in runs_by_key):
-        parts = [(key, run) for key, run in runs_by_key.items() if key[:1] == name]
-        if len(parts) > 1 and _one(parts):
-            parts = [(parts[0][0], _rejoined([run for _, run in parts]))]
-        differ = [i for i in range(1, len(columns)) if len({key[i] for key, _ in parts}) > 1]
-        for key, run in parts:
-            run.name = " ".join([*key[:1], *(f"{_last(columns[i])}={key[i]}" for i in differ)])
-        runs += parts
-    check(len(runs) <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
-    seeds = [i for i, column in enumerate(columns) if is_seed(column)]
-    if seeds:
-        _state(runs, columns, seeds, texts)
-    return [run for _, run in runs]
+    def _state(self, runs: list[tuple[Key, RawRun]]) -> None:
+        """Where seeds are known, give each run what its columns state but for its seed. Names are no part of it, unless
+        runs would be equal in their seeds too: then something that no column states is in their names."""
+        seeds = [i for i, column in enumerate(self.columns) if is_seed(column)]
+        seen: dict[str, list[tuple[Key, RawRun]]] = {}
+        for key, run in runs if seeds else ():
+            texts = {name: text for name, text in self._throughout.get(key, {}).items() if text is not None}
+            run.stated = _constants(run) | {name: text for name, text in texts.items() if name not in self.columns}
+            seen.setdefault(repr(sorted(run.stated.items())), []).append((key, run))
+        for alike in seen.values():
+            if len({tuple(key[i] for i in seeds) for key, _ in alike}) < len(alike):
+                for key, run in alike:
+                    run.stated = (run.stated or {}) | {"run": key[0]}
 
 
-def _one(parts: list[tuple[Key, RawRun]]) -> bool:
-    """Whether no two parts share a step."""
-    empty = np.empty(0, int)
+def _share_no_step(runs: list[RawRun]) -> bool:
     steps = [
-        np.unique(np.concatenate([empty, *(np.asarray(series.steps) for series in run.series.values())]))
-        for _, run in parts
+        np.unique(np.concatenate([np.empty(0, int), *(series.steps for series in run.series.values())])) for run in runs
     ]
     return len(np.unique(np.concatenate(steps))) == sum(map(len, steps))
 
@@ -118,26 +127,10 @@ def _rejoined(runs: list[RawRun]) -> RawRun:
     whole = runs[0]
     for name in dict.fromkeys(name for run in runs for name in run.series):
         parts = [run.series[name] for run in runs if name in run.series]
-        joined = Series()
-        order = np.argsort(np.concatenate([np.asarray(part.places) for part in parts]), kind="stable")
-        for field in Series.__slots__:
-            values = np.concatenate([np.asarray(getattr(part, field)) for part in parts])[order]
-            getattr(joined, field).frombytes(values.tobytes())
-        whole.series[name] = joined
+        columns = [np.concatenate([getattr(part, kind) for part in parts]) for kind in ("steps", "values", "places")]
+        order = np.argsort(columns[2], kind="stable")
+        whole.series[name] = Series(*(column[order] for column in columns))
     return whole
-
-
-def _state(runs: list[tuple[Key, RawRun]], columns: list[str], seeds: list[int], texts: Texts) -> None:
-    """Give each run what its columns state but for its seed. Names are no part of it, unless runs would be equal in
-    their seeds too: then something that no column states is in their names."""
-    seen: dict[str, list[tuple[Key, RawRun]]] = {}
-    for key, run in runs:
-        run.stated = _constants(run) | {name: text for name, text in texts.of(key).items() if name not in columns}
-        seen.setdefault(repr(sorted(run.stated.items())), []).append((key, run))
-    for alike in seen.values():
-        if len({tuple(key[i] for i in seeds) for key, _ in alike}) < len(alike):
-            for key, run in alike:
-                run.stated = (run.stated or {}) | {"run": key[0]}
 
 
 def _constants(run: RawRun) -> dict[str, Any]:

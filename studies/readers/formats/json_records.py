@@ -19,7 +19,7 @@ from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import json_object
-from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
+from rftlab.studies.readers.formats.apart import RunsByKey
 from rftlab.studies.readers.formats.tables import RUNS, STEPS, pick_column, trainers_step
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import (
@@ -28,7 +28,6 @@ from rftlab.studies.readers.text import (
     Head,
     encoding_note,
     once,
-    opened_text,
     read_lines,
     read_number,
     step_in,
@@ -65,11 +64,11 @@ def is_json_lines(head: Head) -> bool:
     return len(head.lines) > 1 or pick_column(list(flatten_record(record)), {}, "step", STEPS, head.path) is not None
 
 
-def read_json_lines(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_json_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a file of records."""
     start = [record for line in head.lines if (record := parse_record(line)) is not None][:500]
     notes = encoding_note(head.encoding)
-    return collect_runs(path, LINES, start, _lines(path, head, notes), columns, notes)
+    return collect_runs(head.path, LINES, start, _lines(head, notes), columns, notes)
 
 
 def collect_runs(
@@ -94,9 +93,8 @@ def collect_runs(
         (name for name in RUNS if any(_names_run(record.get(name)) for record in start)), None
     )
     names = dict.fromkeys(name for record in start for name in _texts(record) | flatten_record(record))
-    told = telling(names, run_name)
-    runs: dict[Key, RawRun] = {}
-    watched, without = Texts(), 0
+    runs = RunsByKey(path, names, run_name, form, place=place)
+    without, told = 0, runs.columns
     for at, record in records:
         values, texts = flatten_record(record), _texts(record)
         step = None if texts.get(step_name, "").endswith("%") else whole(values.get(step_name))
@@ -104,18 +102,18 @@ def collect_runs(
             without += 1
             continue
         key = tuple([texts.get(name) or _shown(values.get(name)) for name in told])
-        run = runs.setdefault(key, RawRun("", form, place=place))
+        run = runs.run(key)
         apart = {name: text for name, text in texts.items() if name not in values and name not in (*told, *_KINDS)}
-        watched.add(key, step, apart)
+        runs.watch(key, step, apart)
         prefix = next((f"{record[kind]}/" for kind in _KINDS if isinstance(record.get(kind), str)), "")
         for name, value in values.items():
             if name not in (step_name, *told):
                 run.add(prefix + name, step, value, at)
-    watched.check(path)
+    separate = runs.told_apart()
     notes += [f"{without} records without {step_name} left out"] if without else []
-    for run in runs.values():
+    for run in separate:
         run.notes += notes
-    return told_apart(runs, told, watched, path)
+    return separate
 
 
 def _shown(value: float | None) -> str:
@@ -134,22 +132,19 @@ def _texts(record: dict, prefix: str = "", depth: int = 0) -> dict[str, str]:
     return texts
 
 
-def _lines(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
+def _lines(head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
     """Number of the line and record of each line; those that are no JSON are noted, a few at most."""
     bad = 0
-    with opened_text(path, head.encoding) as stream:
-        for place, line, end in read_lines(stream):
-            if not line.strip():
-                continue
-            record = parse_record(line)
-            if record is not None:
-                yield place, record
-                continue
+    for place, line, end in read_lines(head):
+        record = parse_record(line)
+        if record is not None:
+            yield place, record
+        elif line.strip():
             bad += 1
             check(
                 bad <= MAX_BAD,
-                f"{path}: line {place} is no JSON object with each name once, as {MAX_BAD} before it; allowed: one "
-                "object a line",
+                f"{head.path}: line {place} is no JSON object with each name once, as {MAX_BAD} before it; allowed: "
+                "one object a line",
             )
             if bad <= 5:
                 said = "has no end" if not end else "is no JSON object with each name once"
@@ -212,15 +207,16 @@ def is_json_document(head: Head) -> bool:
     return _BEGINS.match(head.text) is not None
 
 
-def read_json_document(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_json_document(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a document. Raises UserError for one that is damaged, or without steps."""
     notes = encoding_note(head.encoding)
-    records = _records(path, _document(path, head), columns, notes)
+    records = _records(head.path, _document(head), columns, notes)
     numbered = list(enumerate(records, start=1))
-    return collect_runs(path, DOCUMENT, records[:500], numbered, columns, notes, place="record")
+    return collect_runs(head.path, DOCUMENT, records[:500], numbered, columns, notes, place="record")
 
 
-def _document(path: Path, head: Head) -> Any:
+def _document(head: Head) -> Any:
+    path = head.path
     size = path.stat().st_size
     check(
         size <= LARGEST,

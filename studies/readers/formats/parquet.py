@@ -5,24 +5,26 @@ A small file may ask for a great deal of memory: rows, cells, bytes and what tex
 limits, all told before they are taken.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rftlab.shared.plumbing.errors import UserError, check
-
-if TYPE_CHECKING:
-    import pyarrow
-import math
+import numpy as np
 
 from rftlab.llm.tracking import read_rounds
+from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import FILE, path_kind, read_json
-from rftlab.studies.readers.formats.apart import Texts, telling, told_apart
-from rftlab.studies.readers.formats.tables import FORMAT, OF_TRAINERS, step_and_run, trainers_step
+from rftlab.studies.readers.formats.apart import Key, RunsByKey
+from rftlab.studies.readers.formats.tables import FORMAT, MAX_COLUMNS, OF_TRAINERS, step_and_run, trainers_step
 from rftlab.studies.readers.names import translate_metric
-from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import Head, whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow
 
 START, MAX_ROWS = b"PAR1", 20_000_000
 MAX_CELLS, LARGEST = 200_000_000, 2 << 30
@@ -70,6 +72,7 @@ def read_table(path: Path, max_rows: int) -> "pyarrow.Table":
             facts = file.metadata
             groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
             chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+            _check(path, len(schema), MAX_COLUMNS, "columns")
             _check(path, facts.num_rows, max_rows, "rows")
             _check(path, sum(chunk.num_values for chunk in chunks), MAX_CELLS, "cells")
             _check(path, sum(chunk.total_uncompressed_size for chunk in chunks), LARGEST, "bytes")
@@ -104,47 +107,48 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
     if "step" not in columns:
         head = frame[[name for name in names if name == step_name or name in OF_TRAINERS]].head(500)
         step_name = trainers_step([row.dropna().to_dict() for _, row in head.iterrows()], step_name)
-    told, watched = telling(names, run_name if with_runs else None), Texts()
-    groups = frame.groupby(told, sort=False, observed=True, dropna=False) if told else [((), frame)]
-    runs = {
-        tuple("" if name != name else str(name) for name in key): _of_frame(group, step_name, told)
-        for key, group in groups
-    }
-    _watch(watched, frame, step_name, told)
-    watched.check(path)
-    return told_apart(runs, told, watched, path)
+    runs = RunsByKey(path, names, run_name if with_runs else None, FORMAT, place="row")
+    cells = [["" if cell != cell else str(cell) for cell in frame[name]] for name in runs.columns]
+    keys: list[Key] = list(zip(*cells, strict=True)) if cells else [()] * len(frame)
+    steps = [whole(_plain(cell)) for cell in frame[step_name]]
+    wanted = frame.drop(columns=[step_name, *runs.columns])
+    numbers = [name for name in wanted.columns if wanted[name].dtype.kind in "iufb"]
+    _watch(runs, keys, steps, wanted.drop(columns=numbers))
+    _add_numbers(runs, keys, steps, wanted[numbers])
+    separate = runs.told_apart()
+    others = ", ".join(name for name in wanted.columns if name not in numbers)
+    for run in separate:
+        run.notes += [f"columns that hold no numbers left out: {others[:200]}"] if others else []
+    return separate
 
 
-def _watch(watched: Texts, frame, step_name: str, told: list[str]) -> None:
+def _watch(runs: RunsByKey, keys: list[Key], steps: list[int | None], texts: "pd.DataFrame") -> None:
     """Note the texts of every row."""
-    texts = [name for name in frame.columns if frame[name].dtype.kind not in "iufb" and name not in (step_name, *told)]
-    if not texts:
-        return
-    keys = [frame[name].tolist() for name in told]
-    for i, step in enumerate(frame[step_name]):
-        row = {name: value for name in texts if isinstance(value := frame[name].iat[i], str) and value}
-        done = whole(_plain(step))
-        if done is not None and row:
-            watched.add(tuple("" if key[i] != key[i] else str(key[i]) for key in keys), done, row)
+    columns = [texts[name].tolist() for name in texts.columns]
+    for key, step, *cells in zip(keys, steps, *columns, strict=True) if columns else ():
+        row = {name: cell for name, cell in zip(texts.columns, cells, strict=True) if isinstance(cell, str) and cell}
+        if step is not None and row:
+            runs.watch(key, step, row)
 
 
-def _of_frame(frame, step_name: str, told: list[str]) -> RawRun:
-    run = RawRun("", FORMAT, place="row")
-    steps = [whole(_plain(value)) for value in frame[step_name]]
-    kinds = {name: frame[name].dtype.kind for name in frame.columns if name not in (step_name, *told)}
-    for name in (name for name, kind in kinds.items() if kind in "iufb"):
-        values = frame[name].to_numpy(dtype=float, na_value=math.nan)
-        for place, (step, value) in enumerate(zip(steps, values, strict=True), start=1):
-            if step is not None and value == value:
-                run.add(name, step, float(value), place)
-    others = ", ".join(name for name, kind in kinds.items() if kind not in "iufb")
-    run.notes += [f"columns that hold no numbers left out: {others[:200]}"] if others else []
-    return run
+def _add_numbers(runs: RunsByKey, keys: list[Key], steps: list[int | None], numbers: "pd.DataFrame") -> None:
+    """Columns of numbers as series of each run, without rows that have no step and cells that have no number."""
+    stepped = np.array([-1 if step is None else step for step in steps], np.int32)
+    columns = {name: numbers[name].to_numpy(dtype=float, na_value=math.nan) for name in numbers.columns}
+    rows_by_key: dict[Key, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows_by_key.setdefault(key, []).append(row)
+    for key, rows in rows_by_key.items():
+        run, at = runs.run(key), np.array(rows)
+        for name, values in columns.items():
+            kept = at[(stepped[at] >= 0) & ~np.isnan(values[at])]
+            if len(kept):
+                run.series[name] = Series(stepped[kept], values[kept], kept + 1)
 
 
-def _plain(value) -> float | None:
+def _plain(cell: Any) -> float | None:
     """A cell as a number; None of texts and of missing ones."""
-    return float(value) if isinstance(value, int | float) or hasattr(value, "dtype") else None
+    return float(cell) if isinstance(cell, int | float) or hasattr(cell, "dtype") else None
 
 
 def is_own_run(head: Head) -> bool:
@@ -158,8 +162,9 @@ def find_own_files(curve: Path) -> list[Path]:
     return files if curve in files else []
 
 
-def read_own_run(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_own_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run whose curve this is."""
+    path = head.path
     run = RawRun(path.resolve().parent.name, OWN, tool="rftlab", place="row", aliases=dict(_OURS))
     for name in (CURVE, METRICS):
         place = path.parent / name

@@ -37,10 +37,10 @@ def files_beside(path: Path) -> list[Path]:
     return [path, *([beside] if path_kind(beside) == FILE and beside.name != path.name else [])]
 
 
-def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_long_form(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a table. Raises UserError for a row that is not in our terms."""
-    series, times, notes = _rows(path, head)
-    known = _known(path)
+    series, times, notes = _rows(head)
+    known = _known(head.path)
     runs: dict[str, RawRun] = {}
     for (name, split, task, metric), part in series.items():
         run = runs.setdefault(name, RawRun(name, FORMAT, notes=list(notes)))
@@ -55,10 +55,10 @@ def read_long_form(path: Path, head: Head, columns: dict[str, str]) -> list[RawR
     return list(runs.values())
 
 
-def _rows(path: Path, head: Head) -> tuple[dict[Key, array], dict[str, dict[int, float]], list[str]]:
+def _rows(head: Head) -> tuple[dict[Key, array], dict[str, dict[int, float]], list[str]]:
     """The series of a table, in the order of the file, each with round, value, n (nan) and step (-1) of a row after the
     other; and seconds of training by run and round, where there are any."""
-    table = open_table(head)
+    table, path = open_table(head), head.path
     at = {name: i for i, name in enumerate(table.header)}
     labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
     numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step", "seconds")]
@@ -67,7 +67,7 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, array], dict[str, dict[int,
     known: dict[tuple[str, ...], tuple[Key, bool, array]] = {}
     runs: set[str] = set()
     without: Counter[str] = Counter()
-    with iterate_rows(table, head.encoding) as rows:
+    with iterate_rows(table) as rows:
         for place, cells in rows:
             cells.append("")  # what is at -1
             texts = tuple([cells[i] for i in labels])
@@ -143,7 +143,7 @@ def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:
         return {}
     table = open_table(head)
     try:
-        with iterate_rows(table, head.encoding) as rows:
+        with iterate_rows(table) as rows:
             named = (dict(zip(table.header, map(str.strip, cells), strict=True)) for _, cells in rows)
             return {plain(row["run_id"])[:LONGEST]: _told(row) for row in named}
     except csv.Error as error:

@@ -25,7 +25,7 @@ from rftlab.studies.readers.formats.json_records import parse_record
 from rftlab.studies.readers.formats.tables import STEPS
 from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import GroupOutcomes, RawRun
-from rftlab.studies.readers.text import Head, encoding_note, finite_number, opened_text, read_head, read_lines, whole
+from rftlab.studies.readers.text import Head, encoding_note, finite_number, read_head, read_lines, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,9 +70,9 @@ def _is_response(record: dict) -> bool:
     )
 
 
-def read_rollouts(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_rollouts(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of one file."""
-    return read_rollout_files(path, [path])
+    return read_rollout_files(head.path, [head.path])
 
 
 def find_rollouts(folder: Path) -> list[Path]:
@@ -93,7 +93,7 @@ def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
     for path in files:
         head = read_head(path)
         run.notes += [note for note in encoding_note(head.encoding) if note not in run.notes]
-        for row in _rows(path, head, run):
+        for row in _rows(head, run):
             groups.add(row)
         check(len(groups.sums) <= MAX_GROUPS, f"{place} has over {MAX_GROUPS} groups; allowed: as many")
     check(bool(groups.sums), f"{place} holds no record of a response; allowed: JSON lines, one object a response")
@@ -150,12 +150,13 @@ class _Groups:
             run.notes.append(f"rewards of {', '.join(mixed)} are not 0 or 1: no counts of right responses are kept")
 
 
-def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
+def _rows(head: Head, run: RawRun) -> Iterator[_Row]:
     """The responses of a file."""
+    path = head.path
     bad, split, beside = 0, _split_by_name(path), _step_beside(path)
     told = "taken as an evaluation, as names of files or their folder say"
     run.notes += [told] if split == "test" and told not in run.notes else []
-    for place, record, end in _records(path, head, run):
+    for place, record, end in _records(head, run):
         row = None if record is None else _row(record, split, beside, run)
         if row is None:
             bad += 1
@@ -171,17 +172,16 @@ def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
         yield row
 
 
-def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | None, bool]]:
+def _records(head: Head, run: RawRun) -> Iterator[tuple[int, dict | None, bool]]:
     """Line or row, the record, None where it is none, and whether the line has an end."""
     if head.raw.startswith(parquet.START):
         run.tool = "trl"
-        table = _read_completions(path)
+        table = _read_completions(head.path)
         yield from ((place, row, True) for place, row in _completion_records(table, run.notes))
         return
-    with opened_text(path, head.encoding) as stream:
-        for place, line, end in read_lines(stream):
-            if line.strip():
-                yield place, parse_record(line), end
+    for place, line, end in read_lines(head):
+        if line.strip():
+            yield place, parse_record(line), end
 
 
 def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | None:

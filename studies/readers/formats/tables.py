@@ -2,7 +2,6 @@
 
 import csv
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.studies.readers.run import Series
 from rftlab.studies.readers.text import LONGEST, Head, encoding_note, opened_text, read_number, shown_nulls
 
 FORMAT, SEPARATORS = "table", ",;\t|"
@@ -41,6 +39,7 @@ STEPS = (
 """Names of the column that counts steps, the first that is there."""
 CALLS = "_step"
 """W&B's count of log calls, which is the trainer's step only where each step is logged once, from 0."""
+COUNTS_CALLS = "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
 OF_TRANSFORMERS = "train/global_step"
 OF_TRAINERS = tuple(name for name in STEPS if "global_step" in name)
 RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
@@ -63,6 +62,7 @@ class DelimitedText:
     header: list[str]
     comma: bool
     """Whether decimals follow a comma."""
+    encoding: str
     notes: list[str] = field(default_factory=list)
 
 
@@ -105,7 +105,7 @@ def open_table(head: Head) -> DelimitedText:
     notes += (
         [{";": "semicolons", "\t": "tabs", "|": "bars"}[separator] + " between columns"] if separator != "," else []
     )
-    return DelimitedText(head.path, separator, header, comma, notes)
+    return DelimitedText(head.path, separator, header, comma, head.encoding, notes)
 
 
 def _decimal_commas(head: Head, separator: str) -> bool:
@@ -125,10 +125,10 @@ def _decimal_commas(head: Head, separator: str) -> bool:
 
 
 @contextmanager
-def iterate_rows(table: DelimitedText, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+def iterate_rows(table: DelimitedText) -> Iterator[Iterator[tuple[int, list[str]]]]:
     """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
     which is noted."""
-    with opened_text(table.path, encoding, newline="") as stream, long_cells():
+    with opened_text(table.path, table.encoding, newline="") as stream, long_cells():
         yield _rows(table, stream)
 
 
@@ -143,9 +143,20 @@ def long_cells() -> Iterator[None]:
 
 
 def _rows(table: DelimitedText, stream) -> Iterator[tuple[int, list[str]]]:
-    text = _Watched(stream)
+    last, cut, long = "", False, False
+
+    def lines() -> Iterator[str]:
+        nonlocal last, cut, long
+        while line := stream.readline(LONGEST):
+            cut = not line.endswith(("\n", "\r"))
+            long = cut and len(line) == LONGEST
+            if long:
+                raise csv.Error("it is too long")
+            last = shown_nulls(line)
+            yield last
+
     decimals: set[int] = set()
-    reader = csv.reader(text, delimiter=table.separator)
+    reader = csv.reader(lines(), delimiter=table.separator)
     seen = short = read = 0
     try:
         for cells in reader:
@@ -163,7 +174,7 @@ def _rows(table: DelimitedText, stream) -> Iterator[tuple[int, list[str]]]:
                 )
                 table.notes.append(_left_out(first, read, len(cells), len(table.header)))
                 continue
-            if text.cut and not _surely_whole(cells[-1].strip(), text.last, decimals):
+            if cut and not _surely_whole(cells[-1].strip(), last, decimals):
                 table.notes.append(
                     f"line {reader.line_num} has no end: its last cell may be cut and is left out "
                     f"({table.header[-1]} = {cells[-1]})"
@@ -173,7 +184,7 @@ def _rows(table: DelimitedText, stream) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, cells
     except csv.Error as error:
         raise UserError(
-            f"{table.path}: line {reader.line_num + text.long}: {error}; allowed: cells and lines of at most {LONGEST} "
+            f"{table.path}: line {reader.line_num + long}: {error}; allowed: cells and lines of at most {LONGEST} "
             "characters"
         ) from None
 
@@ -182,27 +193,6 @@ def _left_out(first: int, last: int, cells: int, wanted: int) -> str:
     """Return the note on a row with another number of cells than the header; a quote without an end swallows lines."""
     at = f"line {first}" if first == last else f"lines {first} to {last}, from an opening quote on,"
     return f"{at} {'has' if first == last else 'are a row with'} {cells} cells where the header has {wanted}: left out"
-
-
-class _Watched:
-    """Lines of a text, which remember the last and whether it had an end."""
-
-    def __init__(self, stream):
-        self.stream, self.last, self.cut, self.long = stream, "", False, False
-
-    def __iter__(self):
-        return self
-
-    def __next__(self) -> str:
-        line = self.stream.readline(LONGEST)
-        if not line:
-            raise StopIteration
-        self.cut = not line.endswith(("\n", "\r"))
-        self.long = self.cut and len(line) == LONGEST
-        if self.long:
-            raise csv.Error("it is too long")
-        self.last = shown_nulls(line)
-        return self.last
 
 
 def _surely_whole(cell: str, line: str, decimals: set[int]) -> bool:
@@ -225,38 +215,6 @@ def trainers_step(rows: list[dict[str, float]], counted: str) -> str:
         if 2 * len(both) > len(rows) and any(own != calls for own, calls in both):
             return name
     return counted
-
-
-class Columns:
-    """Columns of numbers of one run, row by row. Those without a gap share their steps and places, which are half of
-    what a dense table takes; a column has its own from its first gap on."""
-
-    def __init__(self, count: int):
-        self._steps, self._places = array("i"), array("I")
-        self._values = [array("d") for _ in range(count)]
-        self._own: dict[int, Series] = {}
-
-    def add(self, step: int, place: int, values: list[float | None]) -> None:
-        """A row; None where a cell holds no number."""
-        if None in values:
-            for i, value in enumerate(values):
-                if value is None and i not in self._own:
-                    self._own[i] = Series(self._steps[:], self._values[i], self._places[:])
-        self._steps.append(step)
-        self._places.append(place)
-        for column, value in zip(self._values, values, strict=True):
-            if value is not None:
-                column.append(value)
-        for i, series in self._own.items():
-            if values[i] is not None:
-                series.steps.append(step)
-                series.places.append(place)
-
-    def series(self, names: list[str]) -> dict[str, Series]:
-        """Of the columns that hold any."""
-        shared = (Series(self._steps, values, self._places) for values in self._values)
-        columns = (self._own.get(i, series) for i, series in enumerate(shared))
-        return {name: series for name, series in zip(names, columns, strict=True) if len(series.values)}
 
 
 def numbers(texts: list[str], comma: bool) -> list[float | None]:

@@ -1,17 +1,22 @@
-"""Tidy tables, CSV or Parquet: a row a step, a column a metric; a column of run names where there are several."""
+"""Tables of metrics, CSV or Parquet: tidy ones with a row a step and a column a metric, and the exports of Weights &
+Biases, wide (a column a run and metric, `run - metric`, with `__MIN` and `__MAX`) or long (run_name, metric, step,
+value)."""
 
 import csv
+from array import array
 from pathlib import Path
 
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers.formats.apart import Key, Texts, telling, told_apart
+import numpy as np
+
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.readers.formats.apart import MAX_RUNS, Key, RunsByKey
 from rftlab.studies.readers.formats.parquet import START, read_parquet
 from rftlab.studies.readers.formats.tables import (
+    COUNTS_CALLS,
     FORMAT,
     INDEX,
     MISSING,
     OF_TRAINERS,
-    Columns,
     DelimitedText,
     iterate_rows,
     long_cells,
@@ -21,8 +26,13 @@ from rftlab.studies.readers.formats.tables import (
     step_and_run,
     trainers_step,
 )
-from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import LARGEST_STEP, Head, read_number, read_step
+
+EXPORT = "W&B export"
+_BOUNDS = ("__MIN", "__MAX")
+_X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
+_LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
 
 
 def is_tidy_table(head: Head) -> bool:
@@ -30,45 +40,73 @@ def is_tidy_table(head: Head) -> bool:
     return head.raw.startswith(START) or len(read_header(head)) > 1
 
 
-def read_tidy_table(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_tidy_table(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a table. Raises UserError where no column counts steps."""
-    return read_parquet(path, columns) if head.raw.startswith(START) else _text(path, head, columns)
-
-
-def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    if head.raw.startswith(START):
+        return read_parquet(head.path, columns)
     table = open_table(head)
-    step_name, run_name = step_and_run(table.header, columns, path)
-    step_name = _trainers(head, table, step_name, columns)
-    told = telling(table.header, run_name)
-    at, own = table.header.index(step_name), [table.header.index(name) for name in told]
+    step_name, run_name = step_and_run(table.header, columns, head.path)
+    step_name = _trainers_column(head, table, step_name, columns)
+    runs = RunsByKey(head.path, table.header, run_name, FORMAT)
+    at, own = table.header.index(step_name), [table.header.index(name) for name in runs.columns]
     wanted = [i for i in range(len(table.header)) if i not in (at, *own) and table.header[i] != INDEX]
-    runs: dict[Key, Columns] = {}
-    odd, watched = _Odd(step_name), Texts()
-    with iterate_rows(table, head.encoding) as rows:
+    rows_by_key: dict[Key, _Rows] = {}
+    odd = _Odd(step_name)
+    with iterate_rows(table) as rows:
         for place, cells in rows:
             step = read_step(cells[at], table.comma)
             if odd.stepless(step, cells[at], place) or step is None:
                 continue
             key = tuple([cells[i].strip() for i in own])
-            run = runs.get(key) or runs.setdefault(key, Columns(len(wanted)))
             values = numbers([cells[i] for i in wanted], table.comma)
             if None in values:
                 others = {table.header[i]: cells[i] for i, value in zip(wanted, values, strict=True) if value is None}
-                watched.add(key, step, {name: text.strip() for name, text in others.items() if text.strip()})
+                runs.watch(key, step, {name: text.strip() for name, text in others.items() if text.strip()})
                 for name, text in others.items():
                     odd.cell(name, text, place)
-            run.add(step, place, values)
-    watched.check(path)
-    names = [table.header[i] for i in wanted]
-    raws = {key: RawRun("", FORMAT, series=run.series(names)) for key, run in runs.items()}
-    separate = told_apart(raws, told, watched, path)
-    notes = odd.notes(path, any(raw.series for raw in separate))
+            (rows_by_key.get(key) or rows_by_key.setdefault(key, _Rows())).add(step, place, values)
+    for key, part in rows_by_key.items():
+        runs.run(key).series = part.columns([table.header[i] for i in wanted])
+    separate = runs.told_apart()
+    notes = odd.notes(head.path, any(raw.series for raw in separate))
     for raw in separate:
         raw.notes += table.notes + notes
     return separate
 
 
-def _trainers(head: Head, table: DelimitedText, step: str, columns: dict[str, str]) -> str:
+class _Rows:
+    """The numbers of one run, row by row."""
+
+    def __init__(self) -> None:
+        self.steps, self.places, self.values = array("i"), array("I"), array("d")
+        self.gaps = array("q")
+        """Places in `values` of cells that hold no number, which is another thing than nan."""
+
+    def add(self, step: int, place: int, values: list[float | None]) -> None:
+        """A row; None where a cell holds no number."""
+        if None in values:
+            self.gaps.extend(len(self.values) + i for i, value in enumerate(values) if value is None)
+        self.values.extend(0.0 if value is None else value for value in values)
+        self.steps.append(step)
+        self.places.append(place)
+
+    def columns(self, names: list[str]) -> dict[str, Series]:
+        """Those that hold any number. Columns without a gap share their steps and places, which are half of what a
+        dense table takes."""
+        steps, places = np.asarray(self.steps), np.asarray(self.places)
+        values = np.asarray(self.values).reshape(len(steps), len(names))
+        there = np.ones(values.shape, bool)
+        there.flat[np.asarray(self.gaps)] = False
+        columns = {}
+        for name, column, kept in zip(names, values.T, there.T, strict=True):
+            if kept.all():
+                columns[name] = Series(steps, column, places)
+            elif kept.any():
+                columns[name] = Series(steps[kept], column[kept], places[kept])
+        return columns
+
+
+def _trainers_column(head: Head, table: DelimitedText, step: str, columns: dict[str, str]) -> str:
     """The trainer's own step in the place of a count of log calls, as the first rows tell; noted."""
     if "step" in columns:
         return step
@@ -118,3 +156,96 @@ class _Odd:
 
 def _shown(text: str) -> str:
     return repr(text.strip()[:40])
+
+
+def is_export(head: Head) -> bool:
+    """Whether the header is that of either."""
+    names = read_header(head)
+    wide = len(names) > 1 and (any(name.endswith(_BOUNDS) for name in names) or all(map(_parts, names[1:])))
+    return wide or _long(names) is not None
+
+
+def _parts(name: str) -> tuple[str, str] | None:
+    """Run and metric of a column `run - metric`; None of another."""
+    run, _, metric = name.rpartition(" - ")
+    return (run, metric) if run and metric and not metric[0].isspace() and "\n" not in name else None
+
+
+def _long(names: list[str]) -> list[str] | None:
+    """Columns of metric, step and value, then that of the run where there is one; None of another table."""
+    lower = {name.lower(): name for name in names}
+    columns = [there[0] for kind in _LONG if (there := [lower[name] for name in sorted(kind) if name in lower])]
+    run = next((lower[name] for name in ("run_name", "run", "run_id", "name") if name in lower), None)
+    return None if len(columns) < len(_LONG) else [*columns, *([run] if run else [])]
+
+
+def read_export(head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of an export. Every run of a file is told of its repairs."""
+    table = open_table(head)
+    bad: dict[str, int] = {}
+    long = _long(table.header)
+    runs = _read_long(table, long, bad) if long else _read_wide(table, bad)
+    left_out = "is no number of the kind allowed; such rows are left out"
+    for run in runs:
+        run.notes += table.notes + [f"line {place}: {what} {left_out}" for what, place in bad.items()]
+    return runs
+
+
+def _read_long(table: DelimitedText, names: list[str], bad: dict[str, int]) -> list[RawRun]:
+    """A row a value. bad: gets the first line of each kind of damage."""
+    runs = RunsByKey(table.path, table.header, names[3] if names[3:] else None, EXPORT, one_track=False)
+    at, own = ([table.header.index(name) for name in columns] for columns in (names[:3], runs.columns))
+    with iterate_rows(table) as rows:
+        for place, cells in rows:
+            metric, step, value = (cells[i].strip() for i in at)
+            done, measured = read_step(step, table.comma), read_number(value, table.comma)
+            if value and (done is None or measured is None or not metric):
+                bad.setdefault("step" if done is None else "value" if measured is None else "metric", place)
+            elif value and done is not None and measured is not None:
+                runs.run(tuple([cells[i].strip() for i in own])).add(metric, done, measured, place)
+    return runs.told_apart()
+
+
+def _read_wide(table: DelimitedText, bad: dict[str, int]) -> list[RawRun]:
+    """A row a point of the horizontal axis; the first column is that axis."""
+    columns = [
+        (i, *parts)
+        for i, name in enumerate(table.header[1:], start=1)
+        if not name.endswith(_BOUNDS) and (parts := _parts(name))
+    ]
+    allowed = "allowed: a W&B export, or a plain table of steps and metrics"
+    check(bool(columns), f"{table.path}: no column is named `run - metric`; {allowed}")
+    axis = 0 if table.header[0].lower() in _X else None
+    counted = axis is not None and "global" in table.header[0]  # the trainer's own, which W&B's _step is not
+    steps = {
+        run: i
+        for own in (False, True)  # a run's own global step outranks its _step
+        for i, run, metric in columns
+        if metric in _X and ("global" in metric) == own and (own or not counted)
+    }
+    runs = {name: RawRun(name, EXPORT, one_track=False) for _, name, metric in columns if metric not in _X}
+    check(len(runs) <= MAX_RUNS, f"{table.path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+    wanted: list[tuple[int, RawRun, str, int]] = []
+    for i, name, metric in columns:
+        at = steps.get(name, axis)
+        if metric in _X:
+            continue
+        if at is None:
+            raise UserError(
+                f"{table.path}: the axis is {table.header[0]!r} and there is no column `{name} - _step`; allowed: an "
+                "export over steps, or with _step"
+            )
+        wanted.append((i, runs[name], metric, at))
+    with iterate_rows(table) as rows:
+        for place, cells in rows:
+            for i, run, metric, at in wanted:
+                if not cells[i] or cells[i].isspace():
+                    continue
+                step, value = read_step(cells[at], table.comma), read_number(cells[i], table.comma)
+                if step is None or value is None:
+                    bad.setdefault("step" if step is None else metric, place)
+                else:
+                    run.add(metric, step, value, place)
+    if any(table.header[i].endswith("_step") and "global" not in table.header[i] for i in steps.values()):
+        table.notes.append(COUNTS_CALLS)
+    return list(runs.values())

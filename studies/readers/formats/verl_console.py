@@ -8,12 +8,11 @@ literal, never evaluated; without one, the overrides of the command line are tak
 
 import ast
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 from rftlab.studies.readers.designs.values import as_word, value_at
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, opened_text, read_lines, read_number
+from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, read_lines, read_number
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
@@ -54,13 +53,12 @@ def lines_in(head: Head) -> int:
     return sum(1 for _ in _RECOGNISED.finditer(_CODES.sub("", head.text)))
 
 
-def read_verl_console(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+def read_verl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a log."""
-    log = _Log(path.stem)
+    log = _Log(head.path.stem)
     log.run.notes += encoding_note(head.encoding)
-    with opened_text(path, head.encoding) as stream:
-        for place, line, whole in read_lines(stream):
-            log.line(place, line, whole)
+    for place, line, whole in read_lines(head):
+        log.line(place, line, whole)
     return [log.done()]
 
 
