@@ -1,11 +1,10 @@
 """A run read from a log: as its format gives it (`RawRun`), and in our terms (`ImportedRun`)."""
 
 from array import array
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.notebook import table
 
@@ -59,33 +58,10 @@ FACTS = tuple(f.name for f in fields(KnownDesign) if f.name != "assumed")
 def merge_designs(first: KnownDesign, second: KnownDesign) -> KnownDesign:
     """Return the facts of `first`, and those of `second` where `first` has none."""
     taken = {
-        name: second_value
-        for name in FACTS
-        if getattr(first, name) is None and (second_value := getattr(second, name)) is not None
+        name: value for name in FACTS if getattr(first, name) is None and (value := getattr(second, name)) is not None
     }
-    known = {name: getattr(first, name) for name in FACTS} | taken
-    assumed = first.assumed + tuple(text for text in second.assumed if taken and text not in first.assumed)
-    return KnownDesign(**known, assumed=assumed)
-
-
-def known_design(design: Design, model: str | None = None) -> KnownDesign:
-    """The design of a run of ours as logs tell theirs. Support and replay, for which they have no word, are in the
-    advantage, so that it matches none of theirs."""
-    advantage = design.estimator.advantage
-    alone = design.rollouts == 1 and not design.support_rollouts and not design.replay_window
-    kind: str = (
-        "group_zscore" if advantage.baseline == "group_mean" and advantage.scale == "group_std" else advantage.baseline
-    )
-    kind = "raw" if alone or kind == "none" else kind
-    support = f" with {design.support_rollouts} support rollouts" if design.support_rollouts else ""
-    replay = f" with a window of {design.replay_window}" if design.replay_window else ""
-    return KnownDesign(
-        design.batch_size,
-        design.rollouts,
-        design.epochs * design.minibatches,
-        advantage=f"{kind}{support}{replay}",
-        model=model,
-    )
+    assumed = tuple(text for text in second.assumed if taken and text not in first.assumed)
+    return replace(first, **taken, assumed=first.assumed + assumed)
 
 
 @dataclass(slots=True)
@@ -203,7 +179,7 @@ class ImportedRun:
     @cached_property
     def curves(self) -> "pd.DataFrame":
         """The values in long form, `COLUMNS`: 26 bytes a value, so that it is made where it is asked for."""
-        from rftlab.studies.readers.long_form import make_frame
+        from rftlab.studies.readers.store import make_frame
 
         return make_frame(self.name, self.pieces)
 

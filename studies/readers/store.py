@@ -12,10 +12,13 @@ unless it is the same.
 import hashlib
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+import pandas as pd
 import pyarrow
 import pyarrow.parquet as parquet
 
@@ -24,13 +27,16 @@ from rftlab.shared.plumbing.files import file_sha256, reported, verify_folder, w
 from rftlab.shared.plumbing.folders import folder_below, folders_in, path_kind, read_file, real
 from rftlab.studies.data.runs.files import arrow_table, checksummed, read_checksummed
 from rftlab.studies.data.runs.store import check_format, open_store
-from rftlab.studies.readers.long_form import SCHEMA, make_tables, split_pieces
-from rftlab.studies.readers.run import GroupOutcomes, ImportedRun, KnownDesign, MetricSeries
+from rftlab.studies.readers.run import COLUMNS, GroupOutcomes, ImportedRun, KnownDesign, MetricSeries
 
 PLACE, FACTS, CURVES, FORMAT = "imported", "imported.json", "curves.parquet", 1
 ROWS = 1 << 18
 """Rows of a part that is written at a time."""
-_LABELS = [field.name for field in SCHEMA if pyarrow.types.is_dictionary(field.type)]
+LABELS = ("split", "task", "metric", "source")
+_TEXT = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
+_KINDS = {"round": pyarrow.int32(), "value": pyarrow.float64(), "n": pyarrow.float32(), "source_step": pyarrow.int32()}
+SCHEMA = pyarrow.schema([(name, _KINDS.get(name, _TEXT)) for name in COLUMNS])
+"""Labels are dictionaries, so that a value costs a few bytes."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -63,7 +69,7 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
             folder,
             {
                 CURVES: lambda path: _write_curves(path, runs),
-                FACTS: lambda path: write_file(path, _checksummed_facts(runs, file_sha256(path.parent / CURVES))),
+                FACTS: lambda path: write_file(path, _facts(runs, file_sha256(path.parent / CURVES))),
             },
         )
     return True
@@ -76,18 +82,16 @@ def _same(folder: Path, runs: list[ImportedRun]) -> bool:
         file.seek(0)
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        return checksum == file_sha256(folder / CURVES) and read_file(folder / FACTS) == _checksummed_facts(
-            runs, checksum
-        )
+        return checksum == file_sha256(folder / CURVES) and read_file(folder / FACTS) == _facts(runs, checksum)
     except OSError:
         return False
 
 
-def _checksummed_facts(runs: list[ImportedRun], checksum: str) -> bytes:
-    return checksummed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, checksum)
+def _facts(runs: list[ImportedRun], checksum: str) -> bytes:
+    return checksummed({"format": FORMAT, "runs": [_run_facts(run) for run in runs]}, checksum)
 
 
-def _facts(run: ImportedRun) -> dict[str, Any]:
+def _run_facts(run: ImportedRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "format": run.format,
@@ -127,7 +131,7 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
         verify_folder(folder, (FACTS, CURVES))
         data = read_file(folder / CURVES)
         facts = read_checksummed(folder / FACTS, hashlib.sha256(data).hexdigest())
-        table = arrow_table(data, _LABELS)
+        table = arrow_table(data, ["run", *LABELS])
         check(
             facts.get("format") == FORMAT and table.column_names == SCHEMA.names,
             f"{folder} was written by another version of rftlab; import the logs again",
@@ -141,13 +145,75 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
 def _run(facts: dict[str, Any], pieces: tuple[MetricSeries, ...]) -> ImportedRun:
     known = facts["design"] | {"assumed": tuple(facts["design"]["assumed"])}
     sources = tuple((name, checksum) for name, checksum in facts["sources"])
-    outcomes = tuple(_outcomes(one) for one in facts.get("outcomes", ()))
+    counts = ("rounds", "responses", "right", "groups")
+    outcomes = tuple(
+        GroupOutcomes(str(one["split"]), *(tuple(map(int, one[name])) for name in counts))
+        for one in facts.get("outcomes", ())
+    )
     said = facts["name"], facts["format"], facts["tool"], sources
     return ImportedRun(
         *said, KnownDesign(**known), pieces, tuple(facts["notes"]), outcomes, str(facts.get("repeats", ""))
     )
 
 
-def _outcomes(counts_by_name: dict[str, Any]) -> GroupOutcomes:
-    counts = (tuple(map(int, counts_by_name[name])) for name in ("rounds", "responses", "right", "groups"))
-    return GroupOutcomes(str(counts_by_name["split"]), *counts)
+def make_frame(run: str, pieces: tuple[MetricSeries, ...]) -> pd.DataFrame:
+    """The long form (`COLUMNS`) of a run, a piece after the other."""
+    table = _table(run, list(pieces))
+    frame = table.to_pandas(types_mapper={pyarrow.int32(): pd.Int32Dtype()}.get, use_threads=False)
+    return frame.astype({"round": np.int32})
+
+
+def make_tables(run: str, pieces: tuple[MetricSeries, ...], rows: int) -> Iterator[pyarrow.Table]:
+    """The same as tables of about so many rows, of `SCHEMA`."""
+    batch: list[MetricSeries] = []
+    for piece in pieces:
+        batch.append(piece)
+        if sum(len(one.rounds) for one in batch) >= rows:
+            yield _table(run, batch)
+            batch = []
+    if batch:
+        yield _table(run, batch)
+
+
+def _table(run: str, pieces: list[MetricSeries]) -> pyarrow.Table:
+    lengths = [len(piece.rounds) for piece in pieces]
+
+    def labels(values: list[str]) -> pyarrow.DictionaryArray:
+        kinds, codes = np.unique(np.array(values, dtype=object), return_inverse=True)
+        return pyarrow.DictionaryArray.from_arrays(np.repeat(codes.astype(np.int16), lengths), kinds.tolist())
+
+    def joined(parts: list[np.ndarray], kind: type) -> np.ndarray:
+        return np.concatenate([np.empty(0, kind), *parts], dtype=kind, casting="unsafe")
+
+    steps = joined([piece.steps for piece in pieces], np.int32)
+    n = [np.full(len(piece.rounds), np.nan) if piece.n is None else piece.n for piece in pieces]
+    columns = {
+        "run": labels([run] * len(pieces)),
+        "round": pyarrow.array(joined([piece.rounds for piece in pieces], np.int32)),
+        "value": pyarrow.array(joined([piece.values for piece in pieces], float)),
+        "n": pyarrow.array(joined(n, np.float32), from_pandas=True),
+        "source_step": pyarrow.array(steps, mask=steps < 0),
+    }
+    columns |= {name: labels([getattr(piece, name) for piece in pieces]) for name in LABELS}
+    return pyarrow.table([columns[name] for name in COLUMNS], schema=SCHEMA)
+
+
+def split_pieces(table: pyarrow.Table) -> dict[str, tuple[MetricSeries, ...]]:
+    """The pieces of each run of a table that `make_tables` gave; views, not copies."""
+    codes = [table[name].unify_dictionaries().combine_chunks() for name in ("run", *LABELS)]
+    codes = [part.combine_chunks() if isinstance(part, pyarrow.ChunkedArray) else part for part in codes]
+    marks = np.stack([part.indices.to_numpy() for part in codes])
+    starts = [0, *(np.flatnonzero((np.diff(marks) != 0).any(axis=0)) + 1).tolist()] if marks.size else []
+    rounds, values = table["round"].to_numpy(), table["value"].to_numpy()
+    n, steps = table["n"].to_numpy(), table["source_step"].fill_null(-1).to_numpy()
+    by_run: dict[str, list[MetricSeries]] = {}
+    for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
+        run, split, task, metric, source = (
+            part.dictionary[int(code)].as_py() for part, code in zip(codes, marks[:, start], strict=True)
+        )
+        own = slice(start, end)
+        known = None if np.isnan(n[own]).all() else n[own]
+        by_run.setdefault(run, []).append(
+            MetricSeries(split, task, metric, source, rounds[own], values[own], known, steps[own])
+        )
+    return {run: tuple(pieces) for run, pieces in by_run.items()}

@@ -35,7 +35,7 @@ from rftlab.studies.integrations.verl_study.reward import compute_score
 from rftlab.studies.integrations.verl_study.settings import refused, verl_config
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.designs import read_design
-from rftlab.studies.readers.run import known_design
+from rftlab.studies.readers.designs.ours import known_design
 from rftlab.studies.readers.store import write_collection
 
 PAIR, CLUSTER = "smollm2-words", Cluster(model="HuggingFaceTB/SmolLM2-135M-Instruct")

@@ -24,7 +24,7 @@ from rftlab.studies.data.runs.limits import check_size
 from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, has_study, read_study
-from rftlab.studies.readers.run import known_design
+from rftlab.studies.readers.designs.ours import known_design
 from rftlab.studies.report.figures import pretty
 
 SEEDS = 5

@@ -37,6 +37,6 @@ def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDe
     trainer = detect_trainer(config) or tool
     if trainer not in _TRAINERS:
         return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, prime-rl, CS336, rftlab"]
-    reader = Reader(config)
-    design = _TRAINERS[trainer][1](reader, processes)
+    reader = Reader(config, processes)
+    design = _TRAINERS[trainer][1](reader)
     return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

@@ -40,7 +40,7 @@ def is_prime_config(config: dict) -> bool:
     return "orchestrator" in config and any(value_at(config, name) is not None for name in (*_GROUP, *_BATCH))
 
 
-def prime_design(config: Reader, processes: int | None) -> KnownDesign:
+def prime_design(config: Reader) -> KnownDesign:
     """The design of a configuration."""
 
     def stated(kind: str, names: tuple[str, ...]) -> Any:
@@ -76,7 +76,7 @@ def is_script_config(config: dict) -> bool:
     return any(part.keys() >= set(MARKS) and "n_samples_per_prompt" not in part for part in _tables(config).values())
 
 
-def script_design(config: Reader, processes: int | None) -> KnownDesign:
+def script_design(config: Reader) -> KnownDesign:
     """The design of a plain script."""
     tables = _tables(config.config)
 

@@ -1,7 +1,11 @@
-"""Our own: config.json of a folder of `rftlab train`."""
+"""Runs of ours as logs tell theirs: by config.json of a folder of `rftlab train`, or by their design."""
 
+from rftlab.shared.design import Design
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.run import KnownDesign
+
+_RATIOS = {"sequence": "ratio of a sequence", "sequence_token": "ratio of a sequence"}
+"""As TRL's designs have it; a ratio of a token is not told."""
 
 
 def is_own_config(config: dict) -> bool:
@@ -9,33 +13,28 @@ def is_own_config(config: dict) -> bool:
     return config.get("level") in ("llm", "sim") and isinstance(config.get("design"), dict)
 
 
-_RATIOS = {"sequence": "ratio of a sequence", "sequence_token": "ratio of a sequence"}
-"""As TRL's designs have it; a ratio of a token is not told."""
-
-
-def own_design(config: Reader, processes: int | None) -> KnownDesign:
-    """The design of a run of ours."""
+def own_design(config: Reader) -> KnownDesign:
+    """The design of a configuration."""
     epochs, parts = (config.count(f"design.{name}") or 1 for name in ("epochs", "minibatches"))
-    kl = config.real("design.estimator.kl.coef")
+    rates = map(config.real, ("optimizer.learning_rate", "optimizer.rate"))
+    loss = (
+        config.word("kinds.surrogate"),
+        config.word("design.estimator.aggregation.kind"),
+        _RATIOS.get(config.word("design.estimator.ratio.level") or ""),
+    )
+    rollouts = config.count("design.rollouts")
+    kinds = (config.word(f"design.estimator.advantage.{name}") for name in ("baseline", "scale"))
+    more = (config.count(f"design.{name}", 0) or 0 for name in ("support_rollouts", "replay_window"))
     return KnownDesign(
         prompts=config.count("design.batch_size"),
-        rollouts=config.count("design.rollouts"),
+        rollouts=rollouts,
         updates_per_round=epochs * parts,
-        learning_rate=next(
-            (rate for name in ("learning_rate", "rate") if (rate := config.real(f"optimizer.{name}")) is not None), None
-        ),
-        advantage=_advantage(config),
-        loss=", ".join(
-            part
-            for part in (
-                config.word("kinds.surrogate"),
-                config.word("design.estimator.aggregation.kind"),
-                _RATIOS.get(config.word("design.estimator.ratio.level") or ""),
-            )
-            if part
-        )
-        or None,
-        kl_coefficient=0.0 if config.word("design.estimator.kl.kind") == "none" else kl,
+        learning_rate=next((rate for rate in rates if rate is not None), None),
+        advantage=_advantage(advantage_name(*kinds), rollouts, *more),
+        loss=", ".join(filter(None, loss)) or None,
+        kl_coefficient=0.0
+        if config.word("design.estimator.kl.kind") == "none"
+        else config.real("design.estimator.kl.coef"),
         temperature=config.real("temperature"),
         response_limit=config.count("model.max_response_length"),
         precision="fp32",
@@ -43,17 +42,28 @@ def own_design(config: Reader, processes: int | None) -> KnownDesign:
     )
 
 
-def _advantage(config: Reader) -> str | None:
-    """The baseline in the words of other trainers' designs; support and replay, for which they have none, behind it."""
-    baseline, scale = (config.word(f"design.estimator.advantage.{name}") for name in ("baseline", "scale"))
-    support, window = (config.count(f"design.{name}", 0) for name in ("support_rollouts", "replay_window"))
-    kind = advantage_name(baseline, scale)
+def known_design(design: Design, model: str | None = None) -> KnownDesign:
+    """The design of a run, of which no optimizer and no sampling is known."""
+    spec = design.estimator.advantage
+    return KnownDesign(
+        design.batch_size,
+        design.rollouts,
+        design.epochs * design.minibatches,
+        advantage=_advantage(
+            advantage_name(spec.baseline, spec.scale), design.rollouts, design.support_rollouts, design.replay_window
+        ),
+        model=model,
+    )
+
+
+def _advantage(kind: str | None, rollouts: int | None, support: int, window: int) -> str | None:
+    """The kind of an advantage with support and replay behind it, for which other trainers have no word, so that it
+    matches none of theirs."""
     if kind is None:
         return None
-    alone = config.count("design.rollouts") == 1 and not support and not window
-    kind = "raw" if alone or kind == "none" else kind
+    alone = rollouts == 1 and not support and not window
     more = f" with {support} support rollouts" if support else ""
-    return kind + more + (f" with a window of {window}" if window else "")
+    return ("raw" if alone or kind == "none" else kind) + more + (f" with a window of {window}" if window else "")
 
 
 def advantage_name(baseline: str | None, scale: str | None) -> str | None:

@@ -60,10 +60,10 @@ def is_trl_config(config: dict) -> bool:
     return any(name in config for name in _MARKS)
 
 
-def trl_design(config: Reader, processes: int | None) -> KnownDesign:
-    """The design of TRL's arguments. processes: the world size, which no argument holds."""
+def trl_design(config: Reader) -> KnownDesign:
+    """The design of TRL's arguments."""
     sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
-    batch, updates = _sizes(config, processes or config.count("num_processes"), sizes)
+    batch, updates = _sizes(config, sizes)
     generations = sizes["num_generations"]
     support = config.count("rftlab_support", 0) or 0
     return KnownDesign(
@@ -88,12 +88,12 @@ def _model(config: Reader) -> str | None:
     return next((model for name in names if value_at(config.config, name) and (model := config.word(name))), None)
 
 
-def _sizes(config: Reader, processes: int | None, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
+def _sizes(config: Reader, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
     """Responses of a generation batch, and updates a round."""
     device, accumulated, generations, iterations = (sizes[name] for name in _COUNTED)
     batch, steps = (config.count(name) for name in _SIZES)
     unread = any(config.stated(name) and not config.count(name) for name in _SIZES)
-    processes = _processes(device, steps, batch, processes, config)
+    processes = _processes(device, steps, batch, config)
     if steps is None and batch is None and not unread:
         steps = accumulated
     if batch is None and not unread and device and processes and steps:
@@ -112,10 +112,9 @@ def _sizes(config: Reader, processes: int | None, sizes: dict[str, int | None]) 
     return batch, _divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", config)
 
 
-def _processes(
-    device: int | None, steps: int | None, batch: int | None, given: int | None, config: Reader
-) -> int | None:
+def _processes(device: int | None, steps: int | None, batch: int | None, config: Reader) -> int | None:
     """The world size: told, or worked out where arguments were written after TRL filled both sizes in."""
+    given = config.processes or config.count("num_processes")
     if not device or not steps or not batch or batch % (device * steps):
         return given
     world = batch // (device * steps)

@@ -18,13 +18,11 @@ class Unknown(str):
     """A setting as it is written where no reading of the file gives its value, and why."""
 
     why: str
-    maybe: tuple[str, ...]
-    """Texts that it may stand for."""
 
-    def __new__(cls, text: str, why: str, maybe: tuple[str, ...] = ()):
+    def __new__(cls, text: str, why: str):
         """why: as a clause."""
         made = super().__new__(cls, text[:LONGEST])
-        made.why, made.maybe = why, maybe
+        made.why = why
         return made
 
 
@@ -106,8 +104,9 @@ def weight_precision(text: str | None) -> str | None:
 class Reader:
     """Typed values of a configuration. It keeps statements that cannot be read, and defaults that were taken."""
 
-    def __init__(self, config: dict[str, Any]):
-        self.config = config
+    def __init__(self, config: dict[str, Any], processes: int | None = None):
+        """processes: the world size, which TRL's arguments do not hold."""
+        self.config, self.processes = config, processes
         self.notes: list[str] = []
         self.assumed: list[str] = []
 

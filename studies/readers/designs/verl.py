@@ -49,7 +49,7 @@ def is_verl_config(config: dict) -> bool:
     return "actor_rollout_ref" in config or any(str(key).startswith(marks) for key in config)
 
 
-def verl_design(config: Reader, processes: int | None) -> KnownDesign:
+def verl_design(config: Reader) -> KnownDesign:
     """The design of a configuration; it need not be whole."""
     prompts, rollouts = _prompts(config), _usual(config, "count", f"{ROLLOUT}.n")
     return KnownDesign(
@@ -127,7 +127,7 @@ def _card(config: Reader, name: str | None) -> KnownDesign | None:
     support = config.count(_SUPPORT) or 0
     groups = {"rollouts": (config.count(f"{ROLLOUT}.n") or 1) - support, "support_rollouts": support}
     kinds = {"surrogate": type(card.estimator.surrogate).__name__}
-    return own_design(Reader({"kinds": kinds, "design": groups | {"estimator": asdict(card.estimator)}}), None)
+    return own_design(Reader({"kinds": kinds, "design": groups | {"estimator": asdict(card.estimator)}}))
 
 
 def _advantage(config: Reader) -> str | None:

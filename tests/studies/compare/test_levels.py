@@ -20,7 +20,7 @@ from rftlab.studies.forecast.imported import imported_evidence
 from rftlab.studies.forecast.score.cases import cases_named
 from rftlab.studies.forecast.score.score import score_case
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.run import known_design
+from rftlab.studies.readers.designs.ours import known_design
 from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import rftlab
 from tests.support.web.reports import without_script
