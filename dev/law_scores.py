@@ -27,8 +27,9 @@ from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import has_study, read_study
 from rftlab.studies.forecast.law.curve import KnownRun, forecast
-from rftlab.studies.forecast.law.ranked import (
+from rftlab.studies.forecast.law.show import (
     FEWEST,
+    NARROW,
     RAW,
     RankedPair,
     language_pairs,
@@ -36,7 +37,6 @@ from rftlab.studies.forecast.law.ranked import (
     ranked_pair,
     simulated_noise,
 )
-from rftlab.studies.forecast.law.show import NARROW
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
 from rftlab.studies.report.chart import (
     Chart,

@@ -284,7 +284,7 @@ class Score(_Forecasting):
     def execute(self, console: Console) -> int:
         """Score, print, write."""
         from rftlab.studies.data.runs.store import open_store
-        from rftlab.studies.forecast.score.run import run_scores
+        from rftlab.studies.forecast.score.score import run_scores
 
         asked = (self.what, open_store(self.results), self.seed, self.threads, self.quiet)
         run_scores(console, *asked, self.base, self.questions)

@@ -182,7 +182,7 @@ def _evidence(root: Path, name: str) -> "Evidence":
 
     if name in PAIRS:
         return pilot_evidence(find_pilot(root, name))
-    return imported_evidence(f"imported:{name.removeprefix('imported-')}", root).evidence
+    return imported_evidence(f"imported:{name.removeprefix('imported-')}", root)
 
 
 def _best(root: Path, name: str) -> Simulation | None:

@@ -45,15 +45,10 @@ DRAWS = 32
 NOTHING = np.empty(0)
 Density = Callable[[np.ndarray], np.ndarray]
 """Log density (n,) of coordinates (n, k)."""
+Proposal = tuple[int, Density]
+"""The distribution of a generation: its size and its log density."""
 Keep = Callable[[np.ndarray], None]
 Progress = Callable[[int, int], None]
-
-
-class Proposal(NamedTuple):
-    """The distribution of a generation: its size and its log density."""
-
-    size: int
-    density: Density
 
 
 class Particles(NamedTuple):
@@ -126,12 +121,12 @@ def calibrate(
     with workers(threads) as pool:
         for generation in range(effort.generations + 1):
             rng = np.random.Generator(np.random.Philox(key=np.array([seed, generation], dtype=np.uint64)))
-            drawn, density = (
-                _first(n_knobs, effort.first, seed)
-                if generation == 0
-                else _next(particles, proposals, effort.later, rng)
-            )
-            proposals.append(Proposal(len(drawn), density))
+            if generation == 0:
+                drawn = qmc.MultivariateNormalQMC(np.zeros(n_knobs), seed=seed).random(effort.first)
+                density: Density = log_prior
+            else:
+                drawn, density = _next(particles, proposals, effort.later, rng)
+            proposals.append((len(drawn), density))
             first, seeds = len(particles.seeds), len(particles.seeds) + np.arange(len(drawn))
             values = list(known[first : first + len(drawn)])
             for value in pool.map(
@@ -147,26 +142,18 @@ def calibrate(
             )
             keep(particles.log_likelihood)
             if not np.isfinite(particles.log_likelihood).any():
-                raise UserError(_impossible(evidence))
+                facts = evidence.facts
+                raise UserError(
+                    f"a base model right in {facts.strict:.2%} of its responses and well formed in {facts.formed:.2%}; "
+                    "allowed: what a simulated base policy can be"
+                )
     weights, temperature = _weights(particles, proposals)
     return Posterior(evidence, particles, weights, temperature, _resample(weights, rng, DRAWS))
-
-
-def _impossible(evidence: Evidence) -> str:
-    facts = evidence.facts
-    return (
-        f"a base model right in {facts.strict:.2%} of its responses and well formed in {facts.formed:.2%}; "
-        "allowed: what a simulated base policy can be"
-    )
 
 
 def log_prior(coordinates: np.ndarray) -> np.ndarray:
     """Log density (n,) of standard normal coordinates (n, k)."""
     return -0.5 * (coordinates**2 + np.log(2 * np.pi)).sum(axis=1)
-
-
-def _first(n_knobs: int, size: int, seed: int) -> tuple[np.ndarray, Density]:
-    return qmc.MultivariateNormalQMC(np.zeros(n_knobs), seed=seed).random(size), log_prior
 
 
 def _next(
@@ -237,7 +224,13 @@ def calibrated(
 ) -> Posterior:
     """The posterior, with what a results folder has of it; a damaged file is named and made again."""
     path = below(root, "calibrate", pair, f"{identity(evidence, seed)}.bin")
-    return calibrate(evidence, seed, threads, _read(path, remark), lambda values: _write(path, values), progress)
+
+    def keep(values: np.ndarray) -> None:
+        data = values.astype("<f8").tobytes()
+        with reported(path):
+            write_file(path, _sum(path, data) + data)
+
+    return calibrate(evidence, seed, threads, _read(path, remark), keep, progress)
 
 
 def identity(evidence: Evidence, seed: int) -> str:
@@ -263,12 +256,6 @@ def _read(path: Path, remark: Callable[[str], None]) -> np.ndarray:
             remove(path)
         return NOTHING
     return values
-
-
-def _write(path: Path, values: np.ndarray) -> None:
-    data = values.astype("<f8").tobytes()
-    with reported(path):
-        write_file(path, _sum(path, data) + data)
 
 
 def _sum(path: Path, data: bytes) -> bytes:

@@ -16,13 +16,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from scipy.optimize import least_squares
-from scipy.special import expit
 from scipy.stats import norm, qmc
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.forecast.law.curve import LEVEL, fit_saturating
 from rftlab.studies.forecast.record import ending_lines, plan_line
 from rftlab.studies.readers.run import ImportedRun
 
@@ -38,8 +37,6 @@ COUNTED = 8
 """Values that count as independent: more, which lie near each other, count as that many."""
 STILL = 0.06
 """A curve that changed by this or more over the second half of what is known is moving."""
-LEVEL = 0.8
-"""Of the interval."""
 WIDER = 1.25
 """Factor of the spread of the draws, so that intervals hold LEVEL of the ends of public runs."""
 LEAST = 0.05
@@ -120,22 +117,15 @@ def _quantiles(weights: np.ndarray, values: np.ndarray, parts: list[float]) -> n
 
 
 def saturating_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> float:
-    """Return the plain rival of `forecast_end`: R0 + (A - R0) / (1 + (t_mid / t)^b), fitted to the values and read at
-    `planned` (Khatri et al. 2510.13786), R0 the first value. The last value where there are fewer than three later
-    ones."""
+    """Return the plain rival of `forecast_end`: a saturating curve from the first value, read at `planned`. The last
+    value where there are fewer than three later ones."""
     later = rounds > rounds[0]
     if later.sum() < 3:
         return float(values[-1])
-    base, at, reached = values[0], np.log(rounds[later]), values[later]
-
-    def curve(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return base + (expit(x[0]) - base) * expit(np.exp(x[1]) * (t - x[2]))
-
-    bounds = [(-8, -3, at[0] - 3), (8, 3, np.log(planned) + 3)]
-    starts = [(0.0, 0.0, middle) for middle in (at[0], at[-1])]
-    fits = [least_squares(lambda x: curve(x, at) - reached, start, bounds=bounds) for start in starts]
-    best = min(fits, key=lambda fit: fit.cost)
-    return float(curve(best.x, np.log(planned)))
+    at = np.log(rounds[later])
+    bounds = (-8, -3, at[0] - 3), (8, 3, np.log(planned) + 3)
+    curve = fit_saturating(values[0], at, values[later], (at[0], at[-1]), bounds)
+    return float(curve(np.log(planned)))
 
 
 def chance_of_leader(lead: float) -> float:

@@ -14,71 +14,59 @@ from rich.console import Console
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import path_kind
+from rftlab.studies.analysis.source import free_source
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.finish import count_threads
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.forecast.calibrate import Posterior, calibrated
-from rftlab.studies.forecast.evidence import Evidence, noise_text, pilot_evidence
-from rftlab.studies.forecast.forecasters import forecast_columns, quick_forecasts
-from rftlab.studies.forecast.imported import MAX_ROLLOUTS, Imported, check_calibration, imported_evidence, known_rates
+from rftlab.studies.forecast.evidence import Evidence, language_others, noise_text, pilot_evidence, whole_pairs
+from rftlab.studies.forecast.forecasters import LearningRates, forecast_columns
+from rftlab.studies.forecast.imported import MAX_ROLLOUTS, check_calibration, imported_evidence
 from rftlab.studies.forecast.knobs import answer_rates
-from rftlab.studies.forecast.law.curve import CellForecast, bare
-from rftlab.studies.forecast.law.own_run import file_noise
-from rftlab.studies.forecast.others import language_others, whole_pairs
+from rftlab.studies.forecast.law.curve import CellForecast
+from rftlab.studies.forecast.law.noise import file_noise
 from rftlab.studies.forecast.pilot.passrates import moments
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
-from rftlab.studies.forecast.predict import (
-    Forecast,
-    ForecastSource,
-    best_design,
-    outside,
-    particle_ends,
-    predict,
-    recommended,
-)
+from rftlab.studies.forecast.predict import ForecastSource, all_forecasts, particle_ends, predict
 from rftlab.studies.report.figures import pretty
 
 
-class FreeDesign(NamedTuple):
-    """A design to forecast, whatever the grid."""
-
-    design: Design
-    learning_rate: float | None
-    """That of the runs if None."""
-
-    @property
-    def label(self) -> str:
-        """BxK, with its learning rate where one was named: 32x8@1e-05."""
-        rate = "" if self.learning_rate is None else f"@{self.learning_rate:g}"
-        return f"{self.design.batch_size}x{self.design.rollouts}{rate}"
-
-
-def designs_from(texts: tuple[str, ...], imported: Imported, quick: bool = False) -> tuple[FreeDesign, ...]:
-    """Designs BxK or BxK@RATE as the command line has them, for the rounds, the advantage and the updates of the first
-    run, and for its learning rate where runs have several; those of the runs where none is named. Raises UserError for
-    anything else, and unless `quick` for what is too large for the simulator."""
-    runs, several = imported.evidence.runs, len(known_rates(imported)) > 1
+def designs_from(
+    texts: tuple[str, ...], name: str, known: Evidence, quick: bool = False
+) -> dict[str, tuple[Design, float | None]]:
+    """Designs BxK or BxK@RATE as the command line has them, by label, with their learning rates (None for that of the
+    runs): for the rounds, the advantage and the updates of the first known run of a source, and for its learning rate
+    where runs have several; those of the runs where none is named. Raises UserError for anything else, and unless
+    `quick` for what is too large for the simulator."""
+    runs, several = known.runs, len(known.rates) > 1
     asked = [_parsed(text) for text in texts] or [
         (run.design.batch_size, run.design.rollouts, run.learning_rate if several else None) for run in runs
     ]
     if several or any(rate is not None for *_, rate in asked):
-        known = all(run.learning_rate is not None for run in runs)
-        check(known, f"{imported.name}: a learning rate is not known; allowed: runs that all have one (#RUN)")
-    usual = runs[0].learning_rate if several else None
-    sized = [
-        (_free(runs[0].design, batch, rollouts, imported.rounds), rate or usual) for batch, rollouts, rate in asked
-    ]
-    designs = tuple(dict.fromkeys(FreeDesign(*one) for one in sized))
+        told = all(run.learning_rate is not None for run in runs)
+        check(told, f"{name}: a learning rate is not known; allowed: runs that all have one (#RUN)")
+    usual, first = runs[0].learning_rate if several else None, runs[0].design
+    designs = {}
+    for batch, rollouts, rate in asked:
+        parts = first.minibatches if batch % first.minibatches == 0 else 1
+        design = Design(batch, rollouts, estimator=first.estimator, rounds=known.rounds, eval_every=known.rounds,
+                        epochs=first.epochs, minibatches=parts)  # fmt: skip
+        designs[design_label(design, rate or usual)] = design, rate or usual
     if quick:
         return designs
-    widest, there = max(one.design.batch_size for one in designs), imported.evidence.facts.n_train
+    widest, there = max(one.batch_size for one, _ in designs.values()), known.facts.n_train
     check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")
-    most = max(one.design.batch_size * one.design.rollouts * one.design.rounds for one in designs)
+    most = max(one.batch_size * one.rollouts * one.rounds for one, _ in designs.values())
     check(most <= MAX_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MAX_ROLLOUTS:,}")
     return designs
+
+
+def design_label(design: Design, rate: float | None) -> str:
+    """BxK, with its learning rate where one was named: 32x8@1e-05."""
+    return f"{design.batch_size}x{design.rollouts}" + ("" if rate is None else f"@{rate:g}")
 
 
 def _parsed(text: str) -> tuple[int, int, float | None]:
@@ -97,19 +85,6 @@ def _parsed(text: str) -> tuple[int, int, float | None]:
     return int(batch), int(rollouts), value
 
 
-def _free(first: Design, batch: int, rollouts: int, rounds: int) -> Design:
-    parts = first.minibatches if batch % first.minibatches == 0 else 1
-    return Design(
-        batch,
-        rollouts,
-        estimator=first.estimator,
-        rounds=rounds,
-        eval_every=rounds,
-        epochs=first.epochs,
-        minibatches=parts,
-    )
-
-
 CLOSE = 0.02
 """A design that is this near to the best one is as good."""
 
@@ -123,19 +98,15 @@ class Request(NamedTuple):
     """The same as the name of a folder."""
     title: str
     evidence: Evidence
-    known: tuple[str, ...]
-    """Labels of the evidence's runs."""
     designs: dict[str, Design]
     """By label, with their rounds."""
-    rates: tuple[float | None, ...]
+    rates: LearningRates
     """Learning rates of the designs; None for that of the known runs."""
     measured: dict[str, float]
     """Test Pass@1 at the end of the designs that were run."""
     questions: int
     """Behind a test Pass@1."""
     rounds: int
-    remarks: tuple[str, ...] = ()
-    """Omissions and assumptions, in words."""
     pilot: PilotMeasurements | None = None
     """Where the known runs are a pilot of a pair, and the designs its grid."""
 
@@ -164,7 +135,6 @@ def request_from_pilot(pilot: PilotMeasurements) -> Request:
         name,
         f"{pretty(name)}: forecast from a pilot",
         evidence,
-        tuple(run.cell for run in pilot.runs),
         {label: replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for label, cell in CELLS.items()},
         (None,) * len(CELLS),
         {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged},
@@ -180,46 +150,35 @@ def request_from_runs(
     """Designs BxK or BxK@RATE, those of the runs where none is named, from runs of other people. quick: without the
     simulator, which knows one learning rate alone. base, questions: as `imported_evidence` takes them."""
     known = imported_evidence(name, root, base, questions)
-    asked = designs_from(texts, known, quick)
+    asked = designs_from(texts, name, known, quick)
+    rates = tuple(rate for _, rate in asked.values())
     if not quick:
-        check_calibration(known)
-        named = [one.label for one in asked if one.learning_rate is not None]
+        check_calibration(name, known)
+        named = [label for label, (_, rate) in asked.items() if rate is not None]
         check(not named, f"designs {', '.join(named)}: the simulator forecasts at the runs' learning rate; add --quick")
-    several, measured = len(known_rates(known)) > 1, {}
-    for run in known.evidence.runs:  # by a label with its rate, and without where all have one
-        for rate in (run.learning_rate,) if several else (run.learning_rate, None):
-            measured[FreeDesign(run.design, rate).label] = float(run.values[-1, 1])
-    return Request(
-        name,
-        known.slug,
-        f"{name}: forecast",
-        known.evidence,
-        known.labels,
-        {one.label: one.design for one in asked},
-        tuple(one.learning_rate for one in asked),
-        measured,
-        known.questions,
-        known.rounds,
-        known.remarks,
-    )
+    measured = {}
+    for run in known.runs:  # by a label with its rate, and without where all have one
+        for rate in (run.learning_rate,) if len(known.rates) > 1 else (run.learning_rate, None):
+            measured[design_label(run.design, rate)] = float(run.values[-1, 1])
+    designs, slug = {label: design for label, (design, _) in asked.items()}, free_source(name).slug
+    return Request(name, slug, f"{name}: forecast", known, designs, rates, measured, known.questions, known.rounds)
 
 
 def with_noise(request: Request, path: Path) -> Request:
     """The request with r and phi from a file that `file_noise` reads, in place of guesses. Raises UserError."""
     noise, said = file_noise(path)
-    kept = tuple(remark for remark in request.remarks if remark != noise_text(request.evidence.noise))
-    remarks = (*kept, *said, noise_text(noise))
-    return request._replace(evidence=request.evidence._replace(noise=noise), remarks=remarks)
+    evidence = request.evidence
+    kept = tuple(remark for remark in evidence.remarks if remark != noise_text(evidence.noise))
+    return request._replace(evidence=evidence._replace(noise=noise, remarks=(*kept, *said, noise_text(noise))))
 
 
 def calibrated_to(console: Console, request: Request, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
     """The posterior of what is known, from the results folder as far as it is there. Raises UserError where nothing
     can be learnt from it."""
-    if request.pilot is not None:
-        base = request.pilot.base
-        check(len(request.known) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
+    if (pilot := request.pilot) is not None:
+        check(len(pilot.runs) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
         check(
-            any(part.strict.any() for part in base.splits.values()),
+            any(part.strict.any() for part in pilot.base.splits.values()),
             "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
         )
     with step_progress(console, "simulating", quiet) as step:
@@ -252,27 +211,15 @@ def fits(posterior: Posterior) -> np.ndarray:
 def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
     """Posterior-predictive checks of numbers that the calibration did not use: measured, simulated (mean and 80%
     interval of the parameter sets)."""
-    evidence = posterior.evidence
-    rows = []
-    if evidence.facts.formed is not None:
-        spreads = [
-            answer_rates(linear_environment(posterior.simulation(int(i)))).std() * evidence.facts.formed
-            for i in np.unique(posterior.draws)
-        ]
+    facts, rows = posterior.evidence.facts, []
+    if facts.formed is not None:
+        environments = [linear_environment(posterior.simulation(int(i))) for i in np.unique(posterior.draws)]
+        spreads = [answer_rates(environment).std() * facts.formed for environment in environments]
         variance = float(np.mean([moments(part.strict, part.samples).variance for part in pilot.base.splits.values()]))
-        rows.append(
-            (
-                "spread of the base model's pass rates over questions",
-                float(np.sqrt(max(variance, 0.0))),
-                *_around(spreads),
-            )
-        )
+        low, high = np.quantile(spreads, [0.1, 0.9])
+        what = "spread of the base model's pass rates over questions"
+        rows.append((what, float(np.sqrt(max(variance, 0.0))), float(np.mean(spreads)), float(low), float(high)))
     return pd.DataFrame(rows, columns=["what", "measured", "simulated", "low", "high"])
-
-
-def _around(values: list[float]) -> tuple[float, float, float]:
-    low, high = np.quantile(values, [0.1, 0.9])
-    return float(np.mean(values)), float(low), float(high)
 
 
 class DesignForecasts(NamedTuple):
@@ -303,43 +250,38 @@ def check_budget(request: Request, budget: int | None) -> None:
 
 def simulated_forecast(
     console: Console, request: Request, posterior: Posterior, seed: int, threads: int, quiet: bool
-) -> Forecast:
+) -> CellForecast:
     """The forecasts of the calibrated simulator for the designs."""
     with step_progress(console, "forecasting", quiet) as step:
         designs = tuple(request.designs.values())
         return predict(posterior, designs, request.questions, seed, count_threads(threads), step)
 
 
-def forecast_designs(request: Request, simulated: Forecast | None, budget: int | None = None) -> DesignForecasts:
+def forecast_designs(request: Request, simulated: CellForecast | None, budget: int | None = None) -> DesignForecasts:
     """Forecasts of all designs. simulated: of `simulated_forecast`, None without a simulator. budget: rollouts that a
     run may spend, None for any."""
     check_budget(request, budget)
     designs = tuple(request.designs.values())
     spent = np.array([design.rounds * design.round_rollouts for design in designs])
     within = spent <= (budget if budget is not None else spent.max())
-    forecasts = quick_forecasts(request.evidence, designs, rates=request.rates)
-    far = outside(request.evidence, designs, request.rates, "test")
-    source, forecast = recommended(
-        simulated, forecasts["law"], far, forecasts["curve"] if request.evidence.imported else None
-    )
-    nothing = bare(np.full(len(designs), np.nan))
-    share = {} if request.pilot is None else {"share": spent / request.pilot.grid_rollouts}
-    table = pd.DataFrame(
-        {"cell": list(request.designs), "rollouts": spent}
-        | share
-        | {
-            "forecast": forecast.values,
-            "low": forecast.low,
-            "high": forecast.high,
-            "measured": [request.measured.get(cell, np.nan) for cell in request.designs],
-            "best": _chances(forecast, within),
-            "in_budget": within,
-            "outside": far,
-        }
-        | forecast_columns({"simulator": nothing if simulated is None else simulated.forecast} | forecasts)
-    )
-    misfit = np.nan if simulated is None else simulated.misfit
-    return DesignForecasts(table, best_design(table), source, misfit)
+    source, outside, forecasts = all_forecasts(request.evidence, designs, rates=request.rates, simulated=simulated)
+    chosen = forecasts.pop("forecast")
+    columns = {"cell": list(request.designs), "rollouts": spent}
+    if request.pilot is not None:
+        columns["share"] = spent / request.pilot.grid_rollouts
+    columns |= {
+        "forecast": chosen.values,
+        "low": chosen.low,
+        "high": chosen.high,
+        "measured": [request.measured.get(cell, np.nan) for cell in request.designs],
+        "best": _chances(chosen, within),
+        "in_budget": within,
+        "outside": outside,
+    }
+    table = pd.DataFrame(columns | forecast_columns(forecasts))
+    inside = table[table["in_budget"] & (table["outside"] == "") & table["forecast"].notna()]
+    best = "" if inside.empty else str(inside.sort_values("forecast").iloc[-1]["cell"])
+    return DesignForecasts(table, best, source, forecasts["simulator"].misfit)
 
 
 def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:

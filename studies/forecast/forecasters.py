@@ -27,18 +27,15 @@ ends where the run did, and limits (studies/forecast/law/limits.py) say where th
 from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
-from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
-from scipy.special import expit
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios, time_per_round
 from rftlab.studies.data.paper.experiments import BASELINE, label
 from rftlab.studies.data.results.stats import t_errors
-from rftlab.studies.forecast.evidence import Evidence, Observed, OtherPair, RepeatSpread
+from rftlab.studies.forecast.evidence import Evidence, OtherPair, RepeatSpread
 from rftlab.studies.forecast.law.curve import (
     CellForecast,
     KnownRun,
@@ -46,6 +43,7 @@ from rftlab.studies.forecast.law.curve import (
     bare,
     draw_ratios,
     fit_curve,
+    fit_saturating,
     forecast,
     learn_prior,
 )
@@ -68,37 +66,30 @@ EARLY = np.linspace(0.0, 1.0, 9)[:-1] ** 2
 rounds, as runs learn fastest at first."""
 NEARLY = 0.9
 """Part of a design's time that a known run must have reached to count as one that reached it."""
+RAW = label(BASELINE)
+PARAMETERS = 3
+"""Of the saturating curve."""
+LearningRates = tuple[float | None, ...]
+"""Learning rates of cells; None, and where none are given: that of the known runs."""
+Forecaster = Callable[[Evidence, tuple[Design, ...], str, LearningRates], CellForecast]
 
 
-class TimedRun(NamedTuple):
-    """A known curve: Pass@1 (n,) after rounds (n,), from the untrained model on."""
-
-    design: Design
-    rate: float | None
-    rounds: np.ndarray
-    values: np.ndarray
-    measured: float
-    """The first round that was evaluated: before it the curve is a guess."""
-    behind: int
-    """Runs of which it is the mean."""
-
-
-def timed_runs(evidence: Evidence, split: str) -> list[TimedRun]:
-    """The known runs that held what they had learned, all of them where none did."""
+def timed_runs(evidence: Evidence, split: str) -> list[KnownRun]:
+    """The whole curves of the known runs that held what they had learned, all of them where none did, from the
+    untrained model on where it is known."""
     column, base, tried = SPLITS.index(split), evidence.base(split), evidence.tried(split)
     measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]
-    good = [run for run, one in zip(measured, tried, strict=True) if run_held(one, tried)] or measured
-    return [_timed(run, column, base) for run in good]
-
-
-def _timed(run: Observed, column: int, base: float) -> TimedRun:
-    rounds, values = run.test_curve or (run.rounds, run.values[:, column])
-    rounds, values = rounds[np.isfinite(values)].astype(np.float64), values[np.isfinite(values)]
-    measured = float(rounds[0])
-    if measured > 0 and np.isfinite(base):
-        rise = base + (values[0] - base) * np.sqrt(EARLY)
-        rounds, values = np.concatenate([rounds[0] * EARLY, rounds]), np.append(rise, values)
-    return TimedRun(run.design, run.learning_rate, rounds, values, measured, run.behind)
+    pairs = list(zip(measured, tried, strict=True))
+    curves = []
+    for run, one in [pair for pair in pairs if run_held(pair[1], tried)] or pairs:
+        rounds, values = run.test_curve or (one.rounds, one.values)
+        rounds, values = rounds[np.isfinite(values)].astype(np.float64), values[np.isfinite(values)]
+        first = float(rounds[0])
+        if first > 0 and np.isfinite(base):
+            rise = base + (values[0] - base) * np.sqrt(EARLY)
+            rounds, values = np.concatenate([first * EARLY, rounds]), np.append(rise, values)
+        curves.append(one._replace(rounds=rounds, values=values, measured=first))
+    return curves
 
 
 def design_pace(design: Design, ratios: NoiseRatios) -> float:
@@ -125,9 +116,11 @@ def rate_powers(evidence: Evidence, split: str = "test") -> np.ndarray:
     logs = -0.5 * ((POWERS - middle) / spread) ** 2
     for run in runs:
         later = run.rounds > 0
-        faster = [(other, ratio) for other in runs if (ratio := rate_ratio(run.rate, other.rate)) != 1]
         misfits = []
-        for other, ratio in faster:
+        for other in runs:
+            ratio = rate_ratio(run.learning_rate, other.learning_rate)
+            if ratio == 1:
+                continue
             pace = design_pace(run.design, ratios) / design_pace(other.design, ratios)
             at = run.rounds[later] * pace * ratio ** POWERS[:, None]
             read = np.interp(at, other.rounds, other.values)
@@ -162,7 +155,7 @@ def unevenness(values: np.ndarray) -> np.ndarray:
     return 2 * np.sqrt(inner * (1 - inner))
 
 
-def read_at(runs: list[TimedRun], paces: np.ndarray, pace: float, rounds: float) -> tuple[float, float]:
+def read_at(runs: list[KnownRun], paces: np.ndarray, pace: float, rounds: float) -> tuple[float, float]:
     """Pass@1 of the known curves where they had learned for as long as `rounds` rounds of a design, and the runs behind
     it. paces (runs,), pace: time of a round. Of the runs that got there, the one whose pace is nearest counts, several
     that are equally near alike; of runs that did not, the nearest."""
@@ -175,7 +168,7 @@ def read_at(runs: list[TimedRun], paces: np.ndarray, pace: float, rounds: float)
 
 
 def curve(
-    evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: tuple[float | None, ...] = ()
+    evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> CellForecast:
     """The known curve at equal time. Intervals have the spread of p, r and phi, and that of repeats, of the
     known run and of the new one, by Student's t."""
@@ -185,14 +178,16 @@ def curve(
     asked = rates or (None,) * len(cells)
     powers = np.random.default_rng(0).permutation(rate_powers(evidence, split))
     read = np.empty((DRAWS, len(cells), 2))
-    first = runs[0].rate
+    first = runs[0].learning_rate
     for i, (power, ratios) in enumerate(zip(powers, draw_ratios(evidence.noise, DRAWS), strict=True)):
-        paces = np.array([design_pace(run.design, ratios) * rate_ratio(run.rate, first) ** power for run in runs])
+        paces = np.array(
+            [design_pace(run.design, ratios) * rate_ratio(run.learning_rate, first) ** power for run in runs]
+        )
         for j, (cell, rate) in enumerate(zip(cells, asked, strict=True)):
             pace = design_pace(cell, ratios) * rate_ratio(rate, first) ** power
             read[i, j] = read_at(runs, paces, pace, cell.rounds)
     values, behind = read[..., 0], read[..., 1]
-    middle, known = np.median(values, axis=0), {run.rate for run in runs} | {None}
+    middle, known = np.median(values, axis=0), {run.learning_rate for run in runs} | {None}
     stretch = np.array([OTHER_RATE if known != {None} and rate not in known else 1.0 for rate in asked])
     single = values[:, None] + _repeat_errors(evidence.repeats, values, behind, len(cells))
     single = np.clip(middle + stretch * (single - middle), 0.0, 1.0)
@@ -210,29 +205,19 @@ def _repeat_errors(repeats: RepeatSpread, values: np.ndarray, behind: np.ndarray
 
 
 def steps(
-    evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: tuple[float | None, ...] = ()
+    evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> CellForecast:
     """The plain form of `curve`: the nearest run at equal rate x rounds, whatever the batch, updates and precision."""
     runs = timed_runs(evidence, split)
     if not runs:
         return bare(np.full(len(cells), np.nan))
-    paces = np.array([rate_ratio(run.rate, runs[0].rate) for run in runs])
+    paces = np.array([rate_ratio(run.learning_rate, runs[0].learning_rate) for run in runs])
     asked = rates or (None,) * len(cells)
     read = [
-        read_at(runs, paces, rate_ratio(rate, runs[0].rate), cell.rounds)[0]
+        read_at(runs, paces, rate_ratio(rate, runs[0].learning_rate), cell.rounds)[0]
         for cell, rate in zip(cells, asked, strict=True)
     ]
     return bare(np.array(read))
-
-
-RAW = label(BASELINE)
-PARAMETERS = 3
-"""Of the saturating curve."""
-
-
-LearningRates = tuple[float | None, ...]
-"""Learning rates of cells; None, and where none are given: that of the known runs."""
-Forecaster = Callable[[Evidence, tuple[Design, ...], str, LearningRates], CellForecast]
 
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()) -> CellForecast:
@@ -250,22 +235,21 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rate
         updates = round_updates(design) ** UPDATES / (design.epochs * sqrt(design.minibatches))
         return rate_ratio(rate, own) ** power * (updates if evidence.imported else 1.0)
 
-    measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]
     runs = [
-        KnownRun(run.design, run.rounds[later] * worth(run.design, run.learning_rate), run.values[later, column])
-        for run, one in zip(measured, tried, strict=True)
-        if (later := (run.rounds > 0) & np.isfinite(run.values[:, column])).any() and not spoils(one, tried)
+        KnownRun(run.design, run.rounds[later] * worth(run.design, run.learning_rate), run.values[later])
+        for run in tried
+        if (later := run.rounds > 0).any() and not spoils(run, tried)
     ]
     if not runs:
         return bare(np.full(len(cells), np.nan))
     asked = zip(cells, rates or (None,) * len(cells), strict=True)
     rounds = np.array([cell.rounds * worth(cell, rate) for cell, rate in asked])
-    prior = learn_prior([other_curve(other, column) for other in evidence.others])
+    prior = learn_prior([_other_curve(other, column) for other in evidence.others])
     within = evidence.guessed_base[1:] if evidence.guessed_base else None
     return forecast(base, runs, evidence.noise, cells, prior=prior, base_within=within, rounds=rounds)
 
 
-def other_curve(other: OtherPair, column: int) -> LawCurve:
+def _other_curve(other: OtherPair, column: int) -> LawCurve:
     """The law's curve through the ends of another pair."""
     known = [
         KnownRun(design, np.array([float(design.rounds)]), np.array([end]))
@@ -303,8 +287,8 @@ def _gain(other: OtherPair, cell: Design, column: int) -> float:
 def sigmoid(
     evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> CellForecast:
-    """R0 + (A - R0) / (1 + (C_mid / C)^b) in the rollouts C, R0 the base model's; nan with fewer points than
-    parameters, or without the base model."""
+    """A saturating curve in the rollouts from the base model's Pass@1; nan with fewer points than parameters, or
+    without the base model."""
     points = [
         (at * run.design.round_rollouts, value)
         for run in evidence.runs
@@ -315,15 +299,8 @@ def sigmoid(
     if len(points) < PARAMETERS or np.isnan(base):
         return bare(np.full(len(cells), np.nan))
     spent, reached = np.log([point[0] for point in points]), np.array([point[1] for point in points])
-
-    def curve(x: np.ndarray, at: np.ndarray) -> np.ndarray:
-        return base + (expit(x[0]) - base) * expit(np.exp(x[1]) * (at - x[2]))
-
-    starts = [(0.0, 0.0, middle) for middle in (spent.min(), np.median(spent), spent.max())]
-    best = min(
-        (least_squares(lambda x: curve(x, spent) - reached, start) for start in starts), key=lambda fit: fit.cost
-    )
-    return bare(curve(best.x, np.log([cell.rounds * cell.round_rollouts for cell in cells])))
+    fitted = fit_saturating(base, spent, reached, (spent.min(), np.median(spent), spent.max()))
+    return bare(fitted(np.log([cell.rounds * cell.round_rollouts for cell in cells])))
 
 
 QUICK: dict[str, Forecaster] = {

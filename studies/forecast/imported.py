@@ -7,7 +7,7 @@ evaluated, that is a point of the curve like any other; only for short responses
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,15 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curve
 from rftlab.studies.analysis.source import few, free_source
 from rftlab.studies.data.paper.pairs import SIZES
-from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, RepeatSpread, noise_text
+from rftlab.studies.forecast.evidence import (
+    MANY_TOKENS,
+    POINTS,
+    Evidence,
+    Observed,
+    RepeatSpread,
+    noise_text,
+    sampling_variance,
+)
 from rftlab.studies.forecast.forecasters import reading_text, unevenness
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
 from rftlab.studies.forecast.law.limits import FALLEN
@@ -53,23 +61,7 @@ RESPONSES = 100
 """Taken to be behind an evaluation that does not say."""
 
 
-class Imported(NamedTuple):
-    """The evidence of imported runs for a calibration."""
-
-    name: str
-    slug: str
-    evidence: Evidence
-    labels: tuple[str, ...]
-    """Of the runs of the evidence."""
-    rounds: int
-    """Of the longest."""
-    questions: int
-    """Behind a test Pass@1."""
-    remarks: tuple[str, ...]
-    """Omissions and assumptions, in words."""
-
-
-def imported_evidence(name: str, root: Path, base: float | None = None, questions: int | None = None) -> Imported:
+def imported_evidence(name: str, root: Path, base: float | None = None, questions: int | None = None) -> Evidence:
     """Evidence from `imported:NAME` or a part of it. base: test Pass@1 of the untrained model, and questions: responses
     behind an evaluation, where the logs do not say; both outrank them. Raises UserError, naming what is missing, where
     there is none."""
@@ -88,22 +80,19 @@ def imported_evidence(name: str, root: Path, base: float | None = None, question
         raise UserError(f"{name}: {label}: {reason}")
     remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
     usable, told = told_base(usable, base)
-    return alike_evidence(name, source.slug, runs, usable, remarks + told, questions)
+    return alike_evidence(runs, usable, remarks + told, questions)
 
 
 def told_base(groups: list[Group], base: float | None) -> tuple[list[Group], list[str]]:
     """The groups, and what to say of them, where the user may have told the Pass@1 of the untrained model."""
     if base is None:
         return groups, []
-    said = f"taken: the untrained model's test Pass@1 is {base:g}, as told (--base)"
-    return [_with_base(group, base) for group in groups], [said]
-
-
-def _with_base(group: Group, base: float) -> Group:
-    """The group with a told Pass@1 of the untrained model in the place of any that was measured."""
-    later = group.curves[group.curves["round"] > 0]
-    told = pd.DataFrame({"run": list(group.runs), "round": 0, "value": base})
-    return group._replace(curves=pd.concat([told, later], ignore_index=True))
+    told = []
+    for group in groups:  # with the told value in the place of any that was measured
+        start = pd.DataFrame({"run": list(group.runs), "round": 0, "value": base})
+        later = group.curves[group.curves["round"] > 0]
+        told.append(group._replace(curves=pd.concat([start, later], ignore_index=True)))
+    return told, [f"taken: the untrained model's test Pass@1 is {base:g}, as told (--base)"]
 
 
 def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
@@ -116,15 +105,10 @@ def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
         )
 
 
-def known_rates(imported: Imported) -> list[float]:
-    """Learning rates that are known of the runs, rising."""
-    return sorted({run.learning_rate for run in imported.evidence.runs if run.learning_rate is not None})
-
-
-def check_calibration(imported: Imported) -> None:
+def check_calibration(name: str, known: Evidence) -> None:
     """Raise UserError where runs are more than a calibration simulates, or of several learning rates, which only the
     law tells apart."""
-    name, runs, rates = imported.name, imported.evidence.runs, known_rates(imported)
+    runs, rates = known.runs, known.rates
     named = few([f"{rate:g}" for rate in rates])
     check(len(rates) < 2, f"{name} has several learning rates ({named}); allowed: one (imported:NAME#RUN), or --quick")
     check(
@@ -173,13 +157,8 @@ def _sizes(group: Group) -> tuple[int, int]:
 
 
 def alike_evidence(
-    name: str,
-    slug: str,
-    runs: list[ImportedRun],
-    groups: list[Group],
-    remarks: list[str],
-    questions: int | None = None,
-) -> Imported:
+    runs: list[ImportedRun], groups: list[Group], remarks: list[str], questions: int | None = None
+) -> Evidence:
     """Evidence from groups of one task and model that can be simulated. questions: responses behind an evaluation;
     those of the logs if left out."""
     rounds = max(group.last for group in groups)
@@ -208,6 +187,8 @@ def alike_evidence(
         precision=precisions.pop() if len(precisions) == 1 else None,
         repeats=measured_repeats(groups),
         imported=True,
+        questions=responses,
+        rounds=rounds,
     )
     if np.isnan(evidence.base()):
         evidence = evidence._replace(guessed_base=(guess := guessed_base(groups)))
@@ -216,8 +197,7 @@ def alike_evidence(
             "from the first points after round 0; nobody measured it (--base P of predict and score tells)"
         )
     remarks += [noise_text(evidence.noise), reading_text(evidence)]
-    labels = tuple(group.label for group in groups)
-    return Imported(name, slug, evidence, labels, rounds, responses, tuple(remarks))
+    return evidence._replace(remarks=tuple(remarks))
 
 
 def guessed_base(groups: list[Group]) -> tuple[float, float, float]:
@@ -264,12 +244,16 @@ def _observed(group: Group, responses: int, first: bool) -> Observed:
     if first:
         chosen = pd.concat([curve[curve["round"] == 0], chosen])
     values = np.column_stack([np.full(len(chosen), np.nan), chosen["mean"]])
-    inner = np.clip(values, 0.01, 0.99)
-    errors = np.sqrt(inner * (1 - inner) / (responses * chosen["runs"].to_numpy()[:, None]))
-    design, rate = simulated_design(group, int(chosen["round"].max())), group.design.learning_rate
-    behind, whole = int(chosen["runs"].iloc[-1]), (curve["round"].to_numpy(), curve["mean"].to_numpy())
+    behind = chosen["runs"].to_numpy()
     return Observed(
-        design, chosen["round"].to_numpy(), values, errors, learning_rate=rate, behind=behind, test_curve=whole
+        simulated_design(group, int(chosen["round"].max())),
+        chosen["round"].to_numpy(),
+        values,
+        np.sqrt(sampling_variance(values, responses * behind[:, None])),
+        group.design.learning_rate,
+        int(behind[-1]),
+        (curve["round"].to_numpy(), curve["mean"].to_numpy()),
+        group.label,
     )
 
 

@@ -13,10 +13,9 @@ less to be wrong in. On runs of pre-trained models neither was ahead of reading 
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
@@ -26,8 +25,9 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.runs.runner import workers
 from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence
-from rftlab.studies.forecast.law.curve import LEVEL, CellForecast
-from rftlab.studies.forecast.law.limits import FAILING, beyond
+from rftlab.studies.forecast.forecasters import LearningRates, quick_forecasts
+from rftlab.studies.forecast.law.curve import LEVEL, CellForecast, bare
+from rftlab.studies.forecast.law.limits import FAILING, beyond, compares_nothing
 
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
@@ -37,42 +37,15 @@ REPEATS = 25
 """Forecasts drawn from each parameter set."""
 
 
-class Forecast(NamedTuple):
-    """Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single`
-    (draws, cells) of one run.
-
-    Every set trains with a seed of its own, so both have the spread of training.
-    """
-
-    cells: tuple[Design, ...]
-    simulated: np.ndarray
-    """(sets, cells) as simulated, before anything is carried over."""
-    expected: np.ndarray
-    single: np.ndarray
-    misfit: float = 0.0
-    """Mean distance between the simulated ends of the known runs and the measured ones, over runs and splits."""
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Forecast (cells,)."""
-        return self.expected.mean(axis=0)
-
-    @property
-    def forecast(self) -> CellForecast:
-        """The same as any forecast has it."""
-        return CellForecast(self.mean, *self.interval(), self.expected)
-
-    def interval(self, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-        """Central interval (cells,), (cells,) for one run."""
-        low, high = np.quantile(self.single, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        return low, high
-
-
 def predict(
     posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop
-) -> Forecast:
-    """Forecast of test Pass@1 of cells with their rounds. questions: of the test set; progress: called with the
-    different parameter sets done, and all of them."""
+) -> CellForecast:
+    """Forecast of test Pass@1 of cells with their rounds: its draws are of what an evaluation expects, its interval is
+    that of one run.
+
+    Every set trains with a seed of its own, so both have the spread of training. questions: of the test set; progress:
+    called with the different parameter sets done, and all of them.
+    """
     ends = simulated_ends(posterior, cells, threads, progress)
     return forecast_from(posterior, cells, ends, questions, seed)
 
@@ -95,7 +68,7 @@ def simulated_ends(
 
 def forecast_from(
     posterior: Posterior, cells: tuple[Design, ...], ends: np.ndarray, questions: int, seed: int, split: str = "test"
-) -> Forecast:
+) -> CellForecast:
     """The forecast of a split from simulated ends. questions: of that split."""
     runs, column = posterior.evidence.runs, SPLITS.index(split)
     simulated, at_runs = ends[:, : len(cells), column], ends[:, len(cells) :, column]
@@ -105,7 +78,8 @@ def forecast_from(
     expected = _carried_over(cells, [run.design for run in runs], simulated, measured - at_runs, errors, rng)
     inner = np.clip(expected, 0.0, 1.0)
     single = inner + rng.standard_normal(inner.shape) * np.sqrt(inner * (1 - inner) / questions)
-    return Forecast(cells, simulated, inner, np.clip(single, 0.0, 1.0), misfit(posterior, ends[:, len(cells) :]))
+    low, high = np.quantile(np.clip(single, 0.0, 1.0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return CellForecast(inner.mean(axis=0), low, high, inner, misfit(posterior, ends[:, len(cells) :]))
 
 
 def misfit(posterior: Posterior, at_runs: np.ndarray) -> float:
@@ -141,7 +115,7 @@ def _carried_over(
     return middle + rng.standard_normal(middle.shape) @ root.T
 
 
-def covariance(a: list[Design] | tuple[Design, ...], b: list[Design] | tuple[Design, ...]) -> np.ndarray:
+def covariance(a: Sequence[Design], b: Sequence[Design]) -> np.ndarray:
     """Prior covariance (a, b) of what the simulator leaves out."""
     left, right = (np.array([_place(design) for design in designs]) for designs in (a, b))
     distance = ((left[:, None] - right[None]) ** 2).sum(axis=2)
@@ -149,10 +123,9 @@ def covariance(a: list[Design] | tuple[Design, ...], b: list[Design] | tuple[Des
 
 
 def _place(design: Design) -> tuple[float, float, float]:
-    """A design as a point. A group of one without support or a window has the raw reward, whatever its estimator
+    """A design as a point. A response that is compared with no other has the raw reward, whatever its estimator
     says."""
-    alone = design.rollouts == 1 and design.support_rollouts == 0 and design.replay_window == 0
-    raw = design.estimator.advantage.baseline == "none" or alone
+    raw = design.estimator.advantage.baseline == "none" or compares_nothing(design)
     return np.log2(design.batch_size), np.log2(design.rollouts), UNLIKE * raw
 
 
@@ -162,49 +135,46 @@ MISFIT = 0.1
 ForecastSource = Literal["simulator", "law", "curve"]
 
 
-class Recommended(NamedTuple):
-    """A forecast, and whose it is."""
-
-    source: ForecastSource
-    forecast: CellForecast
-
-
 def recommended(
-    simulated: Forecast | None,
+    simulated: CellForecast | None,
     law: CellForecast,
     outside: Sequence[str] = (),
     curve: CellForecast | None = None,
-) -> Recommended:
-    """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case.
-    curve: of imported runs, whose forecast it is.
-    outside: why each cell is beyond what was measured, "" where it is not (studies/forecast/law/limits.py); such a cell
-    gets a low forecast with a wide interval."""
+) -> tuple[ForecastSource, CellForecast]:
+    """Whose forecast is recommended, and that forecast.
+
+    simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case. curve:
+    of imported runs, whose forecast it is. outside: why each cell is beyond what was measured, "" where it is not
+    (studies/forecast/law/limits.py); such a cell gets a low forecast with a wide interval.
+    """
+    source: ForecastSource
     if curve is not None:
-        return Recommended("curve", _limited(curve, outside))
-    if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
-        return Recommended("simulator", _limited(simulated.forecast, outside))
-    return Recommended("law", _limited(law, outside))
-
-
-def _limited(forecast: CellForecast, outside: Sequence[str]) -> CellForecast:
+        source, forecast = "curve", curve
+    elif simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
+        source, forecast = "simulator", simulated
+    else:
+        source, forecast = "law", law
     far = np.array([bool(reason) for reason in outside])
     if not far.any():
-        return forecast
+        return source, forecast
     middle, low, high = FAILING
     draws = None if forecast.draws is None else np.where(far, middle, forecast.draws)
     bounds = (middle, low, np.fmax(forecast.high, high))
     values, lows, highs = (np.where(far, value, own) for own, value in zip(forecast[:3], bounds, strict=True))
-    return CellForecast(values, lows, highs, draws)
+    return source, CellForecast(values, lows, highs, draws)
 
 
-def outside(evidence: Evidence, cells: Sequence[Design], rates: Sequence[float | None], split: str) -> list[str]:
-    """Why each cell is beyond what was measured; "" where it is not. rates: None where it is that of the known runs."""
-    runs = evidence.tried(split)
-    return [beyond(cell, rate, runs) for cell, rate in zip(cells, rates, strict=True)]
-
-
-def best_design(table: pd.DataFrame) -> str:
-    """The cell in budget with the highest forecast that is not outside what was measured; "" where there is none.
-    table: columns cell, forecast, in_budget, outside."""
-    inside = table[table["in_budget"] & (table["outside"] == "") & table["forecast"].notna()]
-    return "" if inside.empty else str(inside.sort_values("forecast").iloc[-1]["cell"])
+def all_forecasts(
+    evidence: Evidence,
+    cells: tuple[Design, ...],
+    split: str = "test",
+    rates: LearningRates = (),
+    simulated: CellForecast | None = None,
+) -> tuple[ForecastSource, list[str], dict[str, CellForecast]]:
+    """Whose forecast is recommended; why each cell is beyond what was measured, "" where it is not; and by name the
+    recommended one (`forecast`), the simulator's, nan without one, and those of QUICK."""
+    quick, runs = quick_forecasts(evidence, cells, split, rates), evidence.tried(split)
+    outside = [beyond(cell, rate, runs) for cell, rate in zip(cells, rates or (None,) * len(cells), strict=True)]
+    source, chosen = recommended(simulated, quick["law"], outside, quick["curve"] if evidence.imported else None)
+    asked = bare(np.full(len(cells), np.nan)) if simulated is None else simulated
+    return source, outside, {"forecast": chosen, "simulator": asked} | quick

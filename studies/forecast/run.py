@@ -4,6 +4,7 @@ with the parts of the report.
 Calibrations and forecasts are tables on the terminal.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ SHORT_NAMES = {"simulator": "sim."}
 
 
 def show_posterior(
-    console: Console, posterior: Posterior, title: str, labels: list[str], unused: pd.DataFrame | None = None
+    console: Console, posterior: Posterior, title: str, labels: Sequence[str], unused: pd.DataFrame | None = None
 ) -> None:
     """Print which parameters were found, which were not, and whether the simulation fits. labels: of the runs of the
     evidence; unused: `checks` of numbers that the calibration did not use."""
@@ -202,13 +203,13 @@ def run_forecast(
     """Forecast, print, and write root/forecast/NAME/forecast.csv, a figure and a page. quick: without the simulator."""
     check_budget(request, budget)
     open_store(root)
-    for remark in request.remarks:
+    for remark in request.evidence.remarks:
         say(console, remark, "dim")
     posterior, simulated = None, None
     if not quick:
         posterior = calibrated_to(console, request, root, seed, threads, quiet)
         unused = None if request.pilot is None else checks(posterior, request.pilot)
-        show_posterior(console, posterior, request.name, list(request.known), unused)
+        show_posterior(console, posterior, request.name, request.evidence.labels, unused)
         simulated = simulated_forecast(console, request, posterior, seed, threads, quiet)
     made = forecast_designs(request, simulated, budget)
     show_forecasts(console, made, request)
@@ -218,7 +219,7 @@ def run_forecast(
     figure, numbers = grid_figure(made.table, request.title.replace("$", r"\$"))
     place = save_chart(figure, folder_below(root, "forecast", request.slug), "forecast", numbers)
     say(console, f"forecast: {place}")
-    page = write_page(place.parent, request.title, made.table, made.recommended, [*request.remarks, *notes])
+    page = write_page(place.parent, request.title, made.table, made.recommended, [*request.evidence.remarks, *notes])
     say(console, f"page: {page}")
 
 

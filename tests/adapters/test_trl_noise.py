@@ -17,8 +17,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.forecast.evidence import noise_text
 from rftlab.studies.forecast.forecast import forecast_designs, request_from_runs, with_noise
-from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.own_run import file_noise, read_law_run
+from rftlab.studies.forecast.law.noise import MeasuredNoise, file_noise, read_law_run
 from rftlab.studies.forecast.pilot.noise import measure_ratios
 from rftlab.studies.forecast.signal.signal import read_rates
 from rftlab.studies.integrations.noise import keep_rewards
@@ -219,9 +218,10 @@ def test_a_forecast_takes_the_ratios_of_a_file(tmp_path, monkeypatch):
     noise = MeasuredNoise(0.1, 0.02, 0.9, 0.05)
     monkeypatch.setattr("rftlab.studies.forecast.forecast.file_noise", lambda path: (noise, [f"of {path.name}"]))
     request = request_from_runs("public:pods/gsm8k", tmp_path, (), True, None, None)
-    assert sum("guessed: r" in remark for remark in request.remarks) == 1
-    told = with_noise(request, place)
-    assert told.evidence.noise == noise and not any("guessed: r" in remark for remark in told.remarks)
+    assert sum("guessed: r" in remark for remark in request.evidence.remarks) == 1
+    changed = with_noise(request, place)
+    told = changed.evidence
+    assert told.noise == noise and not any("guessed: r" in remark for remark in told.remarks)
     assert told.remarks[-2:] == ("of run.json", noise_text(noise)) and "measured from gradients" in told.remarks[-1]
-    before, after = (forecast_designs(one, None).table["law"].to_numpy() for one in (request, told))
+    before, after = (forecast_designs(one, None).table["law"].to_numpy() for one in (request, changed))
     assert not np.array_equal(before, after)

@@ -24,7 +24,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.forecast.law.own_run import read_law_run
+from rftlab.studies.forecast.law.noise import read_law_run
 from tests.support.estimators.vectors import ROOT
 
 RUNNABLE = [name for name, card in CARDS.items() if card.estimator is not None]

@@ -9,8 +9,7 @@ import pytest
 
 from rftlab.studies.analysis.diagnose.alarms import describe_rates
 from rftlab.studies.forecast.checkup.changes import MOST, split_gains, teaching_share
-from rftlab.studies.forecast.checkup.page import make_sections
-from rftlab.studies.forecast.checkup.sections import describe_time
+from rftlab.studies.forecast.checkup.page import describe_time, make_sections
 from rftlab.studies.forecast.checkup.subject import Asked, read_subject
 from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import write_collection

@@ -17,7 +17,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, draw_ratios, fit_curve, forecast, learn_prior
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
-from rftlab.studies.forecast.law.ranked import RankedPair, language_pairs, rank_agreement
+from rftlab.studies.forecast.law.show import RankedPair, language_pairs, rank_agreement
 from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient
 from rftlab.studies.forecast.pilot.store import shipped_base
 
@@ -77,7 +77,7 @@ def test_what_is_not_known_of_r_widens_the_interval():
     narrow, wide = (forecast(0.1, [planted(SMALL)], noise, end, prior=KNOWING) for noise in (SURE, vague))
     assert wide.high[0] - wide.low[0] > 1.3 * (narrow.high[0] - narrow.low[0])
     again = forecast(0.1, [planted(SMALL)], vague, end, prior=KNOWING)
-    assert all((a == b).all() for a, b in zip(wide, again, strict=True))
+    assert all((a == b).all() for a, b in zip(wide[:4], again[:4], strict=True))
 
 
 def test_a_run_that_does_not_fit_does_not_rule():

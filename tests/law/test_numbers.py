@@ -21,7 +21,7 @@ from rftlab.studies.forecast.law.curve import (
     learn_prior,
 )
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.ranked import RankedPair
+from rftlab.studies.forecast.law.show import RankedPair
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 

@@ -11,8 +11,7 @@ from rftlab.studies.analysis.diagnose.observed import observe
 from rftlab.studies.analysis.imported.groups import group_runs
 from rftlab.studies.analysis.public.settings import judge_rate, public_settings, rate_evidence
 from rftlab.studies.data.results.stats import Estimate
-from rftlab.studies.forecast.checkup.sections import Sentence, counted
-from rftlab.studies.forecast.checkup.subject import Subject
+from rftlab.studies.forecast.checkup.subject import Sentence, Subject, counted
 from rftlab.studies.forecast.forecasters import curve
 from rftlab.studies.forecast.imported import TEST, alike_evidence, unusable
 from rftlab.studies.forecast.law.limits import UPDATES, beyond
@@ -93,7 +92,7 @@ def split_gains(subject: Subject) -> dict[tuple[int, int], Estimate]:
     runs = [*subject.runs[:1]]
     groups = [group for group in group_runs(runs, TEST) if not unusable(group)][:1]
     try:
-        known = alike_evidence("run", "run", runs, groups, []).evidence if groups else None
+        known = alike_evidence(runs, groups, []) if groups else None
     except UserError:
         known = None
     if known is None:

@@ -49,6 +49,18 @@ class Asked(NamedTuple):
     questions: int | None = None
 
 
+class Sentence(NamedTuple):
+    """A statement with what it rests on."""
+
+    text: str
+    evidence: tuple[str, ...]
+
+
+def counted(number: int, noun: str) -> str:
+    """1 prompt, 2 prompts."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class Subject(NamedTuple):
     """A run, or several of one design."""
 

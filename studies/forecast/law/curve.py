@@ -8,6 +8,7 @@ where runs collapse. a, q and A are fitted to all points together, of several ru
 fit cannot rule (soft L1), and a prior on q and A: of other pairs where some are known (`learn_prior`).
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,11 +61,18 @@ VAGUE = CurvePrior()
 
 
 class KnownRun(NamedTuple):
-    """Known points of a run: rounds (n,) after round 0, and Pass@1 (n,)."""
+    """The known part of a run: Pass@1 (n,) of one split after rounds (n,), rising."""
 
     design: Design
     rounds: np.ndarray
     values: np.ndarray
+    errors: np.ndarray = np.empty(0)
+    """Standard errors (n,), which the limits of forecasts read and no curve."""
+    learning_rate: float | None = None
+    behind: int = 1
+    """Runs of which the values are means."""
+    measured: float = 0.0
+    """The first round that was evaluated: before it the values are a guess."""
 
 
 class LawCurve(NamedTuple):
@@ -101,7 +109,7 @@ class LawCurve(NamedTuple):
 
 
 class CellForecast(NamedTuple):
-    """Return the forecast for cells after training: Pass@1 (cells,), nan where it has nothing to say."""
+    """The forecast for cells after training: Pass@1 (cells,), nan where it has nothing to say."""
 
     values: np.ndarray
     low: np.ndarray
@@ -109,6 +117,8 @@ class CellForecast(NamedTuple):
     high: np.ndarray
     draws: np.ndarray | None = None
     """(draws, cells) over the questions of an evaluation, jointly; None where a forecast has none."""
+    misfit: float = float("nan")
+    """Of a simulator: mean distance between the simulated ends of the known runs and the measured ones."""
 
 
 def bare(values: np.ndarray) -> CellForecast:
@@ -117,20 +127,39 @@ def bare(values: np.ndarray) -> CellForecast:
     return CellForecast(values, none, none)
 
 
+def fit_saturating(
+    base: float,
+    logs: np.ndarray,
+    values: np.ndarray,
+    starts: Sequence[float],
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] = ((-np.inf,) * 3, (np.inf,) * 3),
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The plain rival of the law: R0 + (A - R0) / (1 + (t_mid / t)^b) (Khatri et al. 2510.13786), as a function of
+    log t, fitted to values (n,) at logs (n,) from the base R0.
+
+    starts: values of log t_mid from which the search begins; bounds: of the logit of A, of log b and of log t_mid.
+    """
+
+    def curve(x: np.ndarray, at: np.ndarray) -> np.ndarray:
+        return base + (expit(x[0]) - base) * expit(np.exp(x[1]) * (at - x[2]))
+
+    fits = [least_squares(lambda x: curve(x, logs) - values, (0.0, 0.0, middle), bounds=bounds) for middle in starts]
+    best = min(fits, key=lambda fit: fit.cost).x
+    return lambda at: curve(best, at)
+
+
 def fit_curve(
     base: float,
     runs: list[KnownRun],
     noise: NoiseRatios,
-    plain: bool = False,
     start: np.ndarray | None = None,
     prior: CurvePrior = VAGUE,
 ) -> LawCurve:
     """The curve through the points of all runs, from the base model's Pass@1.
 
-    plain: tau without what a baseline does. start: where the search begins, of several places if left out. Raises
-    UserError without a point after round 0.
+    start: where the search begins, of several places if left out. Raises UserError without a point after round 0.
     """
-    tau = np.concatenate([np.zeros(0), *(run.rounds * time_per_round(run.design, noise, plain) for run in runs)])
+    tau = np.concatenate([np.zeros(0), *(run.rounds * time_per_round(run.design, noise) for run in runs)])
     values = np.concatenate([np.zeros(0), *(run.values for run in runs)])
     check(tau.size > 0 and bool((tau > 0).all()), "no point of a run after round 0; allowed: one or more")
     empty = LawCurve(float(np.clip(base, LEAST, 1 - LEAST)), np.zeros(3), float(tau.max()), NOISE)
@@ -139,25 +168,22 @@ def fit_curve(
         return np.append((empty._replace(x=x).at(tau) - values) / NOISE, prior.residuals(x))
 
     loss = "soft_l1" if len(runs) > 1 else "linear"
-    starts = _starts(prior) if start is None else [np.clip(start, -0.99 * FAR, 0.99 * FAR)]
-    fits = [least_squares(residuals, x, loss=loss, bounds=(-FAR, FAR)) for x in starts]
-    best = min(fits, key=lambda fit: fit.cost)
+    if start is None:  # slow and fast, up and down, low and high ceilings
+        middles = (0.0, 2.0, float(logit(prior.ceiling)))
+        starts = [np.array([gain, np.log(q), at]) for gain in (-0.5, 1.0, 4.0) for q in (0.3, 1.2) for at in middles]
+    else:
+        starts = [np.clip(start, -0.99 * FAR, 0.99 * FAR)]
+    best = min((least_squares(residuals, x, loss=loss, bounds=(-FAR, FAR)) for x in starts), key=lambda fit: fit.cost)
     residual = float(np.sqrt(np.mean((residuals(best.x)[:-2] * NOISE) ** 2)))
     return empty._replace(x=best.x, residual=max(NOISE, residual))
 
 
-def _starts(prior: CurvePrior) -> list[np.ndarray]:
-    """Where a search begins: slow and fast, up and down, low and high ceilings."""
-    middles = (0.0, 2.0, float(logit(prior.ceiling)))
-    return [np.array([gain, np.log(q), at]) for gain in (-0.5, 1.0, 4.0) for q in (0.3, 1.2) for at in middles]
-
-
-def learn_prior(others: list[LawCurve], prior: CurvePrior = VAGUE) -> CurvePrior:
-    """The prior with its medians where other pairs' curves are; `prior` where there are none."""
+def learn_prior(others: list[LawCurve]) -> CurvePrior:
+    """The prior with its medians where other pairs' curves are; VAGUE where there are none."""
     if not others:
-        return prior
+        return VAGUE
     x = np.mean([curve.x for curve in others], axis=0)
-    return prior._replace(power=float(np.exp(x[1])), ceiling=float(expit(x[2])))
+    return VAGUE._replace(power=float(np.exp(x[1])), ceiling=float(expit(x[2])))
 
 
 def forecast(
@@ -165,7 +191,6 @@ def forecast(
     runs: list[KnownRun],
     noise: MeasuredNoise,
     designs: tuple[Design, ...],
-    seed: int = 0,
     prior: CurvePrior = VAGUE,
     base_within: tuple[float, float] | None = None,
     rounds: np.ndarray | None = None,
@@ -178,11 +203,11 @@ def forecast(
     because pace and ceiling are far from normal where a curve levels off. base_within: bounds between which a base
     model that nobody measured is drawn evenly. Takes a second or less; equal arguments give equal numbers.
     """
-    rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
+    rng = np.random.Generator(np.random.Philox(key=np.array([0, 36], dtype=np.uint64)))
     first, curves, single = fit_curve(base, runs, noise.ratios, prior=prior), [], []
     at = np.array([design.rounds for design in designs]) if rounds is None else rounds
     low, high = base_within or (base, base)
-    bases = low + (high - low) * (np.random.default_rng(seed).permutation(WORLDS) + 0.5) / WORLDS
+    bases = low + (high - low) * (np.random.default_rng(0).permutation(WORLDS) + 0.5) / WORLDS
     for start, ratios in zip(bases, draw_ratios(noise, WORLDS), strict=True):
         moved = [run._replace(values=run.values + first.residual * rng.standard_normal()) for run in runs]
         curve = fit_curve(float(start), moved, ratios, start=first.x, prior=prior.moved(rng))

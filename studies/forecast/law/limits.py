@@ -7,11 +7,11 @@ scores, so that they look better there than on runs that nobody has seen.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from rftlab.shared.design import Design
+from rftlab.studies.forecast.law.curve import KnownRun
 
 FASTER = 1.5
 """Times the highest learning rate that held. Qwen2.5-Math-1.5B holds at 5e-5 and fails at 7e-5 and 2e-4 (one seed
@@ -33,26 +33,7 @@ bound where that is higher: such a design may fail, or go on as others did. Fail
 78%."""
 
 
-class TriedRun(NamedTuple):
-    """The known part of a run: its Pass@1 (n,) in the order of its rounds, with errors (n,)."""
-
-    design: Design
-    learning_rate: float | None
-    values: np.ndarray
-    errors: np.ndarray
-
-    @property
-    def end(self) -> float:
-        """The last value."""
-        return float(self.values[-1])
-
-    def below(self, value: float, error: float) -> bool:
-        """Whether the end is below FALLEN of a value, and surely below it."""
-        sure = value - self.end > SURE * float(np.hypot(error, self.errors[-1]))
-        return sure and self.end < FALLEN * value
-
-
-def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]) -> str:
+def beyond(design: Design, learning_rate: float | None, runs: Sequence[KnownRun]) -> str:
     """Why a design is outside what was measured, in words; "" where it is not. learning_rate: None where it is that of
     the runs."""
     good = [run for run in runs if run_held(run, runs)]
@@ -68,9 +49,14 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]
         reasons.append(
             f"a learning rate of {learning_rate:g}, more than {FASTER:g} times {max(rates):g}, the highest that held"
         )
-    if _falls_short(design):
+    # Reward / length is what training maximizes then: of two right responses the shorter one counts more, and nothing
+    # is taken off for it. Public runs go from 305 to 14 tokens in ten rounds.
+    advantage, aggregation = design.estimator.advantage, design.estimator.aggregation
+    if advantage.baseline == "none" and aggregation.kind == "seq_mean_token_mean":
         reasons.append("the raw reward with a mean over responses of token means, which favours short responses")
-    if _is_alone(design) and not any(_alone(run.design) for run in good):
+    # Trainers differ in what a group's advantage of one response is: TRL trains on nothing, verl on the raw reward.
+    alone = compares_nothing(design) and design.estimator.advantage.of_group
+    if alone and not any(compares_nothing(run.design) for run in good):
         reasons.append("a group's advantage with one rollout and no support or window, so no baseline")
     smaller = design.batch_size / design.minibatches < smallest
     if round_updates(design) > most and (design.epochs > UPDATES or smaller):
@@ -80,7 +66,7 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]
     return "; ".join(reasons)
 
 
-def spoils(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
+def spoils(run: KnownRun, runs: Sequence[KnownRun]) -> bool:
     """Whether a run failed at a higher rate than any that held, so that a curve without a way down is better off
     without it."""
     rates = [one.learning_rate for one in runs if one.learning_rate is not None and run_held(one, runs)]
@@ -92,43 +78,29 @@ def round_updates(design: Design) -> int:
     return design.epochs * design.minibatches
 
 
-def run_held(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
+def run_held(run: KnownRun, runs: Sequence[KnownRun]) -> bool:
     """Whether a run ends near its own highest value and near the runs at lower rates, and more than half of the runs of
     its design and rate do."""
     repeats = [_ends_well(one, runs) for one in runs if _same(run.design, run.learning_rate, one)]
     return _ends_well(run, runs) and 2 * sum(repeats) > len(repeats)
 
 
-def _ends_well(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
-    top = int(np.argmax(run.values))
-    slower = [
-        other
-        for other in runs
-        if other.learning_rate is not None and run.learning_rate is not None and other.learning_rate < run.learning_rate
-    ]
-    fell = run.below(float(run.values[top]), float(run.errors[top]))
-    return not fell and not any(run.below(other.end, float(other.errors[-1])) for other in slower)
+def _ends_well(run: KnownRun, runs: Sequence[KnownRun]) -> bool:
+    tops = [(float(run.values.max()), float(run.errors[np.argmax(run.values)]))]
+    if run.learning_rate is not None:
+        slower = [one for one in runs if one.learning_rate is not None and one.learning_rate < run.learning_rate]
+        tops += [(float(one.values[-1]), float(one.errors[-1])) for one in slower]
+    end, error = float(run.values[-1]), float(run.errors[-1])
+    return not any(end < FALLEN * top and top - end > SURE * np.hypot(error, its) for top, its in tops)
 
 
-def _same(design: Design, learning_rate: float | None, run: TriedRun) -> bool:
+def _same(design: Design, learning_rate: float | None, run: KnownRun) -> bool:
     """Whether a run is of that design and rate."""
     sizes = ("batch_size", "rollouts", "support_rollouts", "replay_window", "epochs", "minibatches")
     alike = all(getattr(design, name) == getattr(run.design, name) for name in sizes)
     return alike and design.estimator == run.design.estimator and learning_rate in (None, run.learning_rate)
 
 
-def _falls_short(design: Design) -> bool:
-    """Whether reward / length is what training maximises: of two right responses the shorter one counts more, and
-    nothing is taken off for it. Public runs go from 305 to 14 tokens in ten rounds."""
-    return design.estimator.advantage.baseline == "none" and design.estimator.aggregation.kind == "seq_mean_token_mean"
-
-
-def _alone(design: Design) -> bool:
+def compares_nothing(design: Design) -> bool:
     """Whether a response has no other that it is compared with."""
     return design.rollouts == 1 and design.support_rollouts == 0 and design.replay_window == 0
-
-
-def _is_alone(design: Design) -> bool:
-    """Whether that is so although the advantage is a group's: trainers differ in what they do then (TRL trains on
-    nothing, verl on the raw reward)."""
-    return _alone(design) and design.estimator.advantage.of_group

@@ -25,7 +25,17 @@ from rftlab.studies.analysis.source import few, free_source, is_free, read_publi
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.reference import shipped_runs
-from rftlab.studies.forecast.evidence import Evidence, pilot_evidence
+from rftlab.studies.forecast.evidence import (
+    Evidence,
+    finals,
+    language_others,
+    paper_ends,
+    paper_evidence,
+    paper_others,
+    paper_pairs,
+    pilot_evidence,
+    whole_pairs,
+)
 from rftlab.studies.forecast.forecasters import RAW
 from rftlab.studies.forecast.imported import (
     TEST,
@@ -35,15 +45,6 @@ from rftlab.studies.forecast.imported import (
     told_base,
     trained_part,
     unusable,
-)
-from rftlab.studies.forecast.others import (
-    finals,
-    language_others,
-    paper_ends,
-    paper_evidence,
-    paper_others,
-    paper_pairs,
-    whole_pairs,
 )
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, pilot_from
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
@@ -213,21 +214,13 @@ def known_case(
     first, others = groups[at], [*groups[:at], *groups[at + 1 :]]
     [known], told = told_base([first], base)
     own = [run for run in runs if run.name in first.runs or not run.rounds]
-    imported = alike_evidence(name, name, own, [known], told, questions)
-    cells = {_unique(group, others): _ended(group) for group in others}
+    evidence = alike_evidence(own, [known], told, questions)
+    labels, cells = [group.label for group in others], {}
+    for group in others:
+        cell = group.label if labels.count(group.label) == 1 else f"{group.label} {group.runs[0]}"
+        cells[cell] = replace(simulated_design(group, group.last), rounds=group.last, eval_every=group.last)
     ends = [last_values(group) for group in others]
     truth = pd.DataFrame({cell: pd.Series(values) for cell, values in zip(cells, ends, strict=True)})
-    evidence = imported.evidence
-    sizes, rates = (evidence.facts.n_train, imported.questions), tuple(group.design.learning_rate for group in others)
-    remarks = tuple(text for text in imported.remarks if text.startswith("guessed: the untrained") or "as told" in text)
+    sizes, rates = (evidence.facts.n_train, evidence.questions), tuple(group.design.learning_rate for group in others)
+    remarks = tuple(text for text in evidence.remarks if text.startswith("guessed: the untrained") or "as told" in text)
     return Case(name, evidence, (first.label,), cells, {"test": truth}, sizes, False, rates, remarks=remarks)
-
-
-def _ended(group: Group) -> Design:
-    return replace(simulated_design(group, group.last), rounds=group.last, eval_every=group.last)
-
-
-def _unique(group: Group, groups: list[Group]) -> str:
-    """A name of its own."""
-    twins = [other for other in groups if other.label == group.label]
-    return group.label if len(twins) == 1 else f"{group.label} {group.runs[0]}"

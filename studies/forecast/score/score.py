@@ -1,19 +1,53 @@
-"""Scores of forecasts on all known runs. Nothing is fitted to the cells it is scored on."""
+"""Scores of forecasts on all known runs. Nothing is fitted to the cells it is scored on.
 
+`run_scores` writes what was known, what was held out, and how far off every forecast was, as tables and a figure.
+"""
+
+import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.design import Design
 from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.analysis.diagnose.alarms import alarm_rates, show_rates
+from rftlab.studies.analysis.public.store import runs as public_runs
+from rftlab.studies.analysis.source import RunSource, free_source, is_free
+from rftlab.studies.console.table import Table, number, say, write_numbers
+from rftlab.studies.data.runs.files import check_writable
+from rftlab.studies.data.runs.finish import count_threads
+from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.forecast.calibrate import Progress, calibrated
-from rftlab.studies.forecast.forecasters import QUICK, forecast_columns, quick_forecasts
-from rftlab.studies.forecast.law.curve import bare
-from rftlab.studies.forecast.law.ranked import rank_agreement
-from rftlab.studies.forecast.predict import Forecast, forecast_from, outside, recommended, simulated_ends
-from rftlab.studies.forecast.score.cases import Case, check_split
+from rftlab.studies.forecast.ending import ending_scores, show_ending_scores
+from rftlab.studies.forecast.forecasters import QUICK, forecast_columns
+from rftlab.studies.forecast.law.curve import LEVEL, CellForecast
+from rftlab.studies.forecast.law.show import rank_agreement
+from rftlab.studies.forecast.predict import all_forecasts, forecast_from, simulated_ends
+from rftlab.studies.forecast.score.cases import Case, cases_named, check_split
+from rftlab.studies.readers.run import ImportedRun
+from rftlab.studies.report.chart import (
+    GREY,
+    IDENTITY,
+    PALETTE,
+    Chart,
+    Drawn,
+    LegendKey,
+    MarkStyle,
+    Panel,
+    PlotSeries,
+    dots,
+    error_bars,
+    rates,
+)
+from rftlab.studies.report.draw import save_chart
+from rftlab.studies.report.figures import pretty
 
 RESAMPLES = 4000
 SOURCES = ("forecast", "simulator", *QUICK)
@@ -31,32 +65,20 @@ def score_case(
     The calibration is kept in the results folder `root`, as that of any pair.
     """
     check_split(case)
-    simulated = _simulated(root, case, seed, threads, progress, remark) if case.simulated else {}
-    return pd.concat([_scored(case, part, simulated.get(part)) for part in case.truth], ignore_index=True)
+    cells, simulated = tuple(case.cells.values()), {}
+    if case.simulated:
+        posterior = calibrated(root, case.pair, case.evidence, seed, threads, progress, remark)
+        ends = simulated_ends(posterior, cells, threads)
+        sizes = dict(zip(SPLITS, case.questions, strict=True))
+        simulated = {part: forecast_from(posterior, cells, ends, sizes[part], seed, part) for part in case.truth}
+    return pd.concat([_scored(case, part, cells, simulated.get(part)) for part in case.truth], ignore_index=True)
 
 
-def _simulated(
-    root: Path, case: Case, seed: int, threads: int, progress: Progress, remark: Callable[[str], None]
-) -> dict[str, Forecast]:
-    posterior = calibrated(root, case.pair, case.evidence, seed, threads, progress, remark)
-    cells = tuple(case.cells.values())
-    ends = simulated_ends(posterior, cells, threads)
-    sizes = dict(zip(SPLITS, case.questions, strict=True))
-    return {part: forecast_from(posterior, cells, ends, sizes[part], seed, part) for part in case.truth}
-
-
-def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
-    truth, cells = case.truth[part][list(case.cells)], tuple(case.cells.values())
-    rates = case.rates or (None,) * len(cells)
-    forecasts = quick_forecasts(case.evidence, cells, part, rates)
-    far = outside(case.evidence, cells, rates, part)
-    chosen = recommended(simulated, forecasts["law"], far, forecasts["curve"] if case.evidence.imported else None)
-    nothing = bare(np.full(len(cells), np.nan))
-    ours = {"forecast": chosen.forecast, "simulator": simulated.forecast if simulated else nothing}
-    forecasts = ours | forecasts
-    table = pd.DataFrame({"pair": case.pair, "split": part, "cell": list(case.cells), "source": chosen.source})
-    table["outside"] = far
-    table = table.assign(truth=truth.mean().to_numpy(), **forecast_columns(forecasts))
+def _scored(case: Case, part: str, cells: tuple[Design, ...], simulated: CellForecast | None) -> pd.DataFrame:
+    truth = case.truth[part][list(case.cells)]
+    source, outside, forecasts = all_forecasts(case.evidence, cells, part, case.rates, simulated)
+    table = pd.DataFrame({"pair": case.pair, "split": part, "cell": list(case.cells), "source": source})
+    table = table.assign(outside=outside, truth=truth.mean().to_numpy(), **forecast_columns(forecasts))
     for name in INTERVALS:
         low, high = forecasts[name].low, forecasts[name].high
         inside = ((truth >= low) & (truth <= high)).where(truth.notna()).astype(float).mean().to_numpy()
@@ -97,3 +119,143 @@ def _summed(groups: list[pd.DataFrame], name: str, rng: np.random.Generator) -> 
         "excess_low": float(low),
         "excess_high": float(high),
     }
+
+
+def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) -> None:
+    """Errors per pair and over all, a table each for a split."""
+    for split, part in table.groupby("split", sort=False):
+        say(console, f"mean absolute error of {split} Pass@1 on held-out cells", "italic")
+        console.print(_by_pair(part))
+        head = ("error", f"{LEVEL:.0%} covers", "Spearman", "regret", "error more than the forecast's (95%)")
+        over = Table("", *head, title=f"{split}, over pairs")
+        for row in summary[summary["split"] == split].itertuples():
+            interval = "" if np.isnan(row.excess_low) else f" [{row.excess_low:+.3f}, {row.excess_high:+.3f}]"
+            more = "" if row.forecast == "forecast" else f"{row.excess:+.3f}{interval}"
+            covered = "" if np.isnan(row.covered) else f"{row.covered:.0%}"
+            numbers = (f"{row.mae:.3f}", covered, number(row.spearman, 2), f"{row.regret:.3f}", more)
+            over.add(row.forecast, *numbers)
+        console.print(over)
+    say(console, "forecast: the recommended one, whose it is: simulator, law or curve")
+
+
+def _by_pair(part: pd.DataFrame) -> Table:
+    """A column for each pair, because there are fewer pairs than forecasts: six fit 80 columns."""
+    pairs = dict(list(part.groupby("pair", sort=False)))
+    table = Table("", *(name.replace(" ", "\n", 1).replace("-", "\n") for name in pairs))
+    rows: dict[str, Callable[[pd.DataFrame], str]] = {"cells": lambda own: str(len(own))}
+    rows["whose"] = lambda own: own["source"].iloc[0]
+    for name in SOURCES:
+        rows[name] = partial(_error, name)
+    rows[f"{LEVEL:.0%} covers"] = lambda own: f"{own['forecast_covered'].mean():.0%}"
+    rows["Spearman"] = lambda own: number(rank_agreement(own["forecast"], own["truth"]), 2)
+    for name, said in rows.items():
+        cells = [said(own) for own in pairs.values()]
+        if any(cells):
+            table.add(name, *cells)
+    return table
+
+
+def _error(name: str, own: pd.DataFrame) -> str:
+    """Mean absolute error of a forecast; nothing where there is none."""
+    return number(float((own[name] - own["truth"]).abs().mean()))
+
+
+_OTHERS = {"sigmoid": ("saturating curve", MarkStyle(GREY, "", marker="x")),
+           "gain": ("other pairs' gain", MarkStyle(GREY, "", marker="+", size=5))}  # fmt: skip
+
+
+def score_figure(table: pd.DataFrame) -> Drawn:
+    """Forecast against truth, a panel per pair, 80% intervals, a row per split; the saturating curve and other pairs'
+    gains in grey."""
+    pairs = list(dict.fromkeys(table["pair"]))
+    panels: list[Panel | None] = []
+    for split, part in table.groupby("split", sort=False):
+        for pair in pairs:
+            own = part[part["pair"] == pair]
+            if own.empty:
+                panels.append(None)
+                continue
+            series = [PlotSeries(own["truth"], own[name], style, text) for name, (text, style) in _OTHERS.items()]
+            forecast = PlotSeries(own["truth"], own["forecast"], dots(PALETTE[0]), "forecast, 80%")
+            series.append(error_bars(forecast, own["forecast_low"], own["forecast_high"]))
+            error = (own["forecast"] - own["truth"]).abs().mean()
+            title = f"{pretty(pair)}, {own['source'].iloc[0]}\nMAE {error:.3f}"
+            panels.append(
+                Panel(title, rates(f"measured {split} Pass@1"), rates("forecast"), tuple(series), (IDENTITY,))
+            )
+    keys = (LegendKey("forecast, 80%", dots(PALETTE[0])), *(LegendKey(text, style) for text, style in _OTHERS.values()))
+    size = (max(3.1 * len(pairs) + 0.3, 5.0), 3.6 * (len(panels) // len(pairs)) + 0.7)
+    return Chart(tuple(panels), size, len(pairs), keys, square=True), table
+
+
+def run_scores(
+    console: Console,
+    what: str,
+    root: Path,
+    seed: int,
+    threads: int,
+    quiet: bool,
+    base: float | None = None,
+    questions: int | None = None,
+) -> None:
+    """Score all cases, print tables, write files. base, questions: as `cases_named` takes them."""
+    cases, slug = cases_named(what, root, base, questions)
+    folder = folder_below(root, "score", slug)
+    check_writable(folder)
+    if what == "public" or is_free(what):
+        runs = _finished_runs(what, root)
+        score_endings(console, runs, folder)
+        score_alarms(console, runs, folder)
+    write_file(folder / "split.json", json.dumps([case.split for case in cases], indent=1).encode())
+    announce(console, cases, quiet)
+    tables = []
+    for place, case in enumerate(cases, start=1):
+        title = f"{case.pair}, {place} of {len(cases)}"
+        with step_progress(console, title, quiet) as step:
+            warn = partial(say, console, style="yellow")
+            tables.append(score_case(root, case, seed, count_threads(threads), step, warn))
+    table = pd.concat(tables, ignore_index=True)
+    write_numbers(folder / "summary.csv", summary(table))
+    figure, numbers = score_figure(table)
+    show_scores(console, table, summary(table))
+    say(console, f"scores: {save_chart(figure, folder, 'scores', numbers)}")
+
+
+def _finished_runs(what: str, root: Path) -> list[tuple[str, ImportedRun]]:
+    """The runs of public sources or of a collection, each with the name of its source."""
+    sources = (
+        [free_source(what)]
+        if is_free(what)
+        else [RunSource("public", name) for name in sorted(set(public_runs()["source"]))]
+    )
+    return [(source.name, run) for source in sources for run in source.runs(root)]
+
+
+def score_endings(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:
+    """Forecast the ends of the runs from their beginnings, print how far off that is, write endings.csv."""
+    table = ending_scores(runs)
+    if len(table):
+        write_numbers(folder / "endings.csv", table)
+        show_ending_scores(console, table)
+
+
+def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:
+    """Print how often the alarms of diagnose are right, and write alarms.csv. A collection has a source for each name
+    before a slash."""
+    named = [(run.name.partition("/")[0] if "/" in run.name else source, run) for source, run in runs]
+    rates = alarm_rates(named)
+    if rates[["failing", "healthy"]].to_numpy().any():
+        write_numbers(folder / "alarms.csv", rates)
+        show_rates(console, rates)
+
+
+def announce(console: Console, cases: list[Case], quiet: bool) -> None:
+    """Print the guesses, and what takes minutes, before it begins."""
+    for case in cases:
+        for text in case.remarks:
+            say(console, f"{case.pair}: {text}", "dim")
+    todo = sum(case.simulated for case in cases)
+    if todo and not quiet:
+        # Without a number of minutes, which would go with the rounds and designs of each case.
+        text = f"{todo} calibration{'s' * (todo > 1)}, minutes each and longer for longer runs"
+        say(console, f"{text}; what an earlier call finished is read")

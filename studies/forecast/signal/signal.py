@@ -23,7 +23,7 @@ from scipy.stats import binom, nbinom
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import path_kind, read_json
-from rftlab.studies.forecast.law.own_run import read_law_run
+from rftlab.studies.forecast.law.noise import read_law_run
 from rftlab.studies.forecast.pilot.passrates import (
     BetaBinomial,
     Mixture,

@@ -225,14 +225,14 @@ def test_no_test_values_are_no_evidence(tmp_path):
 
 def test_evidence_of_imported_runs(results):
     found = imported_evidence("imported:a/gsm8k", results)
-    first, second = found.evidence.runs
+    first, second = found.runs
     assert (first.design.batch_size, first.design.rollouts, second.design.batch_size) == (8, 4, 64)
     assert first.rounds.tolist() == [0, 10, 20, 30, 40, 50, 60] and np.isnan(first.values[:, 0]).all()
     assert first.values[-1, 1] == pytest.approx(0.58) and first.design.rounds >= 60 == found.rounds
-    assert found.evidence.facts.strict is None and found.questions == 500
-    designs = tuple(one.design for one in designs_from(("32x8",), found))
+    assert found.facts.strict is None and found.questions == 500
+    designs = tuple(design for design, _ in designs_from(("32x8",), "a", found).values())
     assert (designs[0].batch_size, designs[0].rollouts, designs[0].rounds) == (32, 8, 60)
-    assert np.isfinite(sigmoid(found.evidence, designs).values).all()
+    assert np.isfinite(sigmoid(found, designs).values).all()
 
 
 def test_cases_of_imported_runs_know_their_cheapest_design(results):
@@ -251,7 +251,7 @@ def test_cases_of_imported_runs_know_their_cheapest_design(results):
 
 
 def test_train_values_that_are_missing_do_not_count(results):
-    run = imported_evidence("imported:a/gsm8k", results).evidence.runs[0]
+    run = imported_evidence("imported:a/gsm8k", results).runs[0]
     empty = {name: np.zeros(7) for name in Curve._fields}
     curve = Curve(**empty | {"round": run.rounds, "test_pass_at_1": run.values[:, 1]})
     worse = curve._replace(test_pass_at_1=run.values[:, 1] - 0.1)

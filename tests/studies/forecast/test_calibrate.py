@@ -19,6 +19,7 @@ from rftlab.studies.forecast.evidence import (
     Evidence,
     Observed,
     observe_curve,
+    paper_evidence,
     pilot_evidence,
 )
 from rftlab.studies.forecast.knobs import (
@@ -32,7 +33,6 @@ from rftlab.studies.forecast.knobs import (
     informed,
     paced,
 )
-from rftlab.studies.forecast.others import paper_evidence
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, pilot_from
 from rftlab.studies.forecast.pilot.store import shipped_base
 from tests.support.worlds.planted import CENTRE, FACTS, TINY, planted

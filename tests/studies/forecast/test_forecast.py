@@ -14,7 +14,7 @@ from rftlab.studies.cli.main import main
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
-from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
+from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair, finals
 from rftlab.studies.forecast.forecast import (
     calibrated_to,
     checks,
@@ -27,9 +27,16 @@ from rftlab.studies.forecast.forecast import (
 from rftlab.studies.forecast.forecasters import QUICK, RAW, law, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import bare
-from rftlab.studies.forecast.others import finals
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.predict import MISFIT, covariance, misfit, particle_ends, predict, recommended
+from rftlab.studies.forecast.predict import (
+    MISFIT,
+    covariance,
+    misfit,
+    particle_ends,
+    predict,
+    recommended,
+    simulated_ends,
+)
 from rftlab.studies.forecast.run import grid_figure, saved_share, show_forecasts, show_posterior
 from rftlab.studies.forecast.score.cases import (
     CASES,
@@ -40,8 +47,7 @@ from rftlab.studies.forecast.score.cases import (
     partial_cases,
     split,
 )
-from rftlab.studies.forecast.score.run import score_figure, show_scores
-from rftlab.studies.forecast.score.score import SOURCES, score_case, summary
+from rftlab.studies.forecast.score.score import SOURCES, score_case, score_figure, show_scores, summary
 
 DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
 FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
@@ -70,10 +76,9 @@ def test_a_forecast_without_a_residual_is_the_simulation():
     fits = fits[:, :, 1]
     runs = tuple(observed(cell, float(fits[:, i].mean())) for i, cell in enumerate(list(CELLS)[:3]))
     predicted = predict(posterior_at(runs), cells, 500, 0, 1)
-    np.testing.assert_allclose(predicted.simulated, fits)
-    np.testing.assert_allclose(predicted.mean, fits.mean(axis=0), atol=0.02)
-    low, high = predicted.interval()
-    assert (low < predicted.mean).all() and (predicted.mean < high).all()
+    np.testing.assert_allclose(simulated_ends(posterior_at(runs), cells, 1)[:, :3, 1], fits)
+    np.testing.assert_allclose(predicted.values, fits.mean(axis=0), atol=0.02)
+    assert (predicted.low < predicted.values).all() and (predicted.values < predicted.high).all()
 
 
 def test_a_residual_is_carried_over_to_designs_like_its_own():
@@ -84,8 +89,8 @@ def test_a_residual_is_carried_over_to_designs_like_its_own():
     simulated = np.mean(
         [particle_ends(posterior_at(()), i, [replace(cells[0], eval_every=40)])[:, 1] for i in range(4)]
     )
-    predicted = predict(posterior_at((observed(names[0], simulated + 0.2),)), cells, 500, 0, 1)
-    moved = predicted.mean - predicted.simulated.mean(axis=0)
+    posterior = posterior_at((observed(names[0], simulated + 0.2),))
+    moved = predict(posterior, cells, 500, 0, 1).values - simulated_ends(posterior, cells, 1)[:, :3, 1].mean(axis=0)
     share = DISCREPANCY**2 / (DISCREPANCY**2 + 2 * SEED_NOISE**2 + 0.01**2)
     assert (
         moved[0] == pytest.approx(0.2 * share, abs=0.02)
@@ -99,8 +104,8 @@ def test_forecasts_do_not_depend_on_threads_and_depend_on_the_seed():
     a, b, c = (
         predict(posterior_at(runs), DESIGNS[:4], 500, seed, threads) for seed, threads in ((0, 1), (0, 2), (1, 1))
     )
-    np.testing.assert_array_equal(a.single, b.single)
-    assert not np.array_equal(a.single, c.single)
+    np.testing.assert_array_equal((*a[:3], *a.draws), (*b[:3], *b.draws))
+    assert not np.array_equal(a.high, c.high)
 
 
 def test_the_discrepancy_has_its_variance_at_each_design_and_less_between_unlike_ones():
@@ -197,13 +202,10 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
     for run, source in ((close, "simulator"), (far, "law")):
         predicted = predict(posterior_at((run,)), cells, 500, 0, 1)
         assert (predicted.misfit > MISFIT) == (source == "law")
-        chosen = recommended(predicted, by_law)
-        assert chosen.source == source
-        np.testing.assert_array_equal(chosen.forecast.values, by_law.values if source == "law" else predicted.mean)
-    assert (
-        recommended(predicted, bare(np.full(2, np.nan))).source == "simulator"
-        and recommended(None, by_law).source == "law"
-    )
+        named, chosen = recommended(predicted, by_law)
+        assert named == source
+        np.testing.assert_array_equal(chosen.values, by_law.values if source == "law" else predicted.values)
+    assert recommended(predicted, bare(np.full(2, np.nan)))[0] == "simulator" and recommended(None, by_law)[0] == "law"
 
 
 def test_a_misfit_is_a_mean_over_runs_and_over_what_was_measured():

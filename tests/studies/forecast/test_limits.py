@@ -22,12 +22,11 @@ from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.forecasters import law
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
 from rftlab.studies.forecast.knobs import SHORT, Facts
-from rftlab.studies.forecast.law.curve import CellForecast
-from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
-from rftlab.studies.forecast.predict import outside, recommended
+from rftlab.studies.forecast.law.curve import CellForecast, KnownRun
+from rftlab.studies.forecast.law.limits import FAILING, beyond
+from rftlab.studies.forecast.predict import all_forecasts, recommended
 from rftlab.studies.forecast.score.cases import cases_named, language_cases
-from rftlab.studies.forecast.score.run import announce
-from rftlab.studies.forecast.score.score import score_case
+from rftlab.studies.forecast.score.score import announce, score_case
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
@@ -69,8 +68,9 @@ def design(batch: int = 32, rollouts: int = 8, advantage: Advantage = GROUP, kin
     return Design(batch, rollouts, estimator=Estimator(advantage=advantage, aggregation=Aggregation(kind)), **more)
 
 
-def tried(*values: float, rate: float | None = 1e-5, **parts) -> TriedRun:
-    return TriedRun(design(**parts), rate, np.array(values), np.full(len(values), 0.01))
+def tried(*values: float, rate: float | None = 1e-5, **parts) -> KnownRun:
+    errors = np.full(len(values), 0.01)
+    return KnownRun(design(**parts), np.arange(len(values)), np.array(values), errors, rate)
 
 
 RISEN = np.array([[0.3, 0.3], [0.5, 0.5]])
@@ -134,10 +134,10 @@ def test_limits_hold_for_whoever_forecasts():
         (Observed(design(), np.array([10, 20]), np.array([[0.3, 0.3], [0.5, 0.5]]), np.full((2, 2), 0.01), 1e-5),),
     )
     cells, rates = (design(rounds=20, eval_every=20),) * 2, (1e-5, 1e-3)
-    far = outside(evidence, cells, rates, "test")
+    _, far, _ = all_forecasts(evidence, cells, rates=rates)
     assert far[0] == "" and far[1] != ""
     plain = CellForecast(np.array([0.5, 0.9]), np.array([0.4, 0.8]), np.array([0.6, 0.95]), np.full((3, 2), 0.9))
-    choice = recommended(None, plain, far).forecast
+    choice = recommended(None, plain, far)[1]
     assert choice.values.tolist() == [0.5, FAILING[0]] and choice.low.tolist() == [0.4, 0] and choice.high[1] == 0.95
     assert choice.draws is not None and (choice.draws == [0.9, FAILING[0]]).all()
 
@@ -171,7 +171,7 @@ def test_how_a_log_s_loss_averages_tokens_decides_of_a_raw_reward(tmp_path, loss
 def test_a_run_that_a_rate_spoilt_does_not_bend_the_law(tmp_path):
     fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
     results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
-    both, alone = (imported_evidence(name, results).evidence for name in ("imported:c", "imported:c#a"))
+    both, alone = (imported_evidence(name, results) for name in ("imported:c", "imported:c#a"))
     cells = (design(8, rounds=40, eval_every=40),)
     for mine, other in zip(law(both, cells), law(alone, cells), strict=True):
         np.testing.assert_array_equal(mine, other)
@@ -220,7 +220,7 @@ def test_what_nobody_measured_is_said(tmp_path):
 
 def test_a_guessed_base_widens_the_forecast(tmp_path):
     late = {at: value for at, value in RISE.items() if at}
-    evidence = imported_evidence("imported:c", collection(tmp_path, {"a": (late, {})})).evidence
+    evidence = imported_evidence("imported:c", collection(tmp_path, {"a": (late, {})}))
     middle, cells = evidence.guessed_base[0], (design(1, rounds=5, eval_every=5),)
     sure = evidence._replace(guessed_base=(middle, middle, middle))
     wide, narrow = (law(made, cells) for made in (evidence, sure))
@@ -231,15 +231,15 @@ def test_a_told_base_and_size_are_those_of_a_log_that_has_them(tmp_path):
     late = {at: value for at, value in RISE.items() if at}
     (tmp_path / "late").mkdir()
     measured, told = collection(tmp_path, {"a": (RISE, {})}), collection(tmp_path / "late", {"a": (late, {})}, None)
-    whole = imported_evidence("imported:c", measured).evidence
-    evidence = imported_evidence("imported:c", told, 0.1, 500).evidence
+    whole = imported_evidence("imported:c", measured)
+    evidence = imported_evidence("imported:c", told, 0.1, 500)
     cells = (design(8, rounds=40, eval_every=40),)
     assert evidence.guessed_base is None and np.array_equal(
         evidence.runs[0].values, whole.runs[0].values, equal_nan=True
     )
     for mine, other in zip(law(evidence, cells), law(whole, cells), strict=True):
         np.testing.assert_array_equal(mine, other)
-    replaced = imported_evidence("imported:c", measured, 0.05).evidence
+    replaced = imported_evidence("imported:c", measured, 0.05)
     assert replaced.base() == 0.05 and whole.base() == 0.1
 
 
@@ -265,13 +265,7 @@ def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
     curves = {"up": {10: 0.2, 20: 0.3}, "down": {10: 0.3, 20: 0.1}, "one": {200: 0.4}, "full": {10: 1.0, 20: 1.0}}
     runs = {name: (curve, {"prompts_per_round": 2**i}) for i, (name, curve) in enumerate(curves.items(), 1)}
     evidence = imported_evidence("imported:c", collection(tmp_path, runs))
-    assert (
-        0
-        <= evidence.evidence.guessed_base[1]
-        <= evidence.evidence.guessed_base[0]
-        <= evidence.evidence.guessed_base[2]
-        <= 1
-    )
+    assert 0 <= evidence.guessed_base[1] <= evidence.guessed_base[0] <= evidence.guessed_base[2] <= 1
     read = read_logs([tmp_path / "c" / "curves.csv"])
     groups = {group.runs[0]: group for group in group_runs(read, ("test", "pass_at_1"))}
     assert guessed_base([groups["up"]])[0] == pytest.approx(0.1) and guessed_base([groups["one"]])[0] == 0
@@ -331,7 +325,7 @@ def test_a_mean_of_runs_is_of_all_of_them(tmp_path):
         later = {at + i: 0.1 + 0.002 * (at + i) + 0.001 * i for at in range(20, 201, 20)}
         runs[f"r{i}"] = ({0: 0.1} | later, {"repeats": "ten"})
     results = collection(tmp_path, runs)
-    (run,) = imported_evidence("imported:c", results).evidence.runs
+    (run,) = imported_evidence("imported:c", results).runs
     assert run.rounds[0] == 0 and run.rounds[1:].min() >= 29 and run.rounds.max() <= 200
     np.testing.assert_allclose(run.values[1:, 1], 0.1 + 0.002 * run.rounds[1:] + 0.0045, atol=1e-3)
     inner = run.values[1:, 1]

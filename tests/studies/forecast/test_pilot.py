@@ -16,7 +16,7 @@ from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.points import study_points
-from rftlab.studies.forecast.others import whole_pairs
+from rftlab.studies.forecast.evidence import whole_pairs
 from rftlab.studies.forecast.pilot import store
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.run import count_answers, wanted
