@@ -37,10 +37,12 @@ from rftlab.studies.report.figures import pretty
 def designs_from(
     texts: tuple[str, ...], name: str, known: Evidence, quick: bool = False
 ) -> dict[str, tuple[Design, float | None]]:
-    """Designs BxK or BxK@RATE as the command line has them, by label, with their learning rates (None for that of the
-    runs): for the rounds, the advantage and the updates of the first known run of a source, and for its learning rate
-    where runs have several; those of the runs where none is named. Raises UserError for anything else, and unless
-    `quick` for what is too large for the simulator."""
+    """Designs BxK or BxK@RATE as the command line has them, by label, with their learning rates, None for that of the
+    runs; those of the runs where none is named.
+
+    The first known run tells their rounds, advantage and updates, and their learning rate where runs have several.
+    Raises UserError for anything else, and unless `quick` for what is too large for the simulator.
+    """
     runs, several = known.runs, len(known.rates) > 1
     asked = [_parsed(text) for text in texts] or [
         (run.design.batch_size, run.design.rollouts, run.learning_rate if several else None) for run in runs
