@@ -5,6 +5,7 @@ their designs: `python -m dev.law_scores [RESULTS]` prints both tables and draws
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,22 +23,17 @@ from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pairs_at
 from rftlab.studies.data.results.claims import short_label
+from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import has_study, read_study
 from rftlab.studies.forecast.law.curve import KnownRun, forecast
-from rftlab.studies.forecast.law.show import (
-    FEWEST,
-    NARROW,
-    RAW,
-    RankedPair,
-    language_pairs,
-    rank_agreement,
-    ranked_pair,
-    simulated_noise,
-)
+from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise
+from rftlab.studies.forecast.law.show import NARROW, shipped_cells, simulated_noise
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
+from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
+from rftlab.studies.forecast.score.score import FEWEST, rank_agreement
 from rftlab.studies.report.chart import (
     Chart,
     Drawn,
@@ -58,8 +54,69 @@ SCANNED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 AXES = {"rollouts": "rollouts", "tau": "τ = t √(B_eff / B_eff(32, 1))"}
 SHOWN = {"simulator": "llama-math", "published": "llama-math"}
 """Of levels with many pairs, the one that is drawn (train, where no ceiling of generalisation hides the order)."""
+RAW = label(BASELINE)
 _SHADES = shades(9)
 """Colours of K = 1, 2, 4, ..., 256."""
+
+
+class RankedPair(NamedTuple):
+    """Designs of a pair with the Pass@1 at which each ended (n,)."""
+
+    level: str
+    """language model, simulator, published or public."""
+    pair: str
+    split: str
+    noise: tuple[NoiseRatios, ...]
+    """r and phi; several that were tried where nobody measured them."""
+    designs: tuple[Design, ...]
+    """With their rounds."""
+    ends: np.ndarray
+    base: float = float("nan")
+    """Pass@1 of the base model."""
+    error: MeasuredNoise | None = None
+    """The measurements behind `noise`, with errors."""
+    base_noise: NoiseRatios | None = None
+    """r and phi of the base policy, where `noise` was measured later."""
+    known: tuple[KnownRun, ...] = ()
+    """The runs that a forecast may see."""
+    curves: pd.DataFrame = pd.DataFrame()
+    """design (index into `designs`), round, value: means over seeds."""
+
+
+def language_pairs() -> Iterator[RankedPair]:
+    """Test Pass@1 of the runs that come with rftlab, r and phi of the pilots. Known to forecasts: the pilot's designs
+    where the whole grid is there, the baseline alone otherwise; seed 0."""
+    curves = shipped_runs()
+    for name in shipped_pairs():
+        own, base = curves[curves["pair"] == name], shipped_base(name)
+        pair = ranked_pair("language model", name, "test", own, pilot_noise(base), shipped_cells(own))
+        before = pilot_noise(base._replace(midway=None)).ratios if base.midway else None
+        yield pair._replace(base_noise=before)
+
+
+def ranked_pair(
+    level: str, pair: str, split: str, own: pd.DataFrame, noise: MeasuredNoise, known: tuple[str, ...]
+) -> RankedPair:
+    """From the rows of a pair's runs; runs that ended early are left out."""
+    column = f"{split}_pass_at_1"
+    own = own[own["cell"].isin(list(CELLS))]
+    last = own[own["round"] == own["planned_rounds"]].groupby("cell")
+    ends, rounds = last[column].mean(), last["round"].first()
+    cells = [cell for cell in CELLS if cell in ends.index]
+    designs = tuple(replace(CELLS[cell], rounds=int(rounds[cell]), eval_every=int(rounds[cell])) for cell in cells)
+    seen = own[(own["seed"] == own["seed"].min()) & (own["round"] > 0)]
+    runs = {cell: seen[seen["cell"] == cell] for cell in known if cell in cells}
+    points = [
+        KnownRun(CELLS[cell], run["round"].to_numpy(dtype=np.float64), run[column].to_numpy())
+        for cell, run in runs.items()
+    ]
+    lines = own[own["round"] > 0].groupby(["cell", "round"])[column].mean().rename("value").reset_index()
+    lines = lines[lines["cell"].isin(cells)]
+    lines = lines.assign(design=lines["cell"].map(cells.index))[["design", "round", "value"]]
+    base = float(own.loc[own["round"] == 0, column].mean())
+    values = ends[cells].to_numpy()
+    ratios = (noise.ratios,)
+    return RankedPair(level, pair, split, ratios, designs, values, base, noise, None, tuple(points), lines)
 
 
 def curve_points(pair: RankedPair) -> pd.DataFrame:

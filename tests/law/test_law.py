@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from dev.law_scores import forecast_errors, law_times, public_pairs, regret, score_law
+from dev.law_scores import RankedPair, forecast_errors, language_pairs, law_times, public_pairs, regret, score_law
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, effective_batch, time_per_round
@@ -17,9 +17,9 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, draw_ratios, fit_curve, forecast, learn_prior
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
-from rftlab.studies.forecast.law.show import RankedPair, language_pairs, rank_agreement
 from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient
 from rftlab.studies.forecast.pilot.store import shipped_base
+from rftlab.studies.forecast.score.score import rank_agreement
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 SMALL, LARGE = Design(32, 1, estimator=preset("minimalist")), Design(64, 8, estimator=preset("paper_text"))

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtri
 
 from dev import law_scores as scoring
-from dev.law_scores import forecast_errors
+from dev.law_scores import RankedPair, forecast_errors
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.law.curve import (
@@ -21,7 +21,6 @@ from rftlab.studies.forecast.law.curve import (
     learn_prior,
 )
 from rftlab.studies.forecast.law.noise import MeasuredNoise
-from rftlab.studies.forecast.law.show import RankedPair
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 

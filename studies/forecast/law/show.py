@@ -1,19 +1,17 @@
 """The law as tables for the terminal: r and phi of a pair, and its designs with their ends, ranked by the law.
+
 dev/law_scores.py says how well it ranks them.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from scipy import stats
 
-from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import (
     Costs,
     NoiseRatios,
@@ -33,77 +31,11 @@ from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.law.curve import NOISE, KnownRun, forecast
 from rftlab.studies.forecast.law.limits import beyond
 from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, simulate_noise
-from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, Base, midway_round
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, midway_round, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
 
-RankedLevel = Literal["language model", "simulator", "published", "public"]
-FEWEST = 3
-"""Designs below which a rank correlation says nothing."""
-RAW = label(BASELINE)
-
-
-class RankedPair(NamedTuple):
-    """Designs of a pair with the Pass@1 at which each ended (n,)."""
-
-    level: RankedLevel
-    pair: str
-    split: str
-    noise: tuple[NoiseRatios, ...]
-    """r and phi; several that were tried where nobody measured them."""
-    designs: tuple[Design, ...]
-    """With their rounds."""
-    ends: np.ndarray
-    base: float = float("nan")
-    """Pass@1 of the base model."""
-    error: MeasuredNoise | None = None
-    """The measurements behind `noise`, with errors."""
-    base_noise: NoiseRatios | None = None
-    """r and phi of the base policy, where `noise` was measured later."""
-    known: tuple[KnownRun, ...] = ()
-    """The runs that a forecast may see."""
-    rounds: int | None = None
-    """Rounds of the grid that is forecast; the longest of the designs' if left out."""
-    curves: pd.DataFrame = pd.DataFrame()
-    """design (index into `designs`), round, value: means over seeds."""
-
-
-def language_pairs() -> Iterator[RankedPair]:
-    """Test Pass@1 of the runs that come with rftlab, r and phi of the pilots. Known to forecasts: the pilot's designs
-    where the whole grid is there, the baseline alone otherwise; seed 0."""
-    curves = shipped_runs()
-    for name in shipped_pairs():
-        own, base = curves[curves["pair"] == name], shipped_base(name)
-        known = PILOT_CELLS if set(CELLS) <= set(own["cell"]) else (RAW,)
-        pair = ranked_pair("language model", name, "test", own, pilot_noise(base), known)
-        yield pair._replace(base_noise=_base_noise(base))
-
-
-def _base_noise(base: Base) -> NoiseRatios | None:
-    """r and phi of the base model, where they were measured later too."""
-    return pilot_noise(base._replace(midway=None)).ratios if base.midway else None
-
-
-def piloted_pair(root: Path, name: str) -> RankedPair:
-    """The results of a user's pilot: r, phi, and its runs, all of which a forecast may see. Raises UserError where
-    there is none, or a damaged one."""
-    pilot = read_pilot(root, name)
-    noise = pilot_noise(pilot.base)
-    designs = tuple(replace(run.design, rounds=pilot.rounds, eval_every=pilot.rounds) for run in pilot.runs)
-    ends = [run.curve.test_pass_at_1[-1] if run.curve.round[-1] == pilot.rounds else np.nan for run in pilot.runs]
-    known = (KnownRun(run.design, run.curve.round[1:], run.curve.test_pass_at_1[1:]) for run in pilot.runs)
-    return RankedPair(
-        "language model",
-        name,
-        "test",
-        (noise.ratios,),
-        designs,
-        np.array(ends),
-        pilot.base.test.rate("strict"),
-        noise,
-        _base_noise(pilot.base),
-        tuple(run for run in known if len(run.rounds)),
-        pilot.rounds,
-    )
+NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}
+"""Layout of tables with many columns."""
 
 
 @cache
@@ -115,44 +47,6 @@ def simulated_noise(pair: str) -> tuple[MeasuredNoise, MeasuredNoise]:
     return simulate_noise(run, world), simulate_noise(run, world, midway_round(run.design))
 
 
-def ranked_pair(
-    level: RankedLevel, pair: str, split: str, own: pd.DataFrame, noise: MeasuredNoise, known: tuple[str, ...]
-) -> RankedPair:
-    """From the rows of a pair's runs; runs that ended early are left out."""
-    column = f"{split}_pass_at_1"
-    own = own[own["cell"].isin(list(CELLS))]
-    last = own[own["round"] == own["planned_rounds"]].groupby("cell")
-    ends, rounds = last[column].mean(), last["round"].first()
-    cells = [cell for cell in CELLS if cell in ends.index]
-    designs = tuple(replace(CELLS[cell], rounds=int(rounds[cell]), eval_every=int(rounds[cell])) for cell in cells)
-    seen = own[(own["seed"] == own["seed"].min()) & (own["round"] > 0)]
-    runs = {cell: seen[seen["cell"] == cell] for cell in known if cell in cells}
-    points = [
-        KnownRun(CELLS[cell], run["round"].to_numpy(dtype=np.float64), run[column].to_numpy())
-        for cell, run in runs.items()
-    ]
-    lines = own[own["round"] > 0].groupby(["cell", "round"])[column].mean().rename("value").reset_index()
-    lines = lines[lines["cell"].isin(cells)]
-    lines = lines.assign(design=lines["cell"].map(cells.index))[["design", "round", "value"]]
-    base = float(own.loc[own["round"] == 0, column].mean())
-    values = ends[cells].to_numpy()
-    return RankedPair(
-        level, pair, split, (noise.ratios,), designs, values, base, noise, None, tuple(points), curves=lines
-    )
-
-
-def rank_agreement(values: np.ndarray, truth: np.ndarray) -> float:
-    """Spearman's rank correlation; 0 where all values or all truths are alike, nan for fewer than three."""
-    values, truth = np.asarray(values), np.asarray(truth)
-    if len(truth) < FEWEST:
-        return float("nan")
-    return 0.0 if np.ptp(values) == 0 or np.ptp(truth) == 0 else float(stats.spearmanr(values, truth).statistic)
-
-
-NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}
-"""Layout of tables with many columns."""
-
-
 def show_ratios(console: Console, noise: MeasuredNoise, name: str) -> None:
     """r and phi, and what is believed of them."""
     believed = noise.ratios
@@ -162,31 +56,30 @@ def show_ratios(console: Console, noise: MeasuredNoise, name: str) -> None:
     say(console, f"{name}: {text}{below}{lost}")
 
 
-def show_designs(console: Console, pair: RankedPair) -> None:
-    """All designs of the grid, best first, with forecasts where runs are known."""
-    noise = pair.noise[0]
-    rounds = pair.rounds or max(design.rounds for design in pair.designs)
+def show_designs(
+    console: Console, noise: MeasuredNoise, base: float, known: list[KnownRun], ends: dict[str, float], rounds: int
+) -> None:
+    """All designs of the grid, best first, with forecasts from the base model's Pass@1 where runs are known. ends: of
+    the designs that were run, by label."""
     designs = tuple(replace(design, rounds=rounds, eval_every=rounds) for design in CELLS.values())
-    each = [time_per_round(design, noise) for design in designs]
-    predicted = forecast(pair.base, list(pair.known), pair.error, designs) if pair.known and pair.error else None
-    tried = [run._replace(errors=np.full(len(run.values), NOISE)) for run in pair.known]
+    names, each = list(CELLS), [time_per_round(design, noise.ratios) for design in designs]
+    predicted = forecast(base, known, noise, designs) if known else None
+    tried = [run._replace(errors=np.full(len(run.values), NOISE)) for run in known]
     far = [beyond(design, None, tried) if tried else "" for design in designs]
-    ends = {label(design): end for design, end in zip(pair.designs, pair.ends, strict=True)}
-    seen = ", ".join(short_label(label(run.design)) for run in pair.known)
     head = (Column("forecast", ".3f"), "80%", Column("measured", ".3f")) if predicted else ()
     columns = ("design", Column("B_eff", ",.1f"), Column("tau a round", ".2f"), *head)
     table = Table(*columns, title="designs of the grid, best first", **NARROW)
     for i in sorted(range(len(designs)), key=lambda i: (far[i] != "", -each[i])):
-        name = short_label(label(designs[i])) + "*" * bool(far[i])
-        row = [name, design_batch(designs[i], noise), each[i]]
+        row = [short_label(names[i]) + "*" * bool(far[i]), design_batch(designs[i], noise.ratios), each[i]]
         if predicted:
             interval = f"{predicted.low[i]:.3f}-{predicted.high[i]:.3f}"
-            row += [predicted.values[i], interval, ends.get(label(designs[i]))]
+            row += [predicted.values[i], interval, ends.get(names[i])]
         table.add(*row)
     console.print(table)
     for reason in dict.fromkeys(filter(None, far)):
         say(console, f"* outside what was measured, may fail: {reason}", "yellow")
     if predicted:
+        seen = ", ".join(short_label(label(run.design)) for run in known)
         say(console, f"forecast after {rounds} rounds from {seen}; how far to trust a level: docs/lab/law.md", "dim")
 
 
@@ -205,22 +98,38 @@ def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float
 
 def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: float) -> None:
     """r, phi, designs, forecasts and the best split of a pair: of a pilot in the results folder, else of one that comes
-    with rftlab, else of the simulator. Raises UserError for a pair that nobody measured."""
+    with rftlab, else of the simulator. Raises UserError for a pair that nobody measured, and for a damaged pilot."""
     own = path_kind(pilot_path(results, pair)) is not None if pair in PAIRS else False
     check(
         own or pair in (*shipped_pairs(), *pairs_at("sim")),
         f"pair = {pair!r} has no pilot in {results}; allowed: {', '.join((*shipped_pairs(), *pairs_at('sim')))}, "
         "or one of `rftlab pilot`",
     )
-    if own or pair in shipped_pairs():
-        known = piloted_pair(results, pair) if own else next(one for one in language_pairs() if one.pair == pair)
-        assert known.error is not None
-        where = "half way through the baseline's run" if known.base_noise else "base model"
-        show_ratios(console, known.error, f"{where}, from the pilot's gradients")
-        show_designs(console, known)
-        show_split(console, known.noise[0], costs, budget)
+    if not own and pair not in shipped_pairs():
+        before, midway = simulated_noise(pair)
+        show_ratios(console, before, "base policy of the simulator")
+        show_ratios(console, midway, "half way through the baseline's run")
+        show_split(console, midway.ratios, costs, budget)
         return
-    base, midway = simulated_noise(pair)
-    show_ratios(console, base, "base policy of the simulator")
-    show_ratios(console, midway, "half way through the baseline's run")
-    show_split(console, midway.ratios, costs, budget)
+    if own:
+        pilot = read_pilot(results, pair)
+        curves, base = [run.curve for run in pilot.runs], pilot.base.test.rate("strict")
+        last = [one.test_pass_at_1[-1] if one.round[-1] == pilot.rounds else np.nan for one in curves]
+        ends = dict(zip([run.cell for run in pilot.runs], last, strict=True))
+    else:
+        rows = shipped_runs().query("pair == @pair")
+        pilot = pilot_from(rows, shipped_base(pair), shipped_cells(rows))
+        base = float(rows.loc[rows["round"] == 0, "test_pass_at_1"].mean())
+        ends = rows[rows["round"] == rows["planned_rounds"]].groupby("cell")["test_pass_at_1"].mean().to_dict()
+    known = [KnownRun(run.design, run.curve.round[1:], run.curve.test_pass_at_1[1:]) for run in pilot.runs]
+    noise = pilot_noise(pilot.base)
+    where = "half way through the baseline's run" if pilot.base.midway else "base model"
+    show_ratios(console, noise, f"{where}, from the pilot's gradients")
+    show_designs(console, noise, base, [run for run in known if len(run.rounds)], ends, pilot.rounds)
+    show_split(console, noise.ratios, costs, budget)
+
+
+def shipped_cells(rows: pd.DataFrame) -> tuple[str, ...]:
+    """The designs of a shipped pair that a forecast may know: the pilot's where the whole grid is there, the baseline
+    alone otherwise."""
+    return PILOT_CELLS if set(CELLS) <= set(rows["cell"]) else (label(BASELINE),)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from scipy import stats
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
@@ -28,7 +29,6 @@ from rftlab.studies.forecast.calibrate import Progress, calibrated
 from rftlab.studies.forecast.ending import ending_scores, show_ending_scores
 from rftlab.studies.forecast.forecasters import QUICK, forecast_columns
 from rftlab.studies.forecast.law.curve import LEVEL, CellForecast
-from rftlab.studies.forecast.law.show import rank_agreement
 from rftlab.studies.forecast.predict import all_forecasts, forecast_from, simulated_ends
 from rftlab.studies.forecast.score.cases import Case, cases_named, check_split
 from rftlab.studies.readers.run import ImportedRun
@@ -50,10 +50,20 @@ from rftlab.studies.report.draw import save_chart
 from rftlab.studies.report.figures import pretty
 
 RESAMPLES = 4000
+FEWEST = 3
+"""Designs below which a rank correlation says nothing."""
 SOURCES = ("forecast", "simulator", *QUICK)
 """The forecasts that are scored: the recommended forecast first, then each."""
 INTERVALS = ("forecast", "simulator", "law", "curve")
 """Those with intervals."""
+
+
+def rank_agreement(values: np.ndarray, truth: np.ndarray) -> float:
+    """Spearman's rank correlation; 0 where all values or all truths are alike, nan for fewer than three."""
+    values, truth = np.asarray(values), np.asarray(truth)
+    if len(truth) < FEWEST:
+        return float("nan")
+    return 0.0 if np.ptp(values) == 0 or np.ptp(truth) == 0 else float(stats.spearmanr(values, truth).statistic)
 
 
 def score_case(
@@ -203,8 +213,13 @@ def run_scores(
     folder = folder_below(root, "score", slug)
     check_writable(folder)
     if what == "public" or is_free(what):
-        runs = _finished_runs(what, root)
-        score_endings(console, runs, folder)
+        names = sorted(set(public_runs()["source"]))
+        sources = [free_source(what)] if is_free(what) else [RunSource("public", name) for name in names]
+        runs = [(source.name, run) for source in sources for run in source.runs(root)]
+        endings = ending_scores(runs)
+        if len(endings):
+            write_numbers(folder / "endings.csv", endings)
+            show_ending_scores(console, endings)
         score_alarms(console, runs, folder)
     write_file(folder / "split.json", json.dumps([case.split for case in cases], indent=1).encode())
     announce(console, cases, quiet)
@@ -219,24 +234,6 @@ def run_scores(
     figure, numbers = score_figure(table)
     show_scores(console, table, summary(table))
     say(console, f"scores: {save_chart(figure, folder, 'scores', numbers)}")
-
-
-def _finished_runs(what: str, root: Path) -> list[tuple[str, ImportedRun]]:
-    """The runs of public sources or of a collection, each with the name of its source."""
-    sources = (
-        [free_source(what)]
-        if is_free(what)
-        else [RunSource("public", name) for name in sorted(set(public_runs()["source"]))]
-    )
-    return [(source.name, run) for source in sources for run in source.runs(root)]
-
-
-def score_endings(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:
-    """Forecast the ends of the runs from their beginnings, print how far off that is, write endings.csv."""
-    table = ending_scores(runs)
-    if len(table):
-        write_numbers(folder / "endings.csv", table)
-        show_ending_scores(console, table)
 
 
 def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:

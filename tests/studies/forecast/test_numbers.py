@@ -15,9 +15,8 @@ from rftlab.shared.design import Design
 from rftlab.sim.config import Linear
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe_curve
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
-from rftlab.studies.forecast.law.show import rank_agreement
 from rftlab.studies.forecast.score.cases import Case, group_cases
-from rftlab.studies.forecast.score.score import SOURCES, score_case, show_scores, summary
+from rftlab.studies.forecast.score.score import SOURCES, rank_agreement, score_case, show_scores, summary
 from rftlab.studies.readers import read_logs
 
 BLUNT = Linear(n_train=256, n_test=32, n_features=32, n_answers=8, kappa=0.2)
