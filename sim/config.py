@@ -110,7 +110,7 @@ class Linear:
     (sim/policy/style.py)."""
     length_by_style: float = 0.0
     """How much longer the last style's responses are, and shorter the first's, relative to the mean. Without style
-    tokens responses have virtual lengths (sim/round/lengths.py)."""
+    tokens responses have virtual lengths (sim/round/answers.py)."""
     length_jitter: float = 0.0
     """Spread of the number of style tokens: uniform within this fraction of its mean."""
     exploration: float = 0.0

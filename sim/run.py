@@ -18,9 +18,8 @@ from rftlab.shared.estimator import as_rule
 from rftlab.shared.plumbing.callbacks import never, noop
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
-from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.general import general_rounds
-from rftlab.sim.round.measures import measure, response_policy
+from rftlab.sim.round.measures import measure, pass_at_1, response_policy
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import (
     is_general,

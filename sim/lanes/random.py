@@ -12,7 +12,6 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from rftlab.shared.plumbing.jit import entry, kernel
-from rftlab.sim.lanes.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
 from rftlab.sim.lanes.simd import (
     INTS,
     LANES,
@@ -25,6 +24,10 @@ from rftlab.sim.lanes.simd import (
     keep_bits,
     lane_numbers,
     load,
+    quarter_0,
+    quarter_1,
+    quarter_2,
+    quarter_3,
     splat,
     sqrt,
     store,

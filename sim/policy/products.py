@@ -13,8 +13,7 @@ contexts do. Rows come in whole blocks, which the caller fills up.
 import numpy as np
 
 from rftlab.shared.plumbing.jit import kernel
-from rftlab.sim.lanes.shuffles import sums_of_pairs
-from rftlab.sim.lanes.simd import LANES, any_nonzero, fma, load, prefetch, splat, store
+from rftlab.sim.lanes.simd import LANES, any_nonzero, fma, load, prefetch, splat, store, sums_of_pairs
 from rftlab.sim.lanes.tiles import (
     CONTEXTS,
     HALVES,

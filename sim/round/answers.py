@@ -1,14 +1,28 @@
-"""An answer with its format: drawn, scored, and its log-probability. It counts as one token, however many it is spelled
-with.
+"""An answer with its format: drawn, scored, its log-probability and its virtual length. It counts as one token, however
+many it is spelled with. What both rounds do with the responses of a context is here too: find its baseline set, and
+count its part in the metrics.
 
 Both rounds call these. Arms lie answer by answer, T for each; places are unsigned, because an index that may be below 0
 costs two instructions more at each of the arrays.
+
+Virtual lengths are those of responses of one token that count as longer or shorter, by the style of their answers.
+
+A response is as long as 1 + b side mean ones, b `Linear.length_by_style` and side the mean of its tokens' styles, from
+-1 (the first) to 1 (the last). A mean over the tokens of a response then divides its weight by that, a mean over all
+tokens divides by the length of the batch, and its nuisance has a variance in proportion to its length. Where the sums
+of many style tokens are normal, that is what style tokens do in the general round, without their cost; ratios, masks
+and KL penalties see the answer alone.
 """
 
 import numpy as np
 
+from rftlab.shared.aggregation import response_share
+from rftlab.shared.memory import window_into
+from rftlab.shared.plumbing.arithmetic import total
 from rftlab.shared.plumbing.jit import kernel
 from rftlab.sim.policy.spelling import pick
+from rftlab.sim.policy.style import mean_side
+from rftlab.sim.state import TOTAL
 
 N = np.uintp
 
@@ -50,3 +64,60 @@ def base_answer_logp(plan, contexts, context, arms, at, form):
         add_logits(plan, contexts.base_logits, context, arms, at, -contexts.base_lse[context])
         + contexts.base_format_logp[context, form]
     )
+
+
+@kernel
+def relative_length(plan, arms, at):
+    """Length of the response with the answer arms[at : at + T], relative to the mean."""
+    return 1.0 + plan.length_by_style * mean_side(plan, len(plan.token_starts), arms, at)
+
+
+@kernel
+def total_length(plan, arms, first, last):
+    """Length of the responses first .. last-1."""
+    total, tokens = 0.0, len(plan.token_starts)
+    for i in range(first, last):
+        total += relative_length(plan, arms, i * tokens)
+    return total
+
+
+@kernel
+def shares_by_length(plan, rule, arms, first, n, out):
+    """Fill out[:n] with the shares (`rftlab.shared.aggregation`) of the responses first .. first+n-1 in an optimiser
+    batch of out.shape[0] responses, which they are unless shares do not depend on other responses."""
+    total, tokens = total_length(plan, arms, first, first + n), len(plan.token_starts)
+    for row in range(n):
+        low = first + row - row % rule.micro_batch
+        near = total_length(plan, arms, low, min(low + rule.micro_batch, first + n))
+        length = relative_length(plan, arms, (first + row) * tokens)
+        out[row] = response_share(rule, length, near, total, float(out.shape[0]))
+
+
+@kernel(forceinline=True)
+def copy_into(values, out, start):
+    """Copy values to out[start:]; return where they end."""
+    copy = out[start : start + values.shape[0]]
+    for i in range(values.shape[0]):
+        copy[i] = values[i]
+    return start + values.shape[0]
+
+
+@kernel(forceinline=True)
+def add_baseline_set(plan, windows, context, own, support, pool, end):
+    """Add a context's baseline set to the pool, which ends at `end`: its window or the rewards of its own responses,
+    then those of support rollouts."""
+    end = window_into(windows, context, pool, end) if plan.replays else copy_into(own, pool, end)
+    return copy_into(support, pool, end) if plan.support > 0 else end
+
+
+@kernel
+def count_group(rewards, advantages, totals):
+    """Add a context's rewards to the totals, and whether none of its responses teaches. Behind the advantages of new
+    responses may be those of replayed ones, whose rewards are no longer counted."""
+    silent = True
+    for k in range(advantages.shape[0]):
+        silent = silent & (advantages[k] == 0.0)
+    totals[TOTAL.reward] += total(rewards)
+    totals[TOTAL.zero_signal] += silent
+    totals[TOTAL.contexts] += 1
+    totals[TOTAL.rollouts] += rewards.shape[0]

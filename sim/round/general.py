@@ -24,7 +24,7 @@ from rftlab.sim.lanes.random import COMMON, MASKING, NUISANCE, normals, uniforms
 from rftlab.sim.policy.common import remember_base
 from rftlab.sim.policy.products import backward, whole_blocks
 from rftlab.sim.policy.style import style_logit_at, style_logp
-from rftlab.sim.round.answers import N, answer_logp
+from rftlab.sim.round.answers import N, add_baseline_set, answer_logp, count_group, shares_by_length
 from rftlab.sim.round.baselines import (
     find_baseline,
     find_squares,
@@ -33,8 +33,6 @@ from rftlab.sim.round.baselines import (
     teach_critic,
 )
 from rftlab.sim.round.common import teach_common
-from rftlab.sim.round.groups import add_baseline_set, count_group
-from rftlab.sim.round.lengths import shares_by_length
 from rftlab.sim.round.plain import optimizer_step, policy_forward
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 from rftlab.sim.round.replays import remember_right

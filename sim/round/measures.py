@@ -1,6 +1,6 @@
-"""Measures of a policy on a set of contexts besides Pass@1: pass@k, entropy, format, groups that teach nothing, and
-how long right and wrong responses are. Exact means over all responses; a run computes them where it asks for them
-(`Simulation.evaluation` = full).
+"""Measures of a policy on a set of contexts. Pass@1, strict and flexible, is exact or from one sampled response each.
+Others are pass@k, entropy, format, groups that teach nothing, and how long right and wrong responses are: exact means
+over all responses, which a run computes where it asks for them (`Simulation.evaluation` = full).
 """
 
 from typing import NamedTuple
@@ -8,9 +8,33 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.jit import jit
+from rftlab.sim.lanes.random import EVALUATION, uniforms
+from rftlab.sim.policy.common import base_policy
+from rftlab.sim.policy.probabilities import find_formats
 from rftlab.sim.policy.products import places
-from rftlab.sim.round.plain import CHUNK, policy_forward
+from rftlab.sim.policy.spelling import correct_probability
+from rftlab.sim.round.plain import CHUNK, find_logits, policy_forward
 from rftlab.sim.world import Contexts, Style, World
+
+
+@jit
+def pass_at_1(contexts, plan, theta, work, round_index, sampled):
+    """Mean probability over all contexts that a response is correct, and that its answer is, in the format or not; or
+    the means of one sampled response of each. nan where a probability is."""
+    n, strict, flexible, base = contexts.base_format.shape[0], 0.0, 0.0, base_policy(plan, theta)
+    for start in range(0, n, CHUNK):
+        batch = np.arange(start, min(start + CHUNK, n))
+        find_logits(contexts, plan, theta, batch, base, work)
+        find_formats(contexts, plan, theta, batch, base, work)
+        if sampled:
+            uniforms(plan.key, round_index, batch, np.int64(1), EVALUATION, work.uniform)
+        for row in range(batch.shape[0]):
+            right = correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
+            p, u = work.formed[row] * right, work.uniform[0, row]
+            strict += (1.0 if u < p else 0.0 * p) if sampled else p
+            flexible += (1.0 if u < right else 0.0 * right) if sampled else right
+    return strict / n, flexible / n
+
 
 KS = tuple(2**n for n in range(1, 9))
 """Each k of pass@k; pass@1 is in the curve."""
@@ -138,7 +162,7 @@ def _times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def mean_lengths(style: Style, policy: ResponsePolicy) -> tuple[float, float]:
     """Mean tokens of a rewarded response and of another, over the responses to all contexts together; without style
-    tokens virtual ones (`rftlab.sim.round.lengths`)."""
+    tokens virtual ones (`rftlab.sim.round.answers`)."""
     n, tokens, width = policy.probs.shape
     by_style = (n, tokens, width // style.n_styles, style.n_styles)
     every, right = np.ones((n, 1)), policy.formed[:, None]

@@ -21,10 +21,16 @@ from rftlab.sim.policy.common import base_policy, raise_correct, raise_long
 from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
-from rftlab.sim.round.answers import N, add_logits, answer_logp, draw_answer
+from rftlab.sim.round.answers import (
+    N,
+    add_baseline_set,
+    add_logits,
+    answer_logp,
+    count_group,
+    draw_answer,
+    shares_by_length,
+)
 from rftlab.sim.round.common import CommonNoise, teach_common
-from rftlab.sim.round.groups import add_baseline_set, count_group
-from rftlab.sim.round.lengths import shares_by_length
 from rftlab.sim.round.optimizer import ascend
 from rftlab.sim.round.scores import interfere, score_answers
 from rftlab.sim.state import TOTAL

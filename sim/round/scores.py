@@ -15,8 +15,8 @@ from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.products import backward
 from rftlab.sim.policy.spelling import squared_length
 from rftlab.sim.policy.style import style_logp, style_probability
+from rftlab.sim.round.answers import relative_length
 from rftlab.sim.round.common import CommonNoise
-from rftlab.sim.round.lengths import relative_length
 from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 
 

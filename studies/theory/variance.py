@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
-from rftlab.sim.round.evaluation import pass_at_1
+from rftlab.sim.round.measures import pass_at_1
 from rftlab.sim.world import Contexts
 from rftlab.studies.data.results.stats import expected_maximum, power, seeds_needed, winners_curse
 from rftlab.studies.theory.check import Claims, MeasuredValue, estimated, exact, positive, sampled, theory_check

@@ -14,7 +14,7 @@ from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import INTERFERENCE, ROLLOUT
 from rftlab.sim.policy.common import base_logit_scale
-from rftlab.sim.round.evaluation import pass_at_1
+from rftlab.sim.round.measures import pass_at_1
 from rftlab.sim.round.plain import CHUNK, policy_forward
 from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
 from rftlab.sim.setup import make_plan, make_work, start_state

@@ -22,7 +22,7 @@ from rftlab.sim.lanes.random import EVALUATION, uniforms
 from rftlab.sim.policy.common import base_policy
 from rftlab.sim.policy.probabilities import find_formats
 from rftlab.sim.policy.spelling import correct_probability
-from rftlab.sim.round.evaluation import pass_at_1
+from rftlab.sim.round.measures import pass_at_1
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.round.plain import CHUNK, find_logits
 from rftlab.sim.run import PlainLearner, Stopped, batches, simulate
