@@ -268,8 +268,8 @@ def number_answers(verifier: str, texts: np.ndarray) -> np.ndarray:
 
 
 def headroom_questions(config: ProbeConfig, n_test: int) -> list[np.ndarray]:
-    """Of so many answered test questions those that are answered at other temperatures too, and those that get many
-    responses."""
+    """The test questions that are answered at other temperatures too, and those that get many responses, as
+    positions among `n_test` answered ones."""
     beyond = config.many_questions if config.many_samples > config.samples else 0
     return [subset(n_test, min(n_test, size)) for size in (config.temperature_questions, beyond)]
 

@@ -151,8 +151,8 @@ RULES = {
     "choice": AnswerRules(lambda response, truth: _chosen(response) == truth, _flexible_choice, _chosen),
     "text": AnswerRules(_strict_text, _flexible_text, lambda response: " ".join(response.split()) or None),
 }
-"""By verifier, which for a user's data is a kind of truth. What `math` does not find right by its text is asked of
-math-verify."""
+"""By verifier, which for a user's data is a kind of truth. For `math`, math-verify judges the responses whose text does
+not match."""
 VERIFIERS = tuple(RULES)
 NONE = "none"
 """In place of a verifier where the data have no true answers: both rewards are nan."""

@@ -1,4 +1,4 @@
-"""What a task is, and how the splits of a generated one are filled.
+"""The definition of a task, and the way in which the splits of a generated one are filled.
 
 Generators use `random.Random.random` alone: of Python's generators its stream is the one that is promised to stay the
 same in every version."""

@@ -1,5 +1,5 @@
-"""What a run writes of its rounds: every rollout in Parquet files, and measurements as a line of JSON for each round
-that has ended.
+"""The records that a run writes of its rounds: every rollout in Parquet files, and the measurements of each ended round
+as a line of JSON.
 
     rollouts/000001-000100.parquet     rounds 1 to 100, written before the checkpoint of round 100
     rounds.jsonl                       {"round": 12, "reward": 0.41, "entropy": 0.83, ...}

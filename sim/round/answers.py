@@ -1,6 +1,6 @@
 """An answer with its format: drawn, scored, its log-probability and its virtual length. It counts as one token, however
-many it is spelled with. What both rounds do with the responses of a context is here too: find its baseline set, and
-count its part in the metrics.
+many it is spelled with. Two more steps of both rounds are here: the baseline set of a context, and its part in the
+metrics.
 
 Both rounds call these. Arms lie answer by answer, T for each; places are unsigned, because an index that may be below 0
 costs two instructions more at each of the arrays.

@@ -84,6 +84,8 @@ class Page:
         for kind in ("browser", "performance"):
             self.driver.get_log(kind)
         self.driver.get(path.resolve().as_uri())
+        # on a crowded machine the driver returns before the page is whole, and before its script has run
+        until(lambda: self.run("return document.readyState") == "complete", "the end of loading")
 
     def run(self, code: str, *arguments: Any) -> Any:
         """What JavaScript returns."""
