@@ -60,12 +60,14 @@ def imported_names(module: Module) -> Iterator[str]:
 
 
 def importers(modules: list[Module]) -> dict[str, set[str]]:
-    """Return the paths that import each module of ours, by the module's dotted name."""
+    """Return the paths that import each module of ours, by the module's dotted name.
+
+    `from package import module` reads the module, not the package."""
     known, readers = {m.name for m in modules}, defaultdict(set)
     for module in modules:
-        for name in imported_names(module):
-            if name in known and name != module.name:
-                readers[name].add(module.path)
+        names = {name for name in imported_names(module) if name in known and name != module.name}
+        for name in names - {name.rpartition(".")[0] for name in names}:
+            readers[name].add(module.path)
     return readers
 
 

@@ -38,8 +38,8 @@ from rftlab.shared.config.surrogate import Dro, GeometricMean
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.integrations import losses
+from rftlab.studies.integrations.alarms import watch_tracking
 from rftlab.studies.integrations.noise import keep_rewards
-from rftlab.studies.integrations.verl_alarms import watch_tracking
 
 PREFIX = "rftlab_"
 

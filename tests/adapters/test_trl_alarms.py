@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 def test_alarms_are_printed_once_and_logged_to_trackers(tmp_path, capsys):
     from trl.trainer.callbacks import TrainerCallback
 
-    from rftlab.studies.integrations.trl_alarms import watch_alarms
+    from rftlab.studies.integrations.alarms import watch_alarms
 
     seen = []
 
@@ -26,7 +26,7 @@ def test_alarms_are_printed_once_and_logged_to_trackers(tmp_path, capsys):
 
     trainer, _ = trainer_of(tmp_path, "dr_grpo", max_steps=3)
     trainer.add_callback(Tracker())
-    callback = watch_alarms(trainer)
+    watch = watch_alarms(trainer)
     trainer.train()
     assert [row["rftlab/alarms"] for row in seen if "completions/mean_length" in row] == [0, 0, 0]
     for step in range(4, 20):  # responses that lose nine tenths of their length
@@ -34,17 +34,17 @@ def test_alarms_are_printed_once_and_logged_to_trackers(tmp_path, capsys):
         trainer.log({"completions/mean_length": 300.0 if step <= 12 else 0.1})
     text = capsys.readouterr().out
     assert text.count("rftlab: alarm: short responses") == 1 and "public runs: fired on" in text
-    assert callback.updates == 1 and seen[-1]["rftlab/alarms"] == len(callback.watch.told) >= 1
+    assert seen[-1]["rftlab/alarms"] == len(watch.told) >= 1
     rows = [metrics for row in seen if (metrics := watched_metrics(row))]
-    assert {one.rule.kind for one in alarms_so_far(rows) if isinstance(one, FiredAlarm)} == callback.watch.told
+    assert {one.rule.kind for one in alarms_so_far(rows) if isinstance(one, FiredAlarm)} == watch.told
 
 
 def test_updates_of_a_round_are_one_row(tmp_path):
-    from rftlab.studies.integrations.trl_alarms import watch_alarms
+    from rftlab.studies.integrations.alarms import watch_alarms
 
     trainer, _ = trainer_of(tmp_path, "dr_grpo", num_iterations=2)
-    callback = watch_alarms(trainer)
+    watch = watch_alarms(trainer)
     for step, entropy in ((1, 1.0), (2, 3.0), (3, 5.0)):
         trainer.state.global_step = step
         trainer.log({"entropy": entropy})
-    assert [(row["round"], row["entropy"]) for row in callback.watch.rounds] == [(1, 2.0), (2, 5.0)]
+    assert [(row["round"], row["entropy"]) for row in watch.rounds] == [(1, 2.0), (2, 5.0)]

@@ -1,6 +1,6 @@
 """The hook into verl's tracker, on a class with its methods; test_verl.py has verl's own."""
 
-from rftlab.studies.integrations.verl_alarms import watch_tracking
+from rftlab.studies.integrations.alarms import watch_tracking
 
 
 def tracking_class():
