@@ -43,8 +43,10 @@ test-verl: .venv-verl/tests
 	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py tests/adapters/test_verl_study.py
 	.venv-verl/bin/python -m pytest -W default -k verl tests/docs/test_own_project.py
 
+# TRL=FOLDER, a checkout of github.com/huggingface/trl: TRL's own tests too, which are not in its package
 test-trl: $(VENV)/installed-trl
 	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]' $(IN_ORDER)
+	$(if $(TRL),$(BIN)/python -m tests.support.trainer.trl_own $(TRL))
 
 trainer: $(VENV)/installed-trainer
 

@@ -136,7 +136,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         model: Any,
-        reward_funcs: Any,
+        reward_funcs: Any = None,
         args: Any = None,
         *arguments: Any,
         estimator: str | Estimator,
