@@ -2,25 +2,24 @@
 
 Minimises the absolute error over published cells and the base model, train and test, on one training seed, from the
 preset. The cell with the largest batch, which costs as much as all others, is not fitted, and scored apart. Runs are
-noisy and few, so each step fits a line with a curvature to every error as a function of the knobs, weighted by how
-near a run is to the best one, and tries the minimum of the surfaces (response surface methodology, Box and Wilson
-1951). With `--runs FILE` every run is kept there, and a search that was cut off goes on. Damage follows the rate, so
-that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are. Its
+noisy and the parameters trade off against each other, so the search is CMA-ES (Hansen 2016, arXiv 1604.00772; `pip
+install cma`). With `--runs FILE` every run is kept there, and a search that was cut off goes on. Damage follows the
+rate, so that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are. Its
 output belongs into `studies/assets/pairs.csv`.
 """
 
 import argparse
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.plumbing.errors import check
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
@@ -29,7 +28,7 @@ from rftlab.studies.data.paper.pairs import Pair, linear_environment, pair, star
 
 FITTED = 256
 """Largest batch that is fitted."""
-BEND, SPREAD = 0.02, 0.5
+BEND, SPREAD = 0.02, 0.7
 """Error below which the loss is quadratic; deviation of the first runs, in steps of the knobs."""
 
 
@@ -117,75 +116,40 @@ def loss_of(found: np.ndarray) -> float:
     return float((np.sqrt(found**2 + BEND**2) - BEND).mean())
 
 
-@dataclass
-class Surfaces:
-    """Runs so far, and what they say about errors elsewhere."""
-
-    evaluate: Callable[[np.ndarray], np.ndarray]
-    """Errors at coordinates."""
-    points: list[np.ndarray] = field(default_factory=list)
-    found: list[np.ndarray] = field(default_factory=list)
-    reach: float = 1.2
-    """How far from the best run the next one may be, in each coordinate."""
-
-    @property
-    def best(self) -> int:
-        """The run with the least loss."""
-        return int(np.argmin([loss_of(found) for found in self.found]))
-
-    def add(self, x: np.ndarray, known: np.ndarray | None = None) -> bool:
-        """Run at x, unless its errors are known; says whether that is the best so far."""
-        self.points.append(x)
-        self.found.append(self.evaluate(x) if known is None else known)
-        better = self.best == len(self.points) - 1
-        self.reach = min(1.3 * self.reach, 2.0) if better else max(0.9 * self.reach, 0.3)
-        return better
-
-    def next(self, rng: np.random.Generator) -> np.ndarray:
-        """Where the surfaces, fitted around the best run, are lowest."""
-        at, points, found = self.points[self.best], np.array(self.points), np.array(self.found)
-        n, squares = at.size, ((points - at) ** 2).sum(axis=1)
-        near = max(np.sort(squares)[min(len(points) - 1, 2 * n)], 0.5)
-        weight = 1 / (1 + squares / near)
-
-        def terms(moves: np.ndarray) -> np.ndarray:
-            return np.hstack([np.ones((len(moves), 1)), moves, moves**2 / 2])
-
-        x = terms(points - at)
-        ridge = np.diag([1e-6, *[0.02] * n, *[0.6] * n])
-        surfaces = np.linalg.solve(x.T @ (weight[:, None] * x) + ridge, x.T @ (weight[:, None] * found))
-        bounds = [(-self.reach, self.reach)] * n
-        starts = (np.zeros(n), 0.3 * rng.standard_normal(n))
-        ends = [minimize(lambda z: loss_of(terms(z[None])[0] @ surfaces), start, bounds=bounds) for start in starts]
-        return at + min(ends, key=lambda end: end.fun).x
-
-
 def fit(name: str, evaluations: int, seed: int, runs: Path | None) -> Simulation:
     """The simulation with fitted parameters; each improvement is printed. runs: a file that holds the runs so far."""
     known, run = pair(name), start_at(name, "sim")
-    surfaces = Surfaces(lambda x: errors(known, decode(run, x), seed, FITTED))
-    start = encode(run)
-    for line in runs.read_text().splitlines() if runs is not None and runs.exists() else []:
-        surfaces.add(*(np.array(numbers) for numbers in json.loads(line)))
-    for evaluation in range(len(surfaces.points), evaluations):
-        rng = np.random.default_rng([seed, evaluation])
-        if evaluation <= 2 * len(KNOBS):
-            x = start + (SPREAD * rng.standard_normal(len(KNOBS)) if evaluation else 0.0)
-        else:
-            x = surfaces.next(rng) + (0.25 * rng.standard_normal(len(KNOBS)) if evaluation % 3 == 0 else 0.0)
-        if surfaces.add(x):
-            values = " ".join(f"{knob.name}={knob.decode(at):.4g}" for knob, at in zip(KNOBS, x, strict=True))
-            print(f"{evaluation} {np.abs(surfaces.found[-1]).mean():.4f} {values}", flush=True)
-        if runs is not None:
-            with runs.open("a") as file:
-                file.write(json.dumps([surfaces.points[-1].tolist(), surfaces.found[-1].tolist()]) + "\n")
-    return decode(run, surfaces.points[surfaces.best]) if evaluations else run
+    if not evaluations:
+        return run
+    import cma
+
+    kept = [json.loads(line) for line in runs.read_text().splitlines()] if runs is not None and runs.exists() else []
+    search = cma.CMAEvolutionStrategy(encode(run), SPREAD, {"seed": seed + 1, "verbose": -9})
+    best, least = encode(run), np.inf
+    for generation in range(math.ceil(evaluations / search.popsize)):
+        points, losses = search.ask(), []
+        for number, x in enumerate(points, start=generation * search.popsize):
+            if number < len(kept):
+                check(np.allclose(kept[number][0], x), f"{runs} holds another search; allowed: another file")
+                found = np.array(kept[number][1])
+            else:
+                found = errors(known, decode(run, x), seed, FITTED)
+                if runs is not None:
+                    with runs.open("a") as file:
+                        file.write(json.dumps([x.tolist(), found.tolist()]) + "\n")
+            losses.append(loss_of(found))
+            if losses[-1] < least:
+                best, least = x, losses[-1]
+                values = " ".join(f"{knob.name}={knob.decode(at):.4g}" for knob, at in zip(KNOBS, x, strict=True))
+                print(f"{number} {np.abs(found).mean():.4f} {values}", flush=True)
+        search.tell(points, losses)
+    return decode(run, best)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pair")
-    parser.add_argument("--evaluations", type=int, default=100)
+    parser.add_argument("--evaluations", type=int, default=400, help="a generation has ten")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path)
     arguments = parser.parse_args()

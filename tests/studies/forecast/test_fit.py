@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from dev import fit
-from dev.fit import KNOBS, Surfaces, decode, encode, loss_of
+from dev.fit import KNOBS, decode, encode, loss_of
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.pairs import EDGE, FRAGILE, PAIRS, pairs_at, start_at
@@ -44,20 +45,32 @@ def test_damage_follows_the_rate():
         assert found.optimizer.learning_rate == pytest.approx(times * run.optimizer.learning_rate)
 
 
-def test_a_search_that_was_cut_off_goes_on(tmp_path, monkeypatch):
-    """Its runs are read from the file, and the rest are those of a search without a break."""
-    evaluate, calls = planted(0.0)[0], []
+def test_a_search_finds_what_is_planted_and_one_that_was_cut_off_goes_on(tmp_path, monkeypatch):
+    """18 errors, nearly linear in the knobs, are all 0 at one point. Runs so far are read from the file, and the rest
+    are those of a search without a break."""
+    pytest.importorskip("cma", reason="needs cma: make test installs it")
+    rng, n, calls = np.random.default_rng(4), len(KNOBS), []
+    slopes, bends, at = (
+        0.05 * rng.standard_normal((18, n)),
+        0.004 * rng.standard_normal((18, n)),
+        rng.standard_normal(n),
+    )
+    start = encode(start_at("qwen-math-fragile", "sim"))
 
     def errors(known, run, seed, batch_size):
         calls.append(batch_size)
-        return evaluate(np.append(encode(run), np.zeros(10 - len(KNOBS))))
+        off = encode(run) - start - at
+        return slopes @ off + bends @ off**2
 
     monkeypatch.setattr(fit, "errors", errors)
-    whole = fit.fit("qwen-math-fragile", 22, 0, tmp_path / "whole")
-    fit.fit("qwen-math-fragile", 19, 0, tmp_path / "parts")
+    whole = fit.fit("qwen-math-fragile", 400, 0, tmp_path / "whole")
+    assert loss_of(errors(None, whole, 0, 0)) < 1e-3 < 0.02 * loss_of(errors(None, decode(whole, start), 0, 0))
+    fit.fit("qwen-math-fragile", 390, 0, tmp_path / "parts")
     calls.clear()
-    assert fit.fit("qwen-math-fragile", 22, 0, tmp_path / "parts") == whole and len(calls) == 3
+    assert fit.fit("qwen-math-fragile", 400, 0, tmp_path / "parts") == whole and len(calls) == 10
     assert (tmp_path / "parts").read_text() == (tmp_path / "whole").read_text()
+    with pytest.raises(UserError, match="holds another search"):
+        fit.fit("qwen-math-fragile", 10, 1, tmp_path / "parts")
 
 
 def test_runs_of_a_fragile_pair_fail_where_those_of_a_preset_do_not():
@@ -80,31 +93,3 @@ def test_runs_of_a_fragile_pair_fail_where_those_of_a_preset_do_not():
     assert min(end for (name, _), end in ends.items() if name == "llama-math") > 0.15
     assert min(ends["llama-math-fragile", cell] for cell in ("safe", "by token")) > 0.15
     assert max(ends["llama-math-fragile", cell] for cell in ("high", "by length")) < 0.1
-
-
-def planted(noise):
-    """18 errors of 10 knobs, nearly linear, all 0 but for noise at a point."""
-    rng = np.random.default_rng(4)
-    slopes, bends = 0.05 * rng.standard_normal((18, 10)), 0.004 * rng.standard_normal((18, 10))
-    at = rng.standard_normal(10)
-
-    def evaluate(x):
-        return slopes @ (x - at) + bends @ (x - at) ** 2 + noise * rng.standard_normal(18)
-
-    return evaluate, at
-
-
-def searched(next_of, evaluations=60):
-    """The true loss at the best of so many runs, of which the first 21 are spread out."""
-    evaluate, _ = planted(0.005)
-    exact, rng = planted(0.0)[0], np.random.default_rng(1)
-    surfaces = Surfaces(evaluate)
-    for evaluation in range(evaluations):
-        surfaces.add(0.5 * rng.standard_normal(10) if evaluation <= 20 else next_of(surfaces, rng))
-    return loss_of(exact(surfaces.points[surfaces.best]))
-
-
-def test_the_surfaces_find_what_is_planted_and_chance_does_not():
-    best = searched(lambda surfaces, rng: surfaces.next(rng))
-    chance = searched(lambda surfaces, rng: surfaces.points[surfaces.best] + 0.5 * rng.standard_normal(10))
-    assert best < 1e-3 and chance > 5 * best
