@@ -331,10 +331,7 @@ CALLS: dict[str, Row] = {
     ),
     "push: labels": (lambda: REAL.push(REAL.empty_windows(2, 1), [0, 2], [1.0, 1.0]), ("contexts", "2", "0 .. 1")),
     "window_pool: labels": (lambda: REAL.window_pool(REAL.empty_windows(2, 1), [-1]), ("contexts", "-1", "0 .. 1")),
-    "read_averages: labels": (
-        lambda: REAL.read_averages(REAL.empty_averages(2), [2]),
-        ("contexts", "2", "0 .. 1"),
-    ),
+    "read_averages: labels": (lambda: REAL.read_averages(REAL.empty_averages(2), [2]), ("contexts", "2", "0 .. 1")),
     "add: shapes": (
         lambda: REAL.add(REAL.empty_averages(2), [0], ONES, 0.9),
         ("rewards (3,)", "one row per context (1)"),

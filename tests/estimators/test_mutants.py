@@ -216,9 +216,7 @@ OF_ADVANTAGES: dict[str, Row] = {
     ),
     "whitened by the population": (
         wrap(
-            advantages=m.population_deviation,
-            combined_advantages=m.population_deviation,
-            whiten=m.whitened_with_ddof_0,
+            advantages=m.population_deviation, combined_advantages=m.population_deviation, whiten=m.whitened_with_ddof_0
         ),
         ("adv_reinforce_plus_plus_baseline", "adv_gdpo_multi", "check_pools_and_advantages", "check_whitening"),
     ),

@@ -34,11 +34,7 @@ CASES = {
         "[0, 1])\n",
         "[0, 2])\n",
     ),
-    "a partial": (
-        "import functools\ndef g(r, k):\n    return r * k\nf = functools.partial(g, k=1)\n",
-        "k=1",
-        "k=2",
-    ),
+    "a partial": ("import functools\ndef g(r, k):\n    return r * k\nf = functools.partial(g, k=1)\n", "k=1", "k=2"),
     "a closure": ("def make(k):\n    return lambda r: r * k\nf = make(1)\n", "make(1)", "make(2)"),
     "a name that shadows a module": ("import math\nmath = 1\n" + F.format("rewards * math"), "math = 1", "math = 2"),
     "a function of numba": (

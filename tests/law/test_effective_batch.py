@@ -88,10 +88,7 @@ def test_no_other_split_is_better_but_for_whole_prompts(costs, noise, baseline):
     assert result.effective >= 0.998 * max(others)
     worse = best_split(NoiseRatios(noise.between / 16, noise.gain), costs, budget, baseline)
     wrong = effective_batch(
-        worse.batch_size,
-        worse.rollouts,
-        noise.between,
-        baseline_noise(worse.rollouts, noise.gain) if baseline else 1.0,
+        worse.batch_size, worse.rollouts, noise.between, baseline_noise(worse.rollouts, noise.gain) if baseline else 1.0
     )
     assert wrong < result.effective or worse.rollouts == result.rollouts == 1
 

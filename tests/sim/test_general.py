@@ -44,10 +44,7 @@ PLAIN = DESIGNS | {
         **UPDATES,
     ),
     "prompts": Design(
-        8,
-        4,
-        estimator=Estimator(Advantage("james_stein"), Topr(), aggregation=Aggregation("prompt_mean")),
-        **UPDATES,
+        8, 4, estimator=Estimator(Advantage("james_stein"), Topr(), aggregation=Aggregation("prompt_mean")), **UPDATES
     ),
     "pass at k": Design(
         8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))
@@ -211,10 +208,7 @@ WRONG = {
     "slope": styled_run(OTHER_SAMPLER),
     "jitter": styled_run(OTHER_SAMPLER),
 }
-WRONG_WORLDS = {
-    "slope": WORLD._replace(nuisance=1.01 * WORLD.nuisance),
-    "jitter": mixed_world(jitter=0.5),
-}
+WRONG_WORLDS = {"slope": WORLD._replace(nuisance=1.01 * WORLD.nuisance), "jitter": mixed_world(jitter=0.5)}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -63,8 +63,7 @@ def test_it_follows_its_slow_twin(name):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"false_positive": 0.0}, {"false_negative": 0.0}, {"false_positive": 0.3, "false_negative": 0.2}],
+    "wrong", [{"false_positive": 0.0}, {"false_negative": 0.0}, {"false_positive": 0.3, "false_negative": 0.2}]
 )
 def test_the_twin_tells_flips_apart(wrong):
     run, _ = RUNS["flips"]
@@ -73,11 +72,7 @@ def test_the_twin_tells_flips_apart(wrong):
 
 @pytest.mark.parametrize(
     ("advantage", "wrong"),
-    [
-        (GDPO, {"format_reward": 0.0}),
-        (replace(GDPO, combine="rewards"), {}),
-        (replace(GDPO, whiten="none"), {}),
-    ],
+    [(GDPO, {"format_reward": 0.0}), (replace(GDPO, combine="rewards"), {}), (replace(GDPO, whiten="none"), {})],
 )
 def test_the_twin_tells_two_rewards_apart(advantage, wrong):
     run, world = RUNS["advantages of two rewards"]

@@ -10,14 +10,7 @@ from rich.console import Console
 import rftlab.studies.theory.command as command
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue, estimated, exact, positive
-from rftlab.studies.theory.command import (
-    grouped,
-    headline,
-    run_all,
-    run_check,
-    selected_checks,
-    theory,
-)
+from rftlab.studies.theory.command import grouped, headline, run_all, run_check, selected_checks, theory
 from tests.support.theory import made
 
 

@@ -71,8 +71,7 @@ def test_printed_decimals(name):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "k", "weight"),
-    [(RAW, 1, 1), (RAW, 5, 1), (RLOO, 5, 1), (MEAN, 5, 4 / 5), (GRPO, 3, 2 / np.sqrt(3))],
+    ("estimator", "k", "weight"), [(RAW, 1, 1), (RAW, 5, 1), (RLOO, 5, 1), (MEAN, 5, 4 / 5), (GRPO, 3, 2 / np.sqrt(3))]
 )
 def test_expected_step_is_the_weight_times_the_gradient(estimator, k, weight):
     theta = np.array([-6.0, -1.0, 0.3, 9.0])

@@ -16,15 +16,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.theory.facts import facts
-from rftlab.studies.theory.facts.command import (
-    NO,
-    NOT_RUN,
-    OPPOSITE,
-    UNMEASURED,
-    YES,
-    JudgedFact,
-    judge_fact,
-)
+from rftlab.studies.theory.facts.command import NO, NOT_RUN, OPPOSITE, UNMEASURED, YES, JudgedFact, judge_fact
 from rftlab.studies.theory.facts.facts import DECIDED, FACTS, Fact
 from rftlab.studies.theory.facts.numbers import GRPO, change, pooled_deviation, rounds_to
 from rftlab.studies.theory.page import theory_section

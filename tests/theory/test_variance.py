@@ -18,14 +18,7 @@ from rftlab.studies.theory.effective import (
     predicted,
     total_variance,
 )
-from rftlab.studies.theory.models import (
-    RLOO,
-    beta_rates,
-    gradient_moments,
-    one_correct,
-    one_logit,
-    softmax_policy,
-)
+from rftlab.studies.theory.models import RLOO, beta_rates, gradient_moments, one_correct, one_logit, softmax_policy
 from rftlab.studies.theory.replay import (
     best_length,
     enumerated_error,

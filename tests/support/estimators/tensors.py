@@ -18,14 +18,7 @@ from rftlab.llm.losses.credit import token_advantages as credit_tokens
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.inputs import Given
 from rftlab.llm.losses.layout import Layout, make_layout
-from rftlab.llm.losses.weights import (
-    FrozenBatch,
-    freeze,
-    masked,
-    tensor_weights,
-    token_corrections,
-    token_shares,
-)
+from rftlab.llm.losses.weights import FrozenBatch, freeze, masked, tensor_weights, token_corrections, token_shares
 from rftlab.shared.config.advantage import PER_TOKEN
 from rftlab.shared.config.kl import kl_rule
 from rftlab.shared.config.ratio import ratio_rule

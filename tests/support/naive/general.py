@@ -405,10 +405,7 @@ class NaiveGeneral(NaiveRun):
             np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler")
         )
         logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
-        columns, group = (
-            (advantage, starts, old, ref),
-            np.repeat(np.arange(len(rows)), [*map(len, rows)]),
-        )
+        columns, group = ((advantage, starts, old, ref), np.repeat(np.arange(len(rows)), [*map(len, rows)]))
         batch = batch_from_advantages(e, *columns, sampler_logp=sampler, group=group)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
         if isinstance(e.mask, TopEntropy):
