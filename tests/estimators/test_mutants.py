@@ -6,201 +6,108 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.support.checks import derivatives as derivatives
-from tests.support.checks import identities as identities
-from tests.support.checks import identities_advantages as identities_advantages
-from tests.support.checks import identities_objective as identities_objective
-from tests.support.checks import naive as twins
-from tests.support.checks import naive_objective as twins_objective
+from tests.support.checks import derivatives, identities, naive, naive_objective
 from tests.support.estimators.vectors import REAL, Api
 from tests.support.golden.families import FAMILIES, check_subset
 from tests.support.mutants import estimators as m
 from tests.support.mutants.estimators import changed, on, put, swap, wrap
 from tests.support.mutants.objective import KLS, MUTANTS, TOKENS
 
-PARTS = (twins, twins_objective, derivatives, identities, identities_advantages, identities_objective)
+PARTS = (naive, naive_objective, derivatives, identities)
 GOLDEN = {family: (lambda api, family=family: check_subset(api, family)) for family in FAMILIES}
 CHECKS: dict[str, Callable[[Api], None]] = GOLDEN | {
     name: check for part in PARTS for name, check in part.CHECKS.items()
 }
 
-ADVANTAGES = ("check_pools_and_advantages", "check_pipeline")
-OF_RESPONSES = tuple(family for family in FAMILIES if family.startswith("adv_") and "token_baseline" not in family)
-OF_TOKENS = (
-    "adv_reinforce_plus_plus",
-    "adv_gae",
-    "adv_remax",
-    "adv_optimal_token_baseline",
-    "adv_tir_optimal_token_baseline",
-)
-TO_GO = ("adv_reinforce_plus_plus", "adv_gae", "check_token_advantages", "check_pipeline")
-OTB = ("adv_optimal_token_baseline", "adv_tir_optimal_token_baseline", "check_optimal_baseline")
-ZSCORES = ("adv_grpo", "adv_onerpo", "adv_asyttgrpo", "adv_grpo_passk", "adv_gdpo_single", "trl_adv", *ADVANTAGES)
-RAW_SINGLES = (
-    "adv_grpo",
-    "adv_grpo_nostd",
-    "adv_grpo_vectorized",
-    "adv_rloo",
-    "adv_opo",
-    "adv_gpg",
-    "adv_gdpo_multi",
-    "adv_asyttgrpo",
-)
-WINDOWS = ("adv_asyttgrpo", "adv_asyttgrpo_nostd", "check_windows", "check_window_of_group")
+ADVANTAGES = "check_pools_and_advantages check_pipeline"
+OF_RESPONSES = " ".join(name for name in FAMILIES if name.startswith("adv_") and "token_baseline" not in name)
+OF_TOKENS = "adv_reinforce_plus_plus adv_gae adv_remax adv_optimal_token_baseline adv_tir_optimal_token_baseline"
+TO_GO = "adv_reinforce_plus_plus adv_gae check_token_advantages check_pipeline"
+OTB = "adv_optimal_token_baseline adv_tir_optimal_token_baseline check_optimal_baseline"
+ZSCORES = f"adv_grpo adv_onerpo adv_asyttgrpo adv_grpo_passk adv_gdpo_single trl_adv {ADVANTAGES}"
+RAW_SINGLES = "adv_grpo adv_grpo_nostd adv_grpo_vectorized adv_rloo adv_opo adv_gpg adv_gdpo_multi adv_asyttgrpo"
+WINDOWS = "adv_asyttgrpo adv_asyttgrpo_nostd check_windows"
 WHITENED = (
-    "adv_reinforce_plus_plus",
-    "adv_reinforce_plus_plus_baseline",
-    "adv_gae",
-    "adv_gdpo_single",
-    "adv_gdpo_multi",
-    *ADVANTAGES,
-    "check_whitening",
+    f"adv_reinforce_plus_plus adv_reinforce_plus_plus_baseline adv_gae adv_gdpo_single adv_gdpo_multi {ADVANTAGES}"
 )
-PASS_AT_K = ("check_pass_at_k", "check_pass_at_k_unbiased", "check_pass_at_k_ends")
-LOSSES = tuple(family for family in FAMILIES if family.startswith("loss_"))
+PASS_AT_K = "check_pass_at_k check_pass_at_k_unbiased"
+LOSSES = " ".join(family for family in FAMILIES if family.startswith("loss_"))
 
-Row = tuple[Callable[[], Api], tuple[str, ...]]
+Row = tuple[Callable[[], Api], str]
+"""A wrong variant, and the checks that refuse it."""
 SIGNS: dict[str, Row] = {
     "weight sign flipped": (
         m.weight_sign_flipped,
-        (
-            *TOKENS,
-            *LOSSES,
-            "agg_modes",
-            "kl_penalty",
-            "trl_loss",
-            "check_surrogate_slopes",
-            "check_fixed_ratio",
-            "check_objective_slopes",
-            "check_combinations",
-            "check_unclipped",
-            "check_on_policy",
-            "check_clip_stops",
-            "check_sapo_gate",
-        ),
+        f"{TOKENS} {LOSSES} agg_modes kl_penalty trl_loss check_slopes check_on_policy",
     ),
     "objective sign flipped": (
         m.objective_sign_flipped,
-        (
-            *TOKENS,
-            *LOSSES,
-            "agg_modes",
-            "kl_penalty",
-            "trl_loss",
-            "check_surrogate_slopes",
-            "check_combinations",
-            "check_unclipped",
-            "check_two_sided",
-        ),
+        f"{TOKENS} {LOSSES} agg_modes kl_penalty trl_loss check_slopes",
     ),
-    "advantage sign flipped": (
-        m.advantage_sign_flipped,
-        (
-            *OF_RESPONSES,
-            *OF_TOKENS,
-            "trl_adv",
-            "loss_vanilla",
-            "check_shift",
-            "check_leave_one_out",
-            "check_clip_stops",
-            "check_outcome_rewards",
-        ),
-    ),
-    "KL sign flipped": (
-        m.kl_sign_flipped,
-        (
-            *KLS,
-            "check_kl_slopes",
-            "check_kl_in_reward",
-            "check_kl_in_loss",
-            "trl_loss",
-            "loss_kl_cov",
-            "check_weighted_kl",
-        ),
-    ),
+    "advantage sign flipped": (m.advantage_sign_flipped, f"{OF_RESPONSES} {OF_TOKENS} trl_adv loss_vanilla"),
+    "KL sign flipped": (m.kl_sign_flipped, f"{KLS} trl_loss loss_kl_cov"),
 }
 OF_ADVANTAGES: dict[str, Row] = {
     "ddof 0 for 1": (swap("advantage", "ddof", 1, 0), ZSCORES),
-    "eps 1e-4 for 1e-6": (
-        swap("advantage", "eps", 1e-6, 1e-4),
-        ("adv_grpo", "adv_grpo_passk", "adv_onerpo", *ADVANTAGES, "check_window_of_one"),
-    ),
-    "eps 1e-6 for 1e-4": (swap("advantage", "eps", 1e-4, 1e-6), ("trl_adv",)),
-    "eps 1e-6 where none": (swap("advantage", "eps", 0.0, 1e-6), ("check_scale",)),
-    "singleton zero for raw": (
-        swap("advantage", "singleton", "raw", "zero"),
-        (*RAW_SINGLES, *ADVANTAGES, "check_window_of_one"),
-    ),
+    "eps 1e-4 for 1e-6": (swap("advantage", "eps", 1e-6, 1e-4), f"adv_grpo adv_grpo_passk adv_onerpo {ADVANTAGES}"),
+    "eps 1e-6 for 1e-4": (swap("advantage", "eps", 1e-4, 1e-6), "trl_adv"),
+    "eps 1e-6 where none": (swap("advantage", "eps", 0.0, 1e-6), "check_scale"),
+    "singleton zero for raw": (swap("advantage", "singleton", "raw", "zero"), f"{RAW_SINGLES} {ADVANTAGES}"),
     "singleton raw for zero": (
         swap("advantage", "singleton", "zero", "raw"),
-        ("adv_rloo_vectorized", "trl_adv", *ADVANTAGES),
+        f"adv_rloo_vectorized trl_adv {ADVANTAGES}",
     ),
     "leave-one-out includes itself": (
         swap("advantage", "baseline", "leave_one_out", "group_mean"),
-        ("adv_rloo", "adv_rloo_vectorized", *ADVANTAGES, "check_leave_one_out"),
+        f"adv_rloo adv_rloo_vectorized {ADVANTAGES}",
     ),
     "group mean leaves itself out": (
         swap("advantage", "baseline", "group_mean", "leave_one_out"),
-        ("adv_grpo_nostd", *ADVANTAGES, "check_equal_lengths"),
+        f"adv_grpo_nostd {ADVANTAGES}",
     ),
-    "zscore not scaled": (
-        swap("advantage", "scale", "group_std", "none"),
-        (*ZSCORES, "check_scale", "check_window_of_one", "check_equal_spreads"),
-    ),
-    "scaled by the batch for the group": (
-        swap("advantage", "scale", "group_std", "batch_std"),
-        (*ZSCORES, "check_window_of_one"),
-    ),
+    "zscore not scaled": (swap("advantage", "scale", "group_std", "none"), f"{ZSCORES} check_scale"),
+    "scaled by the batch for the group": (swap("advantage", "scale", "group_std", "batch_std"), ZSCORES),
     "scaled by the group for the batch": (
         swap("advantage", "scale", "batch_std", "group_std"),
-        ("trl_adv", *ADVANTAGES),
+        f"trl_adv {ADVANTAGES}",
     ),
-    "batch not scaled": (swap("advantage", "scale", "batch_std", "none"), ("trl_adv", *ADVANTAGES, "check_scale")),
-    "nonzero not scaled": (swap("advantage", "scale", "nonzero", "none"), ("adv_gpg", *ADVANTAGES)),
-    "nonzero advantages counted": (m.of_advantages(m.nonzero_advantages), ("adv_gpg", "check_pools_and_advantages")),
+    "batch not scaled": (swap("advantage", "scale", "batch_std", "none"), f"trl_adv {ADVANTAGES} check_scale"),
+    "nonzero not scaled": (swap("advantage", "scale", "nonzero", "none"), f"adv_gpg {ADVANTAGES}"),
+    "nonzero advantages counted": (m.of_advantages(m.nonzero_advantages), "adv_gpg check_pools_and_advantages"),
     "batch mean over groups": (swap("advantage", "baseline", "batch_mean", "group_mean"), ADVANTAGES),
     "group mean over the batch": (
         swap("advantage", "baseline", "group_mean", "batch_mean"),
-        ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES),
+        f"adv_grpo adv_grpo_nostd {ADVANTAGES}",
     ),
     "no baseline": (
         put("advantage", baseline="none"),
-        (
-            "adv_grpo",
-            "adv_opo",
-            "adv_grpo_passk",
-            *ADVANTAGES,
-            "check_shift",
-            "check_scale",
-            "check_leave_one_out",
-            "check_constant_groups",
-        ),
+        f"adv_grpo adv_opo adv_grpo_passk {ADVANTAGES} check_scale check_constant_groups",
     ),
-    "lengths ignored": (swap("advantage", "baseline", "length_weighted", "group_mean"), ("adv_opo", *ADVANTAGES)),
+    "lengths ignored": (swap("advantage", "baseline", "length_weighted", "group_mean"), f"adv_opo {ADVANTAGES}"),
     "lengths found where none are": (
         swap("advantage", "baseline", "group_mean", "length_weighted"),
-        ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES),
+        f"adv_grpo adv_grpo_nostd {ADVANTAGES}",
     ),
     "second best is the mean of the others": (
         swap("advantage", "baseline", "second_best", "leave_one_out", singleton="raw"),
-        ("adv_grpo_passk", "adv_grpo_passk_nostd", *ADVANTAGES),
+        f"adv_grpo_passk adv_grpo_passk_nostd {ADVANTAGES}",
     ),
     "set mean is the reward": (
         swap("advantage", "credit", "set_mean", "reward"),
-        ("adv_arpo", "adv_banditpo", *ADVANTAGES),
+        f"adv_arpo adv_banditpo {ADVANTAGES}",
     ),
     "pass@k is the reward": (
         swap("advantage", "credit", "pass_at_k", "reward", k=1),
-        ("check_pass_at_k", "check_pass_at_k_unbiased", *ADVANTAGES),
+        f"check_pass_at_k check_pass_at_k_unbiased {ADVANTAGES}",
     ),
     "pass@(k-1)": (
         lambda: on("advantage", lambda spec: changed(spec, k=max(1, spec.k - 1))),
-        (*PASS_AT_K, *ADVANTAGES),
+        f"{PASS_AT_K} {ADVANTAGES}",
     ),
-    "pass@k without n": (m.of_advantages(m.pass_at_k_without_n), (*PASS_AT_K, *ADVANTAGES)),
+    "pass@k without n": (m.of_advantages(m.pass_at_k_without_n), f"{PASS_AT_K} {ADVANTAGES}"),
     "pass@k baseline ignored": (
         lambda: on("advantage", lambda spec: changed(spec, baseline="none") if spec.credit == "pass_at_k" else spec),
-        ("check_pass_at_k", "check_pass_at_k_ends", *ADVANTAGES),
+        f"check_pass_at_k {ADVANTAGES}",
     ),
     "whitening ignored": (put("advantage", whiten="none"), WHITENED),
     "whitening over responses for tokens": (
@@ -208,48 +115,39 @@ OF_ADVANTAGES: dict[str, Row] = {
             "advantage",
             lambda spec: spec if spec.whiten == "none" or spec.of_tokens else changed(spec, whiten="responses"),
         ),
-        ("adv_reinforce_plus_plus_baseline", "adv_gdpo_single", *ADVANTAGES),
+        f"adv_reinforce_plus_plus_baseline adv_gdpo_single {ADVANTAGES}",
     ),
     "whitening counts responses": (
         wrap(advantages=m.whitening_counts_responses),
-        ("adv_gdpo_single", "check_pools_and_advantages", "check_whitening"),
+        "adv_gdpo_single check_pools_and_advantages",
     ),
     "whitened by the population": (
         wrap(
             advantages=m.population_deviation, combined_advantages=m.population_deviation, whiten=m.whitened_with_ddof_0
         ),
-        ("adv_reinforce_plus_plus_baseline", "adv_gdpo_multi", "check_pools_and_advantages", "check_whitening"),
+        "adv_reinforce_plus_plus_baseline adv_gdpo_multi check_pools_and_advantages",
     ),
     "sum of several rewards for the sum of advantages": (
         wrap(combined_advantages=m.combined_rewards),
-        ("adv_gdpo_multi", "check_several_rewards"),
+        "adv_gdpo_multi check_several_rewards",
     ),
     "weights of several rewards ignored": (
         wrap(combined_advantages=m.unweighted),
-        ("adv_gdpo_multi", "check_several_rewards"),
+        "adv_gdpo_multi check_several_rewards",
     ),
-    "several rewards in a batch ignored": (wrap(prepare=m.without_several), ("check_several_rewards",)),
+    "several rewards in a batch ignored": (wrap(prepare=m.without_several), "check_several_rewards"),
     "given baseline added": (
         m.given_baseline(np.negative),
-        ("adv_remax", "adv_gae", "adv_optimal_token_baseline", *ADVANTAGES, "check_outcome_rewards"),
+        f"adv_remax adv_gae adv_optimal_token_baseline {ADVANTAGES}",
     ),
-    "gamma ignored": (put("advantage", gamma=1.0), (*TO_GO, "check_gae_ends")),
-    "lam ignored": (
-        put("advantage", lam=1.0),
-        ("adv_gae", "check_token_advantages", "check_pipeline", "check_gae_ends"),
-    ),
-    "values flow across responses": (
-        wrap(token_advantages=m.one_long_response),
-        (*OF_TOKENS, "check_token_advantages", "check_gae_ends", "check_outcome_rewards"),
-    ),
+    "gamma ignored": (put("advantage", gamma=1.0), TO_GO),
+    "lam ignored": (put("advantage", lam=1.0), "adv_gae check_token_advantages check_pipeline"),
+    "values flow across responses": (wrap(token_advantages=m.one_long_response), f"{OF_TOKENS} check_token_advantages"),
     "rewards so far for rewards to go": (
         wrap(token_advantages=m.rewards_so_far),
-        (*OF_TOKENS, "check_token_advantages", "check_gae_ends"),
+        f"{OF_TOKENS} check_token_advantages",
     ),
-    "rewards at tokens lost": (
-        wrap(prepare=m.without_token_rewards),
-        (*OF_TOKENS, "check_pipeline", "check_outcome_rewards"),
-    ),
+    "rewards at tokens lost": (wrap(prepare=m.without_token_rewards), f"{OF_TOKENS} check_pipeline"),
     "weights of the optimal baseline not squared": (wrap(optimal_token_baseline=m.correction_not_squared), OTB),
     "zero tail ignored": (
         wrap(optimal_token_baseline=lambda right, *args, zero_tail=False, **rest: right(*args, **rest)),
@@ -257,66 +155,57 @@ OF_ADVANTAGES: dict[str, Row] = {
     ),
     "columns ignored": (
         wrap(optimal_token_baseline=lambda right, *args, position=None, **rest: right(*args, **rest)),
-        ("adv_optimal_token_baseline", "check_optimal_baseline"),
+        "adv_optimal_token_baseline check_optimal_baseline",
     ),
-    "a response alone is its own baseline": (
-        wrap(optimal_token_baseline=m.alone_with_itself),
-        (*OTB, "check_optimal_shift"),
-    ),
+    "a response alone is its own baseline": (wrap(optimal_token_baseline=m.alone_with_itself), OTB),
     "James-Stein does not shrink": (swap("advantage", "baseline", "james_stein", "leave_one_out"), ADVANTAGES),
     "James-Stein shrinks all the way": (swap("advantage", "baseline", "james_stein", "batch_mean"), ADVANTAGES),
     "constant ignored": (put("advantage", constant=0.0), ADVANTAGES),
     "deviation with the own reward": (
         swap("advantage", "scale", "others_std", "group_std"),
-        (*ADVANTAGES, "adv_of_2026"),
+        f"{ADVANTAGES} adv_of_2026",
     ),
-    "deviation for the mean": (swap("advantage", "scale", "group_mean", "group_std"), (*ADVANTAGES, "adv_of_2026")),
+    "deviation for the mean": (swap("advantage", "scale", "group_mean", "group_std"), f"{ADVANTAGES} adv_of_2026"),
     "groups mixed": (
         wrap(make_pool=lambda right, n, *parts: right(n, *((rewards, np.sort(group)) for rewards, group in parts))),
-        ("adv_grpo", "adv_rloo", *ADVANTAGES, "check_support", "check_order"),
+        f"adv_grpo adv_rloo {ADVANTAGES}",
     ),
     "support ignored": (
         wrap(make_pool=lambda right, n, *parts: right(n, parts[0])),
-        ("adv_onerpo", "adv_onerpo_nostd", *ADVANTAGES, "check_support"),
+        f"adv_onerpo adv_onerpo_nostd {ADVANTAGES}",
     ),
 }
 OF_SAMPLING: dict[str, Row] = {
     "window one too short": (wrap(empty_windows=lambda right, n, size: right(n, max(1, size - 1))), WINDOWS),
-    "window one too long": (
-        wrap(empty_windows=lambda right, n, size: right(n, size + 1)),
-        (*WINDOWS, "check_window_of_one"),
-    ),
-    "window read before push": (m.window_read_before_push, (*WINDOWS, "check_window_of_one")),
-    "window keeps the oldest": (wrap(push=m.oldest_kept), (*WINDOWS, "check_window_of_one", "check_pipeline")),
+    "window one too long": (wrap(empty_windows=lambda right, n, size: right(n, size + 1)), WINDOWS),
+    "window read before push": (m.window_read_before_push, WINDOWS),
+    "window keeps the oldest": (wrap(push=m.oldest_kept), f"{WINDOWS} check_pipeline"),
     "decay ignored": (
         wrap(add=lambda right, sums, contexts, rewards, decay: right(sums, contexts, rewards, 1.0)),
-        ("check_averages", "check_averages_ends"),
+        "check_averages",
     ),
-    "unseen context is 0": (wrap(read_averages=m.unseen_is_zero), ("check_averages", "check_averages_ends")),
-    "difficulty without prior": (wrap(estimated_pass_rate=m.difficulty_without_prior), ("check_averages",)),
+    "unseen context is 0": (wrap(read_averages=m.unseen_is_zero), "check_averages"),
+    "difficulty without prior": (wrap(estimated_pass_rate=m.difficulty_without_prior), "check_averages"),
     "difficulty is the average": (
         wrap(estimated_pass_rate=lambda right, sums, context: REAL.read_averages(sums, [context])[0]),
-        ("check_averages", "check_averages_ends"),
+        "check_averages",
     ),
-    "bonus at once": (wrap(empty_bonus=lambda right, start, target: right(start, 0.0)), ("check_moving_bonus",)),
+    "bonus at once": (wrap(empty_bonus=lambda right, start, target: right(start, 0.0)), "check_moving_bonus"),
     "bonus away from its target": (
         wrap(move_bonus=lambda right, bonus, target, step, entropy: right(bonus, target, step, 2 * target - entropy)),
-        ("check_moving_bonus",),
+        "check_moving_bonus",
     ),
-    "bonus without bounds": (wrap(move_bonus=m.unbounded_bonus), ("check_moving_bonus",)),
-    "equal rollouts": (wrap(allocate=lambda right, p, mean: np.full(len(p), mean)), ("check_sampling",)),
-    "rollouts by variance": (wrap(allocate=m.by_variance), ("check_sampling",)),
-    "one rollout too many": (
-        wrap(allocate=lambda right, p, mean: right(p, mean + 1)),
-        ("check_sampling", "check_equal_budgets"),
-    ),
+    "bonus without bounds": (wrap(move_bonus=m.unbounded_bonus), "check_moving_bonus"),
+    "equal rollouts": (wrap(allocate=lambda right, p, mean: np.full(len(p), mean)), "check_sampling"),
+    "rollouts by variance": (wrap(allocate=m.by_variance), "check_sampling"),
+    "one rollout too many": (wrap(allocate=lambda right, p, mean: right(p, mean + 1)), "check_sampling"),
     "longest kept": (
         wrap(keep_shortest=lambda right, lengths, first, keep: right(-lengths, first, keep)),
-        ("check_sampling", "check_equal_budgets"),
+        "check_sampling",
     ),
     "one fewer kept": (
         wrap(keep_shortest=lambda right, lengths, first, keep: right(lengths, first, max(1, keep - 1))),
-        ("check_sampling", "check_equal_budgets"),
+        "check_sampling",
     ),
 }
 
@@ -324,7 +213,7 @@ EVERY = SIGNS | OF_ADVANTAGES | OF_SAMPLING | MUTANTS
 PAIRS = [
     pytest.param(make, check, id=f"{name}-{check}")
     for name, (make, checks) in EVERY.items()
-    for check in dict.fromkeys(checks)
+    for check in dict.fromkeys(checks.split())
 ]
 
 
@@ -335,7 +224,7 @@ def test_refused(make, check):
 
 
 def test_every_check_refuses_something():
-    assert {check for _, checks in EVERY.values() for check in checks} == set(CHECKS)
+    assert {check for _, checks in EVERY.values() for check in checks.split()} == set(CHECKS)
 
 
 def test_names_are_unique():

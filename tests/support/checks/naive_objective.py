@@ -225,7 +225,9 @@ def check_pipeline(api: Api) -> None:
         batch = random_batch(rng, fewest=spec.k)
         batch = binary(batch, rng) if spec.credit == "pass_at_k" else batch
         tokens = {"starts": batch.starts, "old_logp": batch.old_logp, "ref_logp": batch.ref_logp}
+        given = batch.rewards.copy()
         rewards = api.shaped_rewards(estimator, batch.rewards, **tokens)
+        same(batch.rewards, given, "the rewards that were given")
         shaped = naive_objective.shaped_rewards(estimator.kl, estimator.length, batch.rewards, **tokens)
         close(rewards, shaped, f"shaped rewards of {estimator}", EXACT * (1.0 + np.abs(shaped).max()))
         token_rewards = batch.values if spec.credit != "pass_at_k" and rng.integers(3) == 0 else None

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from rftlab.shared.config.mask import KLCov
+from rftlab.shared.config.shaping import Length
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import REAL, Api
 
@@ -65,8 +66,9 @@ def put(part: str, **fields) -> Callable[[], Api]:
     )
 
 
-def every(part: str, kind: type, change: Callable) -> Callable[[], Api]:
+def every(kind: type, change: Callable) -> Callable[[], Api]:
     """Each part of that kind is changed."""
+    part = "length" if kind is Length else kind.__module__.rsplit(".", 1)[-1]
     return lambda: on(part, lambda spec: change(spec) if isinstance(spec, kind) else spec)
 
 

@@ -167,275 +167,192 @@ def drift_by_sum(right, estimator, batch, logp, keys=None):
 
 def put_on(kind: type, **fields) -> Callable[[], Api]:
     """Fields of one kind of surrogate."""
-    return every("surrogate", kind, lambda spec: changed(spec, **fields))
+    return every(kind, lambda spec: changed(spec, **fields))
 
 
 # --- which checks refuse them ---
 
-OBJECTIVES = ("check_objectives", "check_pipeline")
-TOKENS = ("loss_vanilla", "check_surrogates", *OBJECTIVES)
-KLS = ("kl_penalty", "check_kls", *OBJECTIVES)
-SHARES = ("loss_vanilla", "agg_modes", "check_shares", *OBJECTIVES)
-DPPO = ("loss_dppo_tv", "loss_dppo_kl", "check_objectives")
-CORRECTIONS = ("check_corrections", "check_pipeline")
+OBJECTIVES = "check_objectives check_pipeline"
+TOKENS = f"loss_vanilla check_surrogates {OBJECTIVES}"
+KLS = f"kl_penalty check_kls {OBJECTIVES}"
+SHARES = f"loss_vanilla agg_modes check_shares {OBJECTIVES}"
+DPPO = "loss_dppo_tv loss_dppo_kl check_objectives"
+CORRECTIONS = "check_corrections check_pipeline"
 
-MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
+MUTANTS: dict[str, tuple[Callable[[], Api], str]] = {
     "TOPR without truncation": (
-        every("surrogate", Topr, lambda spec: Cispo(1.0, math.inf)),
-        ("check_surrogates", *OBJECTIVES, "loss_of_2026"),
+        every(Topr, lambda spec: Cispo(1.0, math.inf)),
+        f"check_surrogates {OBJECTIVES} loss_of_2026",
     ),
-    "TOPR truncates what worked": (
-        every("surrogate", Topr, lambda spec: Cispo(1.0, 0.0)),
-        ("check_surrogates", *OBJECTIVES),
-    ),
-    "TOPR without ratios": (every("surrogate", Topr, lambda spec: Reinforce()), ("check_surrogates", *OBJECTIVES)),
+    "TOPR truncates what worked": (every(Topr, lambda spec: Cispo(1.0, 0.0)), f"check_surrogates {OBJECTIVES}"),
+    "TOPR without ratios": (every(Topr, lambda spec: Reinforce()), f"check_surrogates {OBJECTIVES}"),
     # clip
     "clip low and high swapped": (
-        every("surrogate", Clip, lambda spec: changed(spec, low=min(spec.high, 1.0), high=spec.low)),
-        (*TOKENS, "loss_gspo", "loss_clip_cov", "trl_loss", "check_unclipped", "check_clip_stops", "check_two_sided"),
+        every(Clip, lambda spec: changed(spec, low=min(spec.high, 1.0), high=spec.low)),
+        f"{TOKENS} loss_gspo loss_clip_cov trl_loss",
     ),
     "clip ignored": (
-        every("surrogate", Clip, lambda spec: changed(spec, low=1.0, high=math.inf)),
-        (
-            *TOKENS,
-            "loss_gspo",
-            "loss_clip_cov",
-            "trl_loss",
-            "check_surrogate_slopes",
-            "check_clip_stops",
-            "check_two_sided",
-        ),
+        every(Clip, lambda spec: changed(spec, low=1.0, high=math.inf)),
+        f"{TOKENS} loss_gspo loss_clip_cov trl_loss",
     ),
-    "clip limits the value alone": (
-        clipped_slope_kept,
-        (*TOKENS, "check_surrogate_slopes", "check_combinations", "check_clip_stops", "check_two_sided"),
-    ),
-    "dual clip ignored": (
-        put("surrogate", dual=math.inf),
-        (*TOKENS, "trl_loss", "check_surrogate_slopes", "check_two_sided"),
-    ),
+    "clip limits the value alone": (clipped_slope_kept, f"{TOKENS} check_slopes"),
+    "dual clip ignored": (put("surrogate", dual=math.inf), f"{TOKENS} trl_loss"),
     "dual clip always on": (
-        every("surrogate", Clip, lambda spec: changed(spec, dual=min(spec.dual, 1.1))),
-        ("check_surrogates", *OBJECTIVES, "loss_gspo", "trl_loss", "check_unclipped", "check_clip_stops"),
+        every(Clip, lambda spec: changed(spec, dual=min(spec.dual, 1.1))),
+        f"check_surrogates {OBJECTIVES} loss_gspo trl_loss",
     ),
     "dual-clipped not counted as clipped": (
         with_objective(lambda out, *_: out._replace(clipped=out.clipped - out.dual_clipped)),
-        ("loss_vanilla", *OBJECTIVES),
+        f"loss_vanilla {OBJECTIVES}",
     ),
-    "REINFORCE for clip": (
-        every("surrogate", Clip, lambda spec: Reinforce()),
-        ("loss_vanilla", "check_surrogates", "check_unclipped", "check_clip_stops"),
-    ),
-    "slopes beyond the bounds": (slope_beyond_bounds, (*TOKENS, "check_surrogate_slopes", "check_combinations")),
+    "REINFORCE for clip": (every(Clip, lambda spec: Reinforce()), "loss_vanilla check_surrogates"),
+    "slopes beyond the bounds": (slope_beyond_bounds, f"{TOKENS} check_slopes"),
     "bounds of the ratio ignored": (
         put("ratio", floor=-math.inf, cap=math.inf),
-        ("check_surrogates", *OBJECTIVES, "loss_gspo"),
+        f"check_surrogates {OBJECTIVES} loss_gspo",
     ),
-    "bounds of the ratio everywhere": (
-        put("ratio", floor=-1.0, cap=1.0),
-        (*TOKENS, "loss_kl_cov", "trl_loss", "check_unclipped"),
-    ),
+    "bounds of the ratio everywhere": (put("ratio", floor=-1.0, cap=1.0), f"{TOKENS} loss_kl_cov trl_loss"),
     "narrow bounds for responses": (
-        every("ratio", Ratio, lambda spec: changed(spec, floor=-0.2, cap=0.2) if spec.level != "token" else spec),
-        ("loss_gspo", "trl_loss", *OBJECTIVES, "check_length_one", "check_geometric_mean"),
+        every(Ratio, lambda spec: changed(spec, floor=-0.2, cap=0.2) if spec.level != "token" else spec),
+        f"loss_gspo trl_loss {OBJECTIVES}",
     ),
     # the other surrogates
-    "CISPO without a lower bound": (
-        put_on(Cispo, low=1.0),
-        ("loss_cispo", "check_surrogates", *OBJECTIVES, "check_clip_stops"),
-    ),
+    "CISPO without a lower bound": (put_on(Cispo, low=1.0), f"loss_cispo check_surrogates {OBJECTIVES}"),
     "CISPO without an upper bound": (
         put_on(Cispo, high=math.inf),
-        ("loss_cispo", "loss_dppo_tv", "check_surrogates", *OBJECTIVES),
+        f"loss_cispo loss_dppo_tv check_surrogates {OBJECTIVES}",
     ),
     "CISPO's clipped tokens stop": (
-        every("surrogate", Cispo, lambda spec: Clip(spec.low, spec.high)),
-        ("loss_cispo", "check_surrogates", "check_clip_stops"),
+        every(Cispo, lambda spec: Clip(spec.low, spec.high)),
+        "loss_cispo check_surrogates",
     ),
-    "CISPO through its ratio": (
-        through_fixed_ratio,
-        ("loss_cispo", "loss_dppo_kl", "trl_loss", *OBJECTIVES, "check_fixed_ratio", "check_fixed_ratios"),
-    ),
+    "CISPO through its ratio": (through_fixed_ratio, f"loss_cispo loss_dppo_kl trl_loss {OBJECTIVES}"),
     "SAPO's tau swapped": (
-        every("surrogate", Sapo, lambda spec: Sapo(spec.tau_negative, spec.tau_positive)),
-        ("loss_sapo", "trl_loss", "check_surrogates", *OBJECTIVES, "check_sapo_gate"),
+        every(Sapo, lambda spec: Sapo(spec.tau_negative, spec.tau_positive)),
+        f"loss_sapo trl_loss check_surrogates {OBJECTIVES}",
     ),
-    "SAPO with twice the tau": (put_on(Sapo, tau_positive=2.0), ("loss_sapo", "check_surrogates", *OBJECTIVES)),
-    "SAPO is unclipped": (
-        every("surrogate", Sapo, lambda spec: Clip(1.0, math.inf)),
-        ("loss_sapo", "trl_loss", "check_surrogates", "check_sapo_gate"),
-    ),
-    "DRO without its pull": (put_on(Dro, beta=0.0), ("loss_dro", "check_surrogates", *OBJECTIVES)),
+    "SAPO with twice the tau": (put_on(Sapo, tau_positive=2.0), f"loss_sapo check_surrogates {OBJECTIVES}"),
+    "SAPO is unclipped": (every(Sapo, lambda spec: Clip(1.0, math.inf)), "loss_sapo trl_loss check_surrogates"),
+    "DRO without its pull": (put_on(Dro, beta=0.0), f"loss_dro check_surrogates {OBJECTIVES}"),
     "DRO with beta for beta/2": (
-        every("surrogate", Dro, lambda spec: Dro(2 * spec.beta)),
-        ("loss_dro", "check_surrogates", *OBJECTIVES),
+        every(Dro, lambda spec: Dro(2 * spec.beta)),
+        f"loss_dro check_surrogates {OBJECTIVES}",
     ),
-    "DRO pulls away": (wrap(objective_and_weights=pulled_away), ("loss_dro", *OBJECTIVES)),
-    "DRO always pulls": (
-        every("surrogate", Dro, lambda spec: Dro(spec.beta or 1.0)),
-        ("check_fixed_ratios", "check_surrogates", *OBJECTIVES),
-    ),
+    "DRO pulls away": (wrap(objective_and_weights=pulled_away), f"loss_dro {OBJECTIVES}"),
+    "DRO always pulls": (every(Dro, lambda spec: Dro(spec.beta or 1.0)), f"check_surrogates {OBJECTIVES}"),
     "GMPO's bounds swapped": (
-        every("surrogate", GeometricMean, lambda spec: GeometricMean(spec.high, spec.low)),
-        ("loss_geo_mean", *OBJECTIVES),
+        every(GeometricMean, lambda spec: GeometricMean(spec.high, spec.low)),
+        f"loss_geo_mean {OBJECTIVES}",
     ),
-    "GMPO without bounds": (put_on(GeometricMean, low=math.inf, high=math.inf), ("loss_geo_mean", *OBJECTIVES)),
-    "GMPO always clips": (
-        put_on(GeometricMean, low=0.01, high=0.01),
-        ("loss_geo_mean", *OBJECTIVES, "check_geometric_mean"),
-    ),
-    "GMPO's mean is arithmetic": (
-        every("surrogate", GeometricMean, arithmetic),
-        ("loss_geo_mean", *OBJECTIVES, "check_geometric_mean"),
-    ),
+    "GMPO without bounds": (put_on(GeometricMean, low=math.inf, high=math.inf), f"loss_geo_mean {OBJECTIVES}"),
+    "GMPO always clips": (put_on(GeometricMean, low=0.01, high=0.01), f"loss_geo_mean {OBJECTIVES}"),
+    "GMPO's mean is arithmetic": (every(GeometricMean, arithmetic), f"loss_geo_mean {OBJECTIVES}"),
     "VESPO's signs swapped": (
-        every(
-            "surrogate",
-            Vespo,
-            lambda spec: Vespo(spec.k_negative, spec.lam_negative, spec.k_positive, spec.lam_positive),
-        ),
-        ("trl_loss", "check_surrogates", *OBJECTIVES, "check_vespo_peak"),
+        every(Vespo, lambda spec: Vespo(spec.k_negative, spec.lam_negative, spec.k_positive, spec.lam_positive)),
+        f"trl_loss check_surrogates {OBJECTIVES}",
     ),
     "VESPO's k and lam swapped": (
-        every(
-            "surrogate",
-            Vespo,
-            lambda spec: Vespo(spec.lam_positive, spec.k_positive, spec.lam_negative, spec.k_negative),
-        ),
-        ("trl_loss", "check_surrogates", *OBJECTIVES, "check_vespo_peak"),
+        every(Vespo, lambda spec: Vespo(spec.lam_positive, spec.k_positive, spec.lam_negative, spec.k_negative)),
+        f"trl_loss check_surrogates {OBJECTIVES}",
     ),
     # levels of the ratio
-    "ratio of the token for the response's": (
-        swap("ratio", "level", "sequence", "token"),
-        ("trl_loss", *OBJECTIVES, "check_geometric_mean"),
-    ),
+    "ratio of the token for the response's": (swap("ratio", "level", "sequence", "token"), f"trl_loss {OBJECTIVES}"),
     "ratio of the token for GSPO-token's": (
         swap("ratio", "level", "sequence_token", "token"),
-        ("loss_gspo", *OBJECTIVES, "check_sequence_token"),
+        f"loss_gspo {OBJECTIVES}",
     ),
     "GSPO through its own token alone": (
         swap("ratio", "level", "sequence", "sequence_token"),
-        ("trl_loss", *OBJECTIVES, "check_combinations"),
+        f"trl_loss {OBJECTIVES} check_slopes",
     ),
-    "GSPO-token through all tokens": (swap("ratio", "level", "sequence_token", "sequence"), ("loss_gspo", *OBJECTIVES)),
-    "product for the mean": (
-        swap("ratio", "level", "sequence", "product"),
-        ("trl_loss", *OBJECTIVES, "check_sequence_token"),
-    ),
-    "mean for the product": (swap("ratio", "level", "product", "sequence"), (*OBJECTIVES, "check_equal_ratios")),
+    "GSPO-token through all tokens": (swap("ratio", "level", "sequence_token", "sequence"), f"loss_gspo {OBJECTIVES}"),
+    "product for the mean": (swap("ratio", "level", "sequence", "product"), f"trl_loss {OBJECTIVES}"),
+    "mean for the product": (swap("ratio", "level", "product", "sequence"), OBJECTIVES),
     # penalties
-    "k1 for k3": (swap("kl", "kind", "k3", "k1"), (*KLS, "trl_loss")),
-    "k2 for abs": (swap("kl", "kind", "abs", "k2"), (*KLS, "loss_kl_cov")),
-    "k1 for k2": (swap("kl", "kind", "k2", "k1"), (*KLS, "check_kl_in_loss")),
-    "abs for k1": (swap("kl", "kind", "k1", "abs"), (*KLS, "loss_vanilla", "check_kl_in_reward")),
-    "KL always in the loss": (put("kl", place="loss"), ("kl_penalty", "check_pipeline", "check_kl_in_reward")),
-    "straight-through ignored": (put("kl", straight_through=False), (*KLS, "check_kl_slopes")),
-    "straight-through always": (
-        put("kl", straight_through=True),
-        (*KLS, "trl_loss", "check_kl_slopes", "check_combinations"),
-    ),
-    "slope of k3 beyond its bounds": (wrap(kl_penalty=penalty_without_clamp_slope), ("check_kls", "check_kl_slopes")),
+    "k1 for k3": (swap("kl", "kind", "k3", "k1"), f"{KLS} trl_loss"),
+    "k2 for abs": (swap("kl", "kind", "abs", "k2"), f"{KLS} loss_kl_cov"),
+    "k1 for k2": (swap("kl", "kind", "k2", "k1"), KLS),
+    "abs for k1": (swap("kl", "kind", "k1", "abs"), f"{KLS} loss_vanilla"),
+    "KL always in the loss": (put("kl", place="loss"), "kl_penalty check_pipeline"),
+    "straight-through ignored": (put("kl", straight_through=False), KLS),
+    "straight-through always": (put("kl", straight_through=True), f"{KLS} trl_loss check_slopes"),
+    "slope of k3 beyond its bounds": (wrap(kl_penalty=penalty_without_clamp_slope), "check_kls"),
     "bounds of k3 ignored": (put("kl", bounded=False), KLS),
-    "bounds of k3 everywhere": (put("kl", bounded=True), ("check_kls", *OBJECTIVES)),
-    "weight of the penalty ignored": (put("kl", weighted=False), ("trl_loss", *OBJECTIVES, "check_weighted_kl")),
-    "penalty always weighted": (
-        put("kl", weighted=True),
-        ("trl_loss", *OBJECTIVES, "check_kl_in_loss", "check_weighted_kl"),
-    ),
-    "weight of the penalty fixed": (
-        weight_of_penalty_fixed,
-        ("trl_loss", *OBJECTIVES, "check_weighted_kl", "check_combinations"),
-    ),
-    "anchor is the base policy": (
-        wrap(batch_from_advantages=anchored_at_base, prepare=anchored_at_base),
-        (*OBJECTIVES, "check_ratio_to_the_sampler", "check_anchor"),
-    ),
-    "length penalty ignored": (put("length", coef=0.0), ("check_pipeline", "check_length_penalty")),
-    "length penalty without a ramp": (put("length", buffer=0.01), ("check_pipeline", "check_length_penalty")),
+    "bounds of k3 everywhere": (put("kl", bounded=True), f"check_kls {OBJECTIVES}"),
+    "weight of the penalty ignored": (put("kl", weighted=False), f"trl_loss {OBJECTIVES}"),
+    "penalty always weighted": (put("kl", weighted=True), f"trl_loss {OBJECTIVES}"),
+    "weight of the penalty fixed": (weight_of_penalty_fixed, f"trl_loss {OBJECTIVES} check_slopes"),
+    "anchor is the base policy": (wrap(batch_from_advantages=anchored_at_base, prepare=anchored_at_base), OBJECTIVES),
+    "length penalty ignored": (put("length", coef=0.0), "check_pipeline check_length_penalty"),
+    "length penalty without a ramp": (put("length", buffer=0.01), "check_pipeline check_length_penalty"),
     "length penalty begins at the limit": (
-        every("length", Length, lambda spec: replace(spec, limit=spec.limit + spec.buffer)),
-        ("check_pipeline", "check_length_penalty"),
+        every(Length, lambda spec: replace(spec, limit=spec.limit + spec.buffer)),
+        "check_pipeline check_length_penalty",
     ),
     # masks
     "mask ignored": (
         wrap(apply_mask=lambda right, estimator, batch, *_: batch),
-        (*DPPO, "loss_clip_cov", "loss_kl_cov", "trl_loss", "check_sides", "check_cov_fractions"),
+        f"{DPPO} loss_clip_cov loss_kl_cov trl_loss",
     ),
     "mask of the other side": (
         wrap(apply_mask=masked_with(lambda batch: batch._replace(advantage=-batch.advantage))),
-        (*DPPO, "loss_kl_cov", "trl_loss", "check_sides", "check_cov_fractions"),
+        f"{DPPO} loss_kl_cov trl_loss",
     ),
     "mask before the update": (
         wrap(apply_mask=masked_with(lambda batch: batch._replace(old_logp=batch.old_logp + 0.3))),
-        (*DPPO, "trl_loss", "check_masks_on_policy"),
+        f"{DPPO} trl_loss",
     ),
     "thresholds of the divergence swapped": (
-        every("mask", Divergence, lambda spec: replace(spec, low=spec.high, high=spec.low)),
-        (*DPPO, "check_sides"),
+        every(Divergence, lambda spec: replace(spec, low=spec.high, high=spec.low)),
+        DPPO,
     ),
     "total variation for KL": (
-        every("mask", Divergence, lambda spec: replace(spec, measure="tv")),
-        ("loss_dppo_kl", "check_objectives"),
+        every(Divergence, lambda spec: replace(spec, measure="tv")),
+        "loss_dppo_kl check_objectives",
     ),
     "KL for total variation": (
-        every("mask", Divergence, lambda spec: replace(spec, measure="kl")),
-        ("loss_dppo_tv", "check_objectives"),
+        every(Divergence, lambda spec: replace(spec, measure="kl")),
+        "loss_dppo_tv check_objectives",
     ),
-    "drift added up": (wrap(apply_mask=drift_by_sum), ("trl_loss", "check_objectives", "check_sides")),
+    "drift added up": (wrap(apply_mask=drift_by_sum), "trl_loss check_objectives"),
     "tokens of least entropy": (
-        every("mask", TopEntropy, lambda spec: replace(spec, fraction=max(0.1, 1.0 - spec.fraction))),
-        ("check_objectives",),
+        every(TopEntropy, lambda spec: replace(spec, fraction=max(0.1, 1.0 - spec.fraction))),
+        "check_objectives",
     ),
     "second moment of half the size": (
-        every("mask", SecondMoment, lambda spec: replace(spec, threshold=0.5 * spec.threshold)),
-        ("check_objectives", "loss_of_2026"),
+        every(SecondMoment, lambda spec: replace(spec, threshold=0.5 * spec.threshold)),
+        "check_objectives loss_of_2026",
     ),
-    "second moment of responses": (
-        every("mask", SecondMoment, lambda spec: Drift(spec.threshold)),
-        ("check_objectives",),
-    ),
-    "mask drops the penalty too": (wrap(apply_mask=masks_penalty_too), ("check_objectives",)),
+    "second moment of responses": (every(SecondMoment, lambda spec: Drift(spec.threshold)), "check_objectives"),
+    "mask drops the penalty too": (wrap(apply_mask=masks_penalty_too), "check_objectives"),
     "largest keys drawn": (
         wrap(
             apply_mask=lambda right, estimator, batch, logp, keys=None: right(
                 estimator, batch, logp, None if keys is None else -keys
             )
         ),
-        ("loss_clip_cov", "check_objectives", "check_cov_fractions"),
+        "loss_clip_cov check_objectives",
     ),
-    "clipped tokens may be drawn": (wrap(apply_mask=clipped_may_be_drawn), ("loss_clip_cov", "check_objectives")),
+    "clipped tokens may be drawn": (wrap(apply_mask=clipped_may_be_drawn), "loss_clip_cov check_objectives"),
     "twice as many drawn": (
-        every("mask", ClipCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
-        ("loss_clip_cov", "check_objectives"),
+        every(ClipCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
+        "loss_clip_cov check_objectives",
     ),
-    "any covariance drawn": (
-        every("mask", ClipCov, lambda spec: replace(spec, low=-math.inf, high=math.inf)),
-        ("loss_clip_cov", "check_masks_on_policy"),
-    ),
+    "any covariance drawn": (every(ClipCov, lambda spec: replace(spec, low=-math.inf, high=math.inf)), "loss_clip_cov"),
     "twice as many penalised": (
-        every("mask", KLCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
-        ("loss_kl_cov", "check_cov_fractions"),
+        every(KLCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
+        "loss_kl_cov",
     ),
-    "KL-Cov drops tokens": (
-        wrap(apply_mask=drops_unpenalised),
-        ("loss_kl_cov", "check_objectives", "check_cov_fractions"),
-    ),
+    "KL-Cov drops tokens": (wrap(apply_mask=drops_unpenalised), "loss_kl_cov check_objectives"),
     # corrections
     "correction ignored": (
         wrap(prepare=without_correction, batch_from_advantages=without_correction),
-        (
-            "loss_vanilla",
-            "loss_geo_mean",
-            "loss_kl_cov",
-            *OBJECTIVES,
-            "check_fixed_ratios",
-            "check_ratio_to_the_sampler",
-        ),
+        f"loss_vanilla loss_geo_mean loss_kl_cov {OBJECTIVES}",
     ),
-    "correction on the KL too": (wrap(prepare=correction_on_kl), ("check_pipeline", "check_kl_in_loss")),
+    "correction on the KL too": (wrap(prepare=correction_on_kl), "check_pipeline"),
     "KL-Cov's penalty uncorrected": (
         wrap(prepare=kl_cov_uncorrected, batch_from_advantages=kl_cov_uncorrected),
-        ("loss_kl_cov", "check_objectives"),
+        "loss_kl_cov check_objectives",
     ),
     "masked for truncated": (swap("correction", "kind", "truncate", "mask"), CORRECTIONS),
     "truncated for masked": (swap("correction", "kind", "mask", "truncate"), CORRECTIONS),
@@ -444,11 +361,8 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "mean for the product of weights": (swap("correction", "level", "sequence", "geometric"), CORRECTIONS),
     "largest weight ignored": (put("correction", high=math.inf), CORRECTIONS),
     "smallest weight ignored": (put("correction", low=0.0), CORRECTIONS),
-    "smallest weight too large": (put("correction", low=1.0), (*CORRECTIONS, "check_correction_ends")),
-    "sampler taken for the trainer": (
-        swap("correction", "kind", "ratio", "none"),
-        ("check_pipeline", "check_ratio_to_the_sampler"),
-    ),
+    "smallest weight too large": (put("correction", low=1.0), CORRECTIONS),
+    "sampler taken for the trainer": (swap("correction", "kind", "ratio", "none"), "check_pipeline"),
     # aggregation and batches
     "normalised by the micro-batch": (
         wrap(
@@ -457,49 +371,39 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
             batch_from_advantages=without_counts,
             shares=without_counts,
         ),
-        (*SHARES, "kl_penalty", "check_split", "check_prepared_apart"),
+        f"{SHARES} kl_penalty check_split check_prepared_apart",
     ),
     "counts of the optimiser batch ignored": (
         wrap(prepare=without_counts, batch_from_advantages=without_counts, shares=without_counts),
-        (*SHARES, "trl_loss", "check_prepared_apart"),
+        f"{SHARES} trl_loss check_prepared_apart",
     ),
-    "responses cut in two": (
-        wrap(objective_and_weights=cut_in_two),
-        ("loss_gspo", "trl_loss", *OBJECTIVES, "check_split"),
-    ),
+    "responses cut in two": (wrap(objective_and_weights=cut_in_two), f"loss_gspo trl_loss {OBJECTIVES} check_split"),
     "token mean for response means": (
         swap("aggregation", "kind", "seq_mean_token_mean", "token_mean"),
-        (*SHARES, "trl_loss", "check_shares_add_up"),
+        f"{SHARES} trl_loss",
     ),
     "token mean for response sums": (
         swap("aggregation", "kind", "seq_mean_token_sum", "token_mean", length=None),
-        (*SHARES, "trl_loss"),
+        f"{SHARES} trl_loss",
     ),
     "token mean for micro-batch means": (
         swap("aggregation", "kind", "micro_batch_token_mean", "token_mean", micro_batch=None),
-        ("check_shares", *OBJECTIVES),
+        f"check_shares {OBJECTIVES}",
     ),
     "token mean for prompt means": (
         swap("aggregation", "kind", "prompt_mean", "token_mean"),
-        ("check_prompt_means", "loss_of_2026"),
+        "check_prompt_means loss_of_2026",
     ),
     "micro-batches of one response more": (
-        every(
-            "aggregation",
-            Aggregation,
-            lambda spec: replace(spec, micro_batch=spec.micro_batch and spec.micro_batch + 1),
-        ),
-        ("check_shares", *OBJECTIVES, "check_prepared_apart"),
+        every(Aggregation, lambda spec: replace(spec, micro_batch=spec.micro_batch and spec.micro_batch + 1)),
+        f"check_shares {OBJECTIVES} check_prepared_apart",
     ),
-    "length ignored": (put("aggregation", length=None), (*SHARES, "trl_loss")),
-    "count eps ignored": (put("aggregation", eps=0.0), (*SHARES, "loss_geo_mean")),
-    "count eps always": (
-        every("aggregation", Aggregation, lambda spec: replace(spec, eps=spec.eps or 1e-8)),
-        (*SHARES, "trl_loss", "check_one_token"),
-    ),
-    "empty responses counted": (put("aggregation", empty="count"), (*SHARES, "check_prepared_apart")),
+    "length ignored": (put("aggregation", length=None), f"{SHARES} trl_loss"),
+    "count eps ignored": (put("aggregation", eps=0.0), f"{SHARES} loss_geo_mean"),
+    "count eps always": (every(Aggregation, lambda spec: replace(spec, eps=spec.eps or 1e-8)), f"{SHARES} trl_loss"),
+    "empty responses counted": (put("aggregation", empty="count"), f"{SHARES} check_prepared_apart"),
     "empty responses skipped": (
         put("aggregation", empty="skip"),
-        ("agg_modes", "loss_geo_mean", "check_shares", *OBJECTIVES, "check_prepared_apart", "check_shares_add_up"),
+        f"agg_modes loss_geo_mean check_shares {OBJECTIVES} check_prepared_apart",
     ),
 }
