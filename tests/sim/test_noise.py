@@ -1,154 +1,29 @@
-"""Answers of several tokens, surprise, interference, forgetting: against the slow twin, wrong twins and enumeration."""
+"""Answers of several tokens, surprise, interference, forgetting: against enumeration, and what they do."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
-from rftlab.sim.environments import build
-from rftlab.sim.lanes.random import INTERFERENCE, ROLLOUT
+from rftlab.sim.environments import build, tabular_world
 from rftlab.sim.policy.common import base_logit_scale
 from rftlab.sim.round.measures import pass_at_1
-from rftlab.sim.round.plain import CHUNK, policy_forward
-from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
+from rftlab.sim.round.plain import policy_forward
+from rftlab.sim.run import PlainLearner, simulate
 from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, make_contexts
-from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of, sigmoid
-from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
+from tests.support.naive.simulator import NaiveRun
+from tests.support.worlds.problems import PROBLEMS
+from tests.support.worlds.simulations import CORRECT, DESIGNS, LOGITS, SMALL, UNBIASED, mean_gradient, run_of, z_scores
 from tests.support.worlds.small_worlds import same, spelt_world
-
-PROBLEMS = {
-    "two tokens": replace(SMALL, answer_tokens=2),
-    "three tokens": replace(SMALL, n_answers=5, n_styles=1, answer_tokens=3, base_format=1.0),
-    "surprise": replace(SMALL, surprise=0.8),
-    "interference": replace(SMALL, interference=0.6),
-    "forgetting": replace(SMALL, forgetting=2.0),
-    "all": replace(SMALL, answer_tokens=2, surprise=1.0, interference=0.4, forgetting=1.0),
-}
-
-
-TABULAR = {
-    "two tokens": spelt_world(9, 2, 3),
-    "three tokens": spelt_world(9, 3, 4),
-    "surprise": spelt_world(9, 1, 5, surprise=0.8),
-    "interference": spelt_world(9, 1, 5, interference=0.6),
-    "forgetting": spelt_world(9, 1, 5, forgetting=0.5),
-    "all": spelt_world(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5),
-}
-
-# --- the slow twin ---
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_linear_environment_follows_its_slow_twin(problem, name):
-    run = run_of(DESIGNS[name], PROBLEMS[problem], seed=3)
-    world = build(run.environment)
-    curve = simulate(run, world).curve
-    np.testing.assert_allclose(rates_of(curve), naive_curve(run, world), atol=TOLERANCE)
-    assert np.ptp(curve.train_pass_at_1) > 1e-3
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-@pytest.mark.parametrize("problem", TABULAR)
-def test_in_float64_it_is_equal_to_its_slow_twin(problem, name):
-    run = run_of(DESIGNS[name], Tabular(9), seed=4)
-    curve = simulate(run, TABULAR[problem]).curve
-    np.testing.assert_allclose(rates_of(curve), naive_curve(run, TABULAR[problem]), rtol=1e-9)
-    assert np.ptp(curve.train_pass_at_1) > 1e-3
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-def test_batches_of_several_chunks_follow_their_slow_twin(name):
-    run = run_of(
-        replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(PROBLEMS["all"], n_train=600), rounds=4, seed=5
-    )
-    world = build(run.environment)
-    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
-
-
-def variance(change):
-    """A twin whose nuisance has `change(share, distances)` for its relative variance; distances (T,): |e - pi|^2 of
-    each token."""
-
-    def method(self, p, arms):
-        return change(self.world.surprise, (self.answer_score(p, arms) ** 2).reshape(len(arms), -1).sum(axis=1))
-
-    return {"variance": method}
-
-
-def others(key):
-    """A twin that interferes with the context drawn under `key(round, context, place in the batch)`: stream, round,
-    context."""
-
-    def method(self, round_index, batch):
-        u = [self.draw(*key(round_index, context, place), 1)[0, 0] for place, context in enumerate(batch)]
-        return np.floor(np.array(u) * len(self.z0)).astype(int)
-
-    return {"others": method}
-
-
-def forgetful_reference(self, batch, arms, forms):
-    f = sigmoid(self.remembered(self.h0[batch]))[:, None]
-    return self.answer_logp(self.softmax(self.remembered(self.z0[batch])), arms) + np.log(
-        np.where(forms == 1, f, 1 - f)
-    )
-
-
-def faded(distance):
-    """A twin whose base policy fades with `distance` of its parameters."""
-    return {"remembered": lambda self, logits, w=None: logits * np.exp(-self.world.forgetting * distance(self))}
-
-
-WRONG = {
-    "one right token is enough": {"right": lambda self, bits: bits.any(axis=-1)},
-    "tokens share their draw": {
-        "answers": lambda self, p, v: NaiveRun.answers(self, p, np.repeat(v[:, :1], v.shape[1], axis=1))
-    },
-    "log-probability of the first token": {
-        "answer_logp": lambda self, p, arms: NaiveRun.answer_logp(self, p, arms[:, :, :1])
-    },
-    "score of the last token": {"answer_score": lambda self, p, arms: NaiveRun.answer_score(self, p, arms[1:])},
-    "one softmax over all tokens": {
-        "softmax": lambda self, z: NaiveRun.softmax(self, z) / self.world.answer_tokens,
-        "answers": lambda self, p, v: NaiveRun.answers(self, self.world.answer_tokens * p, v),
-    },
-    "surprise of the first token": variance(lambda q, distances: 1 - q + q * distances[0]),
-    "mean of the tokens' surprise": variance(lambda q, distances: 1 - q + q * distances.mean()),
-    "distance, not its square": variance(lambda q, distances: 1 - q + q * np.sqrt(distances.sum())),
-    "nuisance without surprise": variance(lambda q, distances: 1.0),
-    "surprise on top": variance(lambda q, distances: 1 + q * distances.sum()),
-    "interference with itself": {"others": lambda self, round_index, batch: batch},
-    "interference with a neighbour": {"others": lambda self, round_index, batch: np.roll(batch, 1)},
-    "the same others in every round": others(lambda r, context, place: (INTERFERENCE, 0, context)),
-    "others by place in the batch": others(lambda r, context, place: (INTERFERENCE, r, place)),
-    "the reference forgets too": {"base_logp": forgetful_reference},
-    "nothing is forgotten": {"remembered": lambda self, logits, w=None: logits},
-    "only the format is remembered": {
-        "remembered": lambda self, logits, w=None: logits if logits.ndim == 1 else NaiveRun.remembered(self, logits)
-    },
-    "fading with the distance, not its square": faded(lambda self: np.sqrt((self.w**2).sum() / self.world.n_arms)),
-    "fading with the format's parameter too": faded(
-        lambda self: ((self.w**2).sum() + self.theta_f**2) / self.world.n_arms
-    ),
-    "fading with every parameter's mean square": faded(lambda self: (self.w**2).mean()),
-    "others by the draws of rollouts": others(lambda r, context, place: (ROLLOUT, r, context)),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_it_does_not_follow_a_wrong_twin(name):
-    run, world = run_of(DESIGNS["kl in reward"], Tabular(9), seed=4), TABULAR["all"]
-    wrong = type("Wrong", (NaiveRun,), WRONG[name])
-    assert np.abs(rates_of(simulate(run, world).curve) - naive_curve(run, world, wrong)).max() > 1e-6
-
 
 # --- enumeration ---
 
@@ -209,30 +84,24 @@ def exact_gradient(world, enough):
     return grad / len(grad)
 
 
-@pytest.mark.parametrize("name", UNBIASED)
-def test_average_gradient_is_the_exact_gradient(name):
-    estimator, rollouts, factor = UNBIASED[name]
-    found = mean_gradient(estimator, rollouts, PAIRS)
-    assert z_scores(found, factor * exact_gradient(PAIRS, np.all)).max() < 5
-    assert z_scores(found, factor * exact_gradient(PAIRS, np.any)).max() > 5
+GROUP_MEAN = Estimator(Advantage("group_mean"), Clip()), 4, 3 / 4
+GRADIENTS = [
+    (world, *row) for world in (tabular_world(LOGITS, CORRECT), PAIRS) for row in (*UNBIASED.values(), GROUP_MEAN)
+]
+
+
+@pytest.mark.parametrize(("world", "estimator", "rollouts", "factor"), GRADIENTS)
+def test_average_gradient_is_the_exact_gradient(world, estimator, rollouts, factor):
+    found, exact = mean_gradient(estimator, rollouts, world), exact_gradient(world, np.all)
+    assert z_scores(found, factor * exact).max() < 5
+    wrong = [-factor * exact] + [exact] * (factor < 1) + [factor * exact_gradient(world, np.any)] * (world is PAIRS)
+    assert all(z_scores(found, each).max() > 5 for each in wrong)
 
 
 def test_a_random_answer_of_two_tokens_is_right_once_in_64():
     environment = Linear(n_train=4000, n_test=10, n_styles=1, answer_tokens=2, align=0.0, kappa=1.0, base_format=30.0)
     run = Simulation(environment, Design(rounds=1, eval_every=1), Optimizer(learning_rate=0.0))
     assert abs(64 * simulate(run, build(environment)).curve.train_pass_at_1[0] - 1) < 0.1
-
-
-def test_sampled_pass_at_1_agrees_with_the_exact_one():
-    environment = replace(PROBLEMS["all"], n_train=7000, n_test=5000, base_format=2.0)
-    exact, sampled = (
-        simulate(run_of(DESIGNS["raw"], environment, rounds=4, evaluation=kind), build(environment)).curve
-        for kind in ("exact", "sampled")
-    )
-    for column, n in (("train_pass_at_1", 7000), ("test_pass_at_1", 5000)):
-        p = getattr(exact, column)
-        z = (getattr(sampled, column) - p) / np.sqrt(p * (1 - p) / n)
-        assert 1e-6 < np.abs(z).max() < 4.5
 
 
 # --- what the noise does ---
@@ -320,16 +189,6 @@ def test_a_context_leaks_its_whole_score_to_one_other_which_all_its_rollouts_sha
     assert np.any(later != hit[1])
 
 
-def test_runs_do_not_depend_on_threads_or_on_their_company():
-    world = build(PROBLEMS["all"])
-    runs = [run_of(DESIGNS[name], PROBLEMS["all"], seed=seed) for name in ("window", "updates") for seed in (5, 6)]
-    alone = [simulate(run, world).curve for run in runs]
-    with ThreadPoolExecutor(2) as pool:
-        together = list(pool.map(lambda run: simulate(run, world).curve, runs[::-1]))[::-1]
-    assert all(same(a, b) for a, b in zip(alone, together, strict=True))
-    assert not same(alone[0], alone[1], but=("seconds", "seed"))
-
-
 # --- margin ---
 
 
@@ -386,12 +245,3 @@ def test_every_token_of_an_answer_is_charged():
     curve = simulate(run_of(DESIGNS["support"], PROBLEMS["three tokens"]), build(PROBLEMS["three tokens"])).curve
     np.testing.assert_array_equal(curve.tokens, 3 * curve.rollouts)
     assert curve.rollouts[-1] == 12 * 8 * 8
-
-
-def test_surprise_is_refused_with_style_tokens_which_have_no_gaussian_nuisance():
-    message = "environment.surprise = 0.5 with environment.style_tokens = 4.0; allowed: one or the other"
-    with pytest.raises(UserError, match=message):
-        replace(SMALL, surprise=0.5, style_tokens=4.0)
-    with pytest.raises(UserError, match=message):
-        GeneralLearner(run_of(DESIGNS["group"]), build(replace(SMALL, style_tokens=4.0))._replace(surprise=0.5))
-    assert replace(SMALL, surprise=0.5).surprise == 0.5 and replace(SMALL, style_tokens=4.0).style_tokens == 4.0

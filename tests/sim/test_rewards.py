@@ -8,11 +8,9 @@ import pytest
 
 from rftlab.shared.cards import CARDS
 from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
@@ -146,58 +144,6 @@ def test_sticky_flips_are_errors_in_the_labels_of_training():
     assert (given[:, :: SMALL.n_styles] == given[:, 1 :: SMALL.n_styles]).all(), "an answer in all its styles"
     assert (world.test.correct == clean.test.correct).all() and world.false_positive == world.false_negative == 0
     assert not is_general(Simulation(SMALL), world), "the fast round runs them"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Linear(partial_credit=0.5),
-            "environment.partial_credit = 0.5 with answer_tokens = 1; allowed: 0, or 2",
-        ),
-        (
-            lambda: Linear(partial_credit=1.5, answer_tokens=2, n_answers=4),
-            "environment.partial_credit = 1.5; allowed: 0",
-        ),
-        (lambda: Linear(false_negative=1.5), "environment.false_negative = 1.5; allowed: 0 to 1"),
-        (
-            lambda: Linear(false_positive=0.1, reward_noise=0.1),
-            "environment.false_positive, false_negative with partial_credit, reward_noise, format_reward; allowed: one",
-        ),
-        (
-            lambda: Simulation(Linear(false_positive=0.1), Design(32, 4, estimator=Estimator(Advantage("optimal")))),
-            "environment.false_positive with advantage.baseline = optimal, which knows true rewards",
-        ),
-        (lambda: Linear(format_reward=-1), "environment.format_reward = -1; allowed: 0 or more"),
-        (lambda: Linear(unknown=2.0), "environment.unknown = 2.0; allowed: 0 to 1"),
-        (lambda: Advantage("greedy", combine="advantages"), "advantage.combine = advantages; allowed: rewards where"),
-        (
-            lambda: Design(32, 4, replay_window=8, estimator=Estimator(GDPO)),
-            "advantage.combine = advantages; allowed: without support rollouts, replay window",
-        ),
-        (
-            lambda: Estimator(GDPO, kl=KL("k3", 0.1, "reward")),
-            "advantage.combine advantages with a penalty on the reward; allowed: no KL in the reward",
-        ),
-        (lambda: Linear(reward_noise=-1), "environment.reward_noise = -1; allowed: 0 or more"),
-        (lambda: Linear(reward_noise=float("inf")), "environment.reward_noise = inf"),
-        *(
-            (
-                lambda spec=spec: Simulation(Linear(reward_noise=1.0), Design(32, 4, estimator=Estimator(spec))),
-                f"environment.reward_noise with advantage.{name}, which takes rewards for 0 or 1",
-            )
-            for name, spec in {
-                "baseline = optimal": Advantage("optimal"),
-                "baseline = greedy": Advantage("greedy"),
-                "credit = pass_at_k": Advantage("leave_one_out", credit="pass_at_k", k=2),
-            }.items()
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(make, message):
-    with pytest.raises(UserError) as error:
-        make()
-    assert message in str(error.value)
 
 
 def test_runs_without_them_keep_their_identity():

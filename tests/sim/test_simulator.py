@@ -1,4 +1,4 @@
-"""The simulator against its slow twin, exact gradients, and its promises of reproducibility."""
+"""The simulator's rates, steps, batches and worlds, and what it promises of designs that share randomness."""
 
 from dataclasses import replace
 
@@ -9,12 +9,8 @@ import rftlab.shared.objective
 import rftlab.sim.round.plain
 import rftlab.sim.run
 from rftlab.shared.cards import preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
@@ -28,56 +24,9 @@ from rftlab.sim.round.plain import CHUNK, find_logits
 from rftlab.sim.run import PlainLearner, Stopped, batches, simulate
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_ARM
-from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of
-from tests.support.worlds.simulations import (
-    CORRECT,
-    DESIGNS,
-    LOGITS,
-    SMALL,
-    TOLERANCE,
-    UNBIASED,
-    mean_gradient,
-    run_of,
-    z_scores,
-)
-
-
-def same(a, b):
-    """Bitwise equality of two curves, times aside."""
-    return all(
-        np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name != "seconds"
-    )
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-def test_linear_environment_follows_its_slow_twin(name):
-    run = run_of(DESIGNS[name], seed=3)
-    world = build(run.environment)
-    curve = simulate(run, world).curve
-    np.testing.assert_allclose(rates_of(curve), naive_curve(run, world), atol=TOLERANCE)
-    assert np.ptp(curve.train_pass_at_1) > 1e-3
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-def test_tabular_environment_follows_its_slow_twin(name):
-    run = run_of(DESIGNS[name], Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3), seed=4)
-    world = build(run.environment)
-    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-def test_batches_of_several_chunks_follow_their_slow_twin(name):
-    run = run_of(replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(SMALL, n_train=600), rounds=4, seed=5)
-    world = build(run.environment)
-    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("rate", [1e-7, 3e-6, 1e-4])
-def test_steps_on_bf16_weights_follow_their_slow_twin(rate):
-    run = run_of(DESIGNS["group"])
-    run = replace(run, optimizer=replace(run.optimizer, bf16_rate=rate))
-    world = build(run.environment)
-    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
+from tests.support.worlds.problems import PROBLEMS
+from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
+from tests.support.worlds.small_worlds import same
 
 
 def test_a_bf16_weight_moves_with_the_square_of_small_rates_and_in_proportion_to_large_ones():
@@ -103,40 +52,6 @@ def _kept(step):
     theta = np.zeros(1)
     ascend(rule, 1, np.ones(1), np.zeros(1), np.zeros(1), theta)
     return theta[0]
-
-
-def test_sgd_follows_its_slow_twin():
-    run = replace(run_of(DESIGNS["group"]), optimizer=Optimizer("sgd", learning_rate=0.5))
-    world = build(run.environment)
-    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("change", ["seed", "rate", "nuisance", "window"])
-def test_the_twin_tells_runs_apart(change):
-    run = run_of(DESIGNS["window"], seed=3)
-    other = {
-        "seed": replace(run, seed=4),
-        "rate": replace(run, optimizer=Optimizer(learning_rate=0.021, eps=1e-3)),
-        "nuisance": replace(run, environment=replace(SMALL, nuisance=1.4)),
-        "window": replace(run, design=replace(run.design, replay_window=2)),
-    }[change]
-    world = build(run.environment)
-    assert (
-        np.abs(rates_of(simulate(run, world).curve) - naive_curve(other, build(other.environment))).max()
-        > 5 * TOLERANCE
-    )
-
-
-def test_the_twin_tells_a_flexible_rate_that_counts_the_format():
-    class Wrong(NaiveRun):
-        def pass_at_1(self):
-            strict, _ = super().pass_at_1()
-            return strict, strict
-
-    run = run_of(DESIGNS["window"], seed=3)
-    world = build(run.environment)
-    strict, flexible = np.abs(rates_of(simulate(run, world).curve) - naive_curve(run, world, Wrong)).max(axis=1)
-    assert strict < TOLERANCE and flexible > 0.1
 
 
 @jit
@@ -184,47 +99,9 @@ def test_without_a_format_strict_and_flexible_are_equal(name, evaluation):
     assert np.ptp(curve.test_flexible) > 0
 
 
-def exact_gradient():
-    """d/dlogits of the mean pass rate of three contexts."""
-    p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
-    rate = (p * CORRECT).sum(axis=1, keepdims=True)
-    return p * (CORRECT - rate) / len(LOGITS)
-
-
-GROUP_MEAN = Estimator(Advantage("group_mean"), Clip())
-
-
-@pytest.mark.parametrize("name", [*UNBIASED, "group mean"])
-def test_average_gradient_is_the_exact_gradient(name):
-    estimator, rollouts, factor = UNBIASED.get(name, (GROUP_MEAN, 4, 3 / 4))
-    assert z_scores(mean_gradient(estimator, rollouts), factor * exact_gradient()).max() < 5
-
-
-def test_average_gradient_check_can_fail():
-    found = mean_gradient(GROUP_MEAN, 4)
-    assert z_scores(found, exact_gradient()).max() > 5
-    assert z_scores(found, -0.75 * exact_gradient()).max() > 5
-
-
 def test_the_simulator_calls_the_estimators_of_shared():
     assert rftlab.sim.round.plain.objective_and_weights_into is rftlab.shared.objective.objective_and_weights_into
     assert rftlab.sim.round.plain.advantages_into.__module__ == "rftlab.shared.advantage"
-
-
-def test_equal_runs_are_equal_and_seeds_are_independent_of_their_company():
-    world = build(SMALL)
-    assert simulate(run_of(DESIGNS["window"], seed=2**63 - 1), world).curve.seed[0] == 2**63 - 1
-    alone = [simulate(run_of(DESIGNS["window"], seed=seed), world).curve for seed in (5, 6)]
-    backwards = [simulate(run_of(DESIGNS["window"], seed=seed), world).curve for seed in (6, 5)][::-1]
-    assert all(same(a, b) for a, b in zip(alone, backwards, strict=True))
-    assert not same(alone[0]._replace(seed=alone[1].seed), alone[1])
-
-
-def test_evaluation_points_do_not_change_the_run():
-    world = build(SMALL)
-    often = simulate(Simulation(SMALL, replace(DESIGNS["raw"], rounds=12, eval_every=1)), world).curve
-    once = simulate(Simulation(SMALL, replace(DESIGNS["raw"], rounds=12, eval_every=12)), world).curve
-    assert often.train_pass_at_1[-1] == once.train_pass_at_1[-1]
 
 
 def test_designs_share_their_random_numbers():
@@ -265,8 +142,9 @@ def test_they_differ_where_a_micro_batch_is_not_whole():
     assert np.abs(text.grad_norm - code.grad_norm)[1:].min() > 1e-4
 
 
-def test_sampled_pass_at_1_agrees_with_the_exact_one():
-    environment = replace(SMALL, n_train=7000, n_test=5000, base_format=2.0)
+@pytest.mark.parametrize("problem", ["plain", "four"])
+def test_sampled_pass_at_1_agrees_with_the_exact_one(problem):
+    environment = replace(PROBLEMS[problem], n_train=7000, n_test=5000, base_format=2.0)
     exact, sampled = (
         simulate(run_of(DESIGNS["raw"], environment, rounds=4, evaluation=kind), build(environment)).curve
         for kind in ("exact", "sampled")
@@ -274,20 +152,7 @@ def test_sampled_pass_at_1_agrees_with_the_exact_one():
     for column, n in (("train_pass_at_1", 7000), ("test_pass_at_1", 5000)):
         p = getattr(exact, column)
         z = (getattr(sampled, column) - p) / np.sqrt(p * (1 - p) / n)
-        assert np.abs(z).max() < 4.5
-        assert np.abs(z).max() > 1e-6
-
-
-@pytest.mark.parametrize("name", ["window", "updates", "kl in reward"])
-@pytest.mark.parametrize("tokens", [1, 5 * 56])
-def test_the_pieces_of_a_run_change_no_bit(name, tokens, monkeypatch):
-    run = replace(run_of(DESIGNS[name], seed=3), design=replace(DESIGNS[name], rounds=14, eval_every=7))
-    world = build(run.environment)
-    whole = simulate(run, world).curve
-    assert PlainLearner(run, world).piece > 7
-    monkeypatch.setattr(rftlab.sim.run, "PIECE", tokens)
-    assert PlainLearner(run, world).piece < 7
-    assert same(simulate(run, world).curve, whole)
+        assert 1e-6 < np.abs(z).max() < 4.5
 
 
 def test_a_long_run_holds_few_batches_and_can_be_stopped(monkeypatch):
@@ -306,13 +171,6 @@ def test_a_long_run_holds_few_batches_and_can_be_stopped(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(held), batches(40, 8, 0, 0, sum(map(len, held))))
 
 
-def test_a_diverging_run_says_where():
-    run = replace(run_of(DESIGNS["raw"]), optimizer=Optimizer("sgd", learning_rate=1e38))
-    outcome = simulate(run, build(SMALL))
-    assert outcome.diverged_at is not None and outcome.diverged_at < 12
-    assert outcome.curve.round[-1] <= outcome.diverged_at
-
-
 @pytest.mark.parametrize("evaluation", ["exact", "sampled"])
 def test_a_run_whose_weights_are_not_finite_diverged_though_its_gradients_were(evaluation):
     run = replace(run_of(DESIGNS["raw"], evaluation=evaluation, seed=1), optimizer=Optimizer("sgd", learning_rate=1e38))
@@ -320,18 +178,6 @@ def test_a_run_whose_weights_are_not_finite_diverged_though_its_gradients_were(e
     outcome = simulate(run, build(SMALL))
     assert outcome.diverged_at == 1 and outcome.curve.round.tolist() == [0]
     assert np.isfinite(outcome.curve.train_pass_at_1).all()
-
-
-@pytest.mark.parametrize("field", ["kappa", "base_format"])
-def test_logits_that_float32_cannot_hold_are_refused(field):
-    """When they are named, so that no results folder is made for them; the largest that are allowed stay far from
-    arms that do not exist."""
-    for value in (1.01e20, 1e39):
-        with pytest.raises(UserError, match=rf"environment.{field} = .*; allowed: a size of at most 1e\+20"):
-            replace(SMALL, **{field: value})
-    contexts = build(replace(SMALL, **{field: 1e20})).train
-    found = {"kappa": contexts.base_logits[:, : SMALL.n_arms], "base_format": contexts.base_format}[field]
-    assert np.abs(found).max() < 1e22
 
 
 def test_batches_are_epochs_without_repeats():
@@ -360,55 +206,3 @@ def test_alignment_one_and_a_sharp_base_policy_is_right():
     world = build(Linear(n_train=500, n_test=10, align=1.0, kappa=200.0, base_format=20.0, n_features=32))
     run = Simulation(Linear(n_train=500, n_test=10), Design(rounds=1, eval_every=1))
     assert simulate(run, world).curve.train_pass_at_1[0] > 0.97
-
-
-BAD = {
-    "batch_size": (lambda: Simulation(SMALL, Design(41)), "batch_size = 41.*1 to 40"),
-    "rollouts": (lambda: Design(rollouts=0), "rollouts = 0; allowed: 1 or more"),
-    "support": (lambda: Design(support_rollouts=-1), "support_rollouts = -1; allowed: 0 or more"),
-    "window": (lambda: Design(rollouts=4, replay_window=3), "replay_window = 3.*at least rollouts = 4"),
-    "eval": (lambda: Design(rounds=10, eval_every=3), "eval_every = 3.*divide rounds = 10"),
-    "minibatches": (lambda: Design(batch_size=8, minibatches=3), "minibatches = 3.*divide batch_size = 8"),
-    "rate": (lambda: Optimizer(learning_rate=-1.0), "optimizer.learning_rate = -1.0; allowed: 0 or more"),
-    "beta": (lambda: Optimizer(beta1=1.0), "optimizer.beta1 = 1.0; allowed: 0 to below 1"),
-    "bf16": (
-        lambda: Optimizer("sgd", bf16_rate=1e-6),
-        "optimizer.bf16_rate = 1e-06 with optimizer.kind = sgd, learning_rate = 0.002; allowed: 0, or adam with a rate "
-        "above 0",
-    ),
-    "optimizer": (lambda: Optimizer("adamw"), "optimizer.kind = 'adamw' is unknown; allowed: adam, sgd"),
-    "arms": (lambda: Linear(n_answers=9), "= 18; allowed: at most 16"),
-    "arms of all tokens": (
-        lambda: Linear(n_answers=5, answer_tokens=2),
-        "n_answers x .*n_styles x .*answer_tokens = 20; allowed: at most 16",
-    ),
-    "answer tokens": (lambda: Linear(answer_tokens=0), "environment.answer_tokens = 0; allowed: 1 or more"),
-    "surprise": (lambda: Linear(surprise=1.1), "environment.surprise = 1.1; allowed: 0 to 1"),
-    "interference": (lambda: Linear(interference=-0.1), "environment.interference = -0.1; allowed: 0 or more"),
-    "margin": (lambda: Linear(margin=0.6), "environment.margin = 0.6; allowed: 0 to 0.5"),
-    "margin of one answer": (lambda: Linear(n_answers=1, margin=0.1), "with n_answers = 1; allowed: 0, or 2 answers"),
-    "forgetting": (lambda: Linear(forgetting=-0.1), "environment.forgetting = -0.1; allowed: 0 or more"),
-    "sharpening": (lambda: Linear(sharpening=-0.1), "environment.sharpening = -0.1; allowed: 0 or more"),
-    "correctness": (lambda: Linear(correctness=-0.1), "environment.correctness = -0.1; allowed: 0 or more"),
-    "parts": (lambda: Linear(correctness_parts=16), "environment.correctness_parts = 16; allowed: 1 to 15"),
-    "no parts": (lambda: Linear(correctness_parts=0), "environment.correctness_parts = 0; allowed: 1 or more"),
-    "familiarity": (lambda: Linear(familiarity=1e21), "environment.familiarity = 1e.21; allowed: a size of at most"),
-    "rho": (lambda: Linear(rho=1.1), "environment.rho = 1.1; allowed: 0 to 1"),
-    "tabular": (lambda: Tabular(n_arms=17), "environment.n_arms = 17; allowed: 2 to 16"),
-    "seed": (lambda: Simulation(seed=-1), "seed = -1; allowed"),
-    "a seed that no curve can hold": (
-        lambda: Simulation(seed=2**63),
-        r"seed = 9223372036854775808; allowed: 0 to 2\^63 - 1",
-    ),
-    "evaluation": (
-        lambda: Simulation(evaluation="greedy"),
-        "evaluation = 'greedy' is unknown; allowed: exact, sampled, full",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_named_with_what_is_allowed(name):
-    make, message = BAD[name]
-    with pytest.raises(UserError, match=message):
-        make()

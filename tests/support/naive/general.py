@@ -20,7 +20,7 @@ from rftlab.shared.sampling import allocate, keep_shortest
 from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, REWARDING, ROLLOUT, normals, uniforms
 from rftlab.sim.lanes.simd import LANES
 from rftlab.sim.policy.style import WORDS, words_into
-from rftlab.sim.run import batches
+from rftlab.sim.run import batches, simulate
 from tests.support.naive.estimators import optimal_token_baseline
 from tests.support.naive.simulator import NaiveRun, sigmoid
 
@@ -474,3 +474,11 @@ def general_curve(run, world, twin=NaiveGeneral):
         if round_index < run.design.rounds:
             twin.round(totals)
     return dict(zip(METRICS, np.array(rows, dtype=np.float64).T, strict=True))
+
+
+def differences(run, columns, world):
+    """Largest difference of each metric between the simulator's curve and `columns`."""
+    curve = simulate(run, world).curve
+    for name in METRICS:
+        np.testing.assert_array_equal(np.isnan(getattr(curve, name)), np.isnan(columns[name]))
+    return {name: np.nanmax(np.abs(getattr(curve, name) - columns[name]), initial=0.0) for name in METRICS}
