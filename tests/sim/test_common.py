@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
+from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
@@ -23,15 +26,11 @@ from tests.support.worlds.small_worlds import places_of, same, spelt_world
 # --- finite differences ---
 
 RAW = DESIGNS["raw"].estimator
-BY_LENGTH = replace(RAW, kl=KL("k2", 0.1), aggregation=Aggregation("seq_mean_token_mean"))
+BY_LENGTH = Estimator(Advantage("none"), Reinforce(), KL("k2", 0.1), Aggregation("seq_mean_token_mean"))
 GRADIENTS = {
     "tabular": (TABULAR["both"], RAW, 1e-8),
     "linear": (build(SMALL)._replace(**COMMON), RAW, 1e-4),
-    "verbosity": (
-        TABULAR["lengths"]._replace(verbosity=0.9),
-        replace(RAW, kl=KL("k2", 0.1), aggregation=BY_LENGTH),
-        1e-7,
-    ),
+    "verbosity": (TABULAR["lengths"]._replace(verbosity=0.9), BY_LENGTH, 1e-7),
 }
 
 
