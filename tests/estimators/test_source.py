@@ -12,7 +12,7 @@ from tests.support.estimators.vectors import ROOT
 
 HEAD = "import numpy as np\n"
 F = "def f(rewards):\n    return {}\n"
-OTHER = "FACTOR = 1\n"
+FRAME = "import pandas as pd\nT = pd.DataFrame({'a': range(1000)})\n"
 CASES = {
     "a helper below": (F.format("g(rewards)") + "def g(r):\n    return r * 1\n", "r * 1", "r * 2"),
     "a constant below": (F.format("rewards * K") + "K = 1\n", "K = 1", "K = 2"),
@@ -71,6 +71,16 @@ CASES = {
         "K[0] = 5",
         "K[0] = 6",
     ),
+    "a number of a large array": ("T = np.zeros(5000)\nT[2500] = 1\n" + F.format("rewards + T"), "= 1", "= 2"),
+    "a number of a table": (FRAME + "T.loc[500, 'a'] = 1\n" + F.format("rewards + T.a[3]"), "= 1", "= 2"),
+    "a label of a table": ("import pandas as pd\nT = pd.Series({'a': 1})\n" + F.format("rewards + T[0]"), "'a'", "'b'"),
+    "a slot": ("class A:\n    __slots__ = ('k',)\na = A()\na.k = 1\n" + F.format("rewards + a.k"), "k = 1", "k = 2"),
+    "what a method reads": (
+        "K = 1\nclass A:\n    def g(self):\n        return K\n" + F.format("rewards + A().g()"),
+        "K = 1",
+        "K = 2",
+    ),
+    "a base class elsewhere": ("import other\nclass A(other.B):\n    pass\n" + F.format("rewards + A.k"), "", ""),
     "a default": ("K = 1\ndef f(r, k=K):\n    return r * k\n", "K = 1", "K = 2"),
     "a class made by a call": ("A = type('A', (), {'k': 1})\n" + F.format("rewards * A.k"), "'k': 1", "'k': 2"),
 }
@@ -95,7 +105,7 @@ def identity(folder, **variables):
 def written(folder, text, factor=1):
     for name, own in (
         ("mine", HEAD + text),
-        ("other", f"FACTOR = {factor}\n"),
+        ("other", f"FACTOR = {factor}\nclass B:\n    k = {factor}\n"),
         ("middle", "import other\ndef g(r):\n    return r\n"),
     ):
         (folder / f"{name}.py").write_text(own)
