@@ -170,6 +170,10 @@ class Case(NamedTuple):
     outputs: dict
     tags: frozenset[str]
 
+    def compared(self, key: str, actual, tolerance: float = 1e-9) -> int:
+        """How many numbers of an output were compared; each is what was recorded."""
+        return close(actual, self.outputs[key], f"{self.name}: {key}", tolerance)
+
 
 def folder_of(golden: Path) -> Path:
     """The folder that holds the estimators' reference files."""

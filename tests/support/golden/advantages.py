@@ -40,11 +40,10 @@ def check_groups(api: Api, spec: Advantage, case: Case, tolerance: float = 1e-9)
     extra_rewards, extra_group = case.inputs.get("extra_rewards") or [], case.inputs.get("extra_group") or []
     index = indices(group, extra_group)
     trained_group, support_group = ([index[label] for label in labels] for labels in (group, extra_group))
-    pool = api.make_pool(
-        len(index), (rewards, trained_group), *([(extra_rewards, support_group)] if extra_rewards else [])
-    )
+    support = [(extra_rewards, support_group)] if extra_rewards else []
+    pool = api.make_pool(len(index), (rewards, trained_group), *support)
     actual = trained(api, spec, rewards, trained_group, pool, case.inputs.get("lengths"))
-    return close(actual, case.outputs["advantage"], f"{case.name}: advantage", tolerance)
+    return case.compared("advantage", actual, tolerance)
 
 
 def is_noise(case: Case) -> bool:
@@ -66,7 +65,7 @@ def check_several_rewards(api: Api, case: Case) -> int:
     group, lengths = np.array([index[label] for label in case.inputs["group"]]), case.inputs["lengths"]
     weights = np.ones(len(components)) if weights is None else np.array(weights)
     actual = api.combined_advantages(GDPO, components, weights, group, starts=starts_of(lengths))
-    return close(actual, case.outputs["advantage"], f"{case.name}: advantage", FLOAT32)
+    return case.compared("advantage", actual, FLOAT32)
 
 
 # --- replay windows ---
@@ -88,11 +87,7 @@ def check_direct(api: Api, spec: Advantage, case: Case) -> int:
     same(pushed.rewards, pool.rewards, f"{case.name}: rewards that went through a window")
     same(pushed.starts, pool.starts, f"{case.name}: sizes of the windows")
     group = np.arange(len(rewards)) // (case.params.get("responses_per_window") or len(rewards) // len(given))
-    return close(
-        trained(api, spec, rewards, group, pushed, case.inputs.get("lengths")),
-        case.outputs["advantage"],
-        f"{case.name}: advantage",
-    )
+    return case.compared("advantage", trained(api, spec, rewards, group, pushed, case.inputs.get("lengths")))
 
 
 def check_stream(api: Api, spec: Advantage, case: Case) -> int:
@@ -121,34 +116,17 @@ def check_stream(api: Api, spec: Advantage, case: Case) -> int:
 
 def check_tokens(api: Api, case: Case, spec: Advantage, baseline=None) -> int:
     """Rewards at tokens; advantages by the public path, and the returns, which are the advantages before baseline
-    and whitening."""
+    and whitening: rewards to go, or with a critic its advantages plus its values."""
     rows, n = Packed(case.inputs["mask"]), len(case.inputs["mask"])
-    rewards = rows.pack(case.inputs["token_rewards"])
-    batch = api.prepare(
-        no_kl(spec),
-        np.zeros(n),
-        np.arange(n),
-        rows.starts,
-        np.full(rewards.size, -1.0),
-        token_rewards=rewards,
-        baseline=baseline and baseline(rows),
-    )
-    compared = close(batch.advantage, list(chain(*case.outputs["advantage_tokens"])), f"{case.name}: advantage")
-    return compared + close(
-        returns_of(api, spec, rows, rewards, baseline),
-        list(chain(*case.outputs["returns_tokens"])),
-        f"{case.name}: returns",
-    )
-
-
-def returns_of(api: Api, spec: Advantage, rows: Packed, rewards: np.ndarray, baseline) -> np.ndarray:
-    """Rewards to go; with a critic, its advantages plus its values."""
-    if spec.baseline != "value":
-        return api.token_advantages(Advantage("none", gamma=spec.gamma), rewards, rows.starts)
-    values = baseline(rows)
-    return (
-        api.token_advantages(Advantage("value", gamma=spec.gamma, lam=spec.lam), rewards, rows.starts, values) + values
-    )
+    rewards, given = rows.pack(case.inputs["token_rewards"]), baseline and baseline(rows)
+    columns = np.zeros(n), np.arange(n), rows.starts, np.full(rewards.size, -1.0)
+    batch = api.prepare(no_kl(spec), *columns, token_rewards=rewards, baseline=given)
+    critic, values = (spec.baseline, given) if spec.baseline == "value" else ("none", None)
+    plain = Advantage(critic, gamma=spec.gamma, lam=spec.lam)
+    returns = api.token_advantages(plain, rewards, rows.starts, values) + (0.0 if values is None else values)
+    found = {"advantage": batch.advantage, "returns": returns}
+    outputs = {name: list(chain(*case.outputs[f"{name}_tokens"])) for name in found}
+    return sum(case._replace(outputs=outputs).compared(name, values) for name, values in found.items())
 
 
 def check_reinforce_plus_plus(api: Api, case: Case) -> int:

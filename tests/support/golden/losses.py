@@ -89,33 +89,22 @@ def frozen(api: Api, estimator: Estimator, tokens: Tokens, reference: np.ndarray
     return batch
 
 
-def masked_tokens(
+def masked(
     api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which tokens the mask takes out of the surrogate, and which out of the penalty, whatever their shares are."""
+) -> tuple[Batch, np.ndarray, np.ndarray]:
+    """The masked batch, and which tokens the mask takes out of the surrogate and out of the penalty, whatever their
+    shares are."""
     ones = np.ones_like(batch.share)
-    masked = api.apply_mask(estimator, batch._replace(share=ones, kl_share=ones), logp, keys)
-    return masked.share == 0.0, masked.kl_share == 0.0
-
-
-def objective_of_tokens(
-    api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, kept: np.ndarray
-) -> ObjectiveAndWeights:
-    """What `objective_and_weights` makes of some tokens alone."""
-    return api.objective_and_weights(estimator, Batch(*(column[kept] for column in batch)), logp[kept])
+    found = api.apply_mask(estimator, batch._replace(share=ones, kl_share=ones), logp, keys)
+    return api.apply_mask(estimator, batch, logp, keys), found.share == 0.0, found.kl_share == 0.0
 
 
 def compare(case: Case, tokens: Tokens, found: ObjectiveAndWeights, **metrics) -> int:
     """Loss, derivative, and the metrics that a loss reports, which divide by the number of tokens plus 1e-8."""
     scale, total = case.params.get("dp_size") or 1, tokens.new.size + 1e-8
-    compared = close(-scale * found.objective, case.outputs["loss"], f"{case.name}: loss")
-    compared += close(
-        -scale * tokens.rows.unpack(found.weight), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob"
-    )
-    for name, count in ({"approx_kl": -found.kl} | metrics).items():
-        if case.outputs[name] is not None:
-            compared += close(count / total, case.outputs[name], f"{case.name}: {name}")
-    return compared
+    metrics = {name: count / total for name, count in ({"approx_kl": -found.kl} | metrics).items()}
+    metrics |= {"loss": -scale * found.objective, "grad_log_prob": -scale * tokens.rows.unpack(found.weight)}
+    return sum(case.compared(name, value) for name, value in metrics.items())
 
 
 def check_loss(api: Api, case: Case, change: Callable[[dict], dict], bounded: bool = True) -> int:
@@ -183,15 +172,11 @@ def check_dppo(api: Api, case: Case, measure: str) -> int:
         mask=Divergence(measure, params["clip_ratio_low"], params["clip_ratio_high"]),
     )
     plain = frozen(api, estimator, tokens, np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0), params)
-    batch, (dropped, _) = api.apply_mask(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
-    capped = objective_of_tokens(api, estimator, batch, tokens.new, ~dropped).clipped
-    return compare(
-        case,
-        tokens,
-        api.objective_and_weights(estimator, batch, tokens.new),
-        clip_frac=dropped.sum(),
-        clip_frac_lower=capped,
-    )
+    batch, dropped, _ = masked(api, estimator, plain, tokens.new)
+    kept = Batch(*(column[~dropped] for column in batch))
+    capped = api.objective_and_weights(estimator, kept, tokens.new[~dropped]).clipped
+    found = api.objective_and_weights(estimator, batch, tokens.new)
+    return compare(case, tokens, found, clip_frac=dropped.sum(), clip_frac_lower=capped)
 
 
 def check_geo_mean(api: Api, case: Case) -> int:
@@ -240,10 +225,7 @@ def check_clip_cov(api: Api, case: Case) -> int:
     for place, candidate in enumerate(case.outputs["perm"] or []):
         keys[candidates[candidate]] = place
     plain = frozen(api, estimator, tokens, tokens.old, params)
-    batch, (dropped, _) = (
-        api.apply_mask(estimator, plain, tokens.new, keys),
-        masked_tokens(api, estimator, plain, tokens.new, keys),
-    )
+    batch, dropped, _ = masked(api, estimator, plain, tokens.new, keys)
     same(selected_of(tokens, dropped), sorted(case.outputs["selected"]), f"{case.name}: selected")
     same(dropped.sum(), min(case.outputs["clip_num"], candidates.size), f"{case.name}: clip_num")
     return compare(case, tokens, api.objective_and_weights(estimator, batch, tokens.new), clip_frac=dropped.sum())
@@ -262,10 +244,7 @@ def check_kl_cov(api: Api, case: Case) -> int:
     aggregation = aggregation_of("verl_0.9.1", params, tokens.rows.width)
     estimator = Estimator(RAW, UNCLIPPED, penalty, aggregation, UNBOUNDED, KLCov(params["kl_cov_ratio"]))
     plain = frozen(api, estimator, tokens, None, params)
-    batch, (_, unpenalised) = (
-        api.apply_mask(estimator, plain, tokens.new),
-        masked_tokens(api, estimator, plain, tokens.new),
-    )
+    batch, _, unpenalised = masked(api, estimator, plain, tokens.new)
     same(selected_of(tokens, ~unpenalised), sorted(case.outputs["selected"]), f"{case.name}: selected")
     found = api.objective_and_weights(estimator, batch, tokens.new)
     return compare(case, tokens, found._replace(kl=-found.kl))
@@ -281,18 +260,12 @@ def check_kl_penalty(api: Api, case: Case) -> int:
     estimator = Estimator(RAW, Reinforce(), spec, Aggregation("token_sum"))
     batch = api.prepare(estimator, np.zeros(new.size), np.arange(new.size), np.arange(new.size + 1), new, ref)
     tokens = [api.objective_and_weights(estimator, part_of(batch, t, t + 1), new[t : t + 1]) for t in range(new.size)]
-    compared = close([token.kl for token in tokens], case.outputs["value"], f"{case.name}: value as a metric")
-    compared += close(
-        [-token.objective for token in tokens], case.outputs["value"], f"{case.name}: value in the objective"
-    )
-    compared += close(
-        -api.objective_and_weights(estimator, batch, new).weight,
-        case.outputs["grad_log_prob"],
-        f"{case.name}: derivative",
-    )
+    compared = case.compared("value", [token.kl for token in tokens])
+    compared += case.compared("value", [-token.objective for token in tokens])
+    compared += case.compared("grad_log_prob", -api.objective_and_weights(estimator, batch, new).weight)
     in_reward = Estimator(kl=KL(spec.kind, 1.0, "reward"))
     shaped = api.shaped_rewards(in_reward, np.zeros(new.size), np.arange(new.size + 1), new, ref)
-    return compared + close(-shaped, case.outputs["value"], f"{case.name}: value in the reward")
+    return compared + case.compared("value", -shaped)
 
 
 def check_agg_modes(api: Api, case: Case) -> int:
@@ -308,15 +281,10 @@ def check_agg_modes(api: Api, case: Case) -> int:
         scale = 1 if by_sum else params.get("dp_size") or 1
         batch = api.prepare(estimator, np.ones(n), np.arange(n), rows.starts, loss, **counts(params))
         found = api.objective_and_weights(estimator, batch, loss)
-        same(
-            found.weight,
-            api.shares(estimator.aggregation, rows.starts, **counts(params)),
-            f"{case.name}: shares of {version}",
-        )
-        compared += close(scale * found.objective, expected.get("loss"), f"{case.name}: loss of {version}")
-        compared += close(
-            scale * rows.unpack(found.weight), expected.get("grad"), f"{case.name}: gradient of {version}"
-        )
+        part = api.shares(estimator.aggregation, rows.starts, **counts(params))
+        same(found.weight, part, f"{case.name}: shares of {version}")
+        values = {"loss": scale * found.objective, "grad": scale * rows.unpack(found.weight)}
+        compared += sum(close(value, expected.get(key), f"{case.name}: {key}") for key, value in values.items())
     return compared
 
 
@@ -346,9 +314,8 @@ def check_of_2026(api: Api, case: Case) -> int:
     columns = tokens.advantage, tokens.rows.starts, tokens.old
     batch = api.batch_from_advantages(estimator, *columns, group=np.array(case.inputs["group"]))
     found = api.objective_and_weights(estimator, api.apply_mask(estimator, batch, tokens.new), tokens.new)
-    compared = close(-found.objective, case.outputs["loss"], f"{case.name}: loss")
-    gradient = -tokens.rows.unpack(found.weight)
-    return compared + close(gradient, case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
+    compared = case.compared("loss", -found.objective)
+    return compared + case.compared("grad_log_prob", -tokens.rows.unpack(found.weight))
 
 
 ADAPTERS: dict[str, Callable[[Api, Case], int]] = {

@@ -16,7 +16,7 @@ from rftlab.shared.config.mask import Drift, Unmasked
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Sapo, Surrogate, Vespo
 from rftlab.shared.estimator import Estimator
-from tests.support.estimators.vectors import Api, Case, Packed, close, no_kl, part_of
+from tests.support.estimators.vectors import Api, Case, Packed, no_kl, part_of
 
 FLOAT32 = 1e-6
 """Tolerance of metrics, which are reduced in float32."""
@@ -96,15 +96,12 @@ def check_loss(api: Api, case: Case) -> int:
     for part, credit in parts_of(params, estimator, rewards):
         batch = api.prepare(part, credit, np.arange(rows.n_rows), rows.starts, old, ref, **counts)
         parts.append(api.objective_and_weights(part, api.apply_mask(part, batch, new), new))
-    compared = close(-sum(part.objective for part in parts), case.outputs["loss"], f"{case.name}: loss")
-    compared += close(
-        -rows.unpack(sum(part.weight for part in parts)), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob"
-    )
+    compared = case.compared("loss", -sum(part.objective for part in parts))
+    compared += case.compared("grad_log_prob", -rows.unpack(sum(part.weight for part in parts)))
     metrics = clip_metrics(api, params, rows, rewards, old, new) | {"kl_ref": parts[-1].kl / max(new.size, 1)}
     metrics["phi_mean"] = phi_mean(api, estimator, rows, rewards, old, new) if params["loss_type"] == "vespo" else None
     for name, value in metrics.items():
-        if case.outputs[name] is not None:
-            compared += close(value, case.outputs[name], f"{case.name}: {name}", FLOAT32)
+        compared += case.compared(name, value, FLOAT32)
     return compared
 
 
@@ -181,7 +178,7 @@ def check_advantage(api: Api, case: Case) -> int:
         advantage[known] = api.whiten(
             Advantage(whiten="responses", ddof=1, eps=1e-4), total[known], np.ones(known.sum())
         )
-    return close(advantage, case.outputs["advantage"], f"{case.name}: advantage")
+    return case.compared("advantage", advantage)
 
 
 ADAPTERS: dict[str, Callable[[Api, Case], int]] = {"trl_loss": check_loss, "trl_adv": check_advantage}
