@@ -17,71 +17,46 @@ from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.studies.data.runs.points import RunSpec
-from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
-from tests.support.worlds.general import styled_run
+from tests.support.naive.general import NaiveGeneral, differences, general_curve
+from tests.support.worlds.general import BASE, styled_run
 from tests.support.worlds.simulations import SMALL
 from tests.support.worlds.small_worlds import spelt_world, styled
 
-EXACT = 1e-9
 SPELT = spelt_world(15, 2, 4, partial_credit=0.6, reward_noise=0.4)
 FLIPPED = spelt_world(15, 2, 4, false_positive=0.2, false_negative=0.3)
 FORMATS = spelt_world(15, 2, 4, partial_credit=0.6, format_reward=0.3)
 GDPO = replace(CARDS["gdpo"].estimator.advantage, whiten="responses")
+SUPPORTED = styled_run(design=replace(BASE, support_rollouts=2))
 RUNS = {
     "flips": (styled_run(), FLIPPED),
-    "flips of support": (replace(styled_run(), design=replace(styled_run().design, support_rollouts=2)), FLIPPED),
+    "flips of support": (SUPPORTED, FLIPPED),
     "both": (styled_run(), SPELT),
-    "with style tokens and support": (
-        replace(styled_run(), design=replace(styled_run().design, support_rollouts=2)),
-        styled(SPELT, 5.0, 0.6, 0.3),
-    ),
+    "with style tokens and support": (SUPPORTED, styled(SPELT, 5.0, 0.6, 0.3)),
     "two rewards": (styled_run(), FORMATS),
     "advantages of two rewards": (styled_run(advantage=GDPO), FORMATS),
     "advantages of two rewards, tries": (styled_run(advantage=GDPO, sampling=Sampling(tries=3)), FORMATS),
     "the advantage of one reward": (styled_run(advantage=GDPO), SPELT),
     "tries by difficulty": (styled_run(sampling=Sampling(tries=3, budget="difficulty")), SPELT),
 }
-WRONG = {
-    "no partial credit": SPELT._replace(partial_credit=0.0),
-    "more of it": SPELT._replace(partial_credit=0.7),
-    "no noise": SPELT._replace(reward_noise=0.0),
-    "more of it too": SPELT._replace(reward_noise=0.5),
-}
-
-
-def differences(run, world, columns):
-    curve = simulate(run, world).curve
-    return max(np.nanmax(np.abs(getattr(curve, name) - columns[name]), initial=0.0) for name in METRICS)
+OF_TWO = "advantages of two rewards"
+WRONG = [("both", {}, {"partial_credit": value}) for value in (0.0, 0.7)]
+WRONG += [("both", {}, {"reward_noise": value}) for value in (0.0, 0.5)]
+WRONG += [("flips", {}, {"false_positive": 0.0}), ("flips", {}, {"false_negative": 0.0})]
+WRONG += [("flips", {}, {"false_positive": 0.3, "false_negative": 0.2}), (OF_TWO, {}, {"format_reward": 0.0})]
+WRONG += [(OF_TWO, {"combine": "rewards"}, {}), (OF_TWO, {"whiten": "none"}, {})]
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_it_follows_its_slow_twin(name):
     run, world = RUNS[name]
-    assert is_general(run, world) and differences(run, world, general_curve(run, world)) < EXACT
+    assert is_general(run, world) and max(differences(run, general_curve(run, world), world).values()) < 1e-9
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"false_positive": 0.0}, {"false_negative": 0.0}, {"false_positive": 0.3, "false_negative": 0.2}]
-)
-def test_the_twin_tells_flips_apart(wrong):
-    run, _ = RUNS["flips"]
-    assert differences(run, FLIPPED, general_curve(run, FLIPPED._replace(**wrong))) > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("advantage", "wrong"),
-    [(GDPO, {"format_reward": 0.0}), (replace(GDPO, combine="rewards"), {}), (replace(GDPO, whiten="none"), {})],
-)
-def test_the_twin_tells_two_rewards_apart(advantage, wrong):
-    run, world = RUNS["advantages of two rewards"]
-    other = replace(run, design=replace(run.design, estimator=replace(run.design.estimator, advantage=advantage)))
-    assert differences(run, world, general_curve(other, world._replace(**wrong))) > 1e-4
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_the_twin_tells_them_apart(name):
-    run, _ = RUNS["both"]
-    assert differences(run, SPELT, general_curve(run, WRONG[name])) > 1e-4
+@pytest.mark.parametrize(("name", "advantage", "numbers"), WRONG)
+def test_the_twin_tells_them_apart(name, advantage, numbers):
+    run, world = RUNS[name]
+    other = styled_run(advantage=replace(run.design.estimator.advantage, **advantage))
+    assert max(differences(run, general_curve(other, world._replace(**numbers)), world).values()) > 1e-4
 
 
 def test_the_twin_scores_as_it_says():

@@ -95,16 +95,12 @@ def test_uncorrected_gradients_of_a_stale_sampler_are_those_of_its_arms():
 def test_corrections_of_whole_responses_repair_several_tokens_too():
     """The weight of a whole response repairs all of it; weights of its tokens leave style tokens with reward and no
     score, on average."""
-    for level in ("sequence", "token"):
-        assert (
-            z_limit(average(raw(replace(WHOLE, level=level)), SAMPLERS["lag"], rounds=400, tokens=4), ON_POLICY) < 4.5
-        )
-    assert (
-        z_scores(
-            average(raw(replace(WHOLE, level="geometric")), SAMPLERS["lag"], rounds=400, tokens=4), ON_POLICY
-        ).max()
-        > 4.5
-    )
+    for level in ("sequence", "token", "geometric"):
+        found = average(raw(replace(WHOLE, level=level)), SAMPLERS["lag"], rounds=400, tokens=4)
+        if level == "geometric":
+            assert z_scores(found, ON_POLICY).max() > 4.5
+        else:
+            assert z_limit(found, ON_POLICY) < 4.5
 
 
 def test_leave_one_out_stays_unbiased_where_its_baseline_is_the_samplers():
@@ -119,42 +115,26 @@ def sampled_logp(learner, found):
     return learner.ragged.tokens[TOKEN.sampler_logp, : found.starts[-1]][found.starts[:-1]]
 
 
-@pytest.mark.parametrize(("lag", "every"), [(0, 3), (2, 2)])
-def test_a_queue_holds_rollouts_of_one_policy_for_several_rounds(lag, every):
-    world = equal_world(LOGITS, RIGHT)
-    learner, past = learner_of(world, raw(), 2, sampler=Sampler(lag, every=every), rate=40.0), []
+@pytest.mark.parametrize(("lag", "every"), [(1, 1), (3, 1), (0, 3), (2, 2)])
+def test_a_lag_is_counted_in_rounds_and_a_queue_holds_rollouts_of_one_policy(lag, every):
+    """Arms are sampled, and scored, by the policy of `lag` rounds before the queue began; before that by the first
+    one."""
+    learner = learner_of(equal_world(LOGITS, RIGHT), raw(), 2, sampler=Sampler(lag, every=every), rate=40.0)
+    past = []
     for round_index in range(7):
         past.append(learner.state.theta[:-1].reshape(256, 4).copy())
         learner.advance(round_index, 1, no_totals())
         found = seen(learner)
-        rows = np.repeat(found.context, 2)
-        for wrong in (0, 1):
-            behind = past[max(0, round_index // every * every - lag - wrong)]
-            expected = np.log([softmax(LOGITS + behind[row])[arm] for row, arm in zip(rows, found.arm, strict=True)])
-            if not wrong or round_index > lag + every:
-                assert np.allclose(sampled_logp(learner, found), expected, atol=1e-12) == (not wrong)
 
+        def logp_at(age, found=found, now=round_index // every * every):
+            rows = np.repeat(found.context, 2)
+            thetas = past[max(0, now - age)]
+            return np.log([softmax(LOGITS + thetas[row])[arm] for row, arm in zip(rows, found.arm, strict=True)])
 
-@pytest.mark.parametrize("lag", [1, 3])
-def test_a_lag_is_counted_in_rounds(lag):
-    """Arms are sampled, and scored, by the policy of `lag` rounds ago; before that by the first one."""
-    world = equal_world(LOGITS, RIGHT)
-    learner, past = learner_of(world, raw(), 2, sampler=Sampler(lag=lag), rate=40.0), []
-    for round_index in range(6):
-        past.append(learner.state.theta[:-1].reshape(256, 4).copy())
-        learner.advance(round_index, 1, no_totals())
-        found = seen(learner)
-        rows = np.repeat(found.context, 2)
-        for age, holds in ((lag, True), (lag + 1, False), (lag - 1, False)):
-            behind = past[max(0, round_index - age)]
-            expected = np.log([softmax(LOGITS + behind[row])[arm] for row, arm in zip(rows, found.arm, strict=True)])
-            if holds or round_index > lag:
-                assert np.allclose(sampled_logp(learner, found), expected, atol=1e-12) == holds
-        np.testing.assert_allclose(
-            found.old,
-            np.log([softmax(LOGITS + past[-1][row])[arm] for row, arm in zip(rows, found.arm, strict=True)]),
-            atol=1e-12,
-        )
+        for age in (lag, lag + 1, *([lag - 1] if lag and every == 1 else [])):
+            if age == lag or round_index > lag + every - 1:
+                assert np.allclose(sampled_logp(learner, found), logp_at(age), atol=1e-12) == (age == lag)
+        np.testing.assert_allclose(found.old, logp_at(0, now=round_index), atol=1e-12)
 
 
 def test_noise_has_the_stated_deviation_and_is_new_in_every_round_and_context():
@@ -169,10 +149,8 @@ def test_noise_has_the_stated_deviation_and_is_new_in_every_round_and_context():
     noise = np.array(noise)  # the difference of two logits' noises
     assert z_scores(noise.ravel(), 0.0) < 4.5 and z_scores(noise.ravel() ** 2, 2 * 0.3**2) < 4.5
     assert z_scores(noise.ravel() ** 2, 2 * 0.33**2) > 4.5
-    assert (
-        z_scores((noise[1:] * noise[:-1]).ravel(), 0.0) < 4.5
-        and z_scores((noise[:, 1:] * noise[:, :-1]).ravel(), 0.0) < 4.5
-    )
+    for products in (noise[1:] * noise[:-1], noise[:, 1:] * noise[:, :-1]):
+        assert z_scores(products.ravel(), 0.0) < 4.5
 
 
 # --- what makes no difference ---
