@@ -19,7 +19,7 @@ from rftlab.sim.round.plain import policy_forward
 from rftlab.sim.run import PlainLearner, simulate
 from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
-from rftlab.sim.world import World, make_contexts
+from rftlab.sim.world import make_contexts
 from tests.support.naive.simulator import NaiveRun
 from tests.support.worlds.problems import PROBLEMS
 from tests.support.worlds.simulations import CORRECT, DESIGNS, LOGITS, SMALL, UNBIASED, mean_gradient, run_of, z_scores
@@ -107,25 +107,6 @@ def test_a_random_answer_of_two_tokens_is_right_once_in_64():
 # --- what the noise does ---
 
 
-def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
-    norms = {}
-    for surprise in (0.0, 1.0):
-        environment = Linear(
-            n_train=500,
-            n_test=10,
-            n_features=32,
-            n_styles=1,
-            align=1.0,
-            kappa=300.0,
-            base_format=20.0,
-            surprise=surprise,
-        )
-        outcome = simulate(run_of(Design(400, 1, estimator=DESIGNS["raw"].estimator), environment), build(environment))
-        assert outcome.diverged_at is None
-        norms[surprise] = outcome.curve.grad_norm[1:].mean()
-    assert norms[1.0] < 0.2 * norms[0.0]
-
-
 def test_a_distance_that_rounds_to_below_zero_is_none():
     world = spelt_world(400, 3, 4, surprise=1.0)
     world = world._replace(
@@ -157,36 +138,6 @@ def test_without_nuisance_surprise_changes_nothing():
         for environment in (replace(SMALL, nuisance=0.0, surprise=q) for q in (0.0, 1.0))
     ]
     assert same(*curves)
-
-
-def first_gradient(interference, rollouts, round_index=0):
-    """Gradient (40, 4) of a round on all of 40 contexts, of whose answers each is right."""
-    logits, right = np.random.default_rng(2).standard_normal((40, 4)), np.ones((40, 4), dtype=bool)
-    contexts = make_contexts(np.zeros((0, 0)), logits, np.full(40, np.inf), right)
-    world = World(contexts, contexts, 4, 0.0, 0.0, interference=interference)
-    learner = PlainLearner(
-        Simulation(
-            Tabular(40),
-            Design(40, rollouts, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1),
-            Optimizer("sgd", learning_rate=1.0),
-        ),
-        world,
-    )
-    assert learner.advance(round_index, 1, no_totals()) == 1
-    return learner.state.theta[:-1].reshape(40, 4)
-
-
-def test_a_context_leaks_its_whole_score_to_one_other_which_all_its_rollouts_share():
-    hit = {}
-    for rollouts in (1, 64):
-        own = first_gradient(0.0, rollouts)
-        leaked = first_gradient(0.5, rollouts) - own
-        np.testing.assert_allclose(leaked.sum(axis=0), 0.5 * own.sum(axis=0), atol=1e-12)
-        hit[rollouts] = np.abs(leaked).max(axis=1) > 1e-9
-    np.testing.assert_array_equal(hit[1], hit[64])
-    assert 15 < hit[1].sum() < 35  # 40 (1 - 1/e) on average
-    later = np.abs(first_gradient(0.5, 1, round_index=1) - first_gradient(0.0, 1, round_index=1)).max(axis=1) > 1e-9
-    assert np.any(later != hit[1])
 
 
 # --- margin ---
