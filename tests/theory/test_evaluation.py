@@ -4,43 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.results.stats import expected_maximum, power, seeds_needed, winners_curse
-from rftlab.studies.theory.variance import evaluations, normal_seeds, plug_in
-
-
-def plug_in_mean(n, k, p):
-    counts = np.arange(n + 1)
-    return stats.binom.pmf(counts, n, p) @ plug_in(n, counts, k)
-
-
-PRINTED = {
-    "S1 at .19": (lambda: sampling_error(0.19, 1319), 0.0108, 5e-5),
-    "S1 at .5": (lambda: sampling_error(0.5, 1319), 0.0138, 5e-5),
-    "S1 difference": (lambda: np.sqrt(2) * sampling_error(0.5, 1319), 0.0195, 5e-5),
-    "S2 plug-in": (lambda: plug_in_mean(8, 4, 0.1), 0.2928, 5e-5),
-    "S2 pass@4": (lambda: 1 - 0.9**4, 0.3439, 1e-12),
-    "S3 .01": (lambda: seeds_needed(0.01, 0.02), 6, 0),
-    "S3 .015": (lambda: seeds_needed(0.015, 0.02), 10, 0),
-    "S3 .02": (lambda: seeds_needed(0.02, 0.02), 17, 0),
-    "S3 .025": (lambda: seeds_needed(0.025, 0.02), 26, 0),
-    "S3 constant": (lambda: (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) ** 2, 7.85, 0.005),
-    "S3 normal, paired": (lambda: normal_seeds(0.02, 0.02, True), 8, 0),
-    "S4 c = 5": (lambda: expected_maximum(5), 1.163, 5e-4),
-    "S4 c = 9": (lambda: expected_maximum(9), 1.485, 5e-4),
-    "S4 c = 10": (lambda: expected_maximum(10), 1.539, 5e-4),
-    "S4 c = 15": (lambda: expected_maximum(15), 1.736, 5e-4),
-    "S4 nine cells": (lambda: winners_curse(9, 0.0137), 0.020, 5e-4),
-}
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_printed_decimals(name):
-    value, printed, half_a_digit = PRINTED[name]
-    assert abs(value() - printed) <= half_a_digit
+from rftlab.studies.theory.variance import evaluations, normal_seeds
 
 
 @pytest.mark.parametrize("correct", range(6))
@@ -49,12 +17,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_success(correct, k):
     answers = [1] * correct + [0] * (5 - correct)
     share = np.mean([max(subset) for subset in combinations(answers, k)])
     assert float(pass_at_k(5, correct, k)) == pytest.approx(share, abs=1e-12)
-
-
-def test_pass_at_k_broadcasts_and_stays_exact_for_large_n():
-    np.testing.assert_allclose(pass_at_k(4, np.array([0, 1, 4]), 1), [0, 0.25, 1], atol=1e-12)
-    assert float(pass_at_k(10000, 1, 5000)) == pytest.approx(0.5, rel=1e-9)
-    assert float(pass_at_k(10000, 0, 5000)) == 0.0
 
 
 def test_fixed_set_error():
@@ -102,18 +64,20 @@ def test_winners_curse_vanishes_with_the_error_and_shrinks_with_the_spread():
     assert winners_curse(9, 0.01, 0.02) < winners_curse(9, 0.01, 0.01) < winners_curse(9, 0.01)
 
 
+def test_pass_at_k_broadcasts_and_stays_exact_for_large_n():
+    np.testing.assert_allclose(pass_at_k(4, np.array([0, 1, 4]), 1), [0, 0.25, 1], atol=1e-12)
+    assert float(pass_at_k(10000, 1, 5000)) == pytest.approx(0.5, rel=1e-9)
+    assert float(pass_at_k(10000, 0, 5000)) == 0.0
+
+
 BAD = {
-    "questions": (lambda: sampling_error(0.5, 0), "n = 0; allowed: 1 or more"),
-    "k": (lambda: pass_at_k(4, 1, 5), "k = 5; allowed: 1 to n = 4"),
-    "count": (lambda: pass_at_k(4, 5, 2), "correct must lie in 0 .. n"),
-    "seeds": (lambda: power(1, 1.0), "seeds = 1; allowed: 2 or more"),
-    "difference": (lambda: seeds_needed(0.1, 0.0), "difference = 0.0; allowed"),
-    "cells": (lambda: expected_maximum(0), "n = 0; allowed: 1 or more"),
+    "seeds = 1; allowed: 2 or more": lambda: power(1, 1.0),
+    "difference = 0.0; allowed": lambda: seeds_needed(0.1, 0.0),
+    "n = 0; allowed: 1 or more": lambda: expected_maximum(0),
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_named_with_what_is_allowed(name):
-    make, message = BAD[name]
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_named_with_what_is_allowed(message):
     with pytest.raises(UserError, match=message):
-        make()
+        BAD[message]()

@@ -31,7 +31,6 @@ from rftlab.studies.theory.replay import (
     worth,
 )
 from rftlab.studies.theory.variance import baseline_variance, best_baseline, crossing
-from tests.support.theory import expected
 
 PRINTED = {
     "uniform": (beta_rates(1, 1), 0.0, (0.0556, 0.1111, 0.0778, 0.0873, 0.1267)),
@@ -145,19 +144,6 @@ def test_variance_curves():
         assert abs(least - case["optimum"].iloc[0]) < 1
     uniform = table[table["case"].str.startswith("uniform")].set_index("K")["variance"]
     assert uniform[[1, 2, 4, 8]].tolist() == pytest.approx([0.0556, 0.1111, 0.0778, 0.0873], abs=5e-5)
-
-
-def test_printed_replay_numbers():
-    found = expected("T16")
-    assert found["W, group mean, p=0.5, p_old=.1, w=7"] == 0.875
-    assert found["W with std, p=0.5, p_old=.1, w=7"] == pytest.approx(2.1774, abs=5.01e-5)
-    assert found["W with std, p=.5, p_old=.5, w=7"] == pytest.approx(1.7358, abs=5.01e-5)
-
-
-def test_printed_stale_gradient_numbers():
-    found = expected("T18")
-    names = ("no weights", "importance weights", "effective share of samples", "its bias")
-    assert [found[f"{name}, p=0.6, p_o=0.8"] for name in names] == pytest.approx([0.16, 0.24, 0.8, -0.08])
 
 
 def test_replayed_windows_keep_the_order_of_visits():
