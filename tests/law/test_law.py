@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
 
+from dev import law_scores
 from dev.law_scores import RankedPair, forecast_errors, language_pairs, law_times, public_pairs, regret, score_law
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
@@ -15,7 +16,19 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
-from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, draw_ratios, fit_curve, forecast, learn_prior
+from rftlab.studies.forecast.law.curve import (
+    DRAWS,
+    NOISE,
+    VAGUE,
+    WORLDS,
+    CellForecast,
+    KnownRun,
+    LawCurve,
+    draw_ratios,
+    fit_curve,
+    forecast,
+    learn_prior,
+)
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
 from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient
 from rftlab.studies.forecast.pilot.store import shipped_base
@@ -93,10 +106,11 @@ def test_curves_that_fall_and_bases_of_zero_are_fitted():
     assert np.isfinite(fit_curve(0.0, [planted(SMALL)], SURE.ratios).at(np.array([1.0, 1e6]))).all()
 
 
-def test_nothing_to_fit_is_an_error():
-    for runs in ([], [planted(SMALL)._replace(rounds=np.zeros(10))]):
-        with pytest.raises(UserError, match="no point of a run after round 0"):
-            fit_curve(0.1, runs, SURE.ratios)
+@pytest.mark.parametrize("rounds", [None, 10 * [0.0], [0.0, *9 * [10.0]], [-1.0, *9 * [10.0]]])
+def test_without_a_point_after_round_0_there_is_nothing_to_fit(rounds):
+    runs = [] if rounds is None else [planted(SMALL)._replace(rounds=np.array(rounds))]
+    with pytest.raises(UserError, match="no point of a run after round 0"):
+        fit_curve(0.1, runs, SURE.ratios)
 
 
 def gradient(between: float, within: float, error: float = 0.1, group: int = 8) -> Gradient:
@@ -128,9 +142,6 @@ def test_what_is_lost_in_its_error_is_not_believed():
     assert MeasuredNoise(0.1, 0.2, 1.5, 0.3).ratios == NoiseRatios(0.1, 1.0)  # 1.7 errors
     assert MeasuredNoise(-0.1, 0.2, 3.0, 2.0).ratios == NoiseRatios(0.0, 1.0)
     assert MeasuredNoise(0.1, 0.2, 0.3, 0.1).ratios == NoiseRatios(0.1, 0.3)
-    draws = np.array(draw_ratios(MeasuredNoise(-0.1, 0.2, 0.3, 0.03), 300))
-    assert draws.min() >= 0 and draws[:, 0].mean() == pytest.approx(0.128, abs=0.005)
-    assert np.log(draws[:, 1]).std() == pytest.approx(0.1, rel=0.05)
 
 
 WORLD = Linear(n_train=300, n_test=20, n_features=32, n_answers=4, base_format=8.0, kappa=2.0, align=0.5, nuisance=3.0)
@@ -246,3 +257,57 @@ def test_r_midway_ranks_language_models_and_forecasts_them_better_than_r_of_the_
 
 def at_base(pair):
     return shipped_base(pair)._replace(midway=None)
+
+
+# --- single numbers ---
+
+
+def test_each_forecast_is_held_against_its_own_design_s_truth(monkeypatch):
+    """Truths differ, and the forecast stated here is each design's own: 0.01 times its number of contexts."""
+    designs = tuple(Design(size, 1) for size in (8, 16, 32, 64))
+    ends = np.array([0.08, 0.16, 0.32, 0.7])
+
+    def stated(base, runs, noise, asked, *others):
+        values = np.array([design.batch_size / 100 for design in asked])
+        return CellForecast(values, values - 0.01, values + 0.01, values[None])
+
+    monkeypatch.setattr(law_scores, "forecast", stated)
+    known = (KnownRun(designs[0], np.array([10.0]), np.array([0.08])),)
+    result = RankedPair("language model", "planted", "test", (SURE.ratios,), designs, ends, 0.05, SURE, known=known)
+    count, error, covered = forecast_errors(result)
+    assert (count, covered) == (3, pytest.approx(2 / 3))
+    assert error == pytest.approx(0.06 / 3)
+
+
+def test_forecasts_stay_between_0_and_1():
+    """Points about a ceiling of 1 whose residual is large: draws go beyond it, the forecast does not."""
+    rounds = np.arange(10.0, 101.0, 10.0)
+    wild = KnownRun(Design(32, 1), rounds, np.where(np.arange(10) % 2, 1.0, 0.6))
+    result = forecast(0.5, [wild], SURE, (Design(32, 8, rounds=1000), Design(256, 8, rounds=1000)))
+    assert result.high.max() == 1.0 and (result.low >= 0.0).all() and (result.values <= result.high).all()
+    assert result.draws.shape == (WORLDS, 2) and DRAWS > 1
+
+
+def test_the_residual_of_a_good_fit_is_the_noise_of_runs_and_of_a_bad_one_more():
+    rounds = np.arange(10.0, 101.0, 10.0)
+    flat, wild = np.full(10, 0.1), np.where(np.arange(10) % 2, 0.8, 0.2)
+    good, bad = (fit_curve(0.1, [KnownRun(Design(32, 1), rounds, values)], SURE.ratios) for values in (flat, wild))
+    assert good.residual == NOISE and bad.residual > 5 * NOISE
+    assert bad.residual == pytest.approx(np.sqrt(np.mean((bad.at(bad.top * rounds / 100) - wild) ** 2)), rel=1e-6)
+
+
+@pytest.mark.parametrize("between", [-0.1, 0.1])
+def test_draws_of_r_are_a_normal_distribution_without_what_is_below_0(between):
+    r, phi = np.array(draw_ratios(MeasuredNoise(between, 0.1, 0.5, 0.1), 4000)).T
+    assert r.min() >= 0
+    normal = np.random.default_rng(0).normal(between, 0.1, 400_000)
+    assert r.mean() == pytest.approx(normal[normal > 0].mean(), rel=0.01)
+    assert np.log(phi).mean() == pytest.approx(np.log(0.5), abs=0.01)
+    assert np.log(phi).std() == pytest.approx(0.1 / 0.5, rel=0.02)
+    assert np.quantile(np.log(phi / 0.5), 0.9) == pytest.approx(0.2 * ndtri(0.9), rel=0.02)
+
+
+def test_a_prior_learnt_from_curves_has_their_mean_power_and_ceiling():
+    curves = [LawCurve(0.1, np.array([1.0, at, ceiling]), 100.0, NOISE) for at, ceiling in ((-0.5, 0.2), (-0.1, 1.0))]
+    result = learn_prior(curves)
+    assert result.power == pytest.approx(np.exp(-0.3)) and result.ceiling == pytest.approx(1 / (1 + np.exp(-0.6)))

@@ -1,5 +1,4 @@
-"""Estimator algebra: every check passes, its mutant fails, printed decimals are reproduced, and the exact worlds
-agree with brute force."""
+"""Estimator algebra: the contexts of T7, the bounds of a z-score's weight, its curves."""
 
 import numpy as np
 import pytest

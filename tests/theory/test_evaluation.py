@@ -1,4 +1,4 @@
-"""Statistics of the evaluation: checks and mutants, printed numbers, and the public functions against brute force."""
+"""Statistics of the evaluation: the public functions against brute force."""
 
 from itertools import combinations
 

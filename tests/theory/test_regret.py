@@ -1,4 +1,4 @@
-"""Batched regret: every check passes, its mutant fails, and the exact recursion agrees with brute force."""
+"""Batched regret: exact exponents, and the exact recursion against brute force."""
 
 import numpy as np
 import pytest

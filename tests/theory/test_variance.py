@@ -1,5 +1,4 @@
-"""Variance and replay: every check passes, its mutant fails, printed decimals are reproduced, and closed forms agree
-with brute force."""
+"""Variance and replay: printed variances are reproduced, and closed forms agree with brute force."""
 
 from itertools import combinations
 from math import ceil, floor
