@@ -33,6 +33,16 @@ WHITENED = (
 PASS_AT_K = "check_pass_at_k check_pass_at_k_unbiased"
 LOSSES = " ".join(family for family in FAMILIES if family.startswith("loss_"))
 
+
+def switch(field: str, old, new, **rest) -> Callable[[], Api]:
+    """Wherever the field of an advantage is `old`, it is `new`."""
+    return swap("advantage", field, old, new, **rest)
+
+
+def advantage_as(change: Callable) -> Callable[[], Api]:
+    return lambda: on("advantage", change)
+
+
 Row = tuple[Callable[[], Api], str]
 """A wrong variant, and the checks that refuse it."""
 SIGNS: dict[str, Row] = {
@@ -48,73 +58,55 @@ SIGNS: dict[str, Row] = {
     "KL sign flipped": (m.kl_sign_flipped, f"{KLS} trl_loss loss_kl_cov"),
 }
 OF_ADVANTAGES: dict[str, Row] = {
-    "ddof 0 for 1": (swap("advantage", "ddof", 1, 0), ZSCORES),
-    "eps 1e-4 for 1e-6": (swap("advantage", "eps", 1e-6, 1e-4), f"adv_grpo adv_grpo_passk adv_onerpo {ADVANTAGES}"),
-    "eps 1e-6 for 1e-4": (swap("advantage", "eps", 1e-4, 1e-6), "trl_adv"),
-    "eps 1e-6 where none": (swap("advantage", "eps", 0.0, 1e-6), "check_scale"),
-    "singleton zero for raw": (swap("advantage", "singleton", "raw", "zero"), f"{RAW_SINGLES} {ADVANTAGES}"),
-    "singleton raw for zero": (
-        swap("advantage", "singleton", "zero", "raw"),
-        f"adv_rloo_vectorized trl_adv {ADVANTAGES}",
-    ),
+    "ddof 0 for 1": (switch("ddof", 1, 0), ZSCORES),
+    "eps 1e-4 for 1e-6": (switch("eps", 1e-6, 1e-4), f"adv_grpo adv_grpo_passk adv_onerpo {ADVANTAGES}"),
+    "eps 1e-6 for 1e-4": (switch("eps", 1e-4, 1e-6), "trl_adv"),
+    "eps 1e-6 where none": (switch("eps", 0.0, 1e-6), "check_scale"),
+    "singleton zero for raw": (switch("singleton", "raw", "zero"), f"{RAW_SINGLES} {ADVANTAGES}"),
+    "singleton raw for zero": (switch("singleton", "zero", "raw"), f"adv_rloo_vectorized trl_adv {ADVANTAGES}"),
     "leave-one-out includes itself": (
-        swap("advantage", "baseline", "leave_one_out", "group_mean"),
+        switch("baseline", "leave_one_out", "group_mean"),
         f"adv_rloo adv_rloo_vectorized {ADVANTAGES}",
     ),
-    "group mean leaves itself out": (
-        swap("advantage", "baseline", "group_mean", "leave_one_out"),
-        f"adv_grpo_nostd {ADVANTAGES}",
-    ),
-    "zscore not scaled": (swap("advantage", "scale", "group_std", "none"), f"{ZSCORES} check_scale"),
-    "scaled by the batch for the group": (swap("advantage", "scale", "group_std", "batch_std"), ZSCORES),
-    "scaled by the group for the batch": (
-        swap("advantage", "scale", "batch_std", "group_std"),
-        f"trl_adv {ADVANTAGES}",
-    ),
-    "batch not scaled": (swap("advantage", "scale", "batch_std", "none"), f"trl_adv {ADVANTAGES} check_scale"),
-    "nonzero not scaled": (swap("advantage", "scale", "nonzero", "none"), f"adv_gpg {ADVANTAGES}"),
+    "group mean leaves itself out": (switch("baseline", "group_mean", "leave_one_out"), f"adv_grpo_nostd {ADVANTAGES}"),
+    "zscore not scaled": (switch("scale", "group_std", "none"), f"{ZSCORES} check_scale"),
+    "scaled by the batch for the group": (switch("scale", "group_std", "batch_std"), ZSCORES),
+    "scaled by the group for the batch": (switch("scale", "batch_std", "group_std"), f"trl_adv {ADVANTAGES}"),
+    "batch not scaled": (switch("scale", "batch_std", "none"), f"trl_adv {ADVANTAGES} check_scale"),
+    "nonzero not scaled": (switch("scale", "nonzero", "none"), f"adv_gpg {ADVANTAGES}"),
     "nonzero advantages counted": (m.of_advantages(m.nonzero_advantages), "adv_gpg check_pools_and_advantages"),
-    "batch mean over groups": (swap("advantage", "baseline", "batch_mean", "group_mean"), ADVANTAGES),
+    "batch mean over groups": (switch("baseline", "batch_mean", "group_mean"), ADVANTAGES),
     "group mean over the batch": (
-        swap("advantage", "baseline", "group_mean", "batch_mean"),
+        switch("baseline", "group_mean", "batch_mean"),
         f"adv_grpo adv_grpo_nostd {ADVANTAGES}",
     ),
     "no baseline": (
         put("advantage", baseline="none"),
         f"adv_grpo adv_opo adv_grpo_passk {ADVANTAGES} check_scale check_constant_groups",
     ),
-    "lengths ignored": (swap("advantage", "baseline", "length_weighted", "group_mean"), f"adv_opo {ADVANTAGES}"),
+    "lengths ignored": (switch("baseline", "length_weighted", "group_mean"), f"adv_opo {ADVANTAGES}"),
     "lengths found where none are": (
-        swap("advantage", "baseline", "group_mean", "length_weighted"),
+        switch("baseline", "group_mean", "length_weighted"),
         f"adv_grpo adv_grpo_nostd {ADVANTAGES}",
     ),
     "second best is the mean of the others": (
-        swap("advantage", "baseline", "second_best", "leave_one_out", singleton="raw"),
+        switch("baseline", "second_best", "leave_one_out", singleton="raw"),
         f"adv_grpo_passk adv_grpo_passk_nostd {ADVANTAGES}",
     ),
-    "set mean is the reward": (
-        swap("advantage", "credit", "set_mean", "reward"),
-        f"adv_arpo adv_banditpo {ADVANTAGES}",
-    ),
+    "set mean is the reward": (switch("credit", "set_mean", "reward"), f"adv_arpo adv_banditpo {ADVANTAGES}"),
     "pass@k is the reward": (
-        swap("advantage", "credit", "pass_at_k", "reward", k=1),
+        switch("credit", "pass_at_k", "reward", k=1),
         f"check_pass_at_k check_pass_at_k_unbiased {ADVANTAGES}",
     ),
-    "pass@(k-1)": (
-        lambda: on("advantage", lambda spec: changed(spec, k=max(1, spec.k - 1))),
-        f"{PASS_AT_K} {ADVANTAGES}",
-    ),
+    "pass@(k-1)": (advantage_as(lambda s: changed(s, k=max(1, s.k - 1))), f"{PASS_AT_K} {ADVANTAGES}"),
     "pass@k without n": (m.of_advantages(m.pass_at_k_without_n), f"{PASS_AT_K} {ADVANTAGES}"),
     "pass@k baseline ignored": (
-        lambda: on("advantage", lambda spec: changed(spec, baseline="none") if spec.credit == "pass_at_k" else spec),
+        advantage_as(lambda s: changed(s, baseline="none") if s.credit == "pass_at_k" else s),
         f"check_pass_at_k {ADVANTAGES}",
     ),
     "whitening ignored": (put("advantage", whiten="none"), WHITENED),
     "whitening over responses for tokens": (
-        lambda: on(
-            "advantage",
-            lambda spec: spec if spec.whiten == "none" or spec.of_tokens else changed(spec, whiten="responses"),
-        ),
+        advantage_as(lambda s: s if s.whiten == "none" or s.of_tokens else changed(s, whiten="responses")),
         f"adv_reinforce_plus_plus_baseline adv_gdpo_single {ADVANTAGES}",
     ),
     "whitening counts responses": (
@@ -123,7 +115,8 @@ OF_ADVANTAGES: dict[str, Row] = {
     ),
     "whitened by the population": (
         wrap(
-            advantages=m.population_deviation, combined_advantages=m.population_deviation, whiten=m.whitened_with_ddof_0
+            **dict.fromkeys(("advantages", "combined_advantages"), m.population_deviation),
+            whiten=m.whitened_with_ddof_0,
         ),
         "adv_reinforce_plus_plus_baseline adv_gdpo_multi check_pools_and_advantages",
     ),
@@ -158,14 +151,11 @@ OF_ADVANTAGES: dict[str, Row] = {
         "adv_optimal_token_baseline check_optimal_baseline",
     ),
     "a response alone is its own baseline": (wrap(optimal_token_baseline=m.alone_with_itself), OTB),
-    "James-Stein does not shrink": (swap("advantage", "baseline", "james_stein", "leave_one_out"), ADVANTAGES),
-    "James-Stein shrinks all the way": (swap("advantage", "baseline", "james_stein", "batch_mean"), ADVANTAGES),
+    "James-Stein does not shrink": (switch("baseline", "james_stein", "leave_one_out"), ADVANTAGES),
+    "James-Stein shrinks all the way": (switch("baseline", "james_stein", "batch_mean"), ADVANTAGES),
     "constant ignored": (put("advantage", constant=0.0), ADVANTAGES),
-    "deviation with the own reward": (
-        swap("advantage", "scale", "others_std", "group_std"),
-        f"{ADVANTAGES} adv_of_2026",
-    ),
-    "deviation for the mean": (swap("advantage", "scale", "group_mean", "group_std"), f"{ADVANTAGES} adv_of_2026"),
+    "deviation with the own reward": (switch("scale", "others_std", "group_std"), f"{ADVANTAGES} adv_of_2026"),
+    "deviation for the mean": (switch("scale", "group_mean", "group_std"), f"{ADVANTAGES} adv_of_2026"),
     "groups mixed": (
         wrap(make_pool=lambda right, n, *parts: right(n, *((rewards, np.sort(group)) for rewards, group in parts))),
         f"adv_grpo adv_rloo {ADVANTAGES}",

@@ -27,43 +27,22 @@ METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy"
 
 def test_kernels_own_no_arrays():
     simulate(run_of(DESIGNS["window"]), build(SMALL))
-    functions = [
-        value
-        for module in (rftlab.sim.round.plain, rftlab.sim.policy.products, rftlab.sim.lanes.random)
-        for value in vars(module).values()
-        if hasattr(value, "overloads")
-    ]
+    modules = (rftlab.sim.round.plain, rftlab.sim.policy.products, rftlab.sim.lanes.random)
+    functions = [value for module in modules for value in vars(module).values() if hasattr(value, "overloads")]
     kernels = [function for function in functions if not function.targetoptions["_nrt"]]
     assert rftlab.sim.round.plain.policy_forward in kernels and rftlab.sim.lanes.random.uniforms in kernels
-    assert not any(
-        isinstance(found.signature.return_type, types.Array)
-        for kernel in kernels
-        for found in kernel.overloads.values()
-    )
+    compiled = [found for kernel in kernels for found in kernel.overloads.values()]
+    assert not any(isinstance(found.signature.return_type, types.Array) for found in compiled)
 
 
 def test_kernels_use_no_methods_of_arrays():
     """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what
     was compiled before."""
-    modules = (
-        rftlab.sim.round.plain,
-        rftlab.sim.round.plain,
-        rftlab.sim.policy.policy,
-        rftlab.sim.policy.products,
-        rftlab.sim.policy.probabilities,
-        rftlab.sim.policy.spelling,
-        rftlab.sim.round.scores,
-        rftlab.sim.policy.common,
-        rftlab.sim.policy.common,
-        rftlab.sim.round.common,
-    )
-    calls = [
-        node.func
-        for module in modules
-        for node in ast.walk(ast.parse(inspect.getsource(module)))
-        if isinstance(node, ast.Call)
-    ]
-    used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
+    policy, rounds = rftlab.sim.policy, rftlab.sim.round
+    modules = (policy.policy, policy.products, policy.probabilities, policy.spelling, policy.common)
+    modules += (rounds.plain, rounds.scores, rounds.common)
+    nodes = [node for module in modules for node in ast.walk(ast.parse(inspect.getsource(module)))]
+    used = {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
     assert "isfinite" in used and not METHODS & used
 
 
@@ -91,17 +70,6 @@ def test_a_function_in_two_versions_has_its_documentation_and_is_for_compiled_co
 def test_vectors_are_loaded_from_one_cache_line():
     run, world = run_of(DESIGNS["window"]), build(SMALL)
     state, work = start_state(run, world), make_work(run, world)
-    arrays = (
-        world.train.features,
-        world.train.base_logits,
-        state.theta,
-        state.grad,
-        work.logits,
-        work.probs,
-        work.scores,
-        work.noise,
-        work.lse,
-        work.norm,
-        work.formed,
-    )
+    arrays = [world.train.features, world.train.base_logits, state.theta, state.grad]
+    arrays += [getattr(work, name) for name in ("logits", "probs", "scores", "noise", "lse", "norm", "formed")]
     assert all(array.ctypes.data % LINE == 0 for array in arrays)

@@ -170,90 +170,82 @@ def put_on(kind: type, **fields) -> Callable[[], Api]:
     return every(kind, lambda spec: changed(spec, **fields))
 
 
+def negated_keys(right, estimator, batch, logp, keys=None):
+    return right(estimator, batch, logp, None if keys is None else -keys)
+
+
 # --- which checks refuse them ---
 
 OBJECTIVES = "check_objectives check_pipeline"
-TOKENS = f"loss_vanilla check_surrogates {OBJECTIVES}"
+SURROGATES = f"check_surrogates {OBJECTIVES}"
+TOKENS = f"loss_vanilla {SURROGATES}"
 KLS = f"kl_penalty check_kls {OBJECTIVES}"
 SHARES = f"loss_vanilla agg_modes check_shares {OBJECTIVES}"
 DPPO = "loss_dppo_tv loss_dppo_kl check_objectives"
 CORRECTIONS = "check_corrections check_pipeline"
 
+COUNTLESS = dict.fromkeys(("prepare", "batch_from_advantages", "shares"), without_counts)
+
 MUTANTS: dict[str, tuple[Callable[[], Api], str]] = {
-    "TOPR without truncation": (
-        every(Topr, lambda spec: Cispo(1.0, math.inf)),
-        f"check_surrogates {OBJECTIVES} loss_of_2026",
-    ),
-    "TOPR truncates what worked": (every(Topr, lambda spec: Cispo(1.0, 0.0)), f"check_surrogates {OBJECTIVES}"),
-    "TOPR without ratios": (every(Topr, lambda spec: Reinforce()), f"check_surrogates {OBJECTIVES}"),
+    "TOPR without truncation": (every(Topr, lambda s: Cispo(1.0, math.inf)), f"{SURROGATES} loss_of_2026"),
+    "TOPR truncates what worked": (every(Topr, lambda s: Cispo(1.0, 0.0)), SURROGATES),
+    "TOPR without ratios": (every(Topr, lambda s: Reinforce()), SURROGATES),
     # clip
     "clip low and high swapped": (
-        every(Clip, lambda spec: changed(spec, low=min(spec.high, 1.0), high=spec.low)),
+        every(Clip, lambda s: changed(s, low=min(s.high, 1.0), high=s.low)),
         f"{TOKENS} loss_gspo loss_clip_cov trl_loss",
     ),
     "clip ignored": (
-        every(Clip, lambda spec: changed(spec, low=1.0, high=math.inf)),
+        every(Clip, lambda s: changed(s, low=1.0, high=math.inf)),
         f"{TOKENS} loss_gspo loss_clip_cov trl_loss",
     ),
     "clip limits the value alone": (clipped_slope_kept, f"{TOKENS} check_slopes"),
     "dual clip ignored": (put("surrogate", dual=math.inf), f"{TOKENS} trl_loss"),
     "dual clip always on": (
-        every(Clip, lambda spec: changed(spec, dual=min(spec.dual, 1.1))),
-        f"check_surrogates {OBJECTIVES} loss_gspo trl_loss",
+        every(Clip, lambda s: changed(s, dual=min(s.dual, 1.1))),
+        f"{SURROGATES} loss_gspo trl_loss",
     ),
     "dual-clipped not counted as clipped": (
         with_objective(lambda out, *_: out._replace(clipped=out.clipped - out.dual_clipped)),
         f"loss_vanilla {OBJECTIVES}",
     ),
-    "REINFORCE for clip": (every(Clip, lambda spec: Reinforce()), "loss_vanilla check_surrogates"),
+    "REINFORCE for clip": (every(Clip, lambda s: Reinforce()), "loss_vanilla check_surrogates"),
     "slopes beyond the bounds": (slope_beyond_bounds, f"{TOKENS} check_slopes"),
-    "bounds of the ratio ignored": (
-        put("ratio", floor=-math.inf, cap=math.inf),
-        f"check_surrogates {OBJECTIVES} loss_gspo",
-    ),
+    "bounds of the ratio ignored": (put("ratio", floor=-math.inf, cap=math.inf), f"{SURROGATES} loss_gspo"),
     "bounds of the ratio everywhere": (put("ratio", floor=-1.0, cap=1.0), f"{TOKENS} loss_kl_cov trl_loss"),
     "narrow bounds for responses": (
-        every(Ratio, lambda spec: changed(spec, floor=-0.2, cap=0.2) if spec.level != "token" else spec),
+        every(Ratio, lambda s: changed(s, floor=-0.2, cap=0.2) if s.level != "token" else s),
         f"loss_gspo trl_loss {OBJECTIVES}",
     ),
     # the other surrogates
-    "CISPO without a lower bound": (put_on(Cispo, low=1.0), f"loss_cispo check_surrogates {OBJECTIVES}"),
-    "CISPO without an upper bound": (
-        put_on(Cispo, high=math.inf),
-        f"loss_cispo loss_dppo_tv check_surrogates {OBJECTIVES}",
-    ),
-    "CISPO's clipped tokens stop": (
-        every(Cispo, lambda spec: Clip(spec.low, spec.high)),
-        "loss_cispo check_surrogates",
-    ),
+    "CISPO without a lower bound": (put_on(Cispo, low=1.0), f"loss_cispo {SURROGATES}"),
+    "CISPO without an upper bound": (put_on(Cispo, high=math.inf), f"loss_cispo loss_dppo_tv {SURROGATES}"),
+    "CISPO's clipped tokens stop": (every(Cispo, lambda s: Clip(s.low, s.high)), "loss_cispo check_surrogates"),
     "CISPO through its ratio": (through_fixed_ratio, f"loss_cispo loss_dppo_kl trl_loss {OBJECTIVES}"),
     "SAPO's tau swapped": (
-        every(Sapo, lambda spec: Sapo(spec.tau_negative, spec.tau_positive)),
-        f"loss_sapo trl_loss check_surrogates {OBJECTIVES}",
+        every(Sapo, lambda s: Sapo(s.tau_negative, s.tau_positive)),
+        f"loss_sapo trl_loss {SURROGATES}",
     ),
-    "SAPO with twice the tau": (put_on(Sapo, tau_positive=2.0), f"loss_sapo check_surrogates {OBJECTIVES}"),
-    "SAPO is unclipped": (every(Sapo, lambda spec: Clip(1.0, math.inf)), "loss_sapo trl_loss check_surrogates"),
-    "DRO without its pull": (put_on(Dro, beta=0.0), f"loss_dro check_surrogates {OBJECTIVES}"),
-    "DRO with beta for beta/2": (
-        every(Dro, lambda spec: Dro(2 * spec.beta)),
-        f"loss_dro check_surrogates {OBJECTIVES}",
-    ),
+    "SAPO with twice the tau": (put_on(Sapo, tau_positive=2.0), f"loss_sapo {SURROGATES}"),
+    "SAPO is unclipped": (every(Sapo, lambda s: Clip(1.0, math.inf)), "loss_sapo trl_loss check_surrogates"),
+    "DRO without its pull": (put_on(Dro, beta=0.0), f"loss_dro {SURROGATES}"),
+    "DRO with beta for beta/2": (every(Dro, lambda s: Dro(2 * s.beta)), f"loss_dro {SURROGATES}"),
     "DRO pulls away": (wrap(objective_and_weights=pulled_away), f"loss_dro {OBJECTIVES}"),
-    "DRO always pulls": (every(Dro, lambda spec: Dro(spec.beta or 1.0)), f"check_surrogates {OBJECTIVES}"),
+    "DRO always pulls": (every(Dro, lambda s: Dro(s.beta or 1.0)), SURROGATES),
     "GMPO's bounds swapped": (
-        every(GeometricMean, lambda spec: GeometricMean(spec.high, spec.low)),
+        every(GeometricMean, lambda s: GeometricMean(s.high, s.low)),
         f"loss_geo_mean {OBJECTIVES}",
     ),
     "GMPO without bounds": (put_on(GeometricMean, low=math.inf, high=math.inf), f"loss_geo_mean {OBJECTIVES}"),
     "GMPO always clips": (put_on(GeometricMean, low=0.01, high=0.01), f"loss_geo_mean {OBJECTIVES}"),
     "GMPO's mean is arithmetic": (every(GeometricMean, arithmetic), f"loss_geo_mean {OBJECTIVES}"),
     "VESPO's signs swapped": (
-        every(Vespo, lambda spec: Vespo(spec.k_negative, spec.lam_negative, spec.k_positive, spec.lam_positive)),
-        f"trl_loss check_surrogates {OBJECTIVES}",
+        every(Vespo, lambda s: Vespo(s.k_negative, s.lam_negative, s.k_positive, s.lam_positive)),
+        f"trl_loss {SURROGATES}",
     ),
     "VESPO's k and lam swapped": (
-        every(Vespo, lambda spec: Vespo(spec.lam_positive, spec.k_positive, spec.lam_negative, spec.k_negative)),
-        f"trl_loss check_surrogates {OBJECTIVES}",
+        every(Vespo, lambda s: Vespo(s.lam_positive, s.k_positive, s.lam_negative, s.k_negative)),
+        f"trl_loss {SURROGATES}",
     ),
     # levels of the ratio
     "ratio of the token for the response's": (swap("ratio", "level", "sequence", "token"), f"trl_loss {OBJECTIVES}"),
@@ -286,7 +278,7 @@ MUTANTS: dict[str, tuple[Callable[[], Api], str]] = {
     "length penalty ignored": (put("length", coef=0.0), "check_pipeline check_length_penalty"),
     "length penalty without a ramp": (put("length", buffer=0.01), "check_pipeline check_length_penalty"),
     "length penalty begins at the limit": (
-        every(Length, lambda spec: replace(spec, limit=spec.limit + spec.buffer)),
+        every(Length, lambda s: replace(s, limit=s.limit + s.buffer)),
         "check_pipeline check_length_penalty",
     ),
     # masks
@@ -302,47 +294,28 @@ MUTANTS: dict[str, tuple[Callable[[], Api], str]] = {
         wrap(apply_mask=masked_with(lambda batch: batch._replace(old_logp=batch.old_logp + 0.3))),
         f"{DPPO} trl_loss",
     ),
-    "thresholds of the divergence swapped": (
-        every(Divergence, lambda spec: replace(spec, low=spec.high, high=spec.low)),
-        DPPO,
-    ),
-    "total variation for KL": (
-        every(Divergence, lambda spec: replace(spec, measure="tv")),
-        "loss_dppo_kl check_objectives",
-    ),
-    "KL for total variation": (
-        every(Divergence, lambda spec: replace(spec, measure="kl")),
-        "loss_dppo_tv check_objectives",
-    ),
+    "thresholds of the divergence swapped": (every(Divergence, lambda s: replace(s, low=s.high, high=s.low)), DPPO),
+    "total variation for KL": (every(Divergence, lambda s: replace(s, measure="tv")), "loss_dppo_kl check_objectives"),
+    "KL for total variation": (every(Divergence, lambda s: replace(s, measure="kl")), "loss_dppo_tv check_objectives"),
     "drift added up": (wrap(apply_mask=drift_by_sum), "trl_loss check_objectives"),
     "tokens of least entropy": (
-        every(TopEntropy, lambda spec: replace(spec, fraction=max(0.1, 1.0 - spec.fraction))),
+        every(TopEntropy, lambda s: replace(s, fraction=max(0.1, 1.0 - s.fraction))),
         "check_objectives",
     ),
     "second moment of half the size": (
-        every(SecondMoment, lambda spec: replace(spec, threshold=0.5 * spec.threshold)),
+        every(SecondMoment, lambda s: replace(s, threshold=0.5 * s.threshold)),
         "check_objectives loss_of_2026",
     ),
-    "second moment of responses": (every(SecondMoment, lambda spec: Drift(spec.threshold)), "check_objectives"),
+    "second moment of responses": (every(SecondMoment, lambda s: Drift(s.threshold)), "check_objectives"),
     "mask drops the penalty too": (wrap(apply_mask=masks_penalty_too), "check_objectives"),
-    "largest keys drawn": (
-        wrap(
-            apply_mask=lambda right, estimator, batch, logp, keys=None: right(
-                estimator, batch, logp, None if keys is None else -keys
-            )
-        ),
-        "loss_clip_cov check_objectives",
-    ),
+    "largest keys drawn": (wrap(apply_mask=negated_keys), "loss_clip_cov check_objectives"),
     "clipped tokens may be drawn": (wrap(apply_mask=clipped_may_be_drawn), "loss_clip_cov check_objectives"),
     "twice as many drawn": (
-        every(ClipCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
+        every(ClipCov, lambda s: replace(s, fraction=min(1.0, 2 * s.fraction))),
         "loss_clip_cov check_objectives",
     ),
-    "any covariance drawn": (every(ClipCov, lambda spec: replace(spec, low=-math.inf, high=math.inf)), "loss_clip_cov"),
-    "twice as many penalised": (
-        every(KLCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
-        "loss_kl_cov",
-    ),
+    "any covariance drawn": (every(ClipCov, lambda s: replace(s, low=-math.inf, high=math.inf)), "loss_clip_cov"),
+    "twice as many penalised": (every(KLCov, lambda s: replace(s, fraction=min(1.0, 2 * s.fraction))), "loss_kl_cov"),
     "KL-Cov drops tokens": (wrap(apply_mask=drops_unpenalised), "loss_kl_cov check_objectives"),
     # corrections
     "correction ignored": (
@@ -365,18 +338,10 @@ MUTANTS: dict[str, tuple[Callable[[], Api], str]] = {
     "sampler taken for the trainer": (swap("correction", "kind", "ratio", "none"), "check_pipeline"),
     # aggregation and batches
     "normalised by the micro-batch": (
-        wrap(
-            objective_and_weights=normalised_by_micro_batch,
-            prepare=without_counts,
-            batch_from_advantages=without_counts,
-            shares=without_counts,
-        ),
+        wrap(objective_and_weights=normalised_by_micro_batch, **COUNTLESS),
         f"{SHARES} kl_penalty check_split check_prepared_apart",
     ),
-    "counts of the optimiser batch ignored": (
-        wrap(prepare=without_counts, batch_from_advantages=without_counts, shares=without_counts),
-        f"{SHARES} trl_loss check_prepared_apart",
-    ),
+    "counts of the optimiser batch ignored": (wrap(**COUNTLESS), f"{SHARES} trl_loss check_prepared_apart"),
     "responses cut in two": (wrap(objective_and_weights=cut_in_two), f"loss_gspo trl_loss {OBJECTIVES} check_split"),
     "token mean for response means": (
         swap("aggregation", "kind", "seq_mean_token_mean", "token_mean"),
@@ -395,12 +360,12 @@ MUTANTS: dict[str, tuple[Callable[[], Api], str]] = {
         "check_prompt_means loss_of_2026",
     ),
     "micro-batches of one response more": (
-        every(Aggregation, lambda spec: replace(spec, micro_batch=spec.micro_batch and spec.micro_batch + 1)),
+        every(Aggregation, lambda s: replace(s, micro_batch=s.micro_batch and s.micro_batch + 1)),
         f"check_shares {OBJECTIVES} check_prepared_apart",
     ),
     "length ignored": (put("aggregation", length=None), f"{SHARES} trl_loss"),
     "count eps ignored": (put("aggregation", eps=0.0), f"{SHARES} loss_geo_mean"),
-    "count eps always": (every(Aggregation, lambda spec: replace(spec, eps=spec.eps or 1e-8)), f"{SHARES} trl_loss"),
+    "count eps always": (every(Aggregation, lambda s: replace(s, eps=s.eps or 1e-8)), f"{SHARES} trl_loss"),
     "empty responses counted": (put("aggregation", empty="count"), f"{SHARES} check_prepared_apart"),
     "empty responses skipped": (
         put("aggregation", empty="skip"),
