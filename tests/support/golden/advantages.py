@@ -121,9 +121,9 @@ def check_tokens(api: Api, case: Case, spec: Advantage, baseline=None) -> int:
     rewards, given = rows.pack(case.inputs["token_rewards"]), baseline and baseline(rows)
     columns = np.zeros(n), np.arange(n), rows.starts, np.full(rewards.size, -1.0)
     batch = api.prepare(no_kl(spec), *columns, token_rewards=rewards, baseline=given)
-    critic, values = (spec.baseline, given) if spec.baseline == "value" else ("none", None)
+    critic, values = (spec.baseline, [given]) if spec.baseline == "value" else ("none", [])
     plain = Advantage(critic, gamma=spec.gamma, lam=spec.lam)
-    returns = api.token_advantages(plain, rewards, rows.starts, values) + (0.0 if values is None else values)
+    returns = sum(values, api.token_advantages(plain, rewards, rows.starts, *values))
     found = {"advantage": batch.advantage, "returns": returns}
     outputs = {name: list(chain(*case.outputs[f"{name}_tokens"])) for name in found}
     return sum(case._replace(outputs=outputs).compared(name, values) for name, values in found.items())
