@@ -37,11 +37,8 @@ def check_pools_and_advantages(api: Api) -> None:
         if spec.by_token:
             continue
         batch, n_support = batch_for(spec, rng), int(rng.integers(0, 5))
-        support = (
-            rng.integers(0, 2, n_support).astype(np.float64)
-            if spec.credit == "pass_at_k"
-            else random_rewards(rng, n_support)
-        )
+        zero_one = spec.credit == "pass_at_k"
+        support = rng.integers(0, 2, n_support).astype(float) if zero_one else random_rewards(rng, n_support)
         parts = (batch.rewards, batch.group), (support, rng.integers(0, batch.n_groups, n_support))
         pool, sets = api.make_pool(batch.n_groups, *parts), estimators.pools(batch.n_groups, *parts)
         same(pool.rewards, np.concatenate(sets), "rewards of the baseline sets")
@@ -81,12 +78,8 @@ def check_pass_at_k(api: Api) -> None:
                 for baseline in ("none", "leave_one_out"):
                     spec = Advantage(baseline, credit="pass_at_k", k=k)
                     actual = api.advantages(spec, rewards, group, api.make_pool(1, (rewards, group)))
-                    close(
-                        actual,
-                        estimators.advantages(spec, rewards, group, [list(rewards)]),
-                        f"{spec}, {correct} of {n}",
-                        EXACT,
-                    )
+                    expected = estimators.advantages(spec, rewards, group, [list(rewards)])
+                    close(actual, expected, f"{spec}, {correct} of {n}", EXACT)
 
 
 def check_token_advantages(api: Api) -> None:
@@ -117,12 +110,8 @@ def check_optimal_baseline(api: Api) -> None:
             "zero_tail": bool(rng.integers(2)),
         }
         arguments = batch.values, batch.old_logp, squares, batch.starts, batch.group
-        close(
-            api.optimal_token_baseline(*arguments, **rest),
-            estimators.optimal_token_baseline(*arguments, **rest),
-            f"{rest}",
-            1e-11,
-        )
+        expected = estimators.optimal_token_baseline(*arguments, **rest)
+        close(api.optimal_token_baseline(*arguments, **rest), expected, f"{rest}", 1e-11)
 
 
 def check_windows(api: Api) -> None:
@@ -153,18 +142,9 @@ def check_averages(api: Api) -> None:
             api.add(sums, contexts, rewards, decay)
             visits.add(contexts, rewards, decay)
             what = f"after step {step} with decay {decay}"
-            close(
-                api.read_averages(sums, np.arange(n)),
-                [visits.average(context) for context in range(n)],
-                f"averages {what}",
-                EXACT,
-            )
-            close(
-                [api.estimated_pass_rate(sums, context) for context in range(n)],
-                [visits.difficulty(context) for context in range(n)],
-                f"difficulty {what}",
-                EXACT,
-            )
+            averages, rates = zip(*((visits.average(c), visits.difficulty(c)) for c in range(n)), strict=True)
+            close(api.read_averages(sums, np.arange(n)), averages, f"averages {what}", EXACT)
+            close([api.estimated_pass_rate(sums, c) for c in range(n)], rates, f"difficulty {what}", EXACT)
 
 
 def check_sampling(api: Api) -> None:
@@ -174,23 +154,10 @@ def check_sampling(api: Api) -> None:
         same(api.allocate(p, mean), estimators.allocate(p, mean), f"rollouts for {p}, {mean} on average")
         first = starts_of(rng.integers(0, 6, rng.integers(1, 4)))
         lengths, keep = rng.integers(0, 5, first[-1]), int(rng.integers(1, 5))
-        same(
-            api.keep_shortest(lengths, first, keep),
-            estimators.keep_shortest(lengths, first, keep),
-            f"the {keep} shortest of {lengths} in {first}",
-        )
+        kept = estimators.keep_shortest(lengths, first, keep)
+        same(api.keep_shortest(lengths, first, keep), kept, f"the {keep} shortest of {lengths} in {first}")
 
 
 CHECKS: dict[str, Callable[[Api], None]] = {
-    check.__name__: check
-    for check in (
-        check_pools_and_advantages,
-        check_several_rewards,
-        check_pass_at_k,
-        check_token_advantages,
-        check_optimal_baseline,
-        check_windows,
-        check_averages,
-        check_sampling,
-    )
+    name: check for name, check in dict(globals()).items() if name.startswith("check_")
 }

@@ -74,12 +74,8 @@ def check_token_surrogate(
     expected, is_clipped, is_dual = naive_objective.surrogate(spec, ratio, advantage, logp, logp - old_logp)
     what = f"{spec}, {ratio}, advantage {advantage!r}, logp {logp!r}, old_logp {old_logp!r}"
     close(value, expected.real, f"value of {what}", EXACT)
-    close(
-        slope,
-        estimators.derivative(lambda x: naive_objective.surrogate(spec, ratio, advantage, x, x - old_logp)[0], logp),
-        f"slope of {what}",
-        EXACT,
-    )
+    along = estimators.derivative(lambda x: naive_objective.surrogate(spec, ratio, advantage, x, x - old_logp)[0], logp)
+    close(slope, along, f"slope of {what}", EXACT)
     same((bool(clipped), bool(dual)), (is_clipped, is_dual), f"flags of {what}")
 
 
@@ -98,12 +94,8 @@ def check_token_kl(api: Api, spec: KL, logp: float, ref_logp: float) -> None:
     value, slope = api.kl_penalty(spec, logp, ref_logp)
     what = f"{spec}, logp {logp!r}, ref_logp {ref_logp!r}"
     close(value, naive_objective.penalty(spec, complex(logp), ref_logp).real, f"value of {what}", EXACT)
-    close(
-        slope,
-        estimators.derivative(lambda x: naive_objective.penalty(spec, x, ref_logp), logp),
-        f"slope of {what}",
-        EXACT,
-    )
+    expected = estimators.derivative(lambda x: naive_objective.penalty(spec, x, ref_logp), logp)
+    close(slope, expected, f"slope of {what}", EXACT)
 
 
 def check_kls(api: Api) -> None:
@@ -154,9 +146,8 @@ def check_objectives(api: Api) -> None:
             continue
         rest = {"correction": batch.correction} if rng.integers(2) else {}
         counts = {"n_tokens": int(rng.integers(40, 90)), "n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
-        frozen = api.batch_from_advantages(
-            estimator, advantage, batch.starts, batch.old_logp, batch.ref_logp, **rest, **counts
-        )
+        columns = advantage, batch.starts, batch.old_logp, batch.ref_logp
+        frozen = api.batch_from_advantages(estimator, *columns, **rest, **counts)
         compare(api, estimator, batch, frozen, advantage, **rest, **counts)
 
 
@@ -179,12 +170,8 @@ def baseline_sets(api: Api, rng: np.random.Generator, batch: Batches, rewards: n
 
 def keeps_places(spec: Advantage, token_rewards) -> bool:
     """Whether rewards at tokens keep their place; where advantages belong to responses they add up."""
-    allowed = (
-        spec.credit == "reward"
-        and spec.scale == "none"
-        and spec.whiten != "responses"
-        and (spec.given or spec.baseline == "none")
-    )
+    allowed = (spec.credit, spec.scale) == ("reward", "none") and spec.whiten != "responses"
+    allowed = allowed and (spec.given or spec.baseline == "none")
     return spec.baseline in PER_TOKEN or spec.gamma < 1 or (token_rewards is not None and allowed)
 
 
@@ -203,9 +190,8 @@ def expected_advantages(estimator: Estimator, batch: Batches, rewards, token_rew
         return estimators.token_advantages(spec, at_end, batch.starts, baseline)
     total = [reward + sum(row) for reward, row in zip(rewards, rows, strict=True)]
     sets = estimators.pools(batch.n_groups, (total, batch.group)) if sets is None else sets
-    return estimators.per_token(
-        estimators.advantages(spec, total, batch.group, sets, np.diff(batch.starts), baseline), batch.starts
-    )
+    found = estimators.advantages(spec, total, batch.group, sets, np.diff(batch.starts), baseline)
+    return estimators.per_token(found, batch.starts)
 
 
 def is_unclear(spec: Advantage, batch: Batches, token_rewards) -> bool:
@@ -231,11 +217,8 @@ def check_pipeline(api: Api) -> None:
         shaped = naive_objective.shaped_rewards(estimator.kl, estimator.length, batch.rewards, **tokens)
         close(rewards, shaped, f"shaped rewards of {estimator}", EXACT * (1.0 + np.abs(shaped).max()))
         token_rewards = batch.values if spec.credit != "pass_at_k" and rng.integers(3) == 0 else None
-        pool, sets = (
-            (None, None)
-            if spec.credit == "pass_at_k" or token_rewards is not None
-            else baseline_sets(api, rng, batch, rewards)
-        )
+        alone = spec.credit == "pass_at_k" or token_rewards is not None
+        pool, sets = (None, None) if alone else baseline_sets(api, rng, batch, rewards)
         if is_unclear(spec, batch, token_rewards):
             continue
         rest = [{}, {"correction": batch.correction}, {"sampler_logp": batch.sampler_logp}][rng.integers(3)]
@@ -249,24 +232,16 @@ def check_pipeline(api: Api) -> None:
         if sampler is not None and estimator.correction.kind == "ratio":
             same(prepared.old_logp, sampler, "the policy that the ratio is taken to")
         elif sampler is not None:
-            rest["correction"] = naive_objective.corrections(
-                estimator.correction, batch.starts, batch.old_logp, sampler
-            )
+            columns = batch.starts, batch.old_logp, sampler
+            rest["correction"] = naive_objective.corrections(estimator.correction, *columns)
             same(prepared.old_logp, batch.old_logp, "the policy that the ratio is taken to")
         compare(api, estimator, batch, prepared, prepared.advantage, **rest)
 
 
 CHECKS: dict[str, Callable[[Api], None]] = {
-    check.__name__: check
-    for check in (
-        check_shares,
-        check_prompt_means,
-        check_corrections,
-        check_surrogates,
-        check_kls,
-        check_objectives,
-        check_pipeline,
-    )
+    name: check
+    for name, check in dict(globals()).items()
+    if name.startswith("check_") and not name.startswith("check_token")
 }
 
 

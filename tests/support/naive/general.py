@@ -26,17 +26,8 @@ from tests.support.naive.simulator import NaiveRun, sigmoid
 
 GIVEN = ("greedy", "moving_average", "value", "optimal", "optimal_token")
 TOTALS = ("rewards", "silent", "kl", "clipped", "norms")
-METRICS = (
-    "rollouts",
-    "tokens",
-    "reward",
-    "train_pass_at_1",
-    "train_flexible",
-    "kl",
-    "clip_fraction",
-    "zero_signal_fraction",
-    "grad_norm",
-)
+METRICS = ("rollouts", "tokens", "reward", "train_pass_at_1", "train_flexible", "kl", "clip_fraction")
+METRICS += ("zero_signal_fraction", "grad_norm")
 
 
 def offsets(lengths):
@@ -83,12 +74,8 @@ class NaiveGeneral(NaiveRun):
 
     def __init__(self, run, world):
         super().__init__(run, world)
-        self.e, self.style, self.a, self.answer_tokens = (
-            run.design.estimator,
-            world.style,
-            world.n_arms,
-            world.answer_tokens,
-        )
+        self.e, self.style = run.design.estimator, world.style
+        self.a, self.answer_tokens = world.n_arms, world.answer_tokens
         self.width = self.a // self.answer_tokens
         self.phi = np.hstack([self.x, np.ones((len(self.x), 1))]) if self.linear else self.x
         self.critic, self.averages = np.zeros(self.phi.shape[1]), empty_averages(len(self.z0))
@@ -213,9 +200,8 @@ class NaiveGeneral(NaiveRun):
         return int(s.tokens * (1 + s.by_style * side) * (1 + s.jitter * (2 * u - 1)) + 0.5)
 
     def respond(self, key, context, draw, sampler, trainer):
-        pairs = np.array(
-            [self.pair(ROLLOUT, key, context, draw * self.answer_tokens + s) for s in range(self.answer_tokens)]
-        )
+        first = draw * self.answer_tokens
+        pairs = np.array([self.pair(ROLLOUT, key, context, first + s) for s in range(self.answer_tokens)])
         arms = self.answers(sampler.p, pairs[None, :, 1])[0]
         signs, u_style = self.words(key, context, draw, self.length(arms, self.pair(LENGTH, key, context, draw)[0]))
         response = Response(context, arms, int(pairs[0, 0] < sampler.f), signs, None)
@@ -232,10 +218,8 @@ class NaiveGeneral(NaiveRun):
 
     def scored(self, key, context, draw, response):
         """Credit for the whole and for its parts, then the noise of who gives it."""
-        part, bits = (
-            self.world.partial_credit,
-            (self.world.train.correct[context] >> response.arms.astype(np.uint32)) & 1,
-        )
+        part = self.world.partial_credit
+        bits = (self.world.train.correct[context] >> response.arms.astype(np.uint32)) & 1
         credit = response.form * ((1 - part) * float(self.right_answer(context, response.arms)) + part * bits.mean())
         u, v = self.pair(REWARDING, key, context, draw)
         if u < (self.world.false_negative if credit == 1 else self.world.false_positive):
@@ -264,12 +248,8 @@ class NaiveGeneral(NaiveRun):
             for arms, form in everything
         ]
         nuisance = self.a * (self.world.nuisance * np.linalg.norm(x)) ** 2
-        squares = np.array(
-            [
-                score @ score + nuisance * self.variance(p, arms) + self.common_square(context, p, arms)
-                for score, (arms, _) in zip(scores, everything, strict=True)
-            ]
-        )
+        noise = [nuisance * self.variance(p, arms) + self.common_square(context, p, arms) for arms, _ in everything]
+        squares = np.array([score @ score for score in scores]) + noise
         return (chance * rewards * squares).sum() / (chance * squares).sum()
 
     def common_square(self, context, p, arms):
@@ -297,10 +277,8 @@ class NaiveGeneral(NaiveRun):
                 self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old) + self.answer_tokens - 1
             if baseline == "greedy":
                 greedy = trainer.p.reshape(self.answer_tokens, -1).argmax(axis=1) + np.arange(0, self.a, self.width)
-                self.rollouts, self.tokens = (
-                    self.rollouts + 1,
-                    self.tokens + self.answer_tokens + self.length(greedy, 0.5),
-                )
+                self.rollouts += 1
+                self.tokens += self.answer_tokens + self.length(greedy, 0.5)
             past = [replace(response, baseline=value, replayed=True) for response in self.recalled(context)]
             rows.append((row[:count] + past, row[count:]))
         for context, (trained, _) in zip(batch, rows, strict=True):
@@ -357,12 +335,8 @@ class NaiveGeneral(NaiveRun):
 
     def token_baselines(self, everyone, starts, group):
         """The optimal token baseline of a round's responses (T,)."""
-        returns, old, squares = (
-            np.concatenate(columns)
-            for columns in zip(
-                *[(np.full(len(each.old), each.reward), each.old, each.squares) for each in everyone], strict=True
-            )
-        )
+        columns = ([np.full(len(one.old), one.reward), one.old, one.squares] for one in everyone)
+        returns, old, squares = map(np.concatenate, zip(*columns, strict=True))
         return np.array(optimal_token_baseline(returns, old, squares, starts, group, eps=0.0))
 
     def round(self, totals):
@@ -421,11 +395,8 @@ class NaiveGeneral(NaiveRun):
             below = entropy <= e.entropy_target
             self.moving = float(np.clip(self.moving + (e.entropy_step if below else -e.entropy_step), 0, 1))
             self.coefficient = self.moving if below else 0.0
-        bonus, grad, at = (
-            coefficient * shares(e.aggregation, starts, group=group) * stretch,
-            np.zeros(self.moments[0].size),
-            0,
-        )
+        bonus, at = coefficient * shares(e.aggregation, starts, group=group) * stretch, 0
+        grad = np.zeros(self.moments[0].size)
         matrix, between = slice(0, self.w.size), slice(self.w.size, -1)
         for row in rows:
             context, squares, answers = row[0].context, 0.0, np.zeros(self.a)
@@ -458,18 +429,8 @@ def general_curve(run, world, twin=NaiveGeneral):
         if round_index % run.design.eval_every == 0:
             means = {name: np.mean(values) for name, values in totals.items()}
             kl = means["kl"] if run.design.estimator.kl.kind != "none" else np.nan
-            rows.append(
-                (
-                    twin.rollouts,
-                    twin.tokens,
-                    means["rewards"],
-                    *twin.pass_at_1(),
-                    kl,
-                    means["clipped"],
-                    means["silent"],
-                    means["norms"],
-                )
-            )
+            rates = (means["rewards"], *twin.pass_at_1())
+            rows.append((twin.rollouts, twin.tokens, *rates, kl, means["clipped"], means["silent"], means["norms"]))
             totals = {name: [] for name in TOTALS}
         if round_index < run.design.rounds:
             twin.round(totals)

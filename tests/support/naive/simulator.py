@@ -191,17 +191,15 @@ class NaiveRun:
         batch = batches(len(self.z0), d.batch_size, self.run.seed, round_index, round_index + 1)[0]
         n, k, m, tokens = len(batch), d.rollouts, d.support_rollouts, self.world.answer_tokens
         p, f = self.policy(batch)
-        draws = np.stack([self.draw(ROLLOUT, round_index, c, (k + m) * tokens) for c in batch]).reshape(
-            n, 2, k + m, tokens
-        )
+        draws = np.stack([self.draw(ROLLOUT, round_index, c, (k + m) * tokens) for c in batch])
+        draws = draws.reshape(n, 2, k + m, tokens)
         forms = (draws[:, 0, :, 0] < f[:, None]).astype(int)
         arms = np.stack([self.answers(p[i], draws[i, 1]) for i in range(n)])
         correct = self.right((self.world.train.correct[batch][:, None, None] >> arms.astype(np.uint32)) & 1)
         old, ref = self.logp(batch, arms, forms), self.base_logp(batch, arms, forms)
         scored = (forms * correct).astype(np.float64)
-        rewards = shaped_rewards(e, scored.ravel(), np.arange(n * (k + m) + 1), old.ravel(), ref.ravel()).reshape(
-            n, k + m
-        )
+        rewards = shaped_rewards(e, scored.ravel(), np.arange(n * (k + m) + 1), old.ravel(), ref.ravel())
+        rewards = rewards.reshape(n, k + m)
         trained, support = rewards[:, :k], rewards[:, k:]
         sets = [list(row) for row in trained]
         if self.windows is not None:
@@ -212,42 +210,22 @@ class NaiveRun:
         pool = Pool(np.concatenate(sets), np.concatenate([[0], np.cumsum([len(own) for own in sets])]).astype(np.int64))
         group = np.repeat(np.arange(n), k)
         starts, raw = np.arange(n * k + 1), scored[:, :k].ravel()
-        advantage = prepare(e, raw, group, starts, old[:, :k].ravel(), ref[:, :k].ravel(), pool=pool).advantage.reshape(
-            n, k
-        )
+        frozen = prepare(e, raw, group, starts, old[:, :k].ravel(), ref[:, :k].ravel(), pool=pool)
+        advantage = frozen.advantage.reshape(n, k)
         size = n // d.minibatches
         for _ in range(d.epochs):
             for low in range(0, n, size):
                 part = slice(low, low + size)
-                self.update(
-                    round_index,
-                    batch[part],
-                    arms[part, :k],
-                    forms[part, :k],
-                    old[part, :k],
-                    ref[part, :k],
-                    advantage[part],
-                )
+                columns = (column[part, :k] for column in (arms, forms, old, ref))
+                self.update(round_index, batch[part], *columns, advantage[part])
 
     def update(self, round_index, batch, arms, forms, old, ref, advantage):
         n, k, _ = arms.shape
-        frozen = prepare(
-            self.design.estimator,
-            np.zeros(n * k),
-            np.zeros(n * k, dtype=int),
-            np.arange(n * k + 1),
-            old.ravel(),
-            ref.ravel(),
-        )
-        stretch = self.stretch(arms.reshape(n * k, -1))
-        frozen = frozen._replace(
-            advantage=np.ascontiguousarray(advantage.ravel()),
-            share=frozen.share * stretch,
-            kl_share=frozen.kl_share * stretch,
-        )
-        weight = objective_and_weights(
-            self.design.estimator, frozen, self.logp(batch, arms, forms).ravel()
-        ).weight.reshape(n, k)
+        e, stretch = self.design.estimator, self.stretch(arms.reshape(n * k, -1))
+        columns = np.zeros(n * k), np.zeros(n * k, dtype=int), np.arange(n * k + 1), old.ravel(), ref.ravel()
+        frozen = prepare(e, *columns)._replace(advantage=np.ascontiguousarray(advantage.ravel()))
+        frozen = frozen._replace(share=frozen.share * stretch, kl_share=frozen.kl_share * stretch)
+        weight = objective_and_weights(e, frozen, self.logp(batch, arms, forms).ravel()).weight.reshape(n, k)
         p, f = self.policy(batch)
         scores, common = np.zeros_like(p), np.zeros(self.common.size)
         for i in range(n):
