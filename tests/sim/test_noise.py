@@ -109,19 +109,10 @@ def test_a_random_answer_of_two_tokens_is_right_once_in_64():
 
 def test_a_distance_that_rounds_to_below_zero_is_none():
     world = spelt_world(400, 3, 4, surprise=1.0)
-    world = world._replace(
-        train=make_contexts(
-            np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3
-        )
-    )
-    learner = PlainLearner(
-        Simulation(
-            Tabular(400),
-            Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1),
-            Optimizer(learning_rate=0.0),
-        ),
-        world,
-    )
+    right = np.full(400, np.inf), np.ones((400, 12), dtype=bool)
+    world = world._replace(train=make_contexts(np.zeros((0, 0)), 20 * world.train.base_logits, *right, 3))
+    design = Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1)
+    learner = PlainLearner(Simulation(Tabular(400), design, Optimizer(learning_rate=0.0)), world)
     assert learner.advance(0, 1, no_totals()) == 1 and np.all(np.isfinite(learner.state.mean))
     _look(world.train, learner.plan, learner.state.theta, np.arange(400), learner.work)
     p, distance = learner.work.probs[:400], np.full(400, 3.0)
@@ -133,11 +124,8 @@ def test_a_distance_that_rounds_to_below_zero_is_none():
 
 
 def test_without_nuisance_surprise_changes_nothing():
-    curves = [
-        simulate(run_of(DESIGNS["updates"], environment), build(environment)).curve
-        for environment in (replace(SMALL, nuisance=0.0, surprise=q) for q in (0.0, 1.0))
-    ]
-    assert same(*curves)
+    environments = [replace(SMALL, nuisance=0.0, surprise=q) for q in (0.0, 1.0)]
+    assert same(*(simulate(run_of(DESIGNS["updates"], each), build(each)).curve for each in environments))
 
 
 # --- margin ---
@@ -146,18 +134,8 @@ def test_without_nuisance_surprise_changes_nothing():
 @pytest.mark.parametrize("margin", [0.0, 0.3])
 def test_every_token_of_every_context_has_the_margin(margin):
     """Base logits of 1000 are the scores, but for noise of 0.0005; without a margin some differences are tiny."""
-    environment = Linear(
-        n_train=2000,
-        n_test=1000,
-        n_features=16,
-        n_styles=1,
-        answer_tokens=2,
-        rho=0.8,
-        align=1.0,
-        kappa=1000.0,
-        margin=margin,
-    )
-    world = build(environment)
+    sizes, sure = {"n_train": 2000, "n_test": 1000, "n_features": 16}, {"rho": 0.8, "align": 1.0, "kappa": 1000.0}
+    world = build(Linear(**sizes, **sure, n_styles=1, answer_tokens=2, margin=margin))
     for contexts in (world.train, world.test):
         scores = contexts.base_logits[:, :16].reshape(-1, 2, 8) / 1000
         best = np.sort(scores, axis=2)

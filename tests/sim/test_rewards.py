@@ -7,15 +7,10 @@ import numpy as np
 import pytest
 
 from rftlab.shared.cards import CARDS
-from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.environments import build
-from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
 from rftlab.sim.setup import is_general
-from rftlab.sim.state import no_totals
 from rftlab.studies.data.runs.points import RunSpec
 from tests.support.naive.general import NaiveGeneral, differences, general_curve
 from tests.support.worlds.general import BASE, styled_run
@@ -68,46 +63,6 @@ def test_the_twin_scores_as_it_says():
     noise = np.array([each.scored for each in found]) - credit
     assert len(set(np.round(credit, 6))) == 3, "nothing, half and all"
     assert abs(noise.mean()) < 4 * 0.4 / 20 and noise.std() == pytest.approx(0.4, rel=0.15)
-
-
-def first_reward(**more):
-    """Mean reward of the first round of the linear environment."""
-    world = replace(SMALL, answer_tokens=2, base_format=1.0, **more)
-    design = Design(32, 16, rounds=1, eval_every=1, estimator=Estimator(Advantage("group_mean")))
-    return simulate(Simulation(world, design)).curve
-
-
-def test_credit_mixes_parts_and_whole_and_noise_adds_to_it():
-    """Equal seeds sample the same responses, so that the mean is linear in the part."""
-    whole, mixed, parts = (first_reward(partial_credit=part).reward[1] for part in (0.0, 0.25, 1.0))
-    assert mixed == pytest.approx(0.75 * whole + 0.25 * parts) and parts > whole + 0.1
-    noisy = first_reward(reward_noise=0.5)
-    assert abs(noisy.reward[1] - whole) < 4 * 0.5 / np.sqrt(512) and noisy.reward[1] != whole
-    assert noisy.zero_signal_fraction[1] == 0 < first_reward().zero_signal_fraction[1]
-    assert noisy.train_pass_at_1[0] == first_reward().train_pass_at_1[0], "Pass@1 has neither"
-
-
-def step_of(seed, **more):
-    """The step of plain gradient ascent on raw rewards, without nuisance, at the base policy."""
-    world = replace(SMALL, base_format=1.0, nuisance=0.0, **more)
-    design = Design(40, 128, rounds=1, eval_every=1, estimator=Estimator(Advantage("none")))
-    run = Simulation(world, design, Optimizer("sgd", learning_rate=1e-3), seed=seed)
-    learner = (GeneralLearner if is_general(run, build(world)) else PlainLearner)(run, build(world))
-    learner.train(0, 1, no_totals(), lambda: False)
-    return learner.state.theta.astype(float)
-
-
-@pytest.mark.parametrize(("a", "b"), [(0.2, 0.0), (0.0, 0.3), (0.2, 0.3)])
-def test_flips_shrink_the_gradient(a, b):
-    """E[r'] = a + (1 - a - b) E[r] for every policy, so that the mean gradient is 1 - a - b times as long."""
-    seeds = range(12)
-    clean = [step_of(seed) for seed in seeds]
-    direction = np.mean(clean, axis=0)
-    flipped = [step_of(seed, false_positive=a, false_negative=b) @ direction for seed in seeds]
-    ratio = np.array(flipped) / np.mean([step @ direction for step in clean])
-    error = ratio.std(ddof=1) / np.sqrt(len(seeds))
-    assert error < 0.1 * (1 - a - b) and abs(ratio.mean() - (1 - a - b)) < 4 * error
-    assert abs(ratio.mean() - 1) > 4 * error, "and the test would see it if they did nothing"
 
 
 def test_sticky_flips_are_errors_in_the_labels_of_training():

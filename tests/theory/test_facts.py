@@ -47,27 +47,21 @@ def shape(setting):
 
 def alike(fact):
     """Runs that differ by noise alone, whatever their setting."""
-    steady = {
-        name: (lambda t, value=value: value - 0 * t)
-        for name, value in {
-            "train_entropy": 1.0,
-            "test_entropy": 1.0,
-            "train_format_rate": 0.95,
-            "train_zero_variance_fraction": 0.4,
-            "test_flexible": 0.5,
-            "test_flexible_pass_at_256": 0.6,
-            "test_length_right": 1.0,
-            "test_length_wrong": 1.2,
-        }.items()
+    values = {"train_entropy": 1.0, "test_entropy": 1.0, "train_format_rate": 0.95, "train_zero_variance_fraction": 0.4}
+    values |= {
+        "test_flexible": 0.5,
+        "test_flexible_pass_at_256": 0.6,
+        "test_length_right": 1.0,
+        "test_length_wrong": 1.2,
     }
+    steady = {name: (lambda t, value=value: value - 0 * t) for name, value in values.items()}
     rng = np.random.default_rng(len(fact.name))
-    return {
-        name: [
-            curve(lambda t: 0.3 + 0 * t, int(rng.integers(1 << 30)), *shape(setting), **steady)
-            for _ in range(SEEDS)
-        ]
-        for name, setting in fact.settings.items()
-    }  # fmt: skip
+
+    def runs(setting):
+        seeds = rng.integers(1 << 30, size=SEEDS).tolist()
+        return [curve(lambda t: 0.3 + 0 * t, seed, *shape(setting), **steady) for seed in seeds]
+
+    return {name: runs(setting) for name, setting in fact.settings.items()}
 
 
 def test_the_table_is_whole():
@@ -106,13 +100,8 @@ def planted(name, swapped=False):
     }[name]  # fmt: skip
     settings = BY_NAME[name].settings
     given = scores if not swapped else dict(zip(scores, reversed(scores.values()), strict=True))
-    return {
-        setting: [
-            curve(score, seed, settings[setting].design.rounds, 40, settings[setting].design.round_rollouts)
-            for seed in range(SEEDS)
-        ]
-        for setting, score in given.items()
-    }
+    shapes = {name: (setting.design.rounds, 40, setting.design.round_rollouts) for name, setting in settings.items()}
+    return {name: [curve(score, seed, *shapes[name]) for seed in range(SEEDS)] for name, score in given.items()}
 
 
 @pytest.mark.parametrize(

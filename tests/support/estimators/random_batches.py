@@ -39,13 +39,9 @@ class Batches(NamedTuple):
 def random_rewards(rng: np.random.Generator, n: int) -> np.ndarray:
     """Binary, coarse (sums are exact, ties are common) or real."""
     kind = rng.integers(3)
-    return (
-        rng.normal(size=n)
-        if kind == 0
-        else rng.integers(-64, 65, n) / 32.0
-        if kind == 1
-        else rng.integers(0, 2, n).astype(np.float64)
-    )
+    if kind == 0:
+        return rng.normal(size=n)
+    return rng.integers(-64, 65, n) / 32.0 if kind == 1 else rng.integers(0, 2, n).astype(np.float64)
 
 
 def random_batch(
@@ -99,21 +95,13 @@ def drawn(rng: np.random.Generator, kind: Callable, /, **choices):
 def random_advantage(rng: np.random.Generator, baselines: tuple = get_args(BaselineKind), most: int = 3) -> Advantage:
     """Half of them plain, since most combinations of the rarer fields exclude each other; `most` is the largest k."""
     rare = bool(rng.integers(2))
-    return drawn(
-        rng,
-        Advantage,
-        baseline=baselines,
-        constant=(0.0, 0.0, 0.5),
-        scale=get_args(ScaleKind),
-        whiten=get_args(WhitenKind) if rare else ("none",),
-        credit=get_args(CreditKind) if rare else ("reward",),
-        k=tuple(range(1, most + 1)) if rare else (1,),
-        ddof=(0, 1),
-        eps=(1e-6, 1e-3, 0.5),
-        singleton=("raw", "zero"),
-        gamma=(1.0, 0.9) if rare else (1.0,),
-        lam=(1.0, 0.5, 0.0) if rare else (1.0,),
-    )
+    first = {"baseline": baselines, "constant": (0.0, 0.0, 0.5), "scale": get_args(ScaleKind)}
+    names = {"whiten": get_args(WhitenKind), "credit": get_args(CreditKind), "k": tuple(range(1, most + 1))}
+    last = {"ddof": (0, 1), "eps": (1e-6, 1e-3, 0.5), "singleton": ("raw", "zero")}
+    tokens = {"gamma": (1.0, 0.9), "lam": (1.0, 0.5, 0.0)}
+    choices = first | names | last | tokens
+    plain = {"whiten": ("none",), "credit": ("reward",), "k": (1,), "gamma": (1.0,), "lam": (1.0,)}
+    return drawn(rng, Advantage, **(choices if rare else choices | plain))
 
 
 SURROGATES: tuple[tuple[Callable, dict], ...] = (
@@ -142,17 +130,9 @@ def random_ratio(rng: np.random.Generator) -> Ratio:
 
 
 def random_kl(rng: np.random.Generator) -> KL:
-    return drawn(
-        rng,
-        KL,
-        kind=get_args(KLKind),
-        coef=(0.0, 0.3, 1.0),
-        place=("loss", "loss", "reward"),
-        anchor=("base", "old"),
-        straight_through=(False, True),
-        weighted=(False, True),
-        bounded=(True, False),
-    )
+    flags = {"straight_through": (False, True), "weighted": (False, True), "bounded": (True, False)}
+    places = {"place": ("loss", "loss", "reward"), "anchor": ("base", "old")}
+    return drawn(rng, KL, kind=get_args(KLKind), coef=(0.0, 0.3, 1.0), **places, **flags)
 
 
 MASKS: tuple[tuple[Callable, dict], ...] = (
@@ -182,14 +162,8 @@ def random_aggregation(rng: np.random.Generator) -> Aggregation:
 
 
 def random_correction(rng: np.random.Generator) -> Correction:
-    return drawn(
-        rng,
-        Correction,
-        kind=get_args(CorrectionKind),
-        level=get_args(CorrectionLevel),
-        low=(0.0, 0.5, 1.0),
-        high=(1.0, 2.0, math.inf),
-    )
+    names = {"kind": get_args(CorrectionKind), "level": get_args(CorrectionLevel)}
+    return drawn(rng, Correction, **names, low=(0.0, 0.5, 1.0), high=(1.0, 2.0, math.inf))
 
 
 def random_length(rng: np.random.Generator) -> Length:
@@ -199,18 +173,10 @@ def random_length(rng: np.random.Generator) -> Length:
 def random_estimator(rng: np.random.Generator, **fixed: Callable) -> Estimator:
     """Every choice of every field, independently, in combinations that are allowed; `fixed` are other ways to draw a
     field."""
-    parts: dict[str, Callable] = {
-        "advantage": random_advantage,
-        "surrogate": random_surrogate,
-        "kl": random_kl,
-        "aggregation": random_aggregation,
-        "ratio": random_ratio,
-        "mask": random_mask,
-        "correction": random_correction,
-        "length": random_length,
-    }
+    names = ("advantage", "surrogate", "kl", "aggregation", "ratio", "mask", "correction", "length")
+    parts: dict[str, Callable] = {name: globals()[f"random_{name}"] for name in names} | fixed
     while True:
         try:
-            return Estimator(**{name: draw(rng) for name, draw in (parts | fixed).items()})
+            return Estimator(**{name: draw(rng) for name, draw in parts.items()})
         except UserError:
             continue
