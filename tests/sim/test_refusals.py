@@ -149,9 +149,7 @@ ROWS = [
         (make, "environment.surprise = 0.5 with environment.style_tokens = 4.0; allowed: one or the other")
         for make in (
             lambda: replace(SMALL, surprise=0.5, style_tokens=4.0),
-            lambda: GeneralLearner(
-                run_of(DESIGNS["raw"]), build(replace(SMALL, style_tokens=4.0))._replace(surprise=0.5)
-            ),
+            lambda: GeneralLearner(run_of(DESIGNS["raw"]), STYLED._replace(surprise=0.5)),
         )
     ),
 ]

@@ -20,9 +20,7 @@ from rftlab.studies.theory.effective import (
 from rftlab.studies.theory.models import RLOO, beta_rates, gradient_moments, one_correct, one_logit, softmax_policy
 from rftlab.studies.theory.replay import (
     best_length,
-    enumerated_error,
     longest_useful,
-    measured_error,
     old_rates,
     replayed,
     vertex,
@@ -150,16 +148,6 @@ def test_replayed_windows_keep_the_order_of_visits():
     pool = replayed(visits)
     np.testing.assert_array_equal(pool.rewards.reshape(2, 3), visits)
     np.testing.assert_array_equal(pool.starts, [0, 3, 6])
-
-
-@pytest.mark.parametrize(
-    ("p", "drift", "m", "w"), [(0.6, 0.05, 1, 5), (0.3, 0.02, 2, 3), (0.9, 0.1, 3, 2), (0.2, -0.1, 1, 1)]
-)
-def test_three_ways_to_the_error_of_a_window(p, drift, m, w):
-    formula = window_error(p, drift, m, np.array([w]))[0]
-    assert measured_error(old_rates(p, drift, w), m, p)[-1] == pytest.approx(formula, rel=1e-11)
-    if m * w > 1:  # a set of one reward is the singleton rule's
-        assert enumerated_error(p, drift, m, w) == pytest.approx(formula, rel=1e-11)
 
 
 def test_old_rates_stop_where_they_are_no_pass_rates():
