@@ -23,7 +23,6 @@ from rftlab.studies.theory.replay import (
     longest_useful,
     old_rates,
     replayed,
-    vertex,
     window_error,
     worth,
 )
@@ -155,13 +154,6 @@ def test_old_rates_stop_where_they_are_no_pass_rates():
     np.testing.assert_allclose(old_rates(0.85, -0.1, 9), [0.95])
 
 
-@pytest.mark.parametrize(("p", "drift", "m"), [(0.5, 0.01, 1), (0.7, 0.02, 2), (0.3, 0.005, 4), (0.6, -0.01, 3)])
-def test_best_window_is_the_least_of_the_formula(p, drift, m):
-    lengths = np.arange(1, old_rates(p, drift, 200).size + 1)
-    best = 1 + int(window_error(p, drift, m, lengths).argmin())
-    assert best in (floor(best_length(p, drift, m)), ceil(best_length(p, drift, m)))
-
-
 @pytest.mark.parametrize(
     ("p", "drift", "m"), [(0.9, 0.02, 1), (0.5, 0.02, 8), (0.7, 0.03, 4), (0.4, -0.04, 6), (0.1, -0.02, 1)]
 )
@@ -188,11 +180,6 @@ def test_worth_of_the_best_window_approaches_two_thirds_of_its_rollouts():
         worth(0.5, drift, 1) / (0.25 / window_error(0.5, drift, 1, np.arange(1, 400)).min()) for drift in (0.008, 0.001)
     ]
     assert abs(ratios[1] - 1) < 0.01 and abs(ratios[1] - 1) < abs(ratios[0] - 1)
-
-
-def test_vertex_of_a_parabola():
-    w = np.arange(1, 10)
-    assert vertex(3 + 2 * (w - 4.3) ** 2) == pytest.approx(4.3)
 
 
 def test_stale_bias_bound_can_be_broken_by_a_smaller_constant():
