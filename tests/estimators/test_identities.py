@@ -1,5 +1,4 @@
-"""Equations between batches: aggregation, micro-batches, corrections, penalties, presets; they hold whatever the
-numbers are."""
+"""Equations that hold whatever the numbers are: of advantages, of objectives, of batches; and presets."""
 
 from dataclasses import replace
 
@@ -12,9 +11,11 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.estimator import Estimator
-from tests.support.checks.identities import CHECKS, arguments
+from tests.support.checks import identities, identities_advantages, identities_objective
 from tests.support.estimators.random_batches import baseline_for, random_batch
 from tests.support.estimators.vectors import REAL
+
+CHECKS = identities.CHECKS | identities_advantages.CHECKS | identities_objective.CHECKS
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
@@ -40,7 +41,7 @@ def test_presets_run(name):
         "ref_logp": batch.ref_logp,
         "sampler_logp": batch.sampler_logp,
     }
-    prepared = REAL.prepare(estimator, **arguments(batch, rewards), **rest)
+    prepared = REAL.prepare(estimator, **identities.arguments(batch, rewards), **rest)
     policies = (batch.old_logp, np.minimum(batch.logp, 0.0))
     weights = [
         REAL.objective_and_weights(estimator, REAL.apply_mask(estimator, prepared, logp, batch.keys), logp).weight

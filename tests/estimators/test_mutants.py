@@ -6,14 +6,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.support.checks import derivatives, identities, naive, naive_objective
+from tests.support.checks import (
+    derivatives,
+    identities,
+    identities_advantages,
+    identities_objective,
+    naive,
+    naive_objective,
+)
 from tests.support.estimators.vectors import REAL, Api
 from tests.support.golden.families import FAMILIES, check_subset
 from tests.support.mutants import estimators as m
 from tests.support.mutants.estimators import changed, on, put, swap, wrap
 from tests.support.mutants.objective import KLS, MUTANTS, TOKENS
 
-PARTS = (naive, naive_objective, derivatives, identities)
+PARTS = (naive, naive_objective, derivatives, identities, identities_advantages, identities_objective)
 GOLDEN = {family: (lambda api, family=family: check_subset(api, family)) for family in FAMILIES}
 CHECKS: dict[str, Callable[[Api], None]] = GOLDEN | {
     name: check for part in PARTS for name, check in part.CHECKS.items()
@@ -199,12 +206,51 @@ OF_SAMPLING: dict[str, Row] = {
     ),
 }
 
+IDENTITIES = {
+    "check_one_token": "count eps always",
+    "check_shares_add_up": "token mean for response means",
+    "check_kl_in_reward": "abs for k1",
+    "check_kl_in_loss": "k1 for k2",
+    "check_weighted_kl": "weight of the penalty ignored",
+    "check_anchor": "anchor is the base policy",
+    "check_correction_ends": "smallest weight too large",
+    "check_ratio_to_the_sampler": "anchor is the base policy",
+    "check_shift": "advantage sign flipped",
+    "check_leave_one_out": "advantage sign flipped",
+    "check_window_of_one": "eps 1e-4 for 1e-6",
+    "check_window_of_group": "window one too short",
+    "check_support": "groups mixed",
+    "check_order": "groups mixed",
+    "check_equal_spreads": "zscore not scaled",
+    "check_equal_lengths": "group mean leaves itself out",
+    "check_whitening": "whitening ignored",
+    "check_pass_at_k_ends": "pass@(k-1)",
+    "check_outcome_rewards": "advantage sign flipped",
+    "check_gae_ends": "gamma ignored",
+    "check_optimal_shift": "a response alone is its own baseline",
+    "check_averages_ends": "decay ignored",
+    "check_equal_budgets": "one rollout too many",
+    "check_unclipped": "clip low and high swapped",
+    "check_fixed_ratios": "CISPO through its ratio",
+    "check_sapo_gate": "SAPO's tau swapped",
+    "check_vespo_peak": "VESPO's signs swapped",
+    "check_geometric_mean": "narrow bounds for responses",
+    "check_two_sided": "clip low and high swapped",
+    "check_clip_stops": "clip low and high swapped",
+    "check_length_one": "narrow bounds for responses",
+    "check_sequence_token": "ratio of the token for GSPO-token's",
+    "check_equal_ratios": "mean for the product",
+    "check_masks_on_policy": "mask before the update",
+    "check_sides": "mask ignored",
+    "check_cov_fractions": "mask ignored",
+}
+"""A wrong variant that each of the other equations refuses."""
 EVERY = SIGNS | OF_ADVANTAGES | OF_SAMPLING | MUTANTS
 PAIRS = [
     pytest.param(make, check, id=f"{name}-{check}")
     for name, (make, checks) in EVERY.items()
     for check in dict.fromkeys(checks.split())
-]
+] + [pytest.param(EVERY[name][0], check, id=f"{name}-{check}") for check, name in IDENTITIES.items()]
 
 
 @pytest.mark.parametrize(("make", "check"), PAIRS)
@@ -214,7 +260,7 @@ def test_refused(make, check):
 
 
 def test_every_check_refuses_something():
-    assert {check for _, checks in EVERY.values() for check in checks.split()} == set(CHECKS)
+    assert {check for _, checks in EVERY.values() for check in checks.split()} | set(IDENTITIES) == set(CHECKS)
 
 
 def test_names_are_unique():

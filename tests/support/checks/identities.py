@@ -1,21 +1,29 @@
-"""The checks of tests/estimators/test_identities.py: what holds to the last bit, or has no twin."""
+"""The checks of tests/estimators/test_identities.py."""
 
 import math
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Divergence, Drift
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, Sapo, Vespo
+from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.estimator import Estimator
-from tests.support.estimators.random_batches import SURROGATES, Batches, drawn, random_batch, random_estimator
+from tests.support.estimators.random_batches import (
+    SURROGATES,
+    Batches,
+    drawn,
+    random_batch,
+    random_estimator,
+    random_rewards,
+)
 from tests.support.estimators.vectors import EXACT, Api, close, no_kl, part_of, same, seeds
 
 CENTRED = Advantage("group_mean")
-ZSCORE = Advantage("group_mean", "group_std", ddof=0, eps=0.0)
 
 
 def arguments(batch: Batches, rewards=None) -> dict:
@@ -31,12 +39,16 @@ def arguments(batch: Batches, rewards=None) -> dict:
 def objectives_of_parts(api: Api, estimator: Estimator, prepared, logp: np.ndarray, bounds: list[int]) -> list:
     """What mask and weigh make of the micro-batches between `bounds`; a mask that compares tokens sees the whole
     batch first."""
-    by_itself, parts = isinstance(estimator.mask, (Divergence, Drift)), []
+    by_itself = isinstance(estimator.mask, (Divergence, Drift))
     whole = prepared if by_itself else api.apply_mask(estimator, prepared, logp, np.cos(np.arange(logp.size)))
+    parts = []
     for a, b in pairwise(bounds):
         part = part_of(whole, a, b)
-        part = api.apply_mask(estimator, part, logp[a:b]) if by_itself else part
-        parts.append(api.objective_and_weights(estimator, part, logp[a:b]))
+        parts.append(
+            api.objective_and_weights(
+                estimator, api.apply_mask(estimator, part, logp[a:b]) if by_itself else part, logp[a:b]
+            )
+        )
     return parts
 
 
@@ -83,8 +95,13 @@ def check_prepared_apart(api: Api) -> None:
             aggregation = replace(aggregation, micro_batch=first.starts.size - 1)
             estimator = replace(estimator, aggregation=aggregation)
         empty = aggregation.empty == "count" or aggregation.micro_batch is not None
-        lengths = np.concatenate([np.diff(half.starts) for half in (first, second)])
-        counts = {"n_tokens": int(lengths.sum()), "n_rows": int(lengths.size if empty else (lengths > 0).sum())}
+        counts = {"n_tokens": 0, "n_rows": 0}
+        for half in (first, second):
+            lengths = np.diff(half.starts)
+            counts = {
+                "n_tokens": counts["n_tokens"] + int(lengths.sum()),
+                "n_rows": counts["n_rows"] + int(lengths.size if empty else (lengths > 0).sum()),
+            }
         apart = []
         for half in (first, second):
             prepared = api.prepare(
@@ -102,6 +119,64 @@ def check_prepared_apart(api: Api) -> None:
         same(np.concatenate(apart), together.weight, f"weights of halves prepared apart, {estimator.aggregation}")
 
 
+def check_one_token(api: Api) -> None:
+    """With one token per response, every mean over responses is the mean over tokens, to the last bit."""
+    for rng in seeds(1000, 20):
+        n = 2 ** int(rng.integers(0, 6))
+        old, group, rewards = -rng.exponential(size=n), rng.integers(0, 3, n), random_rewards(rng, n)
+        group[:3] = np.arange(3)[:n]
+        weights = []
+        for kind in ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean"):
+            estimator = no_kl(Advantage("batch_mean"), aggregation=Aggregation(kind))
+            pool = api.make_pool(3, (rewards, group))
+            weights.append(
+                api.objective_and_weights(
+                    estimator, api.prepare(estimator, rewards, group, np.arange(n + 1), old, pool=pool), old + 0.05
+                ).weight
+            )
+        same(weights[1], weights[0], "seq_mean_token_sum and token_mean")
+        same(weights[2], weights[0], "seq_mean_token_mean and token_mean")
+
+
+def check_shares_add_up(api: Api) -> None:
+    """The shares of a mean add up to 1; those of a response do not depend on its length where token means are
+    averaged."""
+    for rng in seeds(1100, 40):
+        starts = random_batch(rng).starts
+        lengths = np.diff(starts)
+        for kind in ("token_mean", "seq_mean_token_mean"):
+            close(api.shares(Aggregation(kind), starts).sum(), 1.0, f"sum of the shares of {kind}", EXACT)
+        counted = Aggregation("seq_mean_token_mean", empty="count")
+        per_row = [api.shares(counted, starts)[a:b].sum() for a, b in pairwise(starts)]
+        close(per_row, np.where(lengths > 0, 1.0 / lengths.size, 0.0), "sum of the shares of each response", EXACT)
+
+
+def check_kl_in_reward(api: Api) -> None:
+    """A KL penalty in the reward is the penalty-free estimator on rewards that are shaped by hand; a length penalty
+    too."""
+    for rng in seeds(1200, 40):
+        batch, plain = random_batch(rng), no_kl(CENTRED)
+        estimator = replace(plain, kl=KL("k1", 0.3, "reward"))
+        d = batch.old_logp - batch.ref_logp
+        by_hand = np.array(
+            [
+                reward - 0.3 * d[a:b].sum()
+                for reward, a, b in zip(batch.rewards, batch.starts[:-1], batch.starts[1:], strict=True)
+            ]
+        )
+        given = batch.rewards.copy()
+        shaped = api.shaped_rewards(estimator, batch.rewards, batch.starts, batch.old_logp, batch.ref_logp)
+        same(batch.rewards, given, "the rewards that were given")
+        close(shaped, by_hand, "shaped rewards", EXACT)
+        ours = api.objective_and_weights(
+            estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp), batch.logp
+        )
+        hand = api.objective_and_weights(plain, api.prepare(plain, **arguments(batch, by_hand)), batch.logp)
+        scale = 1.0 + float(np.abs(hand.weight).sum())
+        close(ours.weight, hand.weight, "weights of shaped rewards", EXACT * scale)
+        close(ours.objective, hand.objective, "objective of shaped rewards", EXACT * scale)
+
+
 def check_length_penalty(api: Api) -> None:
     """Nothing up to limit - buffer, all from the limit on, and a straight line between (DAPO)."""
     estimator = replace(no_kl(), length=replace(no_kl().length, coef=0.5, limit=8, buffer=4))
@@ -112,80 +187,120 @@ def check_length_penalty(api: Api) -> None:
         same(shaped, [1.0 - penalty, 0.0], f"rewards of responses with {length} tokens and with one")
 
 
-def own(api: Api, spec: Advantage, rewards, group, n_groups: int, starts=None) -> np.ndarray:
-    """Advantages of responses that are their own baseline sets."""
-    return api.advantages(spec, rewards, group, api.make_pool(n_groups, (rewards, group)), starts=starts)
+def check_kl_in_loss(api: Api) -> None:
+    """A KL penalty in the loss subtracts coef share kl from the objective, untouched by the importance correction."""
+    for rng in seeds(1300, 40):
+        batch, plain = random_batch(rng), no_kl(CENTRED)
+        estimator = replace(plain, kl=KL("k2", 0.3))
+        rest = {"correction": batch.correction}
+        ours = api.objective_and_weights(
+            estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, **rest), batch.logp
+        )
+        free = api.objective_and_weights(plain, api.prepare(plain, **arguments(batch), **rest), batch.logp)
+        d, share = batch.logp - batch.ref_logp, api.shares(plain.aggregation, batch.starts)
+        scale = 1.0 + float(np.abs(free.weight).sum() + np.abs(d).sum())
+        close(ours.weight, free.weight - 0.3 * share * d, "weights with a KL penalty", EXACT * scale)
+        close(
+            ours.objective,
+            free.objective - 0.3 * (share * d * d / 2).sum(),
+            "objective with a KL penalty",
+            EXACT * scale**2,
+        )
+        close(ours.kl, (d * d / 2).sum(), "sum of the KL values", EXACT * scale**2)
 
 
-def check_scale(api: Api) -> None:
-    """Without eps the z-score does not see the scale of the rewards; with ddof 0 its mean square over a group is 1."""
-    for rng in seeds(50, 50):
-        batch = random_batch(rng, fewest=3)
-        rewards, rest = rng.normal(size=batch.group.size), (batch.group, batch.n_groups)
-        scores = own(api, ZSCORE, rewards, *rest)
-        for spec in (ZSCORE, replace(ZSCORE, scale="batch_std")):
-            larger, plain = (own(api, spec, times * rewards, *rest) for times in (4.0, 1.0))
-            close(larger, plain, "z-score of rewards times 4", EXACT)
-        squares = np.bincount(batch.group, scores**2) / np.bincount(batch.group)
-        close(squares, np.ones(batch.n_groups), "mean square of z-scores", 1e-10)
+def check_weighted_kl(api: Api) -> None:
+    """Where the policy has not moved the weight of the penalty is 1, so its value stays; its derivative gains the
+    value itself."""
+    for rng in seeds(1400, 40):
+        batch = random_batch(rng, longest=5)
+        for kind in ("k1", "k2", "k3"):
+            plain, weighted = (Estimator(CENTRED, Clip(), KL(kind, 0.3, weighted=flag)) for flag in (False, True))
+            prepared = api.prepare(plain, **arguments(batch), ref_logp=batch.ref_logp)
+            before, after = (
+                api.objective_and_weights(estimator, prepared, batch.old_logp) for estimator in (plain, weighted)
+            )
+            scale = 1.0 + float(np.abs(before.weight).sum()) + abs(before.objective) + abs(before.kl)
+            close(
+                [after.objective, after.kl],
+                [before.objective, before.kl],
+                f"value of {kind}, weighted, where the policy has not moved",
+                EXACT * scale,
+            )
+            values = [
+                api.kl_penalty(plain.kl, logp, ref)[0] for logp, ref in zip(batch.old_logp, batch.ref_logp, strict=True)
+            ]
+            close(
+                before.weight - after.weight,
+                prepared.kl_share * np.array(values),
+                f"what weighting adds to the derivative of {kind}",
+                EXACT * scale,
+            )
 
 
-def check_constant_groups(api: Api) -> None:
-    """Equal rewards, whatever they are, carry exactly no signal: eps must not blow up the rounding of a mean."""
-    kinds = (("group_mean",), ("group_mean", "group_std"), ("group_mean", "batch_std"))
-    for rng, kind in product(seeds(150, 50), (*kinds, ("leave_one_out",), ("second_best", "group_std"))):
-        batch = random_batch(rng, fewest=2)
-        rewards = rng.normal(size=batch.n_groups)[batch.group]
-        found = own(api, Advantage(*kind), rewards, batch.group, batch.n_groups)
-        same(found, np.zeros(rewards.size), f"{kind} of constant groups")
-
-
-def bernoulli_outcomes(n: int, p: float):
-    """Every 0/1 outcome of n draws with its probability and the scores d log P / dp."""
-    for outcome in product((0.0, 1.0), repeat=n):
-        rewards = np.array(outcome)
-        yield rewards, float(np.prod(np.where(rewards > 0, p, 1 - p))), np.where(rewards > 0, 1 / p, -1 / (1 - p))
-
-
-def check_pass_at_k_unbiased(api: Api) -> None:
-    """The mean of credit x score over all outcomes is d/dp (1 - (1-p)^k), exactly, with the baseline and without
-    (PKPO)."""
-    for n, p, baseline in product(range(1, 7), (0.1, 0.5, 0.8), ("none", "leave_one_out")):
-        group = np.zeros(n, dtype=np.int64)
-        for k in range(1, n + 1):
-            spec, total = Advantage(baseline, credit="pass_at_k", k=k), 0.0
-            for rewards, probability, scores in bernoulli_outcomes(n, p):
-                total += probability * float(np.mean(own(api, spec, rewards, group, 1) * scores))
-            close(total, k * (1 - p) ** (k - 1), f"gradient of pass@{k} from {n} responses, {baseline}", EXACT)
-
-
-def check_moving_bonus(api: Api) -> None:
-    """An update at or below the target raises the coefficient of an entropy bonus by one step, any other lowers it,
-    between 0 and 1. The next update has a bonus only after one at or below the target. Without a target nothing
-    changes."""
-    for rng in seeds(960, 20):
-        entropies, target, step = rng.random(50), float(rng.random()), 0.01 + 0.1 * float(rng.random())
-        bonus, fixed = api.empty_bonus(0.1, target), api.empty_bonus(0.1, 0.0)
-        expected = 0.1
-        same(bonus, [0.1, 0.0], "a bonus before the first update")
-        for entropy in (*entropies, target):
-            api.move_bonus(bonus, target, step, entropy)
-            api.move_bonus(fixed, 0.0, step, entropy)
-            expected = min(1.0, max(0.0, expected + (step if entropy <= target else -step)))
-            close(bonus, [expected, float(entropy <= target)], f"bonus after an update at {entropy}", EXACT)
-        same(fixed, [0.1, 1.0], "a bonus without a target")
-
-
-def check_on_policy(api: Api) -> None:
-    """Where the policy has not moved, every surrogate gives the weights of REINFORCE, however tight its clip is."""
-    tight = (Clip(0.0, 0.0), Clip(dual=1.5), Clip(1.0, math.inf), Cispo(0.0, 0.0), Sapo(3.0, 0.5), Dro(2.0))
-    for rng in seeds(700, 30):
+def check_anchor(api: Api) -> None:
+    """Anchored at the old policy, the penalty is the one whose base policy is the old policy, and vanishes where the
+    policy has not moved."""
+    for rng in seeds(1500, 30):
         batch = random_batch(rng)
-        for surrogate in (*(kind() for kind, _ in SURROGATES), *tight):
-            estimator = no_kl(CENTRED, surrogate, ratio=Ratio("product" if isinstance(surrogate, Vespo) else "token"))
-            prepared = api.prepare(estimator, **arguments(batch))
-            weights = api.objective_and_weights(estimator, prepared, batch.old_logp).weight
-            close(weights, prepared.share * prepared.advantage, f"{surrogate} on-policy: share A", EXACT)
+        base, old = (Estimator(CENTRED, Clip(), KL("k2", 0.3, anchor=anchor)) for anchor in ("base", "old"))
+        ours = api.prepare(old, **arguments(batch), ref_logp=batch.ref_logp)
+        hand = api.prepare(base, **arguments(batch), ref_logp=batch.old_logp)
+        same(
+            api.objective_and_weights(old, ours, batch.logp).weight,
+            api.objective_and_weights(base, hand, batch.logp).weight,
+            "weights with the old policy as anchor",
+        )
+        same(
+            api.objective_and_weights(old, ours, batch.old_logp).kl, 0.0, "KL to the old policy where it has not moved"
+        )
+
+
+def check_correction_ends(api: Api) -> None:
+    """Truncation without a bound is a mask that drops nothing; a sampler that is the trainer needs no correction."""
+    for rng in seeds(1600, 40):
+        batch = random_batch(rng)
+        for level in ("token", "sequence", "geometric"):
+            truncated, kept = (
+                api.corrections(
+                    Correction(kind, level, 0.0, math.inf), batch.starts, batch.old_logp, batch.sampler_logp
+                )
+                for kind in ("truncate", "mask")
+            )
+            same(truncated, kept, f"weights of each {level}, truncated at infinity and masked beyond infinity")
+            for kind in ("none", "truncate", "mask", "ratio"):
+                estimator = replace(no_kl(CENTRED), correction=Correction(kind, level))
+                identical = api.prepare(estimator, **arguments(batch), sampler_logp=batch.old_logp)
+                for field, column in api.prepare(no_kl(CENTRED), **arguments(batch))._asdict().items():
+                    same(getattr(identical, field), column, f"{field} with an identical sampler, {kind}")
+        single = np.arange(batch.old_logp.size + 1)
+        tokens, rows = (
+            api.corrections(Correction("truncate", level), single, batch.old_logp, batch.sampler_logp)
+            for level in ("token", "sequence")
+        )
+        same(rows, tokens, "weights of responses of one token")
+
+
+def check_ratio_to_the_sampler(api: Api) -> None:
+    """Correction "ratio" takes every ratio to the sampler, as if it were the old policy."""
+    for rng in seeds(1700, 40):
+        batch = random_batch(rng)
+        estimator = replace(no_kl(CENTRED), correction=Correction("ratio"))
+        ours = api.prepare(estimator, **arguments(batch), sampler_logp=batch.sampler_logp)
+        hand = api.prepare(no_kl(CENTRED), **arguments(batch) | {"old_logp": batch.sampler_logp})
+        same(
+            api.objective_and_weights(estimator, ours, batch.logp).weight,
+            api.objective_and_weights(no_kl(CENTRED), hand, batch.logp).weight,
+            "weights with ratios to the sampler",
+        )
+        anchored = replace(estimator, kl=KL("k2", 0.3, anchor="old"))
+        same(
+            api.prepare(
+                anchored, **arguments(batch), ref_logp=batch.ref_logp, sampler_logp=batch.sampler_logp
+            ).ref_logp,
+            batch.old_logp,
+            "anchor of the penalty",
+        )
 
 
 CHECKS = {
