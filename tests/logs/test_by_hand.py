@@ -8,15 +8,10 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
-from tests.support.logs.formats import said
+from tests.support.logs.reading import notes, read, values
 
 STEPS = range(1, 13)
 TABLE = "step;reward;response_length\n"
-
-
-def read(tmp_path, data: str | bytes, name: str = "log.csv", **more):
-    (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
-    return read_logs([tmp_path / name], **more)
 
 
 def refused(tmp_path, data: str | bytes, name: str = "log.csv") -> str:
@@ -30,14 +25,6 @@ def refused(tmp_path, data: str | bytes, name: str = "log.csv") -> str:
 def records(*rows: str) -> str:
     """JSON lines: a step each, and what a row says beside it."""
     return "".join(f'{{"step": {step}, {row}}}\n' for step, row in enumerate(rows, start=1))
-
-
-def values(runs, metric: str, split: str = "train") -> dict[int, float]:
-    return {key[0]: value for key, value in said(runs).items() if key[1:] == (split, metric)}
-
-
-def notes(runs) -> str:
-    return "\n".join(note for run in runs for note in run.notes)
 
 
 def test_thousands_are_not_read_as_decimals(tmp_path):
@@ -59,21 +46,19 @@ def test_decimal_commas_with_an_exponent_or_per_cent(cell, tmp_path):
     assert values(read(tmp_path, f"step;entropy\n1;{cell}\n2;{cell}\n3;0\n"), "entropy") == {1: 0.25, 2: 0.25, 3: 0}
 
 
-@pytest.mark.parametrize("name", ["log.csv", "log.jsonl", "log.log"])
-def test_a_hole_of_zero_bytes_in_a_number_is_none(name, tmp_path):
-    whole = {
-        "log.csv": "step,reward\n1,0.25\n2,0.50\n3,0.75\n",
-        "log.jsonl": records(*(f'"reward": {value}' for value in ("0.25", "0.50", "0.75"))),
-        "log.log": "".join(f"step:{s} - critic/score/mean:0.{25 * s} - actor/grad_norm:0.1\n" for s in (1, 2, 3)),
-    }[name]
-    runs = read(tmp_path, whole.replace("0.50", "0.\0"), name)
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "step,reward\n1,0.25\n2,0.50\n3,0.75\n",
+        records(*(f'"reward": {value}' for value in ("0.25", "0.50", "0.75"))),
+        "".join(f"step:{s} - critic/score/mean:0.{25 * s} - actor/grad_norm:0.1\n" for s in (1, 2, 3)),
+    ],
+)
+def test_a_hole_of_zero_bytes_in_a_number_is_none(whole, tmp_path):
+    runs = read(tmp_path, whole.replace("0.50", "0.\0"))
     assert values(runs, "reward_mean") == {1: 0.25, 3: 0.75} and "left out" in notes(runs)
-
-
-def test_utf_32_is_read(tmp_path):
-    text = "step,reward\n" + "".join(f"{step},0.5\n" for step in STEPS)
-    runs = read(tmp_path, text.encode("utf-32"))
-    assert len(values(runs, "reward_mean")) == 12 and "utf-32" in notes(runs)
+    runs = read(tmp_path, whole.encode("utf-32"))
+    assert len(values(runs, "reward_mean")) == 3 and "utf-32" in notes(runs)
 
 
 @pytest.mark.parametrize("row", ['"reward": 0.1, "reward": 0.9', '"data": {"reward": 0.1}, "metrics": {"reward": 0.9}'])
@@ -121,13 +106,10 @@ def test_a_quote_without_an_end_names_all_lines_that_it_takes(tmp_path):
     assert list(values(runs, "entropy")) == [1, 2, 3] and "lines 5 to 13" in notes(runs)
 
 
-def test_a_line_that_is_too_long_is_named(tmp_path):
+def test_a_line_that_is_too_long_is_named_and_a_long_header_is_read_whole(tmp_path):
     assert "line 2:" in refused(tmp_path, "step,reward,note\n1,0.1," + "a" * 3_000_000 + "\n2,0.2,b\n")
     columns = ",".join(f"m{i}" for i in range(400_000))
     assert "more than 20000 columns" in refused(tmp_path, f"step,{columns}\n")
-
-
-def test_a_header_longer_than_the_start_of_a_file_is_read_whole(tmp_path):
     names = [f"a_metric_with_a_name_that_is_rather_long/{i:05d}" for i in range(7000)]
     (run,) = read(tmp_path, ",".join(["step", *names]) + "\n" + "".join(f"{s}{',0.5' * 7000}\n" for s in (1, 2)))
     assert len(run.pieces) == 7000
@@ -150,24 +132,18 @@ def test_runs_that_are_numbered_are_told_apart(tmp_path):
     assert len(read(tmp_path, seeds, columns={"run": "seed"})) == 2
 
 
-def test_per_cent_and_steps_in_quotes(tmp_path):
+def test_per_cent_and_steps_in_quotes_and_columns_of_another_length(tmp_path):
     text = "".join(json.dumps({"step": str(step), "eval_acc": f"{step}.5%"}) + "\n" for step in STEPS)
     assert values(read(tmp_path, text, "log.jsonl"), "pass_at_1", "test")[12] == 0.125
-
-
-def test_columns_of_a_document_with_another_length_are_told(tmp_path):
-    found = {"step": [1, 2, 3], "reward": [0.1, 0.2], "entropy": [0.3, 0.2, 0.1]}
-    runs = read(tmp_path, json.dumps(found), "log.json")
+    columns = {"step": [1, 2, 3], "reward": [0.1, 0.2], "entropy": [0.3, 0.2, 0.1]}
+    runs = read(tmp_path, json.dumps(columns), "log.json")
     assert len(values(runs, "entropy")) == 3 and "another length than step left out: reward" in notes(runs)
 
 
 def test_types_of_parquet(tmp_path):
-    frame = pd.DataFrame(
-        {"step": STEPS, "reward": [Decimal(step) / 100 for step in STEPS], "run": ["a"] * 6 + [None] * 6}
-    )
-    frame["response_length"] = pd.array([None, *range(11)], dtype="Int64")
-    frame["text"] = [f"{step}.5" for step in STEPS]
-    frame.to_parquet(tmp_path / "log.parquet")
+    columns = {"step": STEPS, "reward": [Decimal(step) / 100 for step in STEPS], "run": ["a"] * 6 + [None] * 6}
+    columns |= {"response_length": pd.array([None, *range(11)], "Int64"), "text": [f"{step}.5" for step in STEPS]}
+    pd.DataFrame(columns).to_parquet(tmp_path / "log.parquet")
     runs = read_logs([tmp_path / "log.parquet"])
     assert [(run.name, run.rounds) for run in runs] == [("a", 6), ("log", 12)]
     assert values(runs, "reward_mean")[12] == 0.12 and 1 not in values(runs, "response_length")

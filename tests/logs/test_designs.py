@@ -7,6 +7,7 @@ import pytest
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.config_file import read_config
+from tests.support.logs.reading import told
 
 TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_generations": 8}
 
@@ -20,23 +21,15 @@ TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_
         ({"steps_per_generation": 16}, 2, 16, 2),
         ({"generation_batch_size": 64}, 2, 8, 1),
         ({"generation_batch_size": 64}, None, 8, None),
-        (
-            {"generation_batch_size": 128, "steps_per_generation": 16},
-            None,
-            16,
-            2,
-        ),  # as after __post_init__: two processes
+        # as after __post_init__: two processes
+        ({"generation_batch_size": 128, "steps_per_generation": 16}, None, 16, 2),
         ({"num_generations": 7}, 2, None, 1),
     ],
 )
 def test_trl_counts_responses(more, processes, prompts, updates):
     design, notes = read_design(TRL | more, "", processes)
-    assert (design.prompts, design.updates_per_round, design.rollouts) == (
-        prompts,
-        updates,
-        (TRL | more)["num_generations"],
-    )
-    assert prompts is not None or notes
+    assert (design.prompts, design.updates_per_round) == (prompts, updates)
+    assert design.rollouts == (TRL | more)["num_generations"] and (prompts is not None or notes)
 
 
 def test_trls_defaults_are_said():
@@ -44,48 +37,30 @@ def test_trls_defaults_are_said():
     assert design.rollouts == 16 and any("per_device_train_batch_size is not stated" in text for text in design.assumed)
 
 
-def verl(**more):
-    actor = {
-        "ppo_mini_batch_size": 64,
-        "ppo_epochs": 2,
-        "optim": {"lr": "1e-6"},
-        "use_kl_loss": True,
-        "kl_loss_coef": 0.001,
-        "loss_agg_mode": "token-mean",
-    }
-    return {
-        "actor_rollout_ref": {"actor": actor, "rollout": {"n": 5, "temperature": 1.0}, "model": {"path": "Qwen/x"}},
-        "algorithm": {"adv_estimator": "grpo"},
-        "data": {"train_batch_size": 256, "max_response_length": 1024},
-    } | more
+ACTOR = {"ppo_mini_batch_size": 64, "ppo_epochs": 2, "optim": {"lr": "1e-6"}, "use_kl_loss": True,
+         "kl_loss_coef": 0.001, "loss_agg_mode": "token-mean"}  # fmt: skip
+VERL = {
+    "actor_rollout_ref": {"actor": ACTOR, "rollout": {"n": 5, "temperature": 1.0}, "model": {"path": "Qwen/x"}},
+    "algorithm": {"adv_estimator": "grpo"},
+    "data": {"train_batch_size": 256, "max_response_length": 1024},
+}
 
 
 def test_verl_counts_prompts():
-    design, notes = read_design(verl(), "", None)
+    design, notes = read_design(VERL, "", None)
     assert (design.prompts, design.rollouts, design.updates_per_round, design.learning_rate) == (256, 5, 8, 1e-6)
-    assert (design.advantage, design.kl_coefficient, design.response_limit, design.loss) == (
-        "group_zscore",
-        0.001,
-        1024,
-        "token-mean",
-    )
-    assert not notes
-    centred, _ = read_design(verl(algorithm={"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False}), "", None)
-    assert centred.advantage == "group_mean"
+    assert (design.advantage, design.kl_coefficient, design.response_limit) == ("group_zscore", 0.001, 1024)
+    assert design.loss == "token-mean" and not notes
+    centred = VERL | {"algorithm": {"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False}}
+    assert read_design(centred, "", None)[0].advantage == "group_mean"
 
 
 FILES = {
     "config.json": ('{"num_generations": 4, "per_device_train_batch_size": 8}', "trl"),
     "grpo.toml": ("num_generations = 8\nper_device_train_batch_size = 8\n", "trl"),
-    "run.sh": (
-        "python -m verl.trainer.main_ppo data.train_batch_size=64 \\\n  actor_rollout_ref.rollout.n=5\n",
-        "verl",
-    ),
+    "run.sh": ("python -m verl.trainer.main_ppo data.train_batch_size=64 \\\n actor_rollout_ref.rollout.n=5\n", "verl"),
     "train.py": ("args = GRPOConfig(per_device_train_batch_size=4, num_generations=8)\n# num_generations=16\n", "trl"),
-    "launch.sh": (
-        "accelerate launch --num_processes 4 grpo.py --num_generations 8 --per_device_train_batch_size 4\n",
-        "trl",
-    ),
+    "launch.sh": ("accelerate launch grpo.py --num_generations 8 --per_device_train_batch_size 4\n", "trl"),
     "wandb.yaml": ("num_generations:\n  desc: null\n  value: 8\nlearning_rate:\n  value: 1e-6\n", "trl"),
 }
 
@@ -133,19 +108,12 @@ def test_what_is_no_configuration_is_a_line(name, tmp_path):
     assert name in str(refused.value)
 
 
-def told(tmp_path, name: str, text: str):
-    (tmp_path / name).write_text(text)
-    return read_design(read_config(tmp_path / name), "", None)
-
-
 def test_the_processes_of_accelerate_are_counted(tmp_path):
     sizes = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 16, "num_generations": 7}
     settings = "num_processes: 7\n" + "".join(f"{name}: {size}\n" for name, size in sizes.items())
-    script = "accelerate launch --num_processes=7 grpo.py" + "".join(
-        f" --{name} {size}" for name, size in sizes.items()
-    )
+    script = "accelerate launch --num_processes=7 grpo.py " + " ".join(f"--{one} {n}" for one, n in sizes.items())
     for name, text in (("grpo.yaml", settings), ("grpo.sh", script)):
-        assert told(tmp_path, name, text)[0].prompts == 256
+        assert told(tmp_path, text, name, None)[0].prompts == 256
 
 
 @pytest.mark.parametrize(
@@ -191,8 +159,8 @@ def nested(config: dict) -> dict:
 def test_omegaconfs_references_are_followed(tmp_path):
     text = "data: {train_batch_size: 256}\nactor_rollout_ref:\n  rollout: {n: 8}\n  actor:\n"
     text += "    ppo_mini_batch_size: ${data.train_batch_size}\n    ppo_epochs: ${missing}\n"
-    assert told(tmp_path, "verl.yaml", text.replace("${missing}", "2"))[0].updates_per_round == 2
-    assert told(tmp_path, "verl.yaml", text.replace("${missing}", "${oc.env:EPOCHS}"))[0].updates_per_round is None
+    assert told(tmp_path, text.replace("${missing}", "2"), "verl.yaml")[0].updates_per_round == 2
+    assert told(tmp_path, text.replace("${missing}", "${oc.env:EPOCHS}"), "verl.yaml")[0].updates_per_round is None
 
 
 def test_what_a_verl_configuration_leaves_out_is_verls_default_and_said():
@@ -211,12 +179,8 @@ PLAIN = {"group_size": 8, "rollout_batch_size": 256, "train_batch_size": 64, "ep
 """A plain training script's settings, as in CS336's assignment 5."""
 
 
-def plain_design(**more):
-    return read_design({name: value for name, value in (PLAIN | more).items() if value != "left out"}, "", None)
-
-
 def test_plain_scripts_count_completions():
-    for config in (PLAIN, {"training": PLAIN}, {name: {"value": value} for name, value in PLAIN.items()}):
+    for config in (PLAIN, {"training": PLAIN}, {name: {"value": given} for name, given in PLAIN.items()}):
         assert detect_trainer(config) == "CS336"
         known, notes = read_design(config, "", None)
         assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate) == (32, 8, 8, 1e-5)
@@ -248,7 +212,8 @@ def test_plain_scripts_count_completions():
     ],
 )
 def test_a_guess_on_a_plain_script_is_a_line(more, field, value, said):
-    known, notes = plain_design(**more)
+    stated = {name: given for name, given in (PLAIN | more).items() if given != "left out"}
+    known, notes = read_design(stated, "", None)
     assert getattr(known, field) == value
     lines = [line for line in (*notes, *known.assumed) if "counts completions" not in line]
     assert len(lines) == bool(said) and all(said in line and len(line) < 400 and line.isprintable() for line in lines)
@@ -283,7 +248,7 @@ PYTHON = {
 
 @pytest.mark.parametrize("text", PYTHON.values(), ids=PYTHON)
 def test_a_plain_script_is_read_and_not_run(text, tmp_path):
-    known, notes = told(tmp_path, "train.py", "import torch\n" + text)
+    known, notes = told(tmp_path, "import torch\n" + text, "train.py")
     assert (known.prompts, known.rollouts, known.learning_rate) == (32, 8, 1e-5)
     assert "settings count as the script has them; its arguments may say otherwise" in notes
 
@@ -296,13 +261,13 @@ def test_a_plain_script_is_read_and_not_run(text, tmp_path):
     ],
 )
 def test_what_a_plain_script_sets_twice_is_unknown(more, why, tmp_path):
-    known, notes = told(tmp_path, "train.py", SETTINGS + more)
+    known, notes = told(tmp_path, SETTINGS + more, "train.py")
     assert known.rollouts is known.prompts is None and notes.count(why) == 1
 
 
 def test_flags_of_a_plain_script_are_read_from_the_command(tmp_path):
     command = "uv run python grpo.py --group-size 8 --rollout-batch-size=256 --train_batch_size 128\n"
-    known, _ = told(tmp_path, "run.sh", command)
+    known, _ = told(tmp_path, command, "run.sh")
     assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 2)
-    known, notes = told(tmp_path, "sweep.sh", command + command.replace("size 8", "size 4"))
+    known, notes = told(tmp_path, command + command.replace("size 8", "size 4"), "sweep.sh")
     assert known.rollouts is None and any("differs between 2 commands" in note for note in notes)

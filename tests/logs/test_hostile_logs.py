@@ -5,6 +5,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import product
 
 import numpy as np
@@ -16,7 +17,8 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.formats import parquet as bounds
 from rftlab.studies.readers.formats import stores
-from tests.support.machine.here import rftlab
+from tests.support.logs.reading import read
+from tests.support.machine.here import refused
 
 SIZE, SECONDS = 100_000, 90
 MARKS = ("<!---->", " ", "\t", "/", ":", "-", ",", ".", "0", "1e", "a", "=", '"', "'", "(", ")", "[", "]", "{", "{'a':",
@@ -58,10 +60,9 @@ def test_no_text_takes_a_reader_for_ever(tmp_path):
 
 
 def database(path, *statements):
-    with sqlite3.connect(path) as made:
+    with closing(sqlite3.connect(path)) as made, made:
         for statement in statements:
             made.execute(statement)
-    made.close()
     return path
 
 
@@ -93,10 +94,8 @@ def test_rows_of_a_write_ahead_log_are_read_and_a_cut_is_said(tmp_path, monkeypa
     writer = sqlite3.connect(place)
     writer.execute("pragma journal_mode = wal")
     writer.execute(f"{TABLE})")
-    for step in (1, 2, 3):
-        writer.execute(
-            "insert into metrics(run_name, step, metrics) values ('r', ?, ?)", (step, json.dumps({"reward": step}))
-        )
+    rows = [(step, json.dumps({"reward": step})) for step in (1, 2, 3)]
+    writer.executemany("insert into metrics(run_name, step, metrics) values ('r', ?, ?)", rows)
     writer.commit()
     (run,) = read_logs([place])
     assert run.curves["value"].tolist() == [1, 2, 3]
@@ -126,15 +125,13 @@ def test_digits_of_other_scripts_are_no_steps(name, tmp_path):
         (tmp_path / folder).mkdir()
     (tmp_path / "checkpoint-1" / "trainer_state.json").write_text(json.dumps(state))
     assert len(read_logs([tmp_path])) == 1
-    (tmp_path / "a.jsonl").write_text(
-        '{"global_step/max_steps": "\u00b2/94", "reward": 1}\n{"global_step/max_steps": "3/94", "reward": 1}\n'
-    )
-    assert read_logs([tmp_path / "a.jsonl"])[0].curves["source_step"].tolist() == [3]
+    lines = "".join(f'{{"global_step/max_steps": "{step}/94", "reward": 1}}\n' for step in ("\u00b2", "3"))
+    assert read(tmp_path, lines, "a.jsonl")[0].curves["source_step"].tolist() == [3]
 
 
 @pytest.mark.parametrize("body", ["raise KeyError('x')", "raise SystemExit(0)", "import os; exit()", "return 7"])
 def test_a_reader_of_ones_own_that_fails_is_one_line(body, tmp_path):
     (tmp_path / "mine.py").write_text(f"def read(path):\n    {body}\n")
     (tmp_path / "a.log").write_text("1\n")
-    status, text = rftlab("import", tmp_path / "a.log", "--reader", f"{tmp_path}/mine.py:read", "--results", tmp_path)
-    assert status == 2 and text.count("\n") == 1 and "mine.py:read" in text
+    reader = ("--reader", f"{tmp_path}/mine.py:read")
+    assert "mine.py:read" in refused("import", tmp_path / "a.log", *reader, "--results", tmp_path)

@@ -34,8 +34,7 @@ def test_values_are_kept_as_they_are_and_again_when_read(tmp_path):
 def test_designs_come_from_the_table_beside(tmp_path):
     runs = (
         "run_id,prompts_per_round,rollouts_per_prompt,trained_rollouts_per_prompt,updates_per_round,learning_rate,"
-        "advantage,loss_aggregation,clip,model,note\n"
-        "r,4,64,16,2,1e-6,group_zscore,token mean,0.2,m,a remark\n"
+        "advantage,loss_aggregation,clip,model,note\nr,4,64,16,2,1e-6,group_zscore,token mean,0.2,m,a remark\n"
     )
     r, other = read(tmp_path, "r,1,,,test,pass_at_1,0.5,,t,,", "s,1,,,test,pass_at_1,0.5,,t,,", runs=runs)
     design = r.design

@@ -5,14 +5,9 @@ import csv
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers import read_logs
+from rftlab.studies.readers import KnownDesign
 from tests.support.logs.formats import said
-
-
-def run_of(tmp_path, text: str, name: str = "log.csv", **more):
-    (tmp_path / name).write_text(text)
-    (run,) = read_logs([tmp_path / name], **more)
-    return run
+from tests.support.logs.reading import read, run_of, values
 
 
 def rows(steps, start: float = 0.0) -> str:
@@ -21,9 +16,8 @@ def rows(steps, start: float = 0.0) -> str:
 
 def test_after_a_checkpoint_the_later_attempt_counts(tmp_path):
     run = run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)) + rows(range(21, 41), 0.5))
-    assert said([run])[20, "train", "entropy"] == 0.02
-    assert said([run])[21, "train", "entropy"] == 0.521
-    assert run.rounds == 40
+    numbers = values([run], "entropy")
+    assert (numbers[20], numbers[21], run.rounds) == (0.02, 0.521, 40)
     assert any("line 32: steps go back from 30 to 21" in note for note in run.notes)
 
 
@@ -34,45 +28,41 @@ def test_an_evaluation_of_the_attempt_that_was_given_up_goes_too(tmp_path):
     assert [key for key in said([run]) if key[1] == "test"] == [(40, "test", "pass_at_1")]
 
 
-def test_an_aborted_start_is_left_out(tmp_path):
-    run = run_of(
-        tmp_path,
-        "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n1,0.5,\n"
-        + "".join(f"{s},0.5,\n" for s in range(2, 41))
-        + "41,0.5,0.8\n",
-    )
-    assert said([run])[1, "train", "entropy"] == 0.5 and (1, "test", "pass_at_1") not in said([run])
+def test_an_aborted_start_is_left_out_and_so_is_a_metric_that_it_alone_had(tmp_path):
+    start = "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n" + "".join(f"{s},0.5,\n" for s in range(1, 41))
+    assert {key[2] for key in said(read(tmp_path, start))} == {"entropy"}
+    runs = read(tmp_path, start + "41,0.5,0.8\n")
+    assert values(runs, "entropy")[1] == 0.5 and values(runs, "pass_at_1", "test") == {41: 0.8}
 
 
-def test_two_runs_in_one_file_are_refused_with_the_line(tmp_path):
-    with pytest.raises(UserError, match=r"log.csv: line 32: steps start again at 1 after 30"):
-        run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)) + rows(range(1, 31), 0.5))
-
-
-def test_interleaved_runs_are_refused(tmp_path):
-    mixed = "".join(rows([step]) + rows([step - 5], 0.5) for step in range(6, 60))
-    with pytest.raises(UserError, match="as where runs are mixed"):
-        run_of(tmp_path, "step,entropy\n" + mixed)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("step,entropy\n" + rows(range(1, 31)) + rows(range(1, 31), 0.5), "line 32: steps start again at 1 after 30"),
+        ("step,entropy\n" + "".join(rows([s]) + rows([s - 5], 0.5) for s in range(6, 60)), "as where runs are mixed"),
+        ("step;entropy\n1;0,5\n2;0.5\n", "decimal comma and with decimal point"),
+        *((text, "allowed") for text in ("step,entropy\n", "step,entropy\na,b\n", "a,b\n1,2\n", "hello\nworld\n", "x")),
+        *((text, "allowed") for text in ('{"a": 1}\n{"a": 2}\n', "step,step\n1,2\n")),
+    ],
+)
+def test_what_cannot_be_repaired_is_a_line_that_names_the_file(text, said, tmp_path):
+    with pytest.raises(UserError, match=said) as refused:
+        read(tmp_path, text)
+    assert "log.csv" in str(refused.value)
 
 
 def test_updates_of_a_round_are_averaged_and_counted(tmp_path):
     run = run_of(tmp_path, "step,grad_norm\n" + "".join(f"{s},1.0\n{s},3.0\n" for s in range(1, 5)))
-    found = run.curves[run.curves["metric"] == "grad_norm"]
-    assert found["value"].tolist() == [2.0] * 4
-    assert found["n"].tolist() == [2] * 4
+    norms = run.curves[run.curves["metric"] == "grad_norm"]
+    assert norms["value"].tolist() == norms["n"].tolist() == [2] * 4
     assert any("averaged as updates" in note for note in run.notes)
 
 
 def test_per_cent_become_fractions_and_what_may_be_either_does_not(tmp_path):
     per_cent = run_of(tmp_path, "step,eval_acc\n1,12.5\n2,0.0\n3,37.0\n")
-    assert said([per_cent]) == {
-        (1, "test", "pass_at_1"): 0.125,
-        (2, "test", "pass_at_1"): 0.0,
-        (3, "test", "pass_at_1"): 0.37,
-    }
+    assert values([per_cent], "pass_at_1", "test") == {1: 0.125, 2: 0.0, 3: 0.37} and len(said([per_cent])) == 3
     assert any("per cent: divided by 100" in note for note in per_cent.notes)
-    signed = run_of(tmp_path, "step,eval_acc\n1,0.5%\n2,37.0%\n")
-    assert said([signed])[1, "test", "pass_at_1"] == 0.005
+    assert values(read(tmp_path, "step,eval_acc\n1,0.5%\n2,37.0%\n"), "pass_at_1", "test")[1] == 0.005
     either = run_of(tmp_path, "step,eval_acc\n1,0.5\n2,37.0\n")
     assert said([either]) == {} and any("may be per cent or fractions" in note for note in either.notes)
 
@@ -82,11 +72,6 @@ def test_other_separators_and_decimal_commas(separator, comma, tmp_path):
     text = "step,entropy,eval_acc\n1,0.125,0.5\n2,0.25,0.75\n".replace(",", separator)
     run = run_of(tmp_path, text.replace(".", ",") if comma else text)
     assert said([run])[2, "test", "pass_at_1"] == 0.75 and said([run])[1, "train", "entropy"] == 0.125
-
-
-def test_commas_and_points_as_decimal_signs_are_refused(tmp_path):
-    with pytest.raises(UserError, match="decimal comma and with decimal point"):
-        run_of(tmp_path, "step;entropy\n1;0,5\n2;0.5\n")
 
 
 @pytest.mark.parametrize(("end", "kept"), [("3,0.30", True), ("3,0.3", False), ("3,", True)])
@@ -111,58 +96,25 @@ def test_a_mean_of_zero_or_one_scores_is_pass_at_1_and_another_is_not(tmp_path):
 def test_what_texts_of_logs_hold_is_shown_not_obeyed(tmp_path):
     name = "[red]\x1b[31m\u202e<b>"
     run = run_of(tmp_path, f"run_name,metric,step,value\n{name},train/entropy,1,0.5\n{name},\x1b]0;x\x07,1,0.5\n")
-    texts = [
-        run.name,
-        *run.notes,
-        *(str(value) for value in run.curves[["run", "metric", "source", "task"]].to_numpy().ravel()),
-    ]
-    assert all(text.isprintable() for text in texts) and "[red]" in run.name
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "step,entropy\n",
-        "step,entropy\na,b\n",
-        "a,b\n1,2\n",
-        "hello\nworld\n",
-        '{"a": 1}\n{"a": 2}\n',
-        "step,step\n1,2\n",
-        "x",
-    ],
-)
-def test_what_holds_nothing_is_a_line(text, tmp_path):
-    with pytest.raises(UserError, match="allowed") as refused:
-        run_of(tmp_path, text)
-    assert "log.csv" in str(refused.value)
+    cells = run.curves[["run", "metric", "source", "task"]].to_numpy().ravel()
+    assert all(str(text).isprintable() for text in (run.name, *run.notes, *cells)) and "[red]" in run.name
 
 
 def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path):
-    from rftlab.studies.readers import KnownDesign
-
     text = "step,entropy,group_size,num_questions,lr\n" + "".join(f"{s},0.5,8,32,1e-5\n" for s in range(1, 5))
-    assert run_of(tmp_path, text).design.rollouts == 8 and run_of(tmp_path, text).design.prompts == 32
+    known = run_of(tmp_path, text).design
+    assert (known.rollouts, known.prompts) == (8, 32)
     assert run_of(tmp_path, text, given=KnownDesign(rollouts=4)).design.rollouts == 4
-
-
-def test_a_metric_that_only_an_aborted_start_had_is_gone(tmp_path):
-    run = run_of(tmp_path, "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n" + "".join(f"{s},0.5,\n" for s in range(1, 41)))
-    assert {key[2] for key in said([run])} == {"entropy"}
 
 
 def test_an_evaluation_that_was_made_again_after_a_restart_counts(tmp_path):
     line = "step:{} - critic/score/mean:{} - timing_s/gen:1.000{}\n"
     test = " - val-core/a/acc/mean@1:{}"
-    first = [line.format(s, f"0.{s}00", test.format("0.300") if s == 2 else "") for s in (1, 2, 3)]
-    again = [
-        "Traceback\n",
-        "step:2" + test.format("0.310") + "\n",
-        line.format(3, "0.350", ""),
-        line.format(4, "0.400", test.format("0.450")),
-    ]
-    run = run_of(tmp_path, "".join(first + again), "restarted.log")
-    assert [(key[0], value) for key, value in said([run]).items() if key[1] == "test"] == [(2, 0.31), (4, 0.45)]
-    assert said([run])[3, "train", "reward_mean"] == 0.35 and any("the last one taken" in note for note in run.notes)
+    first = "".join(line.format(s, f"0.{s}00", test.format("0.300") if s == 2 else "") for s in (1, 2, 3))
+    again = f"Traceback\nstep:2{test.format('0.310')}\n" + line.format(3, "0.350", "")
+    run = run_of(tmp_path, first + again + line.format(4, "0.400", test.format("0.450")), "restarted.log")
+    assert values([run], "pass_at_1", "test") == {2: 0.31, 4: 0.45}
+    assert values([run], "reward_mean")[3] == 0.35 and any("the last one taken" in note for note in run.notes)
 
 
 def test_the_longest_cell_of_other_readers_stays_as_it_is(tmp_path):

@@ -13,7 +13,7 @@ from rftlab.studies.analysis.imported.groups import group_runs
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.assemble import assemble, describe_unmarked, mark_repeats
 from rftlab.studies.readers.run import KnownDesign, RawRun
-from tests.support.logs.formats import LOGS
+from tests.support.logs.reading import read, values
 from tests.support.machine.here import rftlab
 
 TEST, VALUES = ("test", "pass_at_1"), (0.1, 0.2, 0.4)
@@ -30,29 +30,16 @@ def table(tmp_path, header: str, rows: list[list], name: str = "runs.csv"):
     return path
 
 
-def curves(run):
-    return {(p.split, p.metric): dict(zip(p.rounds.tolist(), p.values.tolist(), strict=True)) for p in run.pieces}
-
-
 def grouped(runs):
     return [(group.label, group.runs) for group in group_runs(runs, TEST)]
 
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ("lr 1e-5", "lr 1e-6"),
-        ("grpo-K-4", "grpo-K-8"),
-        ("clip-0.2", "clip-0.28"),
-        ("bs-32", "bs-256"),
-        ("temp=0.7", "temp=1.0"),
-        ("step-limit-1024", "step-limit-4096"),
-        ("grpo-seed0", "grpo-seed1"),
-        ("projA/grpo", "projB/grpo"),
-        ("x (1)", "x (2)"),
-        ("r1", "r2"),
-    ],
-)
+    [("lr 1e-5", "lr 1e-6"), ("grpo-K-4", "grpo-K-8"), ("clip-0.2", "clip-0.28"), ("bs-32", "bs-256"),
+     ("temp=0.7", "temp=1.0"), ("step-limit-1024", "step-limit-4096"), ("grpo-seed0", "grpo-seed1"),
+     ("projA/grpo", "projB/grpo"), ("x (1)", "x (2)"), ("r1", "r2")],
+)  # fmt: skip
 def test_names_make_no_repeats_and_labels_differ(names, tmp_path):
     rows = [[name, step, value] for name in names for step, value in enumerate(VALUES, start=1)]
     runs = read_logs([table(tmp_path, "run_name,step,eval_acc", rows)], given=KnownDesign(32, 8))
@@ -147,36 +134,23 @@ def test_model_and_data_set_of_trl_decide_wherever_they_are_named(one, other, mo
 
 @pytest.mark.parametrize(
     ("path", "repeats"),
-    [
-        ("wandb.name", True),
-        ("orchestrator.wandb.name", True),
-        ("name", True),
-        ("model.name", False),
-        ("orchestrator.environment.id", False),
-        ("data.name", False),
-        ("optimizer.name", False),
-        ("orchestrator.data.seed", True),
-    ],
-)
-def test_a_name_below_a_part_that_is_no_run_is_one_of_a_model_or_data_set(path, repeats):
-    def config(value: str, dotted: bool) -> dict:
-        *above, last = path.split(".")
-        settings: dict = {last: value} if not dotted else {path: value}
-        for part in above[::-1] if not dotted else ():
+    [("wandb.name", True), ("orchestrator.wandb.name", True), ("name", True), ("model.name", False),
+     ("orchestrator.environment.id", False), ("data.name", False), ("optimizer.name", False),
+     ("orchestrator.data.seed", True)],
+)  # fmt: skip
+@pytest.mark.parametrize("dotted", [False, True])
+def test_a_name_below_a_part_that_is_no_run_is_one_of_a_model_or_data_set(path, repeats, dotted):
+    marks = set()
+    for name in ("a", "b"):
+        settings: dict | str = name
+        for part in [path] if dotted else path.split(".")[::-1]:
             settings = {part: settings}
-        return {"num_generations": 8, "generation_batch_size": 64} | settings
-
-    for dotted in (False, True):
-        marks = {assembled(config(value, dotted)).repeats for value in ("a", "b")}
-        assert len(marks) == (1 if repeats else 2) and "" not in marks
-
-
-def assembled(config: dict):
-    """A run of TRL with a configuration."""
-    run = RawRun("r", "JSON lines", tool="trl", config=config)
-    for step, value in enumerate(VALUES, 1):
-        run.add("reward", step, value, step)
-    return assemble(run, (), KnownDesign())
+        config = {"num_generations": 8, "generation_batch_size": 64, **settings}
+        run = RawRun("r", "JSON lines", tool="trl", config=config)
+        for step, value in enumerate(VALUES, 1):
+            run.add("reward", step, value, step)
+        marks.add(assemble(run, (), KnownDesign()).repeats)
+    assert len(marks) == (1 if repeats else 2) and "" not in marks
 
 
 def test_one_configuration_for_all_does_not_say_that_runs_repeat(tmp_path):
@@ -200,36 +174,37 @@ def test_columns_decide_where_they_state_design_and_seed(second, repeats, tmp_pa
     cells = (("a", 1, 8, 1e-6, "grpo"), ("b", *second))
     rows = [[name, seed, 32, k, lr, kind, s, v] for name, seed, k, lr, kind in cells for s, v in enumerate(VALUES, 1)]
     header = "run_name,seed,num_prompts,group_size,lr,estimator,step,eval_acc"
-    runs = read_logs([table(tmp_path, header, rows)])
-    assert len(grouped(runs)) == (1 if repeats else 2)
-    frame = pd.read_csv(tmp_path / "runs.csv")
-    frame.to_parquet(tmp_path / "runs.parquet")
-    (tmp_path / "runs.jsonl").write_text(frame.to_json(orient="records", lines=True))
-    for name in ("runs.parquet", "runs.jsonl"):
-        assert len(grouped(read_logs([tmp_path / name]))) == (1 if repeats else 2), name
+    for path in in_every_ending(table(tmp_path, header, rows)):
+        assert len(grouped(read_logs([path]))) == (1 if repeats else 2), path.name
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def in_every_ending(path):
+    """The table as CSV, Parquet and JSON lines."""
+    frame = pd.read_csv(path)
+    frame.to_parquet(path.with_suffix(".parquet"))
+    path.with_suffix(".jsonl").write_text(frame.to_json(orient="records", lines=True))
+    return [path, path.with_suffix(".jsonl"), path.with_suffix(".parquet")]
+
+
+@pytest.mark.parametrize("ending", [0, 1, 2], ids=["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize(
     "column", ["run_id", "seed", "config/seed", "config.seed", "wandb_run_id", "data_seed", "trial"]
 )
 @pytest.mark.parametrize("cells", [("a1b2", "c3d4"), (1, 2)])
 def test_a_column_tells_runs_of_one_name_apart(ending, column, cells, tmp_path):
     rows = [["grpo", cell, s, v] for s in (1, 2, 3) for cell, v in zip(cells, (0.0, 1.0), strict=True)]
-    frame = pd.read_csv(table(tmp_path, f"run_name,{column},step,reward", rows))
-    frame.to_parquet(tmp_path / "runs.parquet")
-    (tmp_path / "runs.jsonl").write_text(frame.to_json(orient="records", lines=True))
-    first, second = read_logs([tmp_path / f"runs.{ending}"])
+    path = in_every_ending(table(tmp_path, f"run_name,{column},step,reward", rows))[ending]
+    first, second = read_logs([path])
     last = column.replace(".", "/").rpartition("/")[2]
     assert [first.name, second.name] == [f"grpo {last}={cell}" for cell in cells]
-    assert curves(first)["train", "reward_mean"] == {1: 0, 2: 0, 3: 0}
-    assert curves(second)["train", "reward_mean"] == {1: 1, 2: 1, 3: 1}
+    assert values([first], "reward_mean") == {1: 0, 2: 0, 3: 0}
+    assert values([second], "reward_mean") == {1: 1, 2: 1, 3: 1}
 
 
 def test_a_long_export_tells_runs_of_one_name_apart(tmp_path):
     rows = [["grpo", i, s, "train/reward", i - 1] for s in (1, 2, 3) for i in (1, 2)]
     first, second = read_logs([table(tmp_path, "run_name,run_id,step,metric,value", rows)])
-    assert curves(second)["train", "reward_mean"] == {1: 1, 2: 1, 3: 1} and first.name == "grpo run_id=1"
+    assert values([second], "reward_mean") == {1: 1, 2: 1, 3: 1} and first.name == "grpo run_id=1"
 
 
 @pytest.mark.parametrize("column", ["seed", "model", "variant", "benchmark"])
@@ -243,32 +218,21 @@ def test_other_texts_that_tell_rows_of_a_step_apart_are_refused(column, tmp_path
 def test_texts_of_rows_and_a_run_that_goes_on_are_no_runs(tmp_path):
     rows = [["grpo", f"id{s // 4}", s, f"12:0{s}:{i}", 0.1 * s + i / 100] for s in range(1, 8) for i in (0, 1)]
     (run,) = read_logs([table(tmp_path, "run_name,run_id,step,time,reward", rows)])
-    assert run.name == "grpo" and curves(run)["train", "reward_mean"][5] == pytest.approx(0.505)
+    assert run.name == "grpo" and values([run], "reward_mean")[5] == pytest.approx(0.505)
 
 
 @pytest.mark.parametrize(
-    "names",
-    [
-        ("aime24", "aime25"),
-        ("seed0", "seed1"),
-        ("pass@1", "pass@8"),
-        ("0", "1"),
-        ("epoch1", "epoch2"),
-        ("amc-23", "k-4"),
-    ],
+    "names", ["aime24 aime25", "seed0 seed1", "pass@1 pass@8", "0 1", "epoch1 epoch2", "amc-23 k-4"]
 )
 def test_numbers_in_names_are_no_steps(names, tmp_path):
-    path = tmp_path / "d.json"
-    path.write_text(json.dumps({name: {"acc": 0.5} for name in names}))
     with pytest.raises(UserError, match="holds no steps"):
-        read_logs([path])
+        read(tmp_path, json.dumps({name: {"acc": 0.5} for name in names.split()}), "d.json")
 
 
 @pytest.mark.parametrize("front", ["checkpoint-", "global_step_", "ckpt", "iter_000", "model/step=", "Qwen2.5-round "])
 def test_names_of_checkpoints_are_steps(front, tmp_path):
-    path = tmp_path / "d.json"
-    path.write_text(json.dumps({f"{front}{step}": {"aime24": {"acc": step / 100}} for step in (10, 20)}))
-    assert curves(read_logs([path])[0])["test", "pass_at_1"] == {10: 0.1, 20: 0.2}
+    text = json.dumps({f"{front}{step}": {"aime24": {"acc": step / 100}} for step in (10, 20)})
+    assert values(read(tmp_path, text, "d.json"), "pass_at_1", "test") == {10: 0.1, 20: 0.2}
 
 
 @pytest.mark.parametrize("orient", ["index", "columns", "split", "table", "records"])
@@ -277,7 +241,7 @@ def test_a_frame_is_read_in_any_orientation_and_its_index_is_no_round(orient, in
     frame = pd.DataFrame({"step": [10, 20, 30], "reward": [0.125, 0.25, 0.5]}, index=index)
     frame.to_json(tmp_path / "a.json", orient=orient)
     (run,) = read_logs([tmp_path / "a.json"])
-    assert curves(run)["train", "reward_mean"] == {10: 0.125, 20: 0.25, 30: 0.5}
+    assert values([run], "reward_mean") == {10: 0.125, 20: 0.25, 30: 0.5}
     if orient in ("index", "columns", "split"):
         frame.set_index("step").to_json(tmp_path / "b.json", orient=orient)
         with pytest.raises(UserError, match="holds no steps"):
@@ -288,11 +252,10 @@ def test_a_frame_is_read_in_any_orientation_and_its_index_is_no_round(orient, in
 def test_whole_numbers_in_quotes_are_numbers(quoted, tmp_path):
     records = [{"step": step, "reward": text} for step, text in enumerate(quoted, start=1)]
     truth = {step: float(text) for step, text in enumerate(quoted, start=1)}
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": records}))
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (tmp_path / "b.json").write_text(json.dumps(records))
-    for name in ("trainer_state.json", "a.jsonl", "b.json"):
-        assert curves(read_logs([tmp_path / name])[0])["train", "reward_mean"] == truth
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    state = json.dumps({"log_history": records})
+    for name, text in (("trainer_state.json", state), ("a.jsonl", lines), ("b.json", json.dumps(records))):
+        assert values(read(tmp_path, text, name), "reward_mean") == truth
 
 
 def test_exports_of_two_folders_are_no_run_and_those_of_one_say_so(tmp_path):
@@ -318,30 +281,22 @@ def test_counts_are_no_per_cent(header, kept, tmp_path):
     rows = [[step, 12 * step, 50][: len(header.split(","))] for step in (1, 2, 3)]
     (run,) = read_logs([table(tmp_path, header, rows)])
     assert not any(piece.metric == "pass_at_1" for piece in run.pieces)
-    assert curves(run)["", kept] == {1: 12, 2: 24, 3: 36}
+    (piece,) = (piece for piece in run.pieces if (piece.split, piece.metric) == ("", kept))
+    assert (piece.rounds.tolist(), piece.values.tolist()) == ([1, 2, 3], [12, 24, 36])
 
 
 def test_per_cent_is_no_step(tmp_path):
     with pytest.raises(UserError, match="no whole number"):
-        read_logs([table(tmp_path, "step,reward", [["100%", 0.1], ["200%", 0.2]])])
-    (tmp_path / "a.jsonl").write_text('{"step": "100%", "reward": 0.1}\n{"step": "200%", "reward": 0.2}\n')
+        read(tmp_path, "step,reward\n100%,0.1\n200%,0.2\n")
     with pytest.raises(UserError, match="holds no numbers with steps"):
-        read_logs([tmp_path / "a.jsonl"])
+        read(tmp_path, '{"step": "100%", "reward": 0.1}\n{"step": "200%", "reward": 0.2}\n', "a.jsonl")
 
 
 @pytest.mark.parametrize("between", ["", "(TaskRunner pid=7) ", " - "])
 def test_step_lines_that_run_together_invent_no_metric(between, tmp_path):
     lines = [f"step:{s} - critic/score/mean:0.{s} - actor/lr:1e-06 - perf/mfu:0.1" for s in (1, 2, 3, 4)]
-    text = "\n".join([lines[0], f"{lines[1]}{between}{lines[2]}", lines[3]]) + "\n"
-    (tmp_path / "v.log").write_text(text)
-    (run,) = read_logs([tmp_path / "v.log"])
+    (run,) = read(tmp_path, "\n".join([lines[0], f"{lines[1]}{between}{lines[2]}", lines[3]]) + "\n", "v.log")
     found = {piece.source: dict(zip(piece.rounds.tolist(), piece.values.tolist(), strict=True)) for piece in run.pieces}
     assert set(found) == {"critic/score/mean", "actor/lr", "perf/mfu"}
     assert found["critic/score/mean"] == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4} and found["perf/mfu"].keys() >= {1, 3, 4}
     assert any("run together" in note for note in run.notes)
-
-
-def test_every_format_of_one_run_stays_one_run(tmp_path):
-    for log in (make(0) for make in LOGS.values()):
-        (tmp_path / log.name).write_text(log.text)
-        assert len(read_logs([tmp_path / log.name])) == 1

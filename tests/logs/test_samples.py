@@ -1,5 +1,6 @@
 """Real logs: what the programs themselves wrote. Formats of packages that are not installed are skipped."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,10 @@ def test_a_store_says_what_was_logged(name):
         assert (run.name, run.design.prompts, run.design.rollouts) == ("grpo-seed1", 8, 4)
 
 
-@pytest.mark.parametrize("name", [name for name in STORES if name != "trackio.db"])
+LOGGERS = [name for name in STORES if name != "trackio.db"]
+
+
+@pytest.mark.parametrize("name", LOGGERS)
 def test_of_a_store_that_is_cut_what_comes_before_is_read(name, tmp_path):
     package, truth = STORES[name]
     pytest.importorskip(package, reason=f"{package} is not installed")
@@ -45,10 +49,10 @@ def test_of_a_store_that_is_cut_what_comes_before_is_read(name, tmp_path):
     assert all(value == pytest.approx(truth[key], rel=1e-6) for key, value in numbers.items())
 
 
-@pytest.mark.parametrize("name", [name for name in STORES if name != "trackio.db"])
+@pytest.mark.parametrize("name", LOGGERS)
 def test_packages_that_are_missing_are_named(name, monkeypatch):
     for module in ("wandb.proto.wandb_internal_pb2", "tensorboard.backend.event_processing.event_file_loader"):
-        monkeypatch.setitem(__import__("sys").modules, module, None)
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=f"needs the package {STORES[name][0]}"):
         read_logs([SAMPLES / name])
 

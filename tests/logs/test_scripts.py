@@ -10,6 +10,7 @@ import yaml
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.config_file import read_config
+from tests.support.logs.reading import told
 
 VERL = (
     "python3 -m verl.trainer.main_ppo data.train_batch_size=64 actor_rollout_ref.rollout.n={n} "
@@ -17,22 +18,13 @@ VERL = (
 )
 
 
-def whole(script: str) -> str:
-    """A script of the table with its command written out."""
-    return re.sub(r"<verl (.*?)>", lambda match: VERL.format(n=match[1]), script)
-
-
-SCRIPTS = yaml.safe_load((Path(__file__).parent / "samples" / "scripts.yaml").read_text())
-
-
-def told(tmp_path, text: str, name: str = "run.sh"):
-    (tmp_path / name).write_text(text)
-    return read_design(read_config(tmp_path / name), "", 1)
+TEXT = (Path(__file__).parent / "samples" / "scripts.yaml").read_text()
+SCRIPTS = yaml.safe_load(re.sub(r"<verl (.*?)>", lambda match: VERL.format(n=match[1]), TEXT))
 
 
 @pytest.mark.parametrize("case", SCRIPTS["known"])
 def test_what_a_script_says_plainly_is_taken(case, tmp_path):
-    design, notes = told(tmp_path, whole(SCRIPTS["known"][case]))
+    design, notes = told(tmp_path, SCRIPTS["known"][case])
     assert (design.prompts, design.rollouts) == (64, 16), notes
     assert not any("rollout.n" in text for text in (*notes, *design.assumed))
 
@@ -40,24 +32,23 @@ def test_what_a_script_says_plainly_is_taken(case, tmp_path):
 @pytest.mark.parametrize("case", SCRIPTS["unless"])
 def test_a_default_of_the_script_is_taken_and_said(case, tmp_path):
     text, said = SCRIPTS["unless"][case].values()
-    design, notes = told(tmp_path, whole(text))
+    design, notes = told(tmp_path, text)
     assert design.rollouts == 16 and any("rollout.n: 16 unless" in line and said in line for line in design.assumed)
     assert not notes
 
 
 @pytest.mark.parametrize("case", SCRIPTS["unknown"])
 def test_of_what_a_script_does_not_say_no_default_takes_the_place(case, tmp_path):
-    design, notes = told(tmp_path, whole(SCRIPTS["unknown"][case]))
+    design, notes = told(tmp_path, SCRIPTS["unknown"][case])
     assert design.rollouts is None
     assert any("actor_rollout_ref.rollout.n is " in note for note in notes), notes
     assert not any("rollout.n" in line for line in design.assumed)
 
 
 def test_the_reason_names_the_variable(tmp_path):
-    _, notes = told(tmp_path, VERL.format(n="${ROLLOUT_N}"))
-    assert notes == ["actor_rollout_ref.rollout.n is ${ROLLOUT_N}, which the script does not set"]
-    _, notes = told(tmp_path, "ROLLOUT_N=8\nROLLOUT_N=16\n" + VERL.format(n="${ROLLOUT_N}"))
-    assert notes == ["actor_rollout_ref.rollout.n is ${ROLLOUT_N}, which the script sets more than once"]
+    for before, why in (("", "does not set"), ("ROLLOUT_N=8\nROLLOUT_N=16\n", "sets more than once")):
+        _, notes = told(tmp_path, before + VERL.format(n="${ROLLOUT_N}"))
+        assert notes == [f"actor_rollout_ref.rollout.n is ${{ROLLOUT_N}}, which the script {why}"]
 
 
 TRL = "accelerate launch --num_processes 2 grpo.py --per_device_train_batch_size {b} --num_generations 8 \\\n"
@@ -72,10 +63,7 @@ def test_a_script_of_trl(tmp_path):
         design, notes = told(tmp_path, text + TRL.format(b="${B}", lr="1e-6"))
         assert design.prompts is None and design.rollouts == 8 and any("batch_size is ${B}, " in note for note in notes)
     assert told(tmp_path, TRL.format(b="32", lr="$LR"))[0].learning_rate is None
-
-
-def test_a_script_that_starts_two_things_of_one_library(tmp_path):
-    first = "trl sft --per_device_train_batch_size 16 --learning_rate 2e-5\n"
+    first = "trl sft --per_device_train_batch_size 16 --learning_rate 2e-5\n"  # two things of one library
     design, _ = told(tmp_path, first + TRL.format(b=32, lr="1e-6"))
     assert (design.prompts, design.learning_rate) == (16, 1e-6)
 
@@ -157,11 +145,7 @@ HOSTILE = {
     "maybe.sh": "".join(f"A{i}=$A{i - 1}\nA{i}='--x $A{i - 1}'\n" for i in range(1, 7_000)) + VERL.format(n="8 $A6999"),
     "flags.sh": "python x.py " + "--a " * 60_000,
     "doubts.sh": "".join(f"(A{i}=1)\n" for i in range(25_000)),
-    "again.sh": "if x; then A='"
-    + "--a " * 30_000
-    + "'; fi\npython x.py "
-    + "".join(f"--a{i} " for i in range(14_000))
-    + "$A",
+    "again.sh": f"if x; then A='{'--a ' * 30_000}'; fi\npython x.py {''.join(f'--a{i} ' for i in range(14_000))}$A",
     "lines.sh": "x.py\n" + "--a\n" * 60_000,
     "dots.sh": "data." + "a." * 120_000 + "=1",
     "minus.py": "x = " + "-" * 250_000 + "1",

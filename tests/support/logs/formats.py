@@ -46,41 +46,28 @@ def values(seed: int = 0) -> tuple[list[dict[str, float]], dict[int, float]]:
     return train, {r: round(0.1 + 0.03 * r + draw.random() / 100, 3) for r in range(0, ROUNDS + 1, EVERY)}
 
 
-def truth_of(
-    train: list[dict[str, float]], test: dict[int, float], names: dict[str, str] | None = None
-) -> dict[Key, float]:
+def truth_of(train: list[dict[str, float]], test: dict[int, float], **names: str) -> dict[Key, float]:
     """What an import should say of these values."""
-    found = {
-        (r + 1, "train", (names or {}).get(name, name)): value
-        for r, row in enumerate(train)
-        for name, value in row.items()
-    }
-    return found | {(r, "test", "pass_at_1"): value for r, value in test.items()}
+    rows = ((r, names.get(name, name), value) for r, row in enumerate(train, 1) for name, value in row.items())
+    truth = {(r, "train", name): value for r, name, value in rows}
+    return truth | {(r, "test", "pass_at_1"): value for r, value in test.items()}
 
 
 def verl_log(seed: int = 0, old: bool = False) -> Log:
     """A console log of verl: steps from 1, or from 0 as until January 2025."""
     train, test = values(seed)
     ray = "\x1b[36m(TaskRunner pid=2001)\x1b[0m "
-    score, entropy, timing = (
-        ("val/test_score/openai/gsm8k", "entropy_loss", "timing")
-        if old
-        else ("val-core/openai/gsm8k/acc/mean@4", "entropy", "timing_s")
-    )
+    new = ("val-core/openai/gsm8k/acc/mean@4", "entropy", "timing_s")
+    score, entropy, timing = ("val/test_score/openai/gsm8k", "entropy_loss", "timing") if old else new
     lines = [ray + line for line in _CONFIG.splitlines()] + ["(WorkerDict pid=7) a warning: key:value - and step: 3"]
     lines.append(f"{ray}step:0 - {score.removeprefix('val/')}:{test[0]:.3f}")
     for r, row in enumerate(train):
-        step = r if old else r + 1
-        parts = [
-            f"{timing}/gen:18.100",
-            f"actor/{entropy}:{row['entropy']:.3f}",
-            f"actor/grad_norm:{row['grad_norm']:.3f}",
-        ]
-        parts += [f"critic/score/mean:{row['pass_at_1']:.3f}", "critic/score/max:1.000", "critic/score/min:0.000"]
-        parts += [f"response_length/mean:{row['response_length']:.3f}"] + (
-            [f"{score}:{test[r + 1]:.3f}"] if r + 1 in test else []
-        )
-        lines.append(f"{ray}step:{step} - {' - '.join(parts)}")
+        parts = [f"{timing}/gen:18.100", f"actor/{entropy}:{row['entropy']:.3f}"]
+        parts += [f"actor/grad_norm:{row['grad_norm']:.3f}", f"critic/score/mean:{row['pass_at_1']:.3f}"]
+        parts += ["critic/score/max:1.000", "critic/score/min:0.000"]
+        parts += [f"response_length/mean:{row['response_length']:.3f}"]
+        parts += [f"{score}:{test[r + 1]:.3f}"] if r + 1 in test else []
+        lines.append(f"{ray}step:{r if old else r + 1} - {' - '.join(parts)}")
         lines.append(f"{ray}Training Progress:  {r}%|##        | {r}/50 [1:00:00<2:00:00, 60.00s/it]")
     return Log("verl.log", "\n".join(lines) + "\n", truth_of(train, test))
 
@@ -93,7 +80,7 @@ def tidy_csv(seed: int = 0) -> Log:
         (r + 1, *(f"{value:.3f}" for value in row.values()), f"{test[r + 1]:.3f}" if r + 1 in test else "")
         for r, row in enumerate(train)
     ]
-    truth = truth_of(train, {r: value for r, value in test.items() if r}, {"pass_at_1": "reward_mean"})
+    truth = truth_of(train, {r: value for r, value in test.items() if r}, pass_at_1="reward_mean")
     return Log("tidy.csv", head + "".join(",".join(map(str, row)) + "\n" for row in rows), truth)
 
 
@@ -101,11 +88,8 @@ def wide_csv(seed: int = 0) -> Log:
     """W&B's export of one metric of one run."""
     _, test = values(seed)
     name = "data/EX-1"
-    columns = [
-        f"{name} - {metric}{bound}"
-        for metric in ("_step", "eval/rewards/accuracy_reward/mean")
-        for bound in ("", "__MIN", "__MAX")
-    ]
+    metrics = ("_step", "eval/rewards/accuracy_reward/mean")
+    columns = [f"{name} - {metric}{bound}" for metric in metrics for bound in ("", "__MIN", "__MAX")]
     rows = [[f"{100.0 * r:.2f}"] + [str(r)] * 3 + [f"{value:.3f}"] * 3 for r, value in test.items()]
     text = "\n".join(",".join(f'"{cell}"' for cell in row) for row in [["eval/time", *columns], *rows])
     return Log("wide.csv", text + "\n", {(r, "test", "pass_at_1"): value for r, value in test.items()})
@@ -114,15 +98,9 @@ def wide_csv(seed: int = 0) -> Log:
 def long_csv(seed: int = 0) -> Log:
     """A row a value, a metric after the other."""
     train, test = values(seed)
-    names = {
-        "pass_at_1": "train/accuracy",
-        "entropy": "train/entropy",
-        "grad_norm": "train/grad_norm",
-        "response_length": "train/response_length",
-    }
-    rows = [(name, r + 1, row[ours]) for ours, name in names.items() for r, row in enumerate(train)] + [
-        ("eval/accuracy", r, v) for r, v in test.items()
-    ]
+    names = {name: f"train/{name}" for name in train[0]} | {"pass_at_1": "train/accuracy"}
+    rows = [(name, r + 1, row[ours]) for ours, name in names.items() for r, row in enumerate(train)]
+    rows += [("eval/accuracy", r, value) for r, value in test.items()]
     text = "run_name,metric,step,value\n" + "".join(f"a run,{name},{step},{value:.3f}\n" for name, step, value in rows)
     return Log("long.csv", text, truth_of(train, test))
 
@@ -130,43 +108,38 @@ def long_csv(seed: int = 0) -> Log:
 def json_lines(seed: int = 0) -> Log:
     """A record a round, and one an evaluation."""
     train, test = values(seed)
-    records = []
+    records: list[dict] = []
     for r in range(ROUNDS + 1):
         if r:
-            records.append(
-                {
-                    "type": "train",
-                    "step": r,
-                    **{"accuracy" if name == "pass_at_1" else name: value for name, value in train[r - 1].items()},
-                }
-            )
+            own = {"accuracy" if name == "pass_at_1" else name: value for name, value in train[r - 1].items()}
+            records.append({"type": "train", "step": r, **own})
         if r in test:
             records.append({"type": "eval", "step": r, "accuracy": test[r]})
     return Log("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records), truth_of(train, test))
 
 
+_TRL = {"pass_at_1": "rewards/accuracy_reward/mean", "response_length": "completions/mean_length"}
+
+
 def trainer_state(seed: int = 0) -> Log:
     """trainer_state.json of TRL."""
     train, test = values(seed)
-    names = {"pass_at_1": "rewards/accuracy_reward/mean", "response_length": "completions/mean_length"}
     history = [
-        {"step": r + 1, "epoch": 0.1, **{names.get(name, name): value for name, value in row.items()}}
-        for r, row in enumerate(train)
+        {"step": r, "epoch": 0.1, **{_TRL.get(name, name): value for name, value in row.items()}}
+        for r, row in enumerate(train, 1)
     ]
     history += [{"step": r, "eval_rewards/accuracy_reward/mean": value} for r, value in test.items()]
-    return Log(
-        "trainer_state.json", json.dumps({"log_history": history, "logging_steps": 1}, indent=1), truth_of(train, test)
-    )
+    text = json.dumps({"log_history": history, "logging_steps": 1}, indent=1)
+    return Log("trainer_state.json", text, truth_of(train, test))
 
 
 def trl_console(seed: int = 0) -> Log:
     """What TRL prints with its progress bar, as since transformers 5: numbers in quotes, four digits."""
     train, test = values(seed)
-    names = {"pass_at_1": "rewards/accuracy_reward/mean", "response_length": "completions/mean_length"}
     lines = ["a warning about {'braces': in text and 3/4 of nothing"]
     for r in range(ROUNDS + 1):
         if r:
-            told = {"loss": "0.012", **{names.get(name, name): f"{v:.3f}" for name, v in train[r - 1].items()}}
+            told = {"loss": "0.012", **{_TRL.get(name, name): f"{v:.3f}" for name, v in train[r - 1].items()}}
             lines += [f"  4%|4         | {r}/{ROUNDS} [00:0{r % 10}<01:20,  4.10s/it]"]
             lines += [str(told | {"lr_kind": "constant", "epoch": f"{0.0037 * r:.4g}"})]
         if r in test:
@@ -231,13 +204,8 @@ def _shuffled(lines: list[str], draw: random.Random) -> list[str]:
 
 def _foreign(lines: list[str], draw: random.Random) -> list[str]:
     at = draw.randrange(1, len(lines))
-    junk = [
-        "Traceback (most recent call last):\n",
-        "[bold red]step:3 - critic/score/mean:9.9[/]\n",
-        "\x1b[2J<script>alert(1)</script>\n",
-        "x" * 3000 + "\n",
-    ]
-    return lines[:at] + junk + lines[at:]
+    junk = ["Traceback (most recent call last):\n", "[bold red]step:3 - critic/score/mean:9.9[/]\n"]
+    return [*lines[:at], *junk, "\x1b[2J<script>alert(1)</script>\n", "x" * 3000 + "\n", *lines[at:]]
 
 
 def _number(word: str) -> Callable[[list[str], random.Random], list[str]]:
@@ -287,11 +255,8 @@ def damaged(kind: str, damage: str, seed: int) -> tuple[Log, bytes]:
 
 def said(runs: list[ImportedRun]) -> dict[Key, float]:
     """What an import says of the metrics that have a name of ours."""
-    found = {}
-    for run in runs:
-        rows = run.curves[run.curves["split"] != ""]
-        found |= {(int(row.round), str(row.split), str(row.metric)): float(row.value) for row in rows.itertuples()}
-    return found
+    rows = (row for run in runs for row in run.curves[run.curves["split"] != ""].itertuples())
+    return {(int(row.round), str(row.split), str(row.metric)): float(row.value) for row in rows}
 
 
 def wrong(found: dict[Key, float], truth: dict[Key, float]) -> dict[Key, float]:

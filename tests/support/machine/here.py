@@ -15,3 +15,17 @@ def rftlab(*arguments):
     with redirect_stderr(console.file):
         status = guarded(lambda: parse([str(argument) for argument in arguments]).execute(console))
     return status, console.file.getvalue()
+
+
+def shown(*arguments):
+    """What the command prints where it succeeds."""
+    status, text = rftlab(*arguments)
+    assert status == 0, text
+    return text
+
+
+def refused(*arguments):
+    """The one line with which the command ends."""
+    status, text = rftlab(*arguments)
+    assert status == 2 and text.startswith("rftlab: ") and text.count("\n") == 1, text
+    return text
