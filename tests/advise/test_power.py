@@ -23,7 +23,7 @@ from rftlab.studies.forecast.signal.power import (
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, shown
 
 A, B = np.array([0.41, 0.43, 0.40]), np.array([0.44, 0.46, 0.45])
 
@@ -33,11 +33,8 @@ A, B = np.array([0.41, 0.43, 0.40]), np.array([0.44, 0.46, 0.45])
 def test_bisection_finds_the_seeds_that_counting_finds(sigma, paired):
     counted = next(seeds for seeds in count(2) if power(seeds, 0.02 / sigma, paired) >= 0.8)
     assert seeds_needed(sigma, 0.02, paired) == seeds_for(0.02, sigma, paired) == counted
-
-
-def test_a_difference_that_nobody_can_pay_ends():
     with pytest.raises(UserError, match="seeds show"):
-        seeds_needed(1.0, 1e-9)
+        seeds_needed(1.0, 1e-9, paired)
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -92,26 +89,16 @@ def test_the_questions_find_the_difference_as_often_as_they_should(same, respons
         a, b = (rng.binomial(responses, rates) / responses for rates in (first, better))
         result.append(abs(b.mean() - a.mean()) > 1.96 * error)
     assert np.mean(result) == pytest.approx(0.8, abs=0.05)
-
-
-def test_without_a_spread_the_same_questions_gain_nothing():
-    known = checked_questions(0.4, 0.0, 1)
-    assert questions_needed(known, 0.02, True) == questions_needed(known, 0.02, False)
+    alike = checked_questions(0.4, 0.0, 1)  # without a spread the same questions gain nothing
+    assert questions_needed(alike, 0.02, True) == questions_needed(alike, 0.02, False)
 
 
 def test_the_welch_test_is_that_of_scipy():
-    difference = compare_runs(A, B, False)
-    theirs = stats.ttest_ind(B, A, equal_var=False)
-    interval = theirs.confidence_interval()
-    assert difference.p_value == pytest.approx(theirs.pvalue)
-    assert (difference.low, difference.high) == (
-        pytest.approx(interval.low),
-        pytest.approx(interval.high),
-    ) and difference.seen
-    pairs = compare_runs(A, B, True)
-    theirs = stats.ttest_rel(B, A)
-    assert pairs.p_value == pytest.approx(theirs.pvalue)
-    assert pairs.low == pytest.approx(theirs.confidence_interval().low)
+    for paired, theirs in ((False, stats.ttest_ind(B, A, equal_var=False)), (True, stats.ttest_rel(B, A))):
+        difference, interval = compare_runs(A, B, paired), theirs.confidence_interval()
+        assert difference.p_value == pytest.approx(theirs.pvalue)
+        assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high))
+    assert compare_runs(B, A, False).seen and compare_runs(B, A, False).high < 0 < compare_runs(A, B, False).low
 
 
 def test_the_permutation_test_is_that_of_scipy():
@@ -120,10 +107,8 @@ def test_the_permutation_test_is_that_of_scipy():
         (b, a), lambda x, y: abs(np.mean(x) - np.mean(y)), n_resamples=np.inf, alternative="greater"
     )
     assert compare_runs(a, b, False).permutation == pytest.approx(theirs.pvalue)
-    assert (compare_runs(A, B, False).permutation, compare_runs(A, B, False).least) == (
-        pytest.approx(0.1),
-        pytest.approx(0.1),
-    )
+    apart = compare_runs(A, B, False)
+    assert (apart.permutation, apart.least) == pytest.approx((0.1, 0.1))
 
 
 def test_intervals_hold_the_difference_as_often_as_they_say():
@@ -134,10 +119,9 @@ def test_intervals_hold_the_difference_as_often_as_they_say():
 
 
 def test_one_run_a_side_says_nothing_unless_sigma_is_known():
-    difference = compare_runs(A[:1], B[:1], False)
-    assert not difference.seen and np.isnan(difference.p_value)
-    assert compare_runs(A[:1], B[:1], False, sigma=0.005).seen
-    assert not compare_runs(A[:1], B[:1], False, sigma=0.05).seen
+    assert np.isnan(compare_runs(A[:1], B[:1], False).p_value)
+    seen = [compare_runs(A[:1], B[:1], False, **known).seen for known in ({}, {"sigma": 0.005}, {"sigma": 0.05})]
+    assert seen == [False, True, False]
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -145,15 +129,8 @@ def test_one_run_a_side_says_nothing_unless_sigma_is_known():
 def test_runs_that_are_all_equal_say_nothing_of_the_noise(other, paired):
     result = compare_runs(np.full(3, 0.3), np.full(3, other), paired)
     assert not result.seen and np.isnan(result.p_value) and result.value == pytest.approx(other - 0.3)
-    status, text = rftlab("power", "--a", "0.3", "0.3", "--b", str(other), str(other))
-    assert status == 0 and "it is unknown whether it is real" in text and "a difference:" not in text
-
-
-def test_a_p_value_is_never_printed_as_zero():
-    assert "p < 0.001" in rftlab("power", "--a", *("0.40", "0.41") * 5, "--b", *("0.50", "0.51") * 5)[1]
-
-
-# --- imported runs ---
+    text = shown("power", "--a", "0.3", "0.3", "--b", other, other)
+    assert "it is unknown whether it is real" in text and "a difference:" not in text
 
 
 def imported(name: str, value: float, prompts: int | None = 32, rate: float = 1e-6, repeats: str = "") -> ImportedRun:
@@ -184,11 +161,8 @@ def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
     assert [(group.name, group.scores.tolist()) for group in find_repeats(pair)] == [("p", [0.41, 0.43])]
     halves = [replace(pair[0], design=replace(run.design, rollouts=None)) for run in pair]
     assert find_repeats([halves[0], replace(halves[1], name="q")]) == []
-    tasks = tuple(
-        piece._replace(task=task, values=piece.values + more)
-        for piece in pair[0].pieces
-        for task, more in (("s", 0.0), ("t", 0.2))
-    )
+    (piece,) = pair[0].pieces
+    tasks = (piece._replace(task="s"), piece._replace(task="t", values=piece.values + 0.2))
     both = replace(pair[0], pieces=tasks)
     assert final_score(both) == pytest.approx(0.51) and final_score(both, "t") == pytest.approx(0.61)
 
@@ -202,22 +176,16 @@ def test_pairs_have_their_own_known_error_and_least_p_value():
     assert apart.high - apart.value == pytest.approx(1.959964 * 0.01 * np.sqrt(2 / 3))
 
 
-def test_a_fall_is_seen_as_a_rise_is():
-    assert compare_runs(B, A, False).seen and compare_runs(B, A, False).high < 0 and compare_runs(A, B, False).low > 0
-
-
 def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     write_collection(tmp_path, "sweep", RUNS)
-    ask = ("power", "--results", tmp_path, "--imported", "sweep")
-    status, text = rftlab(*ask, "--a", "a-0", "a-1", "a-2", "--b", "b-0", "b-1", "b-2")
-    assert status == 0 and text == rftlab("power", "--a", *A, "--b", *B)[1] and "+0.0367" in text
-    status, text = rftlab(*ask, "--difference", 0.02)
-    sigma, _ = pooled_sigma([A, B])
-    assert status == 0 and f"sigma = {sigma:.4f}" in text
-    assert f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
-    assert rftlab(*ask, "--a", "a-*", "a-1", "--b", "b-[0-9]")[1] == rftlab("power", "--a", *A, "--b", *B)[1]
-    status, text = rftlab(*ask, "--a", "a-0", "--b", "nobody")
-    assert (status, text.count("\n")) == (2, 1) and "a-0, a-1" in text
+    ask, numbers = ("power", "--results", tmp_path, "--imported", "sweep"), shown("power", "--a", *A, "--b", *B)
+    assert shown(*ask, "--a", "a-0", "a-1", "a-2", "--b", "b-0", "b-1", "b-2") == numbers and "+0.0367" in numbers
+    assert shown(*ask, "--a", "a-*", "a-1", "--b", "b-[0-9]") == numbers
+    text, (sigma, _) = shown(*ask, "--difference", 0.02), pooled_sigma([A, B])
+    assert f"sigma = {sigma:.4f}" in text and f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
+    assert "a-0, a-1" in refused(*ask, "--a", "a-0", "--b", "nobody")
+    write_collection(tmp_path, "one", RUNS[:1])
+    assert "repeat" in refused("power", "--results", tmp_path, "--imported", "one")
 
 
 def test_what_repeats_share_is_said_and_no_name_tells():
@@ -228,33 +196,31 @@ def test_what_repeats_share_is_said_and_no_name_tells():
     assert [(group.name, len(group.scores)) for group in find_repeats(runs)] == [("x", 3), ("y", 3)]
 
 
-def test_a_collection_without_repeats_says_so(tmp_path):
-    write_collection(tmp_path, "one", RUNS[:1])
-    status, text = rftlab("power", "--results", tmp_path, "--imported", "one")
-    assert (status, text.count("\n")) == (2, 1) and "repeat" in text
+PLANNED = ("--sigma", 0.015, "--difference", 0.02, "--p", 0.4, "--spread", 0.3, "--questions", 1319)
+SIDES = ("--a", "*-n64-m16/*", "--b", "*-n16-m16/*", "--imported")
 
 
-# --- what is printed ---
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            ("--a", *A, "--b", *B),
+            ("a difference: the interval leaves out 0", "p = 0.032", "cannot be below 0.100", "4 seeds a side"),
+        ),
+        (("--a", 0.40, 0.46, "--b", 0.41, 0.47), ("no difference seen",)),
+        (("--a", *("0.40", "0.41") * 5, "--b", *("0.50", "0.51") * 5), ("p < 0.001",)),
+        (
+            PLANNED,
+            ("10 seeds an arm unpaired, 11 paired (correlation 0)", "9,419 unpaired", "5,887 paired", "0.0135"),
+        ),
+        ((*PLANNED, "--correlation", 0.8), ("5 paired (correlation 0.8)",)),
+        ((*SIDES, "public:pods"), ("mean over amc23, gsm8k, math500",)),
+    ],
+)
+def test_what_is_known_of_a_difference_is_told_with_what_so_few_runs_cannot_say(flags, words):
+    text = shown("power", *flags)
+    assert [one for one in words if one not in text] == []
 
 
-def test_a_measured_difference_is_told_with_what_so_few_runs_cannot_say():
-    _, text = rftlab("power", "--a", *A, "--b", *B)
-    for part in ("a difference: the interval leaves out 0", "p = 0.032", "cannot be below 0.100", "4 seeds a side"):
-        assert part in text
-    _, text = rftlab("power", "--a", 0.40, 0.46, "--b", 0.41, 0.47)
-    assert "no difference seen" in text
-
-
-def test_seeds_and_questions_are_told_paired_and_unpaired():
-    ask = ("power", "--sigma", 0.015, "--difference", 0.02, "--p", 0.4, "--spread", 0.3, "--questions", 1319)
-    _, text = rftlab(*ask)
-    assert "10 seeds an arm unpaired, 11 paired (correlation 0)" in text and "9,419 unpaired" in text
-    assert "5,887 paired" in text and "0.0135" in text
-    _, text = rftlab(*ask, "--correlation", 0.8)
-    assert "5 paired (correlation 0.8)" in text
-
-
-def test_a_mean_over_several_test_sets_is_said():
-    sides = ("--a", "*-n64-m16/*", "--b", "*-n16-m16/*")
-    assert "mean over amc23, gsm8k, math500" in rftlab("power", "--imported", "public:pods", *sides)[1]
-    assert "mean over amc23" not in rftlab("power", "--imported", "public:pods/gsm8k", *sides)[1]
+def test_of_one_test_set_no_mean_over_several_is_said():
+    assert "mean over amc23" not in shown("power", *SIDES, "public:pods/gsm8k")

@@ -27,7 +27,7 @@ from rftlab.studies.forecast.signal.signal import (
 )
 from rftlab.studies.theory.algebra import silent_chance
 from rftlab.studies.theory.models import beta_rates, reinforce_with
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, shown
 
 SIZES = (1, 2, 3, 8, 64)
 
@@ -41,25 +41,20 @@ def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
     assert share == pytest.approx(min(1.0, closed), rel=1e-10)
     rates = beta_rates(a, b)
     if size > 1:  # a group of one keeps its raw reward there
-        told = float(
-            rates.chances @ silent_chance(reinforce_with(Advantage("group_mean", "group_std")), size, rates.values)
-        )
-        assert share == pytest.approx(told, rel=1e-8)
+        silent = silent_chance(reinforce_with(Advantage("group_mean", "group_std")), size, rates.values)
+        assert share == pytest.approx(float(rates.chances @ silent), rel=1e-8)
 
 
-def test_a_share_at_zero_is_silent():
+def test_a_share_at_zero_is_silent_and_a_beta_has_the_mean_and_spread_that_are_given():
     inner = zero_variance_share(BetaBinomial(1.0, 2.0, 0.0, 0.0), 8)
     assert zero_variance_share(BetaBinomial(1.0, 2.0, 0.3, 0.0), 8) == pytest.approx(0.3 + 0.7 * inner)
+    beta = match_beta(0.3, 0.2)
+    assert (beta.mean, beta.variance) == pytest.approx((0.3, 0.04))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-6, 1e-3])
 def test_a_narrow_beta_is_as_questions_that_are_alike(spread):
     assert zero_variance_share(match_beta(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
-
-
-def test_the_mean_and_spread_of_a_beta_are_those_given():
-    beta = match_beta(0.3, 0.2)
-    assert (beta.mean, beta.variance) == (pytest.approx(0.3), pytest.approx(0.04))
 
 
 @pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
@@ -85,17 +80,13 @@ def test_the_share_from_counts_alone_has_no_bias(size):
     assert measure_silence(np.array([1, 2]), m, m + 1) is None
 
 
-def test_its_error_is_that_of_questions_drawn_at_random():
+def test_its_error_is_that_of_questions_drawn_at_random_and_of_few_by_hand():
+    """Of 4 responses, pairs that agree are 6, 3, 2 and 6 of 6."""
     rng, m = np.random.default_rng(3), 8
     result = [measure_silence(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
     assert np.std([one.value for one in result]) == pytest.approx(np.mean([one.error for one in result]), rel=0.15)
-
-
-def test_its_error_is_that_of_few_questions_too():
-    """By hand: of 4 responses, pairs that agree are 6, 3, 2 and 6 of 6."""
-    estimate = measure_silence(np.array([4, 1, 2, 0]), 4, 2)
-    assert estimate.value == pytest.approx(17 / 24)
-    assert estimate.error == pytest.approx(statistics.stdev([1, 1 / 2, 1 / 3, 1]) / 2)
+    few = measure_silence(np.array([4, 1, 2, 0]), 4, 2)
+    assert (few.value, few.error) == pytest.approx((17 / 24, statistics.stdev([1, 1 / 2, 1 / 3, 1]) / 2))
 
 
 @pytest.mark.parametrize(("batch", "silent"), [(1, 0.5), (8, 0.3), (32, 0.2), (32, 0.9), (100, 0.01)])
@@ -110,10 +101,7 @@ def test_the_tries_are_those_of_a_simulation(batch, silent):
     assert expected == pytest.approx(np.mean(tries), abs=5 * np.std(tries) / 77 + 1e-9)
     assert np.mean(np.array(tries) <= likely) >= 0.94 and np.mean(np.array(tries) < likely) <= 0.96
     assert batch / (1 - silent) <= batch * expected + 1e-9
-
-
-def test_no_signal_takes_for_ever_and_no_silence_one_try():
-    assert expected_tries(8, 1.0) == (np.inf, np.inf) and expected_tries(8, 0.0) == (1.0, 1.0)
+    assert expected_tries(batch, 1.0) == (np.inf, np.inf) and expected_tries(batch, 0.0) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
@@ -143,6 +131,9 @@ def test_the_effective_batch_gives_the_variance_of_a_batch_of_groups():
     means = (prompts + rng.normal(0, within**0.5, (40_000, batch, rollouts))).mean(axis=(1, 2))
     assert means.var() == pytest.approx(within / effective_batch(batch, rollouts, between / within), rel=0.03)
     assert effective_batch(8, 4, 0.0) == 32 and effective_batch(8, 10**9, 0.5) == pytest.approx(16)
+    # the ratio is between over within, as one response to each prompt shows, and not the other way round
+    assert within / effective_batch(batch, 1, between / within) == pytest.approx((between + within) / batch)
+    assert within / effective_batch(batch, 1, within / between) > 5 * (between + within) / batch
 
 
 MUTANTS = {
@@ -160,30 +151,18 @@ def test_a_wrong_share_would_be_seen(name):
     assert abs(MUTANTS[name](rates, 8) - expected) > 0.01
 
 
-def test_the_ratio_is_between_over_within_and_not_the_other_way_round():
-    """As the variance of a batch of one response to each of B prompts shows."""
-    between, within, batch = 0.5, 4.0, 8
-    assert within / effective_batch(batch, 1, between / within) == pytest.approx((between + within) / batch)
-    assert within / effective_batch(batch, 1, within / between) > 5 * (between + within) / batch
-
-
-# --- where rates come from ---
-
-
 def test_a_table_and_json_say_the_same(tmp_path):
-    (tmp_path / "a.csv").write_text("question,right,responses\nx,0,4\ny,3,4\nz,4,4\n")
-    (tmp_path / "b.json").write_text("[[0, 4], [3, 4], [4, 4]]")
-    (tmp_path / "c.json").write_text('[{"correct": 0, "n": 4}, {"correct": 3, "n": 4}, {"correct": 4, "n": 4}]')
-    (tmp_path / "d.csv").write_text("score\n0\n0.75\n1\n")
-    (tmp_path / "e.csv").write_text("pass_rate,responses\n0,4\n0.75,4\n1,4\n")
-    result = [
-        read_rates(tmp_path / "a.csv", None, None),
-        read_rates(tmp_path / "b.json", None, None),
-        read_rates(tmp_path / "c.json", None, None),
-        read_rates(tmp_path / "d.csv", "score", 4),
-        read_rates(tmp_path / "e.csv", None, None),
-    ]
-    assert [(one.counts.tolist(), one.responses) for one in result] == [([0, 3, 4], 4)] * 5
+    files = {
+        "a.csv": ("question,right,responses\nx,0,4\ny,3,4\nz,4,4\n", None, None),
+        "b.json": ("[[0, 4], [3, 4], [4, 4]]", None, None),
+        "c.json": (json.dumps([{"correct": n, "n": 4} for n in (0, 3, 4)]), None, None),
+        "d.csv": ("score\n0\n0.75\n1\n", "score", 4),
+        "e.csv": ("pass_rate,responses\n0,4\n0.75,4\n1,4\n", None, None),
+    }
+    for name, (text, *more) in files.items():
+        (tmp_path / name).write_text(text)
+        measured = read_rates(tmp_path / name, *more)
+        assert (measured.counts.tolist(), measured.responses) == ([0, 3, 4], 4), name
 
 
 def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
@@ -230,6 +209,7 @@ WRONG = {
     "huge.json": "[1" + "0" * 400 + "]",
     "bool.json": '[{"right": true, "responses": 4}]',
     "binary.csv": "\x00\x01\x02\x03" * 40,
+    "colours.csv": "[bold red]\x1b[31m,right\n1,2\n",
 }
 
 
@@ -238,49 +218,28 @@ def test_a_wrong_file_is_one_line(name, tmp_path):
     (tmp_path / name).write_text(WRONG[name])
     with pytest.raises(UserError, match="allowed"):
         fit_rates(read_rates(tmp_path / name, None, None))
-    status, text = rftlab("signal", tmp_path / name)
-    assert (status, text.count("\n")) == (2, 1) and text.startswith("rftlab: ")
-
-
-def test_what_is_in_a_file_is_not_obeyed(tmp_path):
-    (tmp_path / "a.csv").write_text("[bold red]\x1b[31m,right\n1,2\n")
-    _, text = rftlab("signal", tmp_path / "a.csv")
-    assert "\x1b" not in text and text.count("\n") == 1
-
-
-# --- what is printed ---
+    assert "\x1b" not in refused("signal", tmp_path / name)
 
 
 def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():
-    status, text = rftlab("signal", "--pair", "tiny-mix97", "--batch", 32, "--rollouts", 8, 16)
-    assert status == 0
+    text = shown("signal", "--pair", "tiny-mix97", "--batch", 32, "--rollouts", 8, 16)
     share = zero_variance_share(fit_rates(pilot_rates(Path("results"), "tiny-mix97")).rates, 8)
-    for part in (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{expected_tries(32, share)[0]:.2f}", "247 of 512"):
-        assert part in text
-    assert "B_eff" in text and "r = 0.0672" in text and "beta-binomial a = 0.67" in text
+    numbers = (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{expected_tries(32, share)[0]:.2f}", "247 of 512")
+    words = (*numbers, "B_eff", "r = 0.0672", "beta-binomial a = 0.67", "worth dropping: none")
+    assert [one for one in words if one not in text] == []
 
 
-def test_without_gradients_it_says_that_it_knows_no_effective_batch(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps([[c % 5, 4] for c in range(50)]))
-    status, text = rftlab("signal", tmp_path / "a.json")
-    assert status == 0 and "needs r from a pilot's gradients" in text and "r =" not in text
-
-
-def test_prompts_that_are_surely_silent_are_named(tmp_path):
-    counts = [0] * 200 + [16] * 200 + [8] * 50
-    (tmp_path / "a.json").write_text(json.dumps([[c, 16] for c in counts]))
-    _, text = rftlab("signal", tmp_path / "a.json", "--rollouts", 2, 8)
-    assert "worth dropping for now" in text and "200 of 450" in text
-    _, text = rftlab("signal", "--pair", "tiny-mix97")
-    assert "worth dropping: none" in text
-
-
-def test_rates_of_two_numbers_drop_no_prompts():
-    status, text = rftlab("signal", "--p", 0.3)
-    assert status == 0 and "all alike" in text and "worth" not in text
-
-
-def test_fits_that_disagree_are_shown(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps([[0, 4]] * 3))
-    _, text = rftlab("signal", tmp_path / "a.json")
-    assert "the counts do not decide" in text and "over 1,000" in text
+@pytest.mark.parametrize(
+    ("counts", "flags", "words", "absent"),
+    [
+        ([[c % 5, 4] for c in range(50)], (), ("needs r from a pilot's gradients",), "r ="),
+        ([[c, 16] for c in [0] * 200 + [16] * 200 + [8] * 50], ("--rollouts", 2, 8),
+         ("worth dropping for now", "200 of 450"), "none"),
+        ([[0, 4]] * 3, (), ("the counts do not decide", "over 1,000"), "r ="),
+        (None, ("--p", 0.3), ("all alike",), "worth"),
+    ],
+)  # fmt: skip
+def test_what_counts_tell_is_printed_and_nothing_more(counts, flags, words, absent, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(counts))
+    text = shown("signal", *([tmp_path / "a.json"] if counts else []), *flags)
+    assert [one for one in words if one not in text] == [] and absent not in text

@@ -17,7 +17,7 @@ from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags,
 from rftlab.studies.forecast.advise.models import REAL, shape_named
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.values import Reader
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, shown
 
 NAMES = sorted(name for name in SHIPPED if name in PRESETS)
 TRL = {"grpo", "dr_grpo", "paper_text", "replay", "lite_ppo", "gspo", "luspo", "cispo", "sapo", "vespo",
@@ -83,12 +83,11 @@ def test_what_trls_defaults_would_change_is_set():
     batch = flags["per_device_train_batch_size"] * 8 * flags["gradient_accumulation_steps"]
     assert batch == 32 * 8 // 4 and flags["steps_per_generation"] == 4 * flags["gradient_accumulation_steps"]
     assert engine_flags("trl", wanted("paper_text")).flags["use_bias_correction_kl"] == "False"
-    sequence = engine_flags("trl", wanted("gspo")).flags
-    assert (sequence["importance_sampling_level"], sequence["epsilon"], sequence["epsilon_high"]) == (
-        "sequence",
-        3e-4,
-        4e-4,
-    )
+    flags = engine_flags("trl", wanted("gspo")).flags
+    assert flags["importance_sampling_level"] == "sequence"
+    assert (flags["epsilon"], flags["epsilon_high"]) == (3e-4, 4e-4)
+    asked = wanted("dr_grpo", minibatches=32)._replace(gpus=64)  # sizes that it cannot split
+    assert "no multiple of 32 mini-batches" in engine_flags("trl", asked).refused
 
 
 def test_verl_gets_the_clip_that_it_reads():
@@ -97,11 +96,6 @@ def test_verl_gets_the_clip_that_it_reads():
     assert (flags[f"{actor}.clip_ratio_low"], flags[f"{actor}.clip_ratio_high"]) == (0.2, 0.2)
     assert flags[f"{actor}.clip_ratio_c"] > 1e6 and flags[f"{actor}.optim.lr_scheduler_type"] == "constant"
     assert engine_flags("verl", wanted("grpo_verl")).flags[f"{actor}.clip_ratio_c"] == 3.0
-
-
-def test_sizes_that_trl_cannot_split_are_refused():
-    asked = wanted("dr_grpo", minibatches=32)._replace(gpus=64)
-    assert "no multiple of 32 mini-batches" in engine_flags("trl", asked).refused
 
 
 @pytest.mark.parametrize(
@@ -124,10 +118,9 @@ GRPO = {"model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct", "per_device_train_ba
 
 
 def test_advice_starts_from_a_configuration_of_trl(tmp_path):
-    path = tmp_path / "grpo.json"
-    path.write_text(json.dumps(GRPO))
-    status, text = rftlab("advise", "--config", path, "--designs", "16x16")
-    assert status == 0 and "Qwen/Qwen2.5-0.5B-Instruct" in text and "B = 32, K = 8, 1 updates a round" in text
+    (tmp_path / "grpo.json").write_text(json.dumps(GRPO))
+    text = shown("advise", "--config", tmp_path / "grpo.json", "--designs", "16x16")
+    assert "Qwen/Qwen2.5-0.5B-Instruct" in text and "B = 32, K = 8, 1 updates a round" in text
     lines = text.partition("what changes in your configuration")[2].splitlines()
     assert "  num_generations: 8 -> 16" in lines and "  lr_scheduler_type: cosine -> constant" in lines
     assert not any(line.startswith(("  learning_rate", "  epsilon", "  loss_type", "  temperature")) for line in lines)
@@ -146,25 +139,19 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
     assert start.estimator == replace(PRESETS["grpo_verl"], kl=KL("k3", 0.001))
     design = start.changed(Design(32, 8, rounds=100))
     assert (design.minibatches, design.estimator.kl.coef) == (2, 0.001)
-    changes = {change[0]: change for change in list_changes(start, engine_flags("verl", EngineSettings(
-        design, "MODEL", 8, 512, 512, 1e-6, 1)))}  # fmt: skip
-    assert changes["data.train_batch_size"][1:] == ("64", "32") and changes["actor_rollout_ref.rollout.n"][1:] == (
-        "4",
-        "8",
-    )
+    told = engine_flags("verl", EngineSettings(design, "MODEL", 8, 512, 512, 1e-6, 1))
+    changes = {name: change for name, *change in list_changes(start, told)}
+    assert changes["data.train_batch_size"] == ["64", "32"] and changes["actor_rollout_ref.rollout.n"] == ["4", "8"]
     assert "actor_rollout_ref.actor.use_kl_loss" not in changes
-    assert changes["data.gen_batch_size"][1:] == ("64", "not stated")  # it would be the batch in the design's place
-    status, text = rftlab("advise", "--config", path)
-    assert status == 2 and "run.sh names no model; allowed: --model" in text
+    assert changes["data.gen_batch_size"] == ["64", "not stated"]  # it would be the batch in the design's place
+    assert "run.sh names no model; allowed: --model" in refused("advise", "--config", path)
 
 
 def test_a_configuration_that_advice_cannot_start_from_is_a_line(tmp_path):
     (tmp_path / "rl.toml").write_text("[orchestrator]\nbatch_size = 64\ngroup_size = 8\n")
-    for path in (tmp_path / "rl.toml", tmp_path / "none.json"):
-        status, text = rftlab("advise", "--config", path, "--model", "7B")
-        assert status == 2 and "Traceback" not in text and path.name in text
-    status, text = rftlab("advise")
-    assert status == 2 and "--model is missing" in text
+    for name in ("rl.toml", "none.json"):
+        assert name in refused("advise", "--config", tmp_path / name, "--model", "7B")
+    assert "--model is missing" in refused("advise")
 
 
 def test_a_number_takes_the_shape_of_a_real_model_which_is_named():
@@ -180,9 +167,9 @@ def test_a_name_in_the_hubs_local_cache_is_read(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="local cache"):
         shape_named("owner/mine")
     folder = tmp_path / "models--owner--mine"
-    (folder / "refs").mkdir(parents=True)
+    for place in ("refs", "snapshots/abc123"):
+        (folder / place).mkdir(parents=True)
     (folder / "refs" / "main").write_text("abc123")
-    (folder / "snapshots" / "abc123").mkdir(parents=True)
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
               "num_hidden_layers": 2, "vocab_size": 1000}  # fmt: skip
     (folder / "snapshots" / "abc123" / "config.json").write_text(json.dumps(config))
