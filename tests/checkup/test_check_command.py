@@ -13,11 +13,9 @@ from rftlab.studies.forecast.checkup.page import describe_time, make_sections
 from rftlab.studies.forecast.checkup.subject import Asked, read_subject
 from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import write_collection
-from tests.support.docs.pages import run_page
-from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import LOGS
 from tests.support.logs.planted import after, changed, healthy, log_of
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, shown
 from tests.support.web.browser import HOSTILE, browser
 
 __all__ = ["browser"]
@@ -47,9 +45,8 @@ def written(folder, name, text):
 
 
 def flowing(*arguments):
-    """Status and output as one line."""
-    status, text = rftlab("check", *arguments)
-    return status, " ".join(text.split())
+    """The output as one line."""
+    return " ".join(shown("check", *arguments).split())
 
 
 @pytest.mark.parametrize(
@@ -61,43 +58,31 @@ def flowing(*arguments):
         ("run.sh", SCRIPT, (), "32 prompts with 64 rollouts for each prompt: 32 x 64 = 2,048 responses in all"),
         ("rl.toml", PRIME, (), "8 prompts with 16 rollouts for each prompt: 8 x 16 = 128 responses in all"),
         ("train.py", PLAIN, (), "32 prompts with 8 rollouts for each prompt: 32 x 8 = 256 responses in all"),
-        (
-            "grpo.json",
-            TRL,
-            ("--gpus", "8xA100-80"),
-            "32 prompts with 8 rollouts for each prompt: 32 x 8 = 256 responses",
-        ),
+        ("grpo.json", TRL, ("--gpus", "8xA100-80"), "32 prompts with 8 rollouts for each prompt: 32 x 8 = 256 resp"),
         ("grpo.json", TRL, ("--gpus", "8xH100", "--processes", 2), "8 prompts with 8 rollouts for each prompt: 8 x 8 "),
         ("grpo.json", TRL, (), "an unknown number of prompts with 8 rollouts for each prompt."),
     ],
 )
 def test_the_batch_is_in_plain_words(name, content, more, batch, tmp_path):
-    status, text = flowing(written(tmp_path, name, content), *more)
-    assert status == 0 and f"Your batch Each step samples {batch}" in text
-
-
-def test_processes_are_guessed_from_gpus_that_are_named(tmp_path):
-    path = written(tmp_path, "grpo.json", TRL)
-    assert "processes: 8 is a guess, one for each of --gpus 8xA100-80; --" in flowing(path, "--gpus", "8xA100-80")[1]
-    assert "is a guess, one for each" not in flowing(path)[1]
+    text = flowing(path := written(tmp_path, name, content), *more)
+    assert f"Your batch Each step samples {batch}" in text
+    assert ("processes: 8 is a guess, one for each of --gpus 8xA100-80; --" in text) == ("8xA100-80" in more)
+    if content == PLAIN:
+        assert read_subject([str(path)], tmp_path, Asked()).planned == 300
 
 
 def test_a_configuration_alone_says_memory_hours_rate_and_what_to_measure(tmp_path):
-    status, text = flowing(written(tmp_path, "grpo.json", TRL), "--processes", 8, "--gpus", "8xH100")
-    assert status == 0 and "On 8xH100 it fits: it needs" in text and "500 steps take" in text
+    text = flowing(written(tmp_path, "grpo.json", TRL), "--processes", 8, "--gpus", "8xH100")
+    assert "On 8xH100 it fits: it needs" in text and "500 steps take" in text
     assert "The optimizer takes 1 update a step, on all of them." in text and "is a guess, one for each" not in text
     assert "The learning rate 1e-06 is low for full weights of 1.7B: 1e-05 is the highest rate that held" in text
     assert "Learning rate 1e-06 -> 1e-05." in text and "MeasureNoise(trainer, 'mine')" in text
     assert "in the first 8 steps of a run, about" in text and "Health" not in text and "Where it ends" not in text
 
 
-def test_a_plain_script_says_its_steps(tmp_path):
-    assert read_subject([str(written(tmp_path, "train.py", PLAIN))], tmp_path, Asked()).planned == 300
-
-
 def test_adapters_have_no_rate_to_advise(tmp_path):
-    status, text = flowing(written(tmp_path, "rl.toml", PRIME))
-    assert status == 0 and "The learning rate 3e-06 cannot be judged for adapters of 4B: runs like it held at" in text
+    text = flowing(written(tmp_path, "rl.toml", PRIME))
+    assert "The learning rate 3e-06 cannot be judged for adapters of 4B: runs like it held at" in text
     assert "Nothing that was measured speaks for a change." in text
 
 
@@ -112,14 +97,14 @@ def test_a_time_has_a_unit_in_which_it_is_not_zero(seconds, words):
 
 def test_a_short_run_takes_minutes(tmp_path):
     small = TRL | {"model_name_or_path": "Qwen/Qwen2.5-0.5B", "max_steps": 30}
-    status, text = flowing(written(tmp_path, "grpo.json", small), "--processes", 8, "--gpus", "8xH100")
-    assert status == 0 and re.search(r"30 steps take \d+ (s|minutes)\.", text)
+    text = flowing(written(tmp_path, "grpo.json", small), "--processes", 8, "--gpus", "8xH100")
+    assert re.search(r"30 steps take \d+ (s|minutes)\.", text)
 
 
 def test_what_public_runs_failed_with_is_named(tmp_path):
     hot = TRL | {"learning_rate": 1e-4, "num_iterations": 8, "steps_per_generation": 16, "max_steps": -1}
-    status, text = flowing(written(tmp_path, "grpo.json", hot), "--processes", 4)
-    assert status == 0 and "16 updates a step are many: 2 of 6 public runs with more than 4 failed" in text
+    text = flowing(written(tmp_path, "grpo.json", hot), "--processes", 4)
+    assert "16 updates a step are many: 2 of 6 public runs with more than 4 failed" in text
     assert "The learning rate 0.0001 is dangerous for full weights" in text
     assert "Updates a step 16 -> 4." in text and "Learning rate 0.0001 -> 1e-05." in text
 
@@ -132,8 +117,8 @@ def collection(tmp_path, *runs):
 
 
 def test_a_healthy_log_ends_somewhere_and_needs_no_more_rollouts(tmp_path):
-    status, text = flowing(*collection(tmp_path, ("a", log_of(healthy()))), "--rounds", 400)
-    assert status == 0 and "Healthy as far as the log shows. 17 of 17 checks could be made." in text
+    text = flowing(*collection(tmp_path, ("a", log_of(healthy()))), "--rounds", 400)
+    assert "Healthy as far as the log shows. 17 of 17 checks could be made." in text
     assert re.search(r"a ends at test Pass@1 0\.\d\d \[0\.\d\d, 0\.\d\d\] \(80% interval\) after 400 steps\.", text)
     assert "40% of the groups have zero variance and teach nothing: of 256 responses a step about 15" in text
     assert re.search(r"Doubling K at the same cost \(16 prompts x 16 rollouts\) brings nothing .* groups teach", text)
@@ -142,35 +127,35 @@ def test_a_healthy_log_ends_somewhere_and_needs_no_more_rollouts(tmp_path):
 
 def test_a_broken_log_is_not_healthy(tmp_path):
     broken = log_of(changed("train", "pass_at_1", after(0.6, 0.1))(healthy()))
-    status, text = flowing(*collection(tmp_path, ("a", broken)))
-    assert status == 0 and "Health Not healthy: collapse" in text and "Expected effect: against 'collapse'" in text
+    text = flowing(*collection(tmp_path, ("a", broken)))
+    assert "Health Not healthy: collapse" in text and "Expected effect: against 'collapse'" in text
 
 
 def test_alarms_come_with_their_rates(tmp_path):
     loud = log_of(changed("train", "response_length", after(0.5, 40.0))(healthy()))
-    _, text = flowing(*collection(tmp_path, ("a", loud)))
+    text = flowing(*collection(tmp_path, ("a", loud)))
     rates = describe_rates("alarm: short responses").removeprefix("public runs: ")
     assert f"alarm: short responses: some runs that failed showed this sign. Of public runs it {rates}." in text
 
 
 def test_two_runs_are_compared(tmp_path):
     better = log_of(changed("test", "pass_at_1", lambda values: values + 0.1)(healthy()))
-    _, text = flowing(*collection(tmp_path, ("a", better), ("b", log_of(healthy(1)))), "--rounds", 400)
+    text = flowing(*collection(tmp_path, ("a", better), ("b", log_of(healthy(1)))), "--rounds", 400)
     assert re.search(r"a is ahead of b by 0\.\d\d and ends higher with probability 0\.[6-9]\d\.", text)
     assert "a: Healthy" in text and "b: Healthy" in text
 
 
-def sections_of(tmp_path, *runs, **asked):
-    """What is said of runs."""
+def subject_of(tmp_path, *runs, **asked):
+    """The subject of a check of runs."""
     name, _, root = collection(tmp_path, *runs)
-    return make_sections(read_subject((name,), root, Asked(**asked)))
+    return read_subject((name,), root, Asked(**asked))
 
 
 def test_every_sentence_has_evidence_and_three_changes_are_the_most(tmp_path):
     columns = changed("train", "pass_at_1", after(0.6, 0.1))(healthy())
     columns = changed("train", "zero_signal_fraction", lambda values: values * 0 + 0.9)(columns)
     columns = changed("train", "rollout_probs_diff", lambda values: values + 0.1)(columns)
-    sections = sections_of(tmp_path, ("a", log_of(columns)), gpus="8xH100")
+    sections = make_sections(subject_of(tmp_path, ("a", log_of(columns)), gpus="8xH100"))
     assert list(sections) == ["Your batch", "Unusual", "Health", "Where it ends", "Worth trying", "Unknown"]
     assert [one.text for own in sections.values() for one in own if not one.evidence] == []
     tried = [one.text for one in sections["Worth trying"] if not one.text.startswith("Doubling K")]
@@ -179,7 +164,7 @@ def test_every_sentence_has_evidence_and_three_changes_are_the_most(tmp_path):
 
 def test_evidence_is_one_flag_away(tmp_path):
     file = written(tmp_path, "grpo.json", TRL)
-    brief, whole = rftlab("check", file)[1], rftlab("check", file, "--evidence")[1]
+    brief, whole = shown("check", file), shown("check", file, "--evidence")
     assert "--evidence prints" in brief and "--evidence prints" not in whole
     assert "ShibukiZero/assignment5-alignment" in whole and "ShibukiZero" not in brief
     assert "num_iterations is not stated; the default of TRL" in whole
@@ -194,47 +179,33 @@ def test_every_log_gets_an_answer_with_evidence(kind, tmp_path):
     assert [one.text for own in sections.values() for one in own if not one.evidence] == []
 
 
+def page_of(tmp_path, *runs):
+    """The page of runs."""
+    text = shown("check", *collection(tmp_path, *runs), "--page")
+    return tmp_path / "results" / text.splitlines()[-1].split("results/", 1)[1]
+
+
 def test_a_page_fits_a_phone(browser, tmp_path):
-    name, *more = collection(tmp_path, ("a" * 60, log_of(healthy())))
-    _, text = rftlab("check", name, *more, "--page")
-    browser.open(tmp_path / "results" / text.splitlines()[-1].split("results/", 1)[1], 390)
+    browser.open(page_of(tmp_path, ("a" * 60, log_of(healthy()))), 390)
     browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert browser.run("return document.documentElement.scrollWidth") <= 390
-    seen = browser.seen()
-    assert seen.errors == [] and seen.requests == []
-
-
-class _Words(HTMLParser):
-    """The text of a page, and its tags."""
-
-    def __init__(self):
-        super().__init__()
-        self.text, self.tags = "", []
-
-    def handle_data(self, data):
-        self.text += data
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
+    assert browser.seen() == ([], [])
 
 
 def test_the_page_has_every_sentence_and_obeys_no_name(tmp_path):
-    name, *more = collection(tmp_path, *((text[:60], log_of(healthy())) for text in HOSTILE[:5]))
-    status, text = rftlab("check", name, *more, "--page")
-    page = tmp_path / "results" / text.splitlines()[-1].split("results/", 1)[1]
+    page = page_of(tmp_path, *((text[:60], log_of(healthy())) for text in HOSTILE[:5]))
     kept = json.loads((page.parent / "check.json").read_text())
-    words = _Words()
-    words.feed(page.read_text())
-    sentences = [one for own in kept.values() for one in own]
-    assert status == 0 and len(sentences) > 20 and words.tags.count("script") == 1
-    assert words.tags.count("details") == len(sentences)
-    assert [one["text"] for one in sentences if one["text"] not in words.text] == []
+    words, tags, parser = [], [], HTMLParser()
+    parser.handle_data, parser.handle_starttag = words.append, lambda tag, attributes: tags.append(tag)
+    parser.feed(page.read_text())
+    sentences = [one["text"] for own in kept.values() for one in own]
+    assert len(sentences) > 20 and (tags.count("script"), tags.count("details")) == (1, len(sentences))
+    assert [text for text in sentences if text not in "".join(words)] == []
     assert len((page.parent / "check.csv").read_text().splitlines()) >= len(sentences)
 
 
 def test_groups_of_another_size_follow_from_the_measured_share(tmp_path):
-    name, _, root = collection(tmp_path, ("a", log_of(healthy())))
-    subject = read_subject((name,), root, Asked())
+    subject = subject_of(tmp_path, ("a", log_of(healthy())))
     same, more = teaching_share(subject, 8, 8), teaching_share(subject, 8, 16)
     assert same == pytest.approx(1 - subject.silence, abs=0.01) and same < more < 1
     assert {*split_gains(subject)} == {(16, 16), (64, 4)}
@@ -257,17 +228,12 @@ def test_bad_input_is_one_line(arguments, said, tmp_path, monkeypatch):
     for name, content in (("a.json", TRL), ("b.json", TRL), ("empty.json", {"nothing": [1]})):
         written(tmp_path, name, content)
     more = ("--processes", 8) if "--gpus" in arguments else ()
-    status, text = rftlab("check", *arguments, *more)
-    assert status == 2 and said in text and len(text.splitlines()) == 1
+    assert said in refused("check", *arguments, *more)
 
 
 def test_values_of_a_configuration_that_cannot_be_read_are_named(tmp_path):
     odd = TRL | {"per_device_train_batch_size": -4, "gradient_accumulation_steps": "x", "learning_rate": float("nan")}
-    status, text = flowing(written(tmp_path, "odd.json", odd), "--processes", 8)
-    assert status == 0 and "an unknown number of prompts" in text
+    text = flowing(written(tmp_path, "odd.json", odd), "--processes", 8)
+    assert "an unknown number of prompts" in text
     assert "Of your configuration: per_device_train_batch_size is '-4', which is no whole number" in text
     assert "gradient_accumulation_steps is 'x'" in text and "learning_rate is 'nan'" in text
-
-
-def test_the_page_of_the_documentation_prints_what_is_printed(tmp_path):
-    assert run_page((ROOT / "docs/check.md").read_text(), tmp_path) == 2

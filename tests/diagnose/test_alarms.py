@@ -13,17 +13,15 @@ from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.run import simulate
+from rftlab.studies.analysis.diagnose import alarms as module
 from rftlab.studies.analysis.diagnose import diagnose
 from rftlab.studies.analysis.diagnose.alarms import (
     ALARMS,
     ANY,
-    RATES,
     AlarmRule,
     FiredAlarm,
     alarm_rates,
     alarms_so_far,
-    compared_values,
-    describe_rates,
     first_fired,
     score_runs,
 )
@@ -36,9 +34,6 @@ from tests.support.logs.planted import LIMIT, after, changed, healthy, log_of
 BY_KIND = {rule.kind.removeprefix("alarm: "): rule for rule in ALARMS}
 METRICS = tuple(dict.fromkeys(rule.metric for rule in ALARMS))
 needs_runs = pytest.mark.skipif(runs_folder() is None, reason="needs the public runs, which do not come with it")
-
-
-# --- the rules ---
 
 
 def naive(kind: str, values: list[float], at: int, window: int = 5) -> float:
@@ -84,20 +79,14 @@ BREAKS = {
 }
 
 
-def rounds_of_a_log(columns) -> list[dict[str, float]]:
-    return [{metric: columns["train", metric][at] for metric in METRICS} for at in range(200)]
-
-
 @pytest.mark.parametrize("kind", BREAKS)
 def test_a_run_that_goes_on_is_judged_as_the_finished_one(kind):
     """Three of five values from round 101 on are beyond the threshold in round 103: not a round earlier."""
     columns, design = BREAKS[kind](healthy()), KnownDesign(response_limit=LIMIT)
-    rounds = rounds_of_a_log(columns)
+    rounds = [{metric: columns["train", metric][at] for metric in METRICS} for at in range(200)]
     so_far = [alarms_so_far(rounds[:count], design) for count in (102, 103, 104, 200)]
-    assert [[each.rule.kind for each in said if isinstance(each, FiredAlarm)] for said in so_far] == [
-        [],
-        *[[f"alarm: {kind}"]] * 3,
-    ]
+    fired = [[each.rule.kind for each in said if isinstance(each, FiredAlarm)] for said in so_far]
+    assert fired == [[], *[[f"alarm: {kind}"]] * 3]
     (whole,) = (first_fired(rule, observe(log_of(columns))) for rule in ALARMS if rule.kind == f"alarm: {kind}")
     assert whole == so_far[1][0] == so_far[3][0] and whole.round == 103
 
@@ -127,18 +116,16 @@ def test_zeros_and_large_numbers_raise_no_alarm():
         assert diagnose(log_of(lines)).name == "planted"
 
 
-def shuffled(seen: ObservedRun, draw: np.random.Generator) -> ObservedRun:
-    lines = {
-        key: Line(line.metric, line.rounds, line.values[draw.permutation(len(line))], line.counts)
-        for key, line in seen.lines.items()
-    }
-    return replace(seen, lines=lines)
-
-
 def false_rate(rule: AlarmRule, runs: list[ObservedRun], times: int) -> float:
-    draw = np.random.default_rng(0)
-    runs = [seen for seen in runs if compared_values(rule, seen) is not None]
-    fired = [isinstance(first_fired(rule, shuffled(seen, draw)), FiredAlarm) for seen in runs for _ in range(times)]
+    """How often an alarm fires on runs whose rounds are shuffled."""
+    draw, fired = np.random.default_rng(0), []
+    for seen in (seen for seen in runs if module.compared_values(rule, seen) is not None):
+        for _ in range(times):
+            lines = {
+                key: Line(line.metric, line.rounds, line.values[draw.permutation(len(line))], line.counts)
+                for key, line in seen.lines.items()
+            }
+            fired.append(isinstance(first_fired(rule, replace(seen, lines=lines)), FiredAlarm))
     return float(np.mean(fired))
 
 
@@ -147,9 +134,6 @@ def test_a_healthy_run_with_shuffled_rounds_raises_no_alarm():
     assert [false_rate(rule, runs, 5) for rule in ALARMS] == [0.0] * len(ALARMS)
     broken = [observe(log_of(BREAKS["entropy"](healthy(seed)))) for seed in range(10)]
     assert false_rate(BY_KIND["entropy"], broken, 5) > 0.0
-
-
-# --- how often they are right ---
 
 
 def made_up(name: str, reward: float, *changes) -> ImportedRun:
@@ -165,20 +149,10 @@ def test_rates_are_counted_by_hand():
     """Of two that fail one is foretold, 18 rounds before; of two that hold one raises a false alarm; one ends below
     half of what those reach, and is not counted."""
     poor = log_of({("train", "pass_at_1"): np.linspace(0.05, 0.1, 200), ("train", "entropy"): np.full(200, 2.0)})
-    runs = [
-        made_up("foretold", 0.01, BREAKS["entropy"]),
-        made_up("fails", 0.1),
-        made_up("holds", 0.5),
-        made_up("alarms", 0.5, BREAKS["entropy"]),
-        replace(poor, name="poor"),
-    ]
-    scored = score_runs([("a", run) for run in runs])
-    assert [(one.seen.name, one.since) for one in scored] == [
-        ("foretold", 121),
-        ("fails", 121),
-        ("holds", None),
-        ("alarms", None),
-    ]
+    runs = [made_up("foretold", 0.01, BREAKS["entropy"]), made_up("fails", 0.1), made_up("holds", 0.5)]
+    runs += [made_up("alarms", 0.5, BREAKS["entropy"]), replace(poor, name="poor")]
+    scored = [(one.seen.name, one.since) for one in score_runs([("a", run) for run in runs])]
+    assert scored == [("foretold", 121), ("fails", 121), ("holds", None), ("alarms", None)]
     rates = alarm_rates([("a", run) for run in runs]).set_index("alarm")
     expected = {"failing": 2, "hits": 1, "early": 1, "rounds_before": 18, "healthy": 2, "alarms": 1}
     assert rates.loc["alarm: entropy"].to_dict() == expected == rates.loc[ANY].to_dict()
@@ -197,8 +171,8 @@ def test_a_threshold_is_chosen_where_it_parts_and_without_the_source_that_it_is_
 
 
 def test_every_alarm_says_how_often_it_was_right():
-    assert all(describe_rates(rule.kind).startswith("public runs: fired on ") for rule in ALARMS)
-    with RATES.open("rb") as file:
+    assert all(module.describe_rates(rule.kind).startswith("public runs: fired on ") for rule in ALARMS)
+    with module.RATES.open("rb") as file:
         assert pd.read_csv(file)["alarm"].tolist() == [*(rule.kind for rule in ALARMS), ANY]
 
 
@@ -211,7 +185,7 @@ def public_runs() -> list[tuple[str, ImportedRun]]:
 
 @needs_runs
 def test_the_table_that_is_shipped_is_that_of_the_public_runs():
-    with RATES.open("rb") as file:
+    with module.RATES.open("rb") as file:
         pd.testing.assert_frame_equal(pd.read_csv(file), alarm_rates(public_runs()), check_dtype=False)
 
 
@@ -226,27 +200,22 @@ def test_public_runs_with_shuffled_rounds_alarm_no_more_than_is_said():
         assert false_rate(rule, runs, 5) <= most, rule.kind
 
 
-# --- two kinds of collapse ---
+def collapse_of(run: ImportedRun):
+    (collapse,) = (one for one in diagnose(run).findings if one.kind == "collapse")
+    return collapse
 
 
 def test_short_and_well_formed_is_told_from_broken():
-    gone = changed("train", "pass_at_1", after(0.6, 0.1))
-    short = changed("train", "response_length", after(0.5, 14))
-    said = {}
-    for name, change in {
-        "short": short,
-        "malformed": lambda columns: changed("test", "format_rate", after(0.5, 0.01))(short(columns)),
-        "long": changed("train", "response_length", after(0.5, 1000)),
-    }.items():
-        (said[name],) = [
-            found for found in diagnose(log_of(change(gone(healthy())))).findings if found.kind == "collapse"
-        ]
-    assert "stayed well formed" in said["short"].what and "token mean" in said["short"].advice
-    assert "malformed" in said["malformed"].what and "are long" in said["long"].what
-    assert all("lower learning rate" in said[name].advice for name in ("malformed", "long"))
+    gone, short = changed("train", "pass_at_1", after(0.6, 0.1)), changed("train", "response_length", after(0.5, 14))
+    for change, what, advice in (
+        (short, "stayed well formed", "token mean"),
+        (lambda c: changed("test", "format_rate", after(0.5, 0.01))(short(c)), "malformed", "lower learning rate"),
+        (changed("train", "response_length", after(0.5, 1000)), "are long", "lower learning rate"),
+    ):
+        collapse = collapse_of(log_of(change(gone(healthy()))))
+        assert what in collapse.what and advice in collapse.advice
     bare = {key: values for key, values in gone(healthy()).items() if key == ("train", "pass_at_1")}
-    (found,) = [found for found in diagnose(log_of(bare)).findings if found.kind == "collapse"]
-    assert "unknown without response_length and format_rate" in found.evidence[-1]
+    assert "unknown without response_length and format_rate" in collapse_of(log_of(bare)).evidence[-1]
 
 
 @needs_runs
@@ -258,8 +227,7 @@ def test_kinds_of_collapse_in_public_runs():
         "shibuki/offpolicy-broad-e16-tb256": "malformed",
         "pods/gsm8k-n64-m16-maxreward/r06": "long",
     }.items():
-        (found,) = [found for found in diagnose(named[name]).findings if found.kind == "collapse"]
-        assert word in found.what
+        assert word in collapse_of(named[name]).what
     assert "advantage raw" in diagnose(named["shibuki/no-baseline"]).findings[0].evidence[-1]
 
 

@@ -35,7 +35,7 @@ def test_gains_that_are_the_format_are_found_and_others_are_not(graded, least):
     cases = list(format_cases([nothing, known], 1, graded))
     found = score(cases)["format only"]
     assert (found.true, found.false, found.alarms) == (8, 4, 0) and found.hits >= least * found.true
-    said = [CHECKS["format only"](observe(case.run)) for case in cases]
+    said = (CHECKS["format only"](observe(case.run)) for case in cases)
     texts = [one.what for one in said if isinstance(one, Finding)]
     assert texts and all(("the log does not show it" in text) != graded for text in texts)
 

@@ -12,54 +12,45 @@ from rftlab.studies.analysis.diagnose import CHECKS
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.readers.store import write_collection
-from tests.support.docs.pages import run_page
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import LOGS
 from tests.support.logs.planted import after, changed, healthy, log_of
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, shown
 
 
 @pytest.mark.parametrize("kind", LOGS)
 def test_every_format_is_read(kind, tmp_path):
     log = LOGS[kind](0)
     (tmp_path / log.name).write_text(log.text)
-    status, text = rftlab("diagnose", tmp_path / log.name)
-    assert status == 0 and "checks could be made" in text.splitlines()[0] and "could not be judged" in text
+    text = shown("diagnose", tmp_path / log.name)
+    assert "checks could be made" in text.splitlines()[0] and "could not be judged" in text
 
 
 def test_a_run_of_a_collection_is_named(tmp_path):
-    root = tmp_path / "results"
     broken = log_of(changed("train", "pass_at_1", after(0.6, 0.1))(healthy()))
-    well = log_of(healthy())
-    runs = [replace(broken, name="a"), replace(well, name="b#2")]
-    write_collection(root, "two", runs)
-    assert "a: stop: collapse" in rftlab("diagnose", "imported:two#a", "--results", root)[1]
-    assert "nothing wrong found; 17 of 17" in rftlab("diagnose", "imported:two#b#2", "--results", root)[1]
-    status, text = rftlab("diagnose", "imported:two", "--results", root)
-    first, second, more = text.splitlines()
-    assert status == 0 and first.startswith("a: stop: collapse") and second.startswith("b#2: nothing wrong found; 17")
+    write_collection(tmp_path, "two", [replace(broken, name="a"), replace(log_of(healthy()), name="b#2")])
+    assert "a: stop: collapse" in shown("diagnose", "imported:two#a", "--results", tmp_path)
+    assert "nothing wrong found; 17 of 17" in shown("diagnose", "imported:two#b#2", "--results", tmp_path)
+    first, second, more = shown("diagnose", "imported:two", "--results", tmp_path).splitlines()
+    assert first.startswith("a: stop: collapse") and second.startswith("b#2: nothing wrong found; 17")
     assert "rftlab diagnose NAME#RUN" in more
-    assert "has no run 'c'; allowed: a, b#2" in rftlab("diagnose", "imported:two#c", "--results", root)[1]
+    assert "has no run 'c'; allowed: a, b#2" in refused("diagnose", "imported:two#c", "--results", tmp_path)
 
 
 def test_a_public_run_is_judged_on_the_task_that_is_named():
     name = "#pods/gsm8k-n64-m4/r05"
-    status, text = rftlab("diagnose", f"public:pods{name}")
-    assert status == 0 and "stop: collapse" in text and "format_rate 0.993" in text
-    assert "format_rate 0.993" not in rftlab("diagnose", f"public:pods/math500{name}")[1]
-    status, text = rftlab("diagnose", "public:pods")
-    assert status == 0 and len(text.splitlines()) == 102 and text.count("stop: collapse") > 5
+    text = shown("diagnose", f"public:pods{name}")
+    assert "stop: collapse" in text and "format_rate 0.993" in text
+    assert "format_rate 0.993" not in shown("diagnose", f"public:pods/math500{name}")
+    text = shown("diagnose", "public:pods")
+    assert len(text.splitlines()) == 102 and text.count("stop: collapse") > 5
 
 
 def test_several_logs_are_a_line_each(tmp_path):
-    places = []
-    for kind in [*LOGS][:2]:
-        log = LOGS[kind](0)
-        (tmp_path / str(len(places))).mkdir()
-        places.append(tmp_path / str(len(places)) / log.name)
-        places[-1].write_text(log.text)
-    status, text = rftlab("diagnose", *places)
-    assert status == 0 and text.count("checks could be made") == 2 and "threshold" not in text
+    for log in (make(0) for make in [*LOGS.values()][::5]):
+        (tmp_path / log.name).write_text(log.text)
+    text = shown("diagnose", *sorted(tmp_path.iterdir()))
+    assert text.count("checks could be made") == 2 and "threshold" not in text
 
 
 def test_a_simulated_point_is_read_with_its_design(tmp_path):
@@ -68,26 +59,21 @@ def test_a_simulated_point_is_read_with_its_design(tmp_path):
     store.open_store(tmp_path / "results")
     point = RunSpec("qwen-gsm8k", run)
     store.write(tmp_path / "results", point, simulate(run), {})
-    status, text = rftlab("diagnose", store.point_folder(tmp_path / "results", point))
-    assert status == 0 and "1.00 of the groups" in text and "0.0 of 8 prompts of a round teach" in text
+    text = shown("diagnose", store.point_folder(tmp_path / "results", point))
+    assert "1.00 of the groups" in text and "0.0 of 8 prompts of a round teach" in text
 
 
 def test_texts_of_a_log_are_shown_as_they_are(tmp_path):
     rows = "".join(f'"[bold]x[/]\\u202e\x1b[2J",accuracy,{i},0.5\n' for i in range(20))
     (tmp_path / "long.csv").write_text("run_name,metric,step,value\n" + rows)
-    status, text = rftlab("diagnose", tmp_path / "long.csv")
-    assert status == 0 and "[bold]x[/]" in text and "\x1b" not in text
+    text = shown("diagnose", tmp_path / "long.csv")
+    assert "[bold]x[/]" in text and "\x1b" not in text
 
 
 def test_bad_input_is_one_line(tmp_path):
     (tmp_path / "page.html").write_text("<!DOCTYPE html><html></html>")
-    for arguments in (["missing"], [tmp_path / "page.html"], [tmp_path], [f"{tmp_path}#x"], ["imported:x"]):
-        status, text = rftlab("diagnose", *arguments)
-        assert status == 2 and text.startswith("rftlab: ") and text.count("\n") == 1
-
-
-def test_the_page_prints_what_it_says(tmp_path):
-    assert run_page((ROOT / "docs" / "diagnose.md").read_text(), tmp_path) == 6
+    for name in ("missing", tmp_path / "page.html", tmp_path, f"{tmp_path}#x", "imported:x"):
+        refused("diagnose", name)
 
 
 def test_the_page_names_every_check():

@@ -48,7 +48,6 @@ NEVER = both(
     changed("train", "zero_signal_fraction", lambda v: np.full(len(v), 0.99)),
 )
 LONGER = changed("train", "response_length", towards(600))
-FORMAT = changed("test", "format_rate", lambda v: np.linspace(0.31, 0.98, len(v)))
 
 
 def train(metric, *when_and_level):
@@ -56,65 +55,44 @@ def train(metric, *when_and_level):
     return changed("train", metric, after(*when_and_level))
 
 
+def form(change):
+    """The share of test responses in the format, changed."""
+    return changed("test", "format_rate", change)
+
+
+SHORT, SILENCE, SPIKE = (
+    train("response_length", 0.2, 20),
+    train(SILENT[1], 0.1, 0.95),
+    changed("train", "grad_norm", spike),
+)
+APART = (changed("train", "rollout_probs_diff", towards(level)) for level in (0.05, 0.012))
+FALLING = changed(*TEST, lambda v: bent(0.7, 4)(v) - np.linspace(0, 0.3, len(v)))
 PLANTED = [
     ("collapse", train("pass_at_1", 0.6, 0.1), train("pass_at_1", 0.6, 0.4), "lower since round 121"),
-    (
-        "collapse",
-        changed("test", "format_rate", after(0.7, 0.02)),
-        changed("test", "format_rate", after(0.7, 0.8)),
-        "format",
-    ),
+    ("collapse", form(after(0.7, 0.02)), form(after(0.7, 0.8)), "format"),
     ("collapse", train("entropy", 0.5, 5.0), train("entropy", 0.5, 1.2), "entropy"),
-    (
-        "collapse",
-        both(NO_PROGRESS, train("response_length", 0.2, 20)),
-        train("response_length", 0.2, 20),
-        "tokens at the start, 20",
-    ),
+    ("collapse", both(NO_PROGRESS, SHORT), SHORT, "tokens at the start, 20"),
     ("entropy gone", train("entropy", 0.5, 0.005), train("entropy", 0.5, 0.06), "0.005"),
     ("step too large", train("pass_at_1", 0.7, 0.35), train("pass_at_1", 0.7, 0.5), "0.350 at the end"),
     ("step too large", train("kl", 0.5, 0.3), train("kl", 0.99, 0.3), "nats"),
     ("step too large", train("clip_fraction", 0.6, 0.4), train("clip_fraction", 0.6, 0.1), "clipped"),
-    (
-        "step too large",
-        both(changed("train", "grad_norm", spike), train("pass_at_1", 0.51, 0.3)),
-        changed("train", "grad_norm", spike),
-        "gradient norm 500 at round 101",
-    ),
-    (
-        "step too large",
-        both(NO_PROGRESS, train("zero_signal_fraction", 0.1, 0.95)),
-        train("zero_signal_fraction", 0.1, 0.95),
-        "have zero variance by round",
-    ),
+    ("step too large", both(SPIKE, train("pass_at_1", 0.51, 0.3)), SPIKE, "gradient norm 500 at round 101"),
+    ("step too large", both(NO_PROGRESS, SILENCE), SILENCE, "have zero variance by round"),
     ("no signal", train("zero_signal_fraction", 0.5, 0.9), train("zero_signal_fraction", 0.5, 0.7), "0.90"),
     ("length without reward", both(NO_PROGRESS, LONGER), LONGER, "responses grow"),
     ("noise above progress", NO_PROGRESS, None, "p ="),
     ("plateau", changed(*TEST, bent(0.7, 4)), changed(*TEST, bent(0.7, 30)), "last half brought"),
+    ("sampler and trainer apart", *APART, "probabilities"),
     (
-        "sampler and trainer apart",
-        changed("train", "rollout_probs_diff", towards(0.05)),
-        changed("train", "rollout_probs_diff", towards(0.012)),
-        "probabilities",
+        "format only",
+        form(lambda v: np.linspace(0.31, 0.98, len(v))),
+        form(lambda v: np.linspace(0.9, 0.98, len(v))),
+        "right given",
     ),
-    ("format only", FORMAT, changed("test", "format_rate", lambda v: np.linspace(0.9, 0.98, len(v))), "right given"),
     ("evaluation too small", changed(*TEST, flat(0.5, 0.003)), None, "needs"),
     ("out of reach", NEVER, both(NEVER, changed(*TEST, lambda v: np.full(len(v), 0.04))), "groups have zero variance"),
-    (
-        "train rises, test falls",
-        changed(*TEST, lambda v: bent(0.7, 4)(v) - np.linspace(0, 0.3, len(v))),
-        both(
-            changed(*TEST, lambda v: bent(0.7, 4)(v) - np.linspace(0, 0.3, len(v))),
-            changed(*REWARD, lambda v: v[::-1].copy()),
-        ),
-        "by then",
-    ),
-    (
-        "alarm: short responses",
-        train("response_length", 0.3, 80),
-        train("response_length", 0.3, 100),
-        "of its first values",
-    ),
+    ("train rises, test falls", FALLING, both(FALLING, changed(*REWARD, lambda v: v[::-1].copy())), "by then"),
+    ("alarm: short responses", train("response_length", 0.3, 80), train("response_length", 0.3, 100), "of its first v"),
     ("alarm: long responses", train("response_length", 0.3, 900), train("response_length", 0.3, 850), "of its limit"),
     ("alarm: gradient norm", train("grad_norm", 0.3, 5.0), train("grad_norm", 0.3, 1.2), "of its first 10 values"),
     ("alarm: clipped tokens", train("clip_fraction", 0.9, 0.25), train("clip_fraction", 0.99, 0.25), "of the tokens"),
@@ -135,13 +113,9 @@ def test_what_is_planted_is_found_and_a_near_miss_is_not(kind, planted, near, wo
     assert near is None or said(near(healthy(seed)), kind) is None
 
 
-def test_every_check_is_planted():
-    assert {row[0] for row in PLANTED} == set(CHECKS)
-
-
 @pytest.mark.parametrize("seed", range(20))
-def test_a_healthy_run_has_no_finding(seed):
-    assert diagnose(log_of(healthy(seed))).findings == ()
+def test_a_healthy_run_has_no_finding_and_every_check_is_planted(seed):
+    assert diagnose(log_of(healthy(seed))).findings == () and {row[0] for row in PLANTED} == set(CHECKS)
 
 
 def test_short_runs_give_few_false_alarms():
@@ -156,9 +130,6 @@ def test_the_gravest_comes_first_and_makes_the_verdict():
     order = [ORDER.index(found.severity) for found in diagnosis.findings]
     assert order == sorted(order) and diagnosis.findings[0].kind == "collapse"
     assert diagnosis.verdict.startswith("planted: stop: collapse, ") and "\n" not in diagnosis.verdict
-
-
-# --- what the log lacks ---
 
 
 @pytest.mark.parametrize("kind", CHECKS)
@@ -179,22 +150,12 @@ def test_gaps_are_not_values():
     assert said(holes(changed(*REWARD, after(0.6, 0.1))(healthy())), "collapse")
 
 
-def test_numbers_near_the_largest_make_no_noise():
+def test_numbers_near_the_largest_make_no_noise_and_groups_of_one_have_no_signal_to_lack():
     """The clip fraction is far too large, and zeros are not: no overflow hides the one or makes the other."""
     assert said({key: v * 1e303 for key, v in healthy().items()}, "step too large")
     assert not said({key: np.zeros_like(v) for key, v in healthy().items()}, "step too large")
-
-
-def test_groups_of_one_have_no_signal_to_lack():
-    columns = changed("train", "zero_signal_fraction", after(0.0, 0.95))(healthy())
+    columns = train("zero_signal_fraction", 0.0, 0.95)(healthy())
     assert said(columns, "no signal") and not said(columns, "no signal", rollouts=1)
-
-
-def test_silence_follows_from_the_reward_where_it_must():
-    columns = {REWARD: np.full(50, 0.99)}
-    found = said(columns, "no signal", rollouts=8)
-    assert found.evidence[0].startswith("at least 0.92 of groups of 8")
-    assert said({REWARD: np.full(50, 0.5)}, "no signal") is None
 
 
 @pytest.mark.parametrize(("questions", "found"), [(100, True), (5000, False)])
@@ -206,14 +167,9 @@ def test_the_size_of_an_evaluation_decides(questions, found):
     assert "evaluation too small" in {each.kind for each in diagnose(run).unjudged}
     (evidence,) = [each.evidence for each in diagnose(run, 100).findings]
     assert "needs 472 answers" in evidence[1]
-
-
-def test_a_claim_outranks_the_gain():
-    run = log_of({TEST: np.array([0.30, 0.33, 0.36])}, questions=1000)
-    assert not diagnose(run).findings and diagnose(run, claim=0.01).findings[0].kind == "evaluation too small"
-
-
-# --- numbers that are printed, by hand ---
+    large = replace(run, pieces=tuple(piece._replace(n=np.full(3, 1000.0)) for piece in run.pieces))
+    assert not diagnose(large).findings, "a claim outranks the gain"
+    assert diagnose(large, claim=0.01).findings[0].kind == "evaluation too small"
 
 
 def once(first: float, then: float, count: int = 20) -> np.ndarray:
@@ -227,10 +183,7 @@ def test_the_share_of_the_format_is_that_of_two_factors():
     by_grader = said({TEST: once(0.1, 0.5), ("", "test_flexible"): once(0.3, 0.4)}, "format only")
     assert by_grader.what.startswith("75% of the gain")
     assert said({TEST: once(0.1, 0.5), ("", "test_flexible"): once(0.3, 0.6)}, "format only") is None
-
-
-def test_a_jump_counts_from_almost_nothing_alone():
-    assert "may be the format" in said({TEST: once(0.01, 0.5, 41)}, "format only").what
+    assert "may be the format" in said({TEST: once(0.01, 0.5, 41)}, "format only").what, "from almost nothing alone"
     assert said({TEST: once(0.1, 0.6, 41)}, "format only") is None
 
 
@@ -239,6 +192,9 @@ def test_bounds_of_silent_groups_are_by_hand():
     evidence = said({SILENT: np.full(200, 0.9), REWARD: np.full(200, 0.6)}, "no signal").evidence
     assert "0.51 to 0.59 all right, 0.31 to 0.39 all wrong" in evidence
     assert "about 3.2 of 32 prompts of a round teach" in evidence
+    told = said({REWARD: np.full(50, 0.99)}, "no signal", rollouts=8)  # the reward alone leaves no other way
+    assert told.evidence[0].startswith("at least 0.92 of groups of 8")
+    assert said({REWARD: np.full(50, 0.5)}, "no signal") is None
 
 
 @pytest.mark.parametrize(("seed", "sure"), [(1, False), (5, False), (6, True), (8, True)])
@@ -270,11 +226,8 @@ def test_a_tenth_of_a_run_is_enough_to_see_sampler_and_trainer_apart():
 
 def test_of_two_test_sets_the_one_that_usually_has_more_questions_counts():
     counts = {"a": np.array([100.0, 100, 100, 1]), "b": np.full(4, 50.0)}
-    pieces = [
-        piece_of(*TEST, range(4), np.full(4, 0.1 if task == "a" else 0.9), 1)._replace(task=task, n=n)
-        for task, n in counts.items()
-    ]
-    run = replace(log_of({}), pieces=tuple(pieces))
+    curves = {task: piece_of(*TEST, range(4), np.full(4, value), 1) for task, value in (("a", 0.1), ("b", 0.9))}
+    run = replace(log_of({}), pieces=tuple(curves[task]._replace(task=task, n=n) for task, n in counts.items()))
     assert observe(run).lines[TEST].values.tolist() == [0.1] * 4
 
 
