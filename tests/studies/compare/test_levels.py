@@ -21,33 +21,21 @@ from rftlab.studies.forecast.score.cases import cases_named
 from rftlab.studies.forecast.score.score import score_case
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.designs.ours import known_design
-from rftlab.studies.readers.store import write_collection
-from tests.support.machine.here import rftlab
+from tests.support.logs.reading import collection
+from tests.support.machine.here import refused, shown
 from tests.support.web.reports import without_script
 
 TEST = ("test", "pass_at_1")
 FACTS = {"prompts_per_round": 8, "rollouts_per_prompt": 4, "updates_per_round": 1, "advantage": "group_mean"}
 
 
-def collection(
-    folder: Path, name: str, runs: dict[str, dict], known: dict[str, dict] | None = None, metric="pass_at_1", first=0
-):
-    """Keep runs under a name: of each by task the test values at rounds first, 10 later, ..; known: cells of
-    runs.csv."""
-    (folder / name).mkdir()
-    rows = [
-        (run, first + 10 * i, "test", metric, value, 500, task)
+def kept(folder: Path, name: str, runs: dict[str, dict], known: dict[str, dict] | None = None, metric="pass_at_1"):
+    """Keep runs under a name: of each by task the values after 0, 10, .. rounds; known: cells of runs.csv."""
+    curves = {
+        run: {task: {10 * i: value for i, value in enumerate(values)} for task, values in tasks.items()}
         for run, tasks in runs.items()
-        for task, values in tasks.items()
-        for i, value in enumerate(values)
-    ]
-    table = pd.DataFrame(rows, columns=["run_id", "round", "split", "metric", "value", "n", "task"])
-    table.to_csv(folder / name / "curves.csv", index=False)
-    if known:
-        pd.DataFrame([{"run_id": run, **cells} for run, cells in known.items()]).to_csv(
-            folder / name / "runs.csv", index=False
-        )
-    write_collection(folder / "results", name, read_logs([folder / name / "curves.csv"]))
+    }
+    return collection(folder, name, curves, known, metric=metric)
 
 
 @pytest.fixture
@@ -55,16 +43,13 @@ def results(tmp_path):
     rise = [0.1, 0.3, 0.4, 0.45, 0.5, 0.52, 0.53]
     higher = [value + 0.1 for value in rise]
     one = FACTS | {"model": "a-model"}
-    known = {
-        "x/r1": one | {"seed": 1},
-        "x/r2": one | {"seed": 2},
-        "wide": one | {"prompts_per_round": 64, "rollouts_per_prompt": 1},
-    }
+    known = {f"x/r{seed}": one | {"seed": seed} for seed in (1, 2)}
+    known["wide"] = one | {"prompts_per_round": 64, "rollouts_per_prompt": 1}
     runs = {"x/r1": {"gsm8k": rise}, "x/r2": {"gsm8k": higher}, "wide": {"gsm8k": rise, "math": higher}}
-    collection(tmp_path, "a", runs, known)
-    collection(tmp_path, "b", {"y": {"gsm8k": higher}}, {"y": FACTS | {"advantage": "", "rollouts_per_prompt": 4}})
-    collection(tmp_path, "far", {"z": {"other": higher}}, {"z": FACTS | {"prompts_per_round": 3}})
-    collection(tmp_path, "bare", {"z": {"gsm8k": higher}})
+    kept(tmp_path, "a", runs, known)
+    kept(tmp_path, "b", {"y": {"gsm8k": higher}}, {"y": FACTS | {"advantage": "", "rollouts_per_prompt": 4}})
+    kept(tmp_path, "far", {"z": {"other": higher}}, {"z": FACTS | {"prompts_per_round": 3}})
+    kept(tmp_path, "bare", {"z": {"gsm8k": higher}})
     return tmp_path / "results"
 
 
@@ -74,23 +59,25 @@ def ends(results, name, task=None):
     return side, measure_ends(side, *shared_budget([side]))
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
+def quick(results, pair, *flags):
+    """What a quick forecast prints, its table by design and its page."""
+    text = shown("predict", "--pair", pair, *flags, "--quick", "--results", results)
+    (folder,) = results.glob("forecast/*")
+    table = pd.read_csv(folder / "forecast.csv").set_index("cell")
+    return text, table, (folder / "forecast.html").read_text()
+
+
+def test_a_name_is_a_collection_a_task_a_run():
+    for text, parts in (
         ("imported:a", ("a", None, None)),
         ("imported:a/gsm8k", ("a", "gsm8k", None)),
         ("imported:a#x/r1", ("a", None, "x/r1")),
         ("imported:a/gsm8k#x/*", ("a", "gsm8k", "x/*")),
-    ],
-)
-def test_a_name_is_a_collection_a_task_a_run(text, parts):
-    assert tuple(free_source(text))[1:] == parts and free_source(text).name == text
-
-
-@pytest.mark.parametrize("text", ["imported:", "imported:a#", "imported:a/", "imported:../a", "sim:a", "imported:a b"])
-def test_other_names_are_refused(text):
-    with pytest.raises(UserError, match="allowed"):
-        free_source(text)
+    ):
+        assert tuple(free_source(text))[1:] == parts and free_source(text).name == text
+    for text in ("imported:", "imported:a#", "imported:a/", "imported:../a", "sim:a", "imported:a b"):
+        with pytest.raises(UserError, match="allowed"):
+            free_source(text)
 
 
 def test_repetitions_are_one_group_and_designs_are_not(results):
@@ -110,7 +97,7 @@ def test_repetitions_are_one_group_and_designs_are_not(results):
 def test_an_untrained_run_is_the_base_of_its_model_alone(tmp_path):
     model = {"model": "m"}
     runs = {"p/base": {"t": [0.2]}, "p/r1": {"t": [0.2, 0.5]}, "q/r1": {"t": [0.2, 0.5]}}
-    collection(tmp_path, "c", runs, dict.fromkeys(runs, model))
+    kept(tmp_path, "c", runs, dict.fromkeys(runs, model))
     path = tmp_path / "c" / "curves.csv"
     rows = [row for row in path.read_text().splitlines() if not row.startswith(("p/r1,0,", "q/r1,0,"))]
     path.write_text("\n".join(rows) + "\n")
@@ -139,38 +126,33 @@ def test_measures_that_levels_share_are_compared():
 
 
 def test_our_designs_in_their_words():
-    cells = {
-        label(cell): known_design(cell, pair("qwen-gsm8k").model) for cell in distinct_cells(list(EXPERIMENTS.values()))
-    }
+    designs = distinct_cells(list(EXPERIMENTS.values()))
+    cells = {label(cell): known_design(cell, pair("qwen-gsm8k").model) for cell in designs}
     assert cells["32x1-minimalist"].advantage == "raw" and cells["32x8-paper_text"].prompts == 32
     assert cells["32x8-paper_text"].advantage in ("group_zscore", "group_mean")
     assert "window of 8" in cells["256x1w8-paper_text"].advantage
 
 
 def test_levels_side_by_side(results):
-    status, text = rftlab(
-        "compare", "imported:a/gsm8k", "imported:b", "llm:tiny-mix97", "--results", results, "--quiet"
-    )
-    assert status == 0 and "no design in common" in text and "0.580 ± " in text
+    levels = ("imported:a/gsm8k", "imported:b", "llm:tiny-mix97")
+    text = shown("compare", *levels, "--results", results, "--quiet")
+    assert "no design in common" in text and "0.580 ± " in text
     (page,) = results.glob("compare-*/compare.html")
     table = pd.read_csv(page.parent / "ends.csv")
-    assert set(table["level"]) == {"imported:a/gsm8k", "imported:b", "llm:tiny-mix97"} and len(table) == 2 + 1 + 25
+    assert set(table["level"]) == {*levels} and len(table) == 2 + 1 + 25
     assert (page.parent / "figures" / "curves.png").is_file() and 'class="plot"' in page.read_text()
     assert len(pd.read_csv(page.parent / "common.csv")) == 1
-
-
-def test_a_report_of_a_collection(results):
-    status, text = rftlab("report", "imported:a", "--results", results, "--quiet")
+    text = shown("report", "imported:a", "--results", results, "--quiet")
     page = results / "report-imported-a" / "report.html"
-    assert status == 0 and "noise" in text.split("64x1")[0] and "<dt>unknown</dt>" in page.read_text()
+    assert "noise" in text.split("64x1")[0] and "<dt>unknown</dt>" in page.read_text()
 
 
 def test_texts_of_logs_do_nothing(tmp_path):
     evil = "<script>x</script>[red]$\\alpha$"
-    collection(tmp_path, "e", {evil: {evil: [0.1, 0.2, 0.3]}}, {evil: FACTS | {"model": evil, "note": evil}})
-    status, text = rftlab("report", "imported:e", "--results", tmp_path / "results", "--quiet")
-    page = without_script((tmp_path / "results" / "report-imported-e" / "report.html").read_text())
-    assert status == 0 and "[red]" in text and "<script>" not in page and "&lt;script&gt;" in page
+    root = kept(tmp_path, "e", {evil: {evil: [0.1, 0.2, 0.3]}}, {evil: FACTS | {"model": evil, "note": evil}})
+    text = shown("report", "imported:e", "--results", root, "--quiet")
+    page = without_script((root / "report-imported-e" / "report.html").read_text())
+    assert "[red]" in text and "<script>" not in page and "&lt;script&gt;" in page
 
 
 @pytest.mark.parametrize(
@@ -194,31 +176,25 @@ def test_texts_of_logs_do_nothing(tmp_path):
 )
 def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, words, results):
     before = sorted(path.name for path in results.iterdir())
-    status, text = rftlab(*arguments, "--results", results)
-    assert status == 2 and words in text and text.count("\n") == 1 and text.startswith("rftlab: ")
+    assert words in refused(*arguments, "--results", results)
     assert sorted(path.name for path in results.iterdir()) == before
 
 
 def test_a_forecast_of_imported_runs_without_the_simulator_has_its_page(results):
-    arguments = ("predict", "--pair", "imported:a/gsm8k", "--designs", "8x4", "32x4", "--quick")
-    status, text = rftlab(*arguments, "--results", results)
-    assert status == 0 and "the forecast is the known curve's" in text
-    table = pd.read_csv(results / "forecast" / "imported-a-gsm8k" / "forecast.csv")
+    text, table, page = quick(results, "imported:a/gsm8k", "--designs", "8x4", "32x4")
+    assert "the forecast is the known curve's" in text
     assert table["forecast"].notna().all() and table["simulator"].isna().all()
-    page = (results / "forecast" / "imported-a-gsm8k" / "forecast.html").read_text()
     assert all("At the known learning rate the forecast was" in told for told in (" ".join(text.split()), page))
 
 
 @pytest.mark.parametrize(("pair", "warned"), [("tiny-mix97", False), ("smollm2-words", True)])
 def test_forecasts_of_a_pre_trained_model_say_how_far_to_trust_them(tmp_path, pair, warned):
-    status, text = rftlab("predict", "--pair", pair, "--quick", "--results", tmp_path / "results")
-    page = (tmp_path / "results" / "forecast" / pair / "forecast.html").read_text()
-    assert status == 0
+    text, _, page = quick(tmp_path / "results", pair)
     assert ["How far to trust it: not far" in told for told in (text, page)] == [warned, warned]
 
 
 def test_no_test_values_are_no_evidence(tmp_path):
-    collection(tmp_path, "r", {"z": {"t": [1.5, 2.5]}}, {"z": FACTS}, metric="reward_mean")
+    kept(tmp_path, "r", {"z": {"t": [1.5, 2.5]}}, {"z": FACTS}, metric="reward_mean")
     with pytest.raises(UserError, match="no test Pass@1"):
         imported_evidence("imported:r", tmp_path / "results")
 
@@ -248,10 +224,7 @@ def test_cases_of_imported_runs_know_their_cheapest_design(results):
     assert scores["simulator"].isna().all() and scores["source"].tolist() == ["curve"]
     with pytest.raises(UserError, match="8x4 is held out, and the evidence knows it"):
         score_case(results, case._replace(cells=case.cells | {"8x4": run.design}), 0, 1)
-
-
-def test_train_values_that_are_missing_do_not_count(results):
-    run = imported_evidence("imported:a/gsm8k", results).runs[0]
+    # train values that are missing do not count
     empty = {name: np.zeros(7) for name in Curve._fields}
     curve = Curve(**empty | {"round": run.rounds, "test_pass_at_1": run.values[:, 1]})
     worse = curve._replace(test_pass_at_1=run.values[:, 1] - 0.1)
@@ -267,16 +240,14 @@ def several_rates(tmp_path):
     rates = {"low": 1e-6, "middle": 2e-6, "high": 4e-6}
     known = {name: one | {"learning_rate": rate} for name, rate in rates.items()}
     runs = {name: {"t": [value * (1 + i / 4) for value in rise]} for i, name in enumerate(rates)}
-    collection(tmp_path, "lr", runs, known)
-    collection(tmp_path, "n", {"z": {"t": rise}}, {"z": one})
+    kept(tmp_path, "lr", runs, known)
+    kept(tmp_path, "n", {"z": {"t": rise}}, {"z": one})
     return tmp_path / "results"
 
 
 def test_the_law_forecasts_at_other_learning_rates(several_rates):
-    asked = ("--designs", "8x4@2e-6", "8x4@1e-6", "8x4@5e-7", "--quick", "--results", several_rates)
-    status, text = rftlab("predict", "--pair", "imported:lr#low", *asked)
-    table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv"))).set_index("cell")
-    assert status == 0 and "8x4@2e-06" in text
+    text, table, _ = quick(several_rates, "imported:lr#low", "--designs", "8x4@2e-6", "8x4@1e-6", "8x4@5e-7")
+    assert "8x4@2e-06" in text
     high, own, low = (table.loc[cell, "law"] for cell in ("8x4@2e-06", "8x4@1e-06", "8x4@5e-07"))
     assert high > own + 0.03 and own > low + 0.03
     assert table["still"].nunique() == 1
@@ -284,49 +255,37 @@ def test_the_law_forecasts_at_other_learning_rates(several_rates):
 
 
 def test_runs_of_several_learning_rates_are_forecast_without_the_simulator(several_rates):
-    status, text = rftlab("predict", "--pair", "imported:lr", "--quick", "--results", several_rates)
-    table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv")))
-    assert status == 0 and table["cell"].tolist() == ["8x4@1e-06", "8x4@2e-06", "8x4@4e-06"]
-    assert table["measured"].notna().all()
-    status, text = rftlab("predict", "--pair", "imported:lr", "--results", several_rates)
-    assert status == 2 and "several learning rates (1e-06, 2e-06, 4e-06)" in text and "--quick" in text
+    _, table, _ = quick(several_rates, "imported:lr")
+    assert list(table.index) == ["8x4@1e-06", "8x4@2e-06", "8x4@4e-06"] and table["measured"].notna().all()
+    _, table, _ = quick(several_rates, "imported:lr", "--designs", "8x4")  # without a rate it has the first run's
+    assert table["measured"].to_dict() == {"8x4@1e-06": 0.46}
 
 
 @pytest.mark.parametrize(
-    ("pair", "design", "said"),
+    ("asked", "said"),
     [
-        ("imported:lr#low", "8x4@0", "allowed: a learning rate above 0 and up to 1 behind @"),
-        ("imported:lr#low", "8x4@nan", "allowed: a learning rate above 0"),
-        ("imported:lr#low", "8x4@", "allowed: a learning rate above 0"),
-        ("imported:lr#low", "8@1e-6", "allowed: BxK or BxK@RATE"),
-        ("imported:n", "8x4@1e-6", "a learning rate is not known; allowed: runs that all have one"),
+        ("imported:lr#low --designs 8x4@0 --quick", "allowed: a learning rate above 0 and up to 1 behind @"),
+        ("imported:lr#low --designs 8x4@nan --quick", "allowed: a learning rate above 0"),
+        ("imported:lr#low --designs 8x4@ --quick", "allowed: a learning rate above 0"),
+        ("imported:lr#low --designs 8@1e-6 --quick", "allowed: BxK or BxK@RATE"),
+        ("imported:n --designs 8x4@1e-6 --quick", "a learning rate is not known; allowed: runs that all have one"),
+        ("imported:lr", "several learning rates (1e-06, 2e-06, 4e-06); allowed: one (imported:NAME#RUN), or --q"),
+        (
+            "imported:lr#low --designs 8x4@2e-6",
+            "8x4@2e-06: the simulator forecasts at the runs' learning rate; add --",
+        ),
     ],
 )
-def test_other_designs_at_a_rate_are_refused(several_rates, pair, design, said):
-    status, text = rftlab("predict", "--pair", pair, "--designs", design, "--quick", "--results", several_rates)
-    assert status == 2 and said in text and text.count("\n") == 1
-
-
-def test_a_design_without_a_rate_has_that_of_the_first_run(several_rates):
-    status, _ = rftlab("predict", "--pair", "imported:lr", "--designs", "8x4", "--quick", "--results", several_rates)
-    table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv")))
-    assert status == 0 and table["cell"].tolist() == ["8x4@1e-06"] and table["measured"].tolist() == [0.46]
+def test_other_designs_at_a_rate_are_refused(several_rates, asked, said):
+    assert said in refused("predict", "--pair", *asked.split(), "--results", several_rates)
 
 
 def test_a_rate_that_one_run_lacks_is_no_second_one(tmp_path):
     known = {"x": FACTS | {"learning_rate": 1e-6}, "wide": FACTS | {"prompts_per_round": 64, "learning_rate": ""}}
-    collection(tmp_path, "m", {"x": {"t": [0.1, 0.2, 0.3]}, "wide": {"t": [0.1, 0.3, 0.4]}}, known)
-    results = tmp_path / "results"
-    status, _ = rftlab("predict", "--pair", "imported:m", "--quick", "--results", results)
-    table = pd.read_csv(next(results.glob("forecast/*/forecast.csv"))).set_index("cell")
-    assert status == 0 and table["measured"].to_dict() == {"8x4": 0.3, "64x4": 0.4}
-    asked = ("--designs", "8x4@1e-6", "--quick", "--results", results)
-    assert rftlab("predict", "--pair", "imported:m", *asked)[0] == 2
-
-
-def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
-    status, text = rftlab("predict", "--pair", "imported:lr#low", "--designs", "8x4@2e-6", "--results", several_rates)
-    assert status == 2 and "8x4@2e-06: the simulator forecasts at the runs' learning rate; add --quick" in text
+    results = kept(tmp_path, "m", {"x": {"t": [0.1, 0.2, 0.3]}, "wide": {"t": [0.1, 0.3, 0.4]}}, known)
+    _, table, _ = quick(results, "imported:m")
+    assert table["measured"].to_dict() == {"8x4": 0.3, "64x4": 0.4}
+    refused("predict", "--pair", "imported:m", "--designs", "8x4@1e-6", "--quick", "--results", results)
 
 
 def test_cases_hold_out_learning_rates(several_rates):

@@ -8,7 +8,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast import ending
 from rftlab.studies.forecast.ending import chance_of_leader, ending_scores, forecast_end, leader_scores
 from rftlab.studies.readers import read_logs
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, shown
 
 T = np.arange(0, 1001, 50.0)
 CURVES = {
@@ -27,25 +27,20 @@ def test_the_forecast_is_near_the_end_and_the_interval_holds_it(name, part):
     assert abs(end.value - values[-1]) <= max(abs(values[known][-1] - values[-1]), 0.03)
 
 
-def test_a_flat_curve_stays_and_a_rising_one_goes_on():
-    assert forecast_end(T[:6], CURVES["flat"][:6], 1000).value == pytest.approx(0.4, abs=1e-12)
-    assert forecast_end(T[:6], CURVES["saturating"][:6], 1000).value > CURVES["saturating"][5] + 0.05
-
-
-def test_without_an_evaluation_of_the_untrained_model_the_base_is_below_the_first_value():
-    one = forecast_end(T[2:6], CURVES["saturating"][2:6], 1000)
-    other = forecast_end(T[:6], CURVES["saturating"][:6], 1000)
-    assert one.value == pytest.approx(other.value, abs=0.08)
-
-
-def test_one_value_tells_nothing_of_the_rise():
+def test_a_flat_curve_stays_and_a_rising_one_goes_on_and_little_known_is_a_wide_interval():
+    flat, rising = CURVES["flat"], CURVES["saturating"]
+    wide, narrow = (forecast_end(T[:n], flat[:n], 1000) for n in (3, 6))
+    assert narrow.value == pytest.approx(0.4, abs=1e-12) and wide.high - wide.low == pytest.approx(
+        2 * (narrow.high - narrow.low)
+    )
+    whole = forecast_end(T[:6], rising[:6], 1000)
+    assert whole.value > rising[5] + 0.05
+    # without an evaluation of the untrained model the base is below the first value
+    assert forecast_end(T[2:6], rising[2:6], 1000).value == pytest.approx(whole.value, abs=0.08)
     one, two = forecast_end(T[4:5], np.array([0.4]), 1000), forecast_end(T[3:5], np.array([0.4, 0.4]), 1000)
-    assert one.value == two.value == 0.4 and one.high - one.low > 2 * (two.high - two.low)
-
-
-def test_little_known_is_a_wide_interval():
-    wide, narrow = (forecast_end(T[:n], CURVES["flat"][:n], 1000) for n in (3, 6))
-    assert wide.high - wide.low == pytest.approx(2 * (narrow.high - narrow.low))
+    assert one.value == two.value == 0.4 and one.high - one.low > 2 * (two.high - two.low), (
+        "one tells nothing of a rise"
+    )
 
 
 def test_draws_weigh_as_a_direct_computation_does():
@@ -85,37 +80,31 @@ def write_log(path, values, rounds=T, metric="eval/accuracy"):
 def test_the_command_prints_the_ends_and_the_likely_winner(tmp_path):
     first = write_log(tmp_path / "first.csv", CURVES["saturating"][:6], T[:6])
     second = write_log(tmp_path / "second.csv", CURVES["flat"][:6], T[:6])
-    status, text = rftlab("predict", first, second, "--rounds", "1000")
-    assert status == 0
+    text = shown("predict", first, second, "--rounds", "1000")
     end = forecast_end(T[:6], np.round(CURVES["saturating"][:6], 12), 1000)
     assert f"{end.value:.3f}" in text and f"{end.low:.3f} to {end.high:.3f}" in text
     lead = CURVES["saturating"][5] - 0.4
     assert f"first is ahead by {lead:.3f}" in text and f"probability {chance_of_leader(lead):.2f}" in text
     assert "saves 38%" in text and "is a guess" not in text
     third = write_log(tmp_path / "third.csv", CURVES["flat"][:4], T[:4])
-    assert "the chance is a guess" in rftlab("predict", first, third, "--rounds", "1000")[1]
+    assert "the chance is a guess" in shown("predict", first, third, "--rounds", "1000")
 
 
 @pytest.mark.parametrize(
     ("metric", "flags", "words"),
     [
-        ("eval/accuracy", (), "--rounds N"),
-        ("eval/accuracy", ("--rounds", "250"), "rounds = 250; allowed: above 250"),
-        ("eval/accuracy", ("--rounds", "0"), "rounds = 0; allowed: --rounds N"),
-        ("eval/accuracy", ("--rounds", "1000", "--designs", "32x8"), "not with unfinished runs"),
-        ("eval/accuracy", ("--rounds", "1000", "--base", "0.5"), "base = 0.5; allowed: with --pair"),
-        ("train/entropy", ("--rounds", "1000"), "no test pass_at_1"),
+        ("eval/accuracy", "", "--rounds N"),
+        ("eval/accuracy", "--rounds 250", "rounds = 250; allowed: above 250"),
+        ("eval/accuracy", "--rounds 0", "rounds = 0; allowed: --rounds N"),
+        ("eval/accuracy", "--rounds 1000 --designs 32x8", "not with unfinished runs"),
+        ("eval/accuracy", "--rounds 1000 --base 0.5", "base = 0.5; allowed: with --pair"),
+        ("train/entropy", "--rounds 1000", "no test pass_at_1"),
+        (None, "--rounds 1000 --quick", "rftlab predict LOG --rounds N"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(tmp_path, metric, flags, words):
-    log = write_log(tmp_path / "run.csv", CURVES["flat"][:6], T[:6], metric)
-    status, text = rftlab("predict", log, *flags)
-    assert status == 2 and words in text.replace("\n", " ")
-
-
-def test_rounds_without_a_run_are_refused():
-    status, text = rftlab("predict", "--rounds", "1000", "--quick")
-    assert status == 2 and "rftlab predict LOG --rounds N" in text
+    logs = [write_log(tmp_path / "run.csv", CURVES["flat"][:6], T[:6], metric)] if metric else []
+    assert words in refused("predict", *logs, *flags.split())
 
 
 def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
@@ -131,10 +120,9 @@ def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
 def test_leaders_are_scored_two_by_two_where_they_are_known_alike():
     """a leads b and ends below it; c leads both and stays ahead; d is known until another round."""
     runs = {"a": (0.3, 0.4, 100), "b": (0.2, 0.5, 100), "c": (0.5, 0.7, 100), "d": (0.9, 0.1, 150)}
-    scores = pd.DataFrame(
-        [("s", run, "t", 0.2, known, last, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()],
-        columns=["source", "run", "task", "part", "known", "last", "forecast", "low", "high", "end"],
-    )
+    rows = [("s", run, "t", 0.2, known, last, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()]
+    names = ["source", "run", "task", "part", "known", "last", "forecast", "low", "high", "end"]
+    scores = pd.DataFrame(rows, columns=names)
     pairs = leader_scores(pd.concat([scores, scores.assign(part=0.5)])).sort_values("lead").reset_index(drop=True)
     np.testing.assert_allclose(pairs["lead"], [0.1, 0.2, 0.3])
     assert list(pairs["held"]) == [False, True, True]

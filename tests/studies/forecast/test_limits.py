@@ -1,7 +1,6 @@
 """Forecasts end where measurements do; what nobody measured is guessed and said; repeats are averaged at common
 rounds."""
 
-import csv
 import io
 import re
 from pathlib import Path
@@ -30,35 +29,28 @@ from rftlab.studies.forecast.score.score import announce, score_case
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
-from tests.support.machine.here import rftlab
+from tests.support.logs.reading import collection, run_of
+from tests.support.machine.here import refused, shown
 from tests.support.web.reports import without_script
 
 FACTS = {"prompts_per_round": 32, "rollouts_per_prompt": 8, "updates_per_round": 1, "advantage": "group_mean"}
 FACTS |= {"learning_rate": 1e-5}
 RISE = {0: 0.1, 10: 0.3, 20: 0.4, 30: 0.45, 40: 0.48}
+LATE = {at: value for at, value in RISE.items() if at}
+SPOILT = ({0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}, {"learning_rate": 1e-3})
 GROUP, RAW = Advantage("group_mean"), Advantage("none")
 PUBLIC = ROOT.parent / "shared" / "data"
 
 
-def collection(folder: Path, runs: dict[str, tuple[dict[int, float], dict]], n: int | None = 500) -> Path:
-    """Keep runs, each its test values by round and its cells of runs.csv; returns the results folder."""
-    (folder / "c").mkdir()
-    with (folder / "c" / "curves.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["run_id", "round", "split", "metric", "value", "n", "task"])
-        for name, (curve, _) in runs.items():
-            writer.writerows([name, at, "test", "pass_at_1", value, n or "", "t"] for at, value in curve.items())
-    pd.DataFrame([{"run_id": name, **FACTS, **cells} for name, (_, cells) in runs.items()]).to_csv(
-        folder / "c" / "runs.csv", index=False
-    )
-    write_collection(folder / "results", "c", read_logs([folder / "c" / "curves.csv"]))
-    return folder / "results"
+def kept(folder: Path, runs: dict[str, tuple[dict[int, float], dict]], n: int | None = 500) -> Path:
+    """Keep runs, each its test values by round and its cells of runs.csv, as `imported:c`."""
+    known = {name: FACTS | cells for name, (_, cells) in runs.items()}
+    return collection(folder, "c", {name: {"t": curve} for name, (curve, _) in runs.items()}, known, n)
 
 
 def predicted(results: Path, *arguments: str, pair: str = "imported:c") -> tuple[str, pd.DataFrame]:
     """What `rftlab predict --quick` prints, and its table."""
-    status, text = rftlab("predict", "--pair", pair, "--quick", "--results", results, *arguments)
-    assert status == 0, text
+    text = shown("predict", "--pair", pair, "--quick", "--results", results, *arguments)
     (place,) = results.glob("forecast/*/forecast.csv")
     table = pd.read_csv(place, keep_default_na=False, na_values=[""]).set_index("cell")
     return text, table.sort_values("forecast", ascending=False)
@@ -73,7 +65,6 @@ def tried(*values: float, rate: float | None = 1e-5, **parts) -> KnownRun:
     return KnownRun(design(**parts), np.arange(len(values)), np.array(values), errors, rate)
 
 
-RISEN = np.array([[0.3, 0.3], [0.5, 0.5]])
 GOOD = tried(0.1, 0.3, 0.5)
 
 
@@ -129,10 +120,8 @@ def test_a_rate_that_failed_is_no_support(failed):
 
 def test_limits_hold_for_whoever_forecasts():
     """The simulator's and the law's forecast alike: low, wide, and never above a design that was measured."""
-    evidence = Evidence(
-        Facts(SHORT, 2048, 64, 0.1, 0.5),
-        (Observed(design(), np.array([10, 20]), np.array([[0.3, 0.3], [0.5, 0.5]]), np.full((2, 2), 0.01), 1e-5),),
-    )
+    run = Observed(design(), np.array([10, 20]), np.array([[0.3, 0.3], [0.5, 0.5]]), np.full((2, 2), 0.01), 1e-5)
+    evidence = Evidence(Facts(SHORT, 2048, 64, 0.1, 0.5), (run,))
     cells, rates = (design(rounds=20, eval_every=20),) * 2, (1e-5, 1e-3)
     _, far, _ = all_forecasts(evidence, cells, rates=rates)
     assert far[0] == "" and far[1] != ""
@@ -143,7 +132,7 @@ def test_limits_hold_for_whoever_forecasts():
 
 
 def test_a_rate_far_above_is_not_recommended(tmp_path):
-    results = collection(tmp_path, {"a": (RISE, {})})
+    results = kept(tmp_path, {"a": (RISE, {})})
     text, table = predicted(results, "--designs", "32x8@1e-5", "32x8@1e-3", "1x1@1e-2", "32x1@1e-5")
     assert "recommended: 32x8@1e-05" in text and text.count("outside what was measured") >= 3
     assert table.index[0] == "32x8@1e-05" and table["outside"].notna().tolist() == [False, True, True, True]
@@ -151,10 +140,6 @@ def test_a_rate_far_above_is_not_recommended(tmp_path):
     assert (table["high"].iloc[1:] >= 0.35).all()
     page = next(results.glob("forecast/*/forecast.html")).read_text()
     assert page.count("outside what was measured: ") == 3 and "<b>32x8@1e-05</b>" in page
-
-
-def test_where_all_is_outside_nothing_is_recommended(tmp_path):
-    results = collection(tmp_path, {"a": (RISE, {})})
     text, _ = predicted(results, "--designs", "32x8@1e-3", "8x8@1e-2")
     assert "nothing is recommended: every design in budget is outside what was measured" in text
     page = without_script(next(results.glob("forecast/*/forecast.html")).read_text())
@@ -164,13 +149,12 @@ def test_where_all_is_outside_nothing_is_recommended(tmp_path):
 @pytest.mark.parametrize(("loss", "flagged"), [("seq-mean-token-mean", True), ("grpo", True), ("token-mean", False)])
 def test_how_a_log_s_loss_averages_tokens_decides_of_a_raw_reward(tmp_path, loss, flagged):
     cells = {"advantage": "raw", "loss_aggregation": loss}
-    _, table = predicted(collection(tmp_path, {"a": (RISE, cells)}), "--designs", "32x8", "64x8")
+    _, table = predicted(kept(tmp_path, {"a": (RISE, cells)}), "--designs", "32x8", "64x8")
     assert table["outside"].notna().to_dict() == {"32x8": False, "64x8": flagged}
 
 
 def test_a_run_that_a_rate_spoilt_does_not_bend_the_law(tmp_path):
-    fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
-    results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
+    results = kept(tmp_path, {"a": (RISE, {}), "b": SPOILT})
     both, alone = (imported_evidence(name, results) for name in ("imported:c", "imported:c#a"))
     cells = (design(8, rounds=40, eval_every=40),)
     for mine, other in zip(law(both, cells), law(alone, cells), strict=True):
@@ -180,16 +164,14 @@ def test_a_run_that_a_rate_spoilt_does_not_bend_the_law(tmp_path):
 
 
 def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
-    results = collection(tmp_path, {"a": (RISE, {"prompts_per_round": 8192, "rollouts_per_prompt": 64})})
+    results = kept(tmp_path, {"a": (RISE, {"prompts_per_round": 8192, "rollouts_per_prompt": 64})})
     _, table = predicted(results, "--designs", "8192x64", "16384x64")
     assert table["forecast"].between(0.4, 0.6).all()
-    status, text = rftlab("predict", "--pair", "imported:c", "--results", results)
-    assert status == 2 and "allowed: at most 20,000,000" in text and text.count("\n") == 1
+    assert "allowed: at most 20,000,000" in refused("predict", "--pair", "imported:c", "--results", results)
 
 
 def test_scores_know_the_limits(tmp_path):
-    fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
-    results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
+    results = kept(tmp_path, {"a": (RISE, {}), "b": SPOILT})
     (case,) = cases_named("imported:c", results)[0]
     table = score_case(results, case, 0, 1)
     assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
@@ -206,8 +188,7 @@ def test_a_public_run_that_failed_is_not_recommended(tmp_path):
 
 
 def test_what_nobody_measured_is_said(tmp_path):
-    late = {at: value for at, value in RISE.items() if at}
-    results = collection(tmp_path, {"a": (late, {})}, n=None)
+    results = kept(tmp_path, {"a": (LATE, {})}, n=None)
     text, _ = predicted(results, "--designs", "32x8", "8x8")
     assert "guessed: r = 0.04 ± 0.04, phi = 0.45 ± 0.25; nobody measured them" in text
     assert "guessed: the untrained model's test Pass@1 is 0.200, between 0.000 and 0.320" in text
@@ -219,8 +200,7 @@ def test_what_nobody_measured_is_said(tmp_path):
 
 
 def test_a_guessed_base_widens_the_forecast(tmp_path):
-    late = {at: value for at, value in RISE.items() if at}
-    evidence = imported_evidence("imported:c", collection(tmp_path, {"a": (late, {})}))
+    evidence = imported_evidence("imported:c", kept(tmp_path, {"a": (LATE, {})}))
     middle, cells = evidence.guessed_base[0], (design(1, rounds=5, eval_every=5),)
     sure = evidence._replace(guessed_base=(middle, middle, middle))
     wide, narrow = (law(made, cells) for made in (evidence, sure))
@@ -228,15 +208,13 @@ def test_a_guessed_base_widens_the_forecast(tmp_path):
 
 
 def test_a_told_base_and_size_are_those_of_a_log_that_has_them(tmp_path):
-    late = {at: value for at, value in RISE.items() if at}
     (tmp_path / "late").mkdir()
-    measured, told = collection(tmp_path, {"a": (RISE, {})}), collection(tmp_path / "late", {"a": (late, {})}, None)
+    measured, told = kept(tmp_path, {"a": (RISE, {})}), kept(tmp_path / "late", {"a": (LATE, {})}, None)
     whole = imported_evidence("imported:c", measured)
     evidence = imported_evidence("imported:c", told, 0.1, 500)
     cells = (design(8, rounds=40, eval_every=40),)
-    assert evidence.guessed_base is None and np.array_equal(
-        evidence.runs[0].values, whole.runs[0].values, equal_nan=True
-    )
+    assert evidence.guessed_base is None
+    np.testing.assert_array_equal(evidence.runs[0].values, whole.runs[0].values)
     for mine, other in zip(law(evidence, cells), law(whole, cells), strict=True):
         np.testing.assert_array_equal(mine, other)
     replaced = imported_evidence("imported:c", measured, 0.05)
@@ -244,27 +222,23 @@ def test_a_told_base_and_size_are_those_of_a_log_that_has_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("command", "words"),
     [
-        (("--base", "1.2"), "base = 1.2; allowed: 0 to 1"),
-        (("--base", "nan"), "base = nan; allowed: 0 to 1"),
-        (("--questions", "0"), "questions = 0; allowed: 1"),
+        ("predict --pair imported:c --base 1.2", "base = 1.2; allowed: 0 to 1"),
+        ("predict --pair imported:c --base nan", "base = nan; allowed: 0 to 1"),
+        ("predict --pair imported:c --questions 0", "questions = 0; allowed: 1"),
+        ("predict --base 0.4", "base = 0.4; allowed: with --pair imported:NAME"),
+        ("dev score --base 0.4", "base = 0.4; allowed: with --what imported:NAME"),
     ],
 )
-def test_a_base_or_size_that_cannot_be_is_a_line(flags, words, tmp_path):
-    status, text = rftlab("predict", "--pair", "imported:c", *flags, "--results", tmp_path)
-    assert status == 2 and words in text and text.count("\n") == 1
-
-
-def test_a_base_is_for_imported_runs_alone(tmp_path):
-    status, text = rftlab("predict", "--base", "0.4", "--results", tmp_path)
-    assert status == 2 and "base = 0.4; allowed: with --pair imported:NAME" in text
+def test_a_base_or_size_that_cannot_be_is_a_line(command, words, tmp_path):
+    assert words in refused(*command.split(), "--results", tmp_path)
 
 
 def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
     curves = {"up": {10: 0.2, 20: 0.3}, "down": {10: 0.3, 20: 0.1}, "one": {200: 0.4}, "full": {10: 1.0, 20: 1.0}}
     runs = {name: (curve, {"prompts_per_round": 2**i}) for i, (name, curve) in enumerate(curves.items(), 1)}
-    evidence = imported_evidence("imported:c", collection(tmp_path, runs))
+    evidence = imported_evidence("imported:c", kept(tmp_path, runs))
     assert 0 <= evidence.guessed_base[1] <= evidence.guessed_base[0] <= evidence.guessed_base[2] <= 1
     read = read_logs([tmp_path / "c" / "curves.csv"])
     groups = {group.runs[0]: group for group in group_runs(read, ("test", "pass_at_1"))}
@@ -273,39 +247,31 @@ def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
 
 
 def test_a_score_without_a_base_says_what_is_missing(tmp_path):
-    late = {at: value for at, value in RISE.items() if at}
-    results = collection(tmp_path, {"a": (late, {}), "b": (late, {"prompts_per_round": 64})})
-    status, text = rftlab("dev", "score", "--what", "imported:c", "--results", results)
-    assert status == 0 and "guessed: the untrained model's test Pass@1 is 0.200" in text and "nan%" not in text
+    results = kept(tmp_path, {"a": (LATE, {}), "b": (LATE, {"prompts_per_round": 64})})
+    text = shown("dev", "score", "--what", "imported:c", "--results", results)
+    assert "guessed: the untrained model's test Pass@1 is 0.200" in text and "nan%" not in text
 
 
 def test_a_score_with_a_told_base_is_that_of_a_log_that_has_it(tmp_path):
-    late = {at: value for at, value in RISE.items() if at}
     tables, texts = [], []
-    for name, curve, n, flags in (
-        ("measured", RISE, 500, ()),
-        ("told", late, None, ("--base", 0.1, "--questions", 500)),
-    ):
+    told = ("--base", 0.1, "--questions", 500)
+    for name, curve, n, flags in (("measured", RISE, 500, ()), ("told", LATE, None, told)):
         (tmp_path / name).mkdir()
-        results = collection(tmp_path / name, {"a": (curve, {}), "b": (curve, {"prompts_per_round": 64})}, n)
-        status, text = rftlab("dev", "score", "--what", "imported:c", *map(str, flags), "--results", results)
-        assert status == 0, text
+        results = kept(tmp_path / name, {"a": (curve, {}), "b": (curve, {"prompts_per_round": 64})}, n)
+        texts.append(shown("dev", "score", "--what", "imported:c", *flags, "--results", results))
         tables.append(pd.read_csv(next(results.glob("score/*/scores.csv"))))
-        texts.append(text)
     pd.testing.assert_frame_equal(*tables)
     assert "guessed" not in texts[1] and "test Pass@1 is 0.1, as told (--base)" in texts[1]
     assert "500 responses behind an evaluation, as told (--questions)" in texts[1]
 
 
 def test_a_told_base_of_a_score_is_of_one_imported_task(tmp_path):
-    status, text = rftlab("dev", "score", "--base", "0.4", "--results", tmp_path)
-    assert status == 2 and "base = 0.4; allowed: with --what imported:NAME" in text
-    cells = [{}, {"prompts_per_round": 64}]
-    runs = {f"{model}{i}": (RISE, {"model": model} | cells[i]) for model in ("m", "n") for i in range(2)}
-    results = collection(tmp_path, runs)
+    sizes = (32, 64)
+    runs = {f"{model}{n}": (RISE, {"model": model, "prompts_per_round": n}) for model in ("m", "n") for n in sizes}
+    results = kept(tmp_path, runs)
     for flags in (("--base", "0.4"), ("--questions", "500")):
-        status, text = rftlab("dev", "score", "--what", "imported:c", *flags, "--results", results)
-        assert status == 2 and "has several models or tasks" in text and text.count("\n") == 1
+        text = refused("dev", "score", "--what", "imported:c", *flags, "--results", results)
+        assert "has several models or tasks" in text
     assert len(cases_named("imported:c", results)[0]) == 2
 
 
@@ -320,11 +286,9 @@ def test_the_announced_time_of_calibrations_is_no_constant():
 
 def test_a_mean_of_runs_is_of_all_of_them(tmp_path):
     """Ten runs whose evaluations are near each other, not equal: the mean of parallel lines is the line."""
-    runs = {}
-    for i in range(10):
-        later = {at + i: 0.1 + 0.002 * (at + i) + 0.001 * i for at in range(20, 201, 20)}
-        runs[f"r{i}"] = ({0: 0.1} | later, {"repeats": "ten"})
-    results = collection(tmp_path, runs)
+    later = [{at + i: 0.1 + 0.002 * (at + i) + 0.001 * i for at in range(20, 201, 20)} for i in range(10)]
+    runs = {f"r{i}": ({0: 0.1} | curve, {"repeats": "ten"}) for i, curve in enumerate(later)}
+    results = kept(tmp_path, runs)
     (run,) = imported_evidence("imported:c", results).runs
     assert run.rounds[0] == 0 and run.rounds[1:].min() >= 29 and run.rounds.max() <= 200
     np.testing.assert_allclose(run.values[1:, 1], 0.1 + 0.002 * run.rounds[1:] + 0.0045, atol=1e-3)
@@ -351,16 +315,11 @@ def test_no_run_is_continued_and_each_point_says_how_many_are_behind_it():
 
 
 def test_rows_without_a_round_are_left_out_and_said(tmp_path):
-    (tmp_path / "c.csv").write_text(
-        "run_id,round,split,metric,value,seconds\n"
-        "a,1,test,pass_at_1,0.5,\na,,test,pass_at_1,0.6,60\ntimed,,test,pass_at_1,0.7,60\ntimed,NA,test,pass_at_1,0.8,90\n"
-    )
-    (run,) = read_logs([tmp_path / "c.csv"])
+    header = "run_id,round,split,metric,value,seconds\n"
+    rows = "a,1,test,pass_at_1,0.5,\na,,test,pass_at_1,0.6,60\ntimed,,test,pass_at_1,0.7,60\n"
+    run = run_of(tmp_path, f"{header}{rows}timed,NA,test,pass_at_1,0.8,90\n")
     assert run.name == "a" and run.curves["value"].tolist() == [0.5]
     assert "rows without a round left out: 3, of 2 runs; nothing is left of 1 run: timed" in run.notes
-    (tmp_path / "c.csv").write_text("run_id,round,split,metric,value\na,,test,pass_at_1,0.5\n")
-    with pytest.raises(UserError, match="no row has a round"):
-        read_logs([tmp_path / "c.csv"])
-    (tmp_path / "c.csv").write_text("run_id,round,split,metric,value\na,1.5,test,pass_at_1,0.5\n")
-    with pytest.raises(UserError, match=r"round = '1\.5'"):
-        read_logs([tmp_path / "c.csv"])
+    for cell, words in (("", "no row has a round"), ("1.5", r"round = '1\.5'")):
+        with pytest.raises(UserError, match=words):
+            run_of(tmp_path, f"{header}a,{cell},test,pass_at_1,0.5,\n")

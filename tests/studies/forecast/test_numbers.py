@@ -17,7 +17,8 @@ from rftlab.studies.forecast.evidence import Evidence, Observed, observe_curve
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
 from rftlab.studies.forecast.score.cases import Case, group_cases
 from rftlab.studies.forecast.score.score import SOURCES, rank_agreement, score_case, show_scores, summary
-from rftlab.studies.readers import read_logs
+from rftlab.studies.readers import read_collection
+from tests.support.logs.reading import collection
 
 BLUNT = Linear(n_train=256, n_test=32, n_features=32, n_answers=8, kappa=0.2)
 
@@ -25,9 +26,8 @@ BLUNT = Linear(n_train=256, n_test=32, n_features=32, n_answers=8, kappa=0.2)
 def test_the_error_of_a_point_is_binomial():
     rounds = np.arange(0, 50, 10)
     rates = np.array([0.1, 0.2, 0.5, 0.9, 1.0])
-    nothing = np.zeros(5)
-    columns = dict.fromkeys(Curve._fields, nothing) | {"round": rounds}
-    curve = Curve(**columns | {"train_pass_at_1": rates, "test_pass_at_1": rates[::-1].copy()})
+    columns = dict.fromkeys(Curve._fields, np.zeros(5)) | {"round": rounds, "train_pass_at_1": rates}
+    curve = Curve(**columns | {"test_pass_at_1": rates[::-1].copy()})
     observed_run = observe_curve(Design(8, 1), curve, (400, 100), responses=4)
     inner = np.clip(observed_run.values, 0.01, 0.99)
     np.testing.assert_allclose(observed_run.errors, np.sqrt(inner * (1 - inner) / [1600, 400]))
@@ -37,18 +37,11 @@ def test_the_error_of_a_point_is_binomial():
 
 def test_where_align_is_too_little_kappa_is_raised_and_where_that_is_too_little_there_is_no_world():
     reach = answer_rates(replace(BLUNT, align=1.0)).mean()
-    wanted = (1 + reach) / 2
-    sharper = as_right(BLUNT, wanted)
+    sharper = as_right(BLUNT, (1 + reach) / 2)
     assert sharper is not None and sharper.align == 1.0 and sharper.kappa > BLUNT.kappa
-    assert as_right(BLUNT, 0.999999) is None
-    assert as_right(BLUNT, 0.01) is None
+    assert as_right(BLUNT, 0.999999) is None and as_right(BLUNT, 0.01) is None
+    assert Design(8, 3, support_rollouts=2).round_rollouts == 40, "support counts"
 
-
-def test_rollouts_of_a_round_count_support():
-    assert Design(8, 3, support_rollouts=2).round_rollouts == 40
-
-
-# --- scores ---
 
 CELLS = ("32x8-grpo", "64x8-grpo")
 
@@ -104,10 +97,9 @@ def test_a_summary_is_of_pairs_that_count_alike_however_many_cells_they_have():
 
 def test_the_interval_of_an_excess_resamples_the_cells_of_a_pair():
     """Of three cells with excesses 0, 0 and 1 all are the third once in 27 draws: beyond 2.5%, within 5%."""
-    three = summary(scored("three", [0.0, 0.0, 0.0], [0.0, 0.0, 1.0])).set_index("forecast").loc["law"]
-    assert (three["excess_low"], three["excess_high"]) == (0.0, 1.0)
-    two = summary(scored("two", [0.0, 0.0], [0.0, 1.0])).set_index("forecast").loc["law"]
-    assert (two["excess_low"], two["excess_high"]) == (0.0, 1.0)
+    for truth, law in (([0.0] * 3, [0.0, 0.0, 1.0]), ([0.0] * 2, [0.0, 1.0])):
+        row = summary(scored("pair", truth, law)).set_index("forecast").loc["law"]
+        assert (row["excess_low"], row["excess_high"]) == (0.0, 1.0)
 
 
 def test_printed_errors_are_means_over_cells_and_the_coverage_that_of_the_recommended_forecast():
@@ -120,40 +112,28 @@ def test_printed_errors_are_means_over_cells_and_the_coverage_that_of_the_recomm
 def cases_in(folder: Path, runs: dict[str, tuple[dict[int, float], dict]]) -> list[Case]:
     """Cases of runs, each its test values by round and what is known of it."""
     facts = {"prompts_per_round": 32, "rollouts_per_prompt": 8, "updates_per_round": 1, "advantage": "group_mean"}
-    rows = [
-        (name, at, "test", "pass_at_1", value, 500, "t")
-        for name, (curve, _) in runs.items()
-        for at, value in curve.items()
-    ]
-    header = ["run_id", "round", "split", "metric", "value", "n", "task"]
-    pd.DataFrame(rows, columns=header).to_csv(folder / "curves.csv", index=False)
-    known = pd.DataFrame([{"run_id": name, **facts, **own} for name, (_, own) in runs.items()])
-    known.to_csv(folder / "runs.csv", index=False)
-    return group_cases("c", read_logs([folder / "curves.csv"]))
+    known = {name: facts | own for name, (_, own) in runs.items()}
+    results = collection(folder, "c", {name: {"t": curve} for name, (curve, _) in runs.items()}, known)
+    return group_cases("c", read_collection(results, "c"))
 
 
 LONG, BRIEF = {0: 0.1, 10: 0.2, 20: 0.3, 40: 0.5}, {0: 0.1, 10: 0.25, 20: 0.4}
 
 
 def test_of_designs_that_cost_alike_the_longest_is_known(tmp_path):
-    (case,) = cases_in(
-        tmp_path, {"brief": (BRIEF, {}), "long": (LONG, {"prompts_per_round": 64, "rollouts_per_prompt": 4})}
-    )
+    wide = {"prompts_per_round": 64, "rollouts_per_prompt": 4}
+    (case,) = cases_in(tmp_path, {"brief": (BRIEF, {}), "long": (LONG, wide)})
     assert case.known == ("64x4",) and list(case.cells) == ["32x8"] and case.cells["32x8"].rounds == 20
     assert case.truth["test"]["32x8"].tolist() == [0.4]
-
-
-def test_a_rule_that_trains_on_a_part_counts_as_that_part(tmp_path):
-    part = {"rollouts_per_prompt": 64, "advantage": "group_mean on 16 of 64"}
-    (case,) = cases_in(tmp_path, {"a": (LONG, {}), "b": (LONG, part)})
+    (tmp_path / "part").mkdir()
+    part = {"rollouts_per_prompt": 64, "advantage": "group_mean on 16 of 64"}  # it counts as the part
+    (case,) = cases_in(tmp_path / "part", {"a": (LONG, {}), "b": (LONG, part)})
     assert [(cell.batch_size, cell.rollouts) for cell in case.cells.values()] == [(32, 16)]
 
 
 def test_the_end_of_repeats_is_at_a_round_that_all_reached_and_of_those_that_were_measured_by_then(tmp_path):
-    repeats = {"prompts_per_round": 64, "repeats": "b"}
-    late = {30: 0.6, 60: 0.9}
-    middle = {0: 0.1, 10: 0.2, 30: 0.6}
-    runs = {"a": (LONG, {}), "b0": (BRIEF, repeats), "b1": (middle, repeats), "b2": (late, repeats)}
-    (case,) = cases_in(tmp_path, runs)
+    curves = {"b0": BRIEF, "b1": {0: 0.1, 10: 0.2, 30: 0.6}, "b2": {30: 0.6, 60: 0.9}}
+    runs = {name: (curve, {"prompts_per_round": 64, "repeats": "b"}) for name, curve in curves.items()}
+    (case,) = cases_in(tmp_path, {"a": (LONG, {})} | runs)
     (column,) = case.truth["test"].columns
     assert case.cells[column].rounds == 20 and case.truth["test"][column].tolist() == pytest.approx([0.4, 0.4])
