@@ -13,15 +13,9 @@ from rftlab.llm.budget.plan import Assumed, estimate_duration
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.forecast.advise import evidence as gathering
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
-from rftlab.studies.forecast.advise.evidence import (
-    NOTHING,
-    AdviceEvidence,
-    DesignScore,
-    design_key,
-    gather_evidence,
-    mean_score,
-)
+from rftlab.studies.forecast.advise.evidence import NOTHING, AdviceEvidence, DesignScore, design_key, mean_score
 from rftlab.studies.forecast.advise.fleet import SHARDED, least_gpus, link_speed, parse_fleet, planned_on, sharded
 from rftlab.studies.forecast.advise.models import shape_named, sized_shape
 from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
@@ -220,7 +214,7 @@ def test_imported_runs_are_evidence_for_their_design(tmp_path):
         design = KnownDesign(prompts=prompts, rollouts=8)
         runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, (curve,)))
     write_collection(tmp_path, "mine", runs)
-    evidence = gather_evidence(tmp_path, None, "mine", None)
+    evidence = gathering.gather_evidence(tmp_path, None, "mine", None)
     assert evidence.scores[32, 8, 0, 0].value == pytest.approx(0.32) and evidence.scores[32, 8, 0, 0].runs == 2
     assert set(evidence.scores) == {(32, 8, 0, 0), (64, 8, 0, 0)} and "3 of 4 runs" in evidence.origins[0]
     text = shown("advise", "--model", "7e9", "--results", tmp_path, "--imported", "mine")

@@ -9,17 +9,8 @@ from scipy import stats
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.results.stats import power, seeds_needed
-from rftlab.studies.forecast.signal.power import (
-    checked_questions,
-    compare_runs,
-    final_score,
-    find_repeats,
-    pooled_sigma,
-    questions_needed,
-    seeds_for,
-    sigma_of_difference,
-    smallest_difference,
-)
+from rftlab.studies.forecast.signal import power as signal_power
+from rftlab.studies.forecast.signal.power import compare_runs, final_score, find_repeats, questions_needed, seeds_for
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
@@ -40,7 +31,7 @@ def test_bisection_finds_the_seeds_that_counting_finds(sigma, paired):
 @pytest.mark.parametrize("paired", [False, True])
 def test_the_seeds_find_the_difference_as_often_as_they_should(paired):
     rng, sigma, difference, correlation = np.random.default_rng(1), 0.02, 0.025, 0.6
-    spread = sigma_of_difference(sigma, correlation) if paired else sigma
+    spread = signal_power.sigma_of_difference(sigma, correlation) if paired else sigma
     seeds = seeds_for(difference, spread, paired)
     shared = rng.normal(0, sigma * correlation**0.5, (4000, seeds, 1)) * paired
     own = sigma * ((1 - correlation) ** 0.5 if paired else 1.0)
@@ -62,14 +53,14 @@ def test_a_larger_difference_is_found_more_often(seeds, paired):
 def test_the_smallest_difference_is_found_as_often_as_it_should(seeds, paired):
     rng, size = np.random.default_rng(3), 20_000
     runs = rng.normal(0, 1 / 2**0.5 if paired else 1.0, (size, seeds, 2))
-    runs[:, :, 1] += smallest_difference(1.0, seeds, paired)
+    runs[:, :, 1] += signal_power.smallest_difference(1.0, seeds, paired)
     test = stats.ttest_rel if paired else stats.ttest_ind
     assert (test(runs[:, :, 0], runs[:, :, 1], axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.015)
 
 
 def test_the_smallest_difference_needs_as_many_seeds_as_it_has():
     for seeds in (2, 5, 12):
-        difference = smallest_difference(0.015, seeds, False)
+        difference = signal_power.smallest_difference(0.015, seeds, False)
         assert seeds_for(difference * 1.001, 0.015, False) == seeds
         assert seeds_for(difference * 0.97, 0.015, False) > seeds
 
@@ -78,7 +69,7 @@ def test_the_smallest_difference_needs_as_many_seeds_as_it_has():
 @pytest.mark.parametrize("responses", [1, 4])
 def test_the_questions_find_the_difference_as_often_as_they_should(same, responses):
     rng, difference = np.random.default_rng(2), 0.06
-    known = checked_questions(0.45, 0.2, responses)
+    known = signal_power.checked_questions(0.45, 0.2, responses)
     n = questions_needed(known, difference, same)
     size = 0.45 * 0.55 / 0.2**2 - 1
     result, error = [], (known.variance(same) / n) ** 0.5
@@ -89,7 +80,7 @@ def test_the_questions_find_the_difference_as_often_as_they_should(same, respons
         a, b = (rng.binomial(responses, rates) / responses for rates in (first, better))
         result.append(abs(b.mean() - a.mean()) > 1.96 * error)
     assert np.mean(result) == pytest.approx(0.8, abs=0.05)
-    alike = checked_questions(0.4, 0.0, 1)  # without a spread the same questions gain nothing
+    alike = signal_power.checked_questions(0.4, 0.0, 1)  # without a spread the same questions gain nothing
     assert questions_needed(alike, 0.02, True) == questions_needed(alike, 0.02, False)
 
 
@@ -151,7 +142,7 @@ RUNS = [
 def test_repeats_are_runs_of_one_known_design():
     groups = find_repeats(RUNS)
     assert [(group.name, len(group.scores)) for group in groups] == [("a", 3), ("b", 3)]
-    sigma, degrees = pooled_sigma([group.scores for group in groups])
+    sigma, degrees = signal_power.pooled_sigma([group.scores for group in groups])
     assert degrees == 4 and sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
     assert final_score(RUNS[0]) == 0.41
 
@@ -181,7 +172,7 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     ask, numbers = ("power", "--results", tmp_path, "--imported", "sweep"), shown("power", "--a", *A, "--b", *B)
     assert shown(*ask, "--a", "a-0", "a-1", "a-2", "--b", "b-0", "b-1", "b-2") == numbers and "+0.0367" in numbers
     assert shown(*ask, "--a", "a-*", "a-1", "--b", "b-[0-9]") == numbers
-    text, (sigma, _) = shown(*ask, "--difference", 0.02), pooled_sigma([A, B])
+    text, (sigma, _) = shown(*ask, "--difference", 0.02), signal_power.pooled_sigma([A, B])
     assert f"sigma = {sigma:.4f}" in text and f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
     assert "a-0, a-1" in refused(*ask, "--a", "a-0", "--b", "nobody")
     write_collection(tmp_path, "one", RUNS[:1])

@@ -14,17 +14,8 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
 from rftlab.studies.forecast.pilot.store import shipped_base
-from rftlab.studies.forecast.signal.signal import (
-    MeasuredRates,
-    exactly,
-    expected_tries,
-    fit_rates,
-    match_beta,
-    pilot_rates,
-    posterior,
-    read_rates,
-    zero_variance_share,
-)
+from rftlab.studies.forecast.signal import signal
+from rftlab.studies.forecast.signal.signal import exactly, expected_tries, fit_rates, read_rates, zero_variance_share
 from rftlab.studies.theory.algebra import silent_chance
 from rftlab.studies.theory.models import beta_rates, reinforce_with
 from tests.support.machine.here import refused, shown
@@ -48,13 +39,13 @@ def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
 def test_a_share_at_zero_is_silent_and_a_beta_has_the_mean_and_spread_that_are_given():
     inner = zero_variance_share(BetaBinomial(1.0, 2.0, 0.0, 0.0), 8)
     assert zero_variance_share(BetaBinomial(1.0, 2.0, 0.3, 0.0), 8) == pytest.approx(0.3 + 0.7 * inner)
-    beta = match_beta(0.3, 0.2)
+    beta = signal.match_beta(0.3, 0.2)
     assert (beta.mean, beta.variance) == pytest.approx((0.3, 0.04))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-6, 1e-3])
 def test_a_narrow_beta_is_as_questions_that_are_alike(spread):
-    assert zero_variance_share(match_beta(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
+    assert zero_variance_share(signal.match_beta(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
 
 
 @pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
@@ -111,14 +102,14 @@ def test_the_posterior_of_a_count_is_that_of_simulated_questions(fit, right):
     rates = np.where(rng.random(n) < 0.2, 0.0, rng.beta(1.0, 1.5, n))
     counts = rng.binomial(m, rates)
     mine = rates[counts == right]
-    after = posterior(fit(counts, m), m, right)
+    after = signal.posterior(fit(counts, m), m, right)
     assert after.mean == pytest.approx(mine.mean(), abs=0.02)
     assert zero_variance_share(after, size) == pytest.approx((mine**size + (1 - mine) ** size).mean(), abs=0.04)
 
 
 def test_posteriors_average_to_the_prior():
     prior, m = BetaBinomial(0.7, 1.9, 0.25, 0.0), 5
-    parts = [posterior(prior, m, right) for right in range(m + 1)]
+    parts = [signal.posterior(prior, m, right) for right in range(m + 1)]
     chances = np.exp([part.log_likelihood for part in parts])
     assert chances.sum() == pytest.approx(1)
     assert chances @ [part.mean for part in parts] == pytest.approx(prior.mean)
@@ -176,14 +167,14 @@ def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
 def test_a_distribution_that_does_not_fit_is_not_believed():
     rng = np.random.default_rng(7)
     counts = rng.binomial(16, rng.choice([0.25, 0.9], 2000))
-    fitted = fit_rates(MeasuredRates(counts, 16, counts / 16))
+    fitted = fit_rates(signal.MeasuredRates(counts, 16, counts / 16))
     assert "without a form" in fitted.origin and isinstance(fitted.other, BetaBinomial)
     counts = rng.binomial(16, rng.beta(0.8, 2.0, 2000))
-    assert isinstance(fit_rates(MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
+    assert isinstance(fit_rates(signal.MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
 
 
 def test_a_pilot_that_comes_with_rftlab_has_its_gradients(tmp_path):
-    measured = pilot_rates(tmp_path, "tiny-mix97")
+    measured = signal.pilot_rates(tmp_path, "tiny-mix97")
     assert measured.gradient == shipped_base("tiny-mix97").centred and len(measured.counts) == 512
 
 
@@ -223,7 +214,7 @@ def test_a_wrong_file_is_one_line(name, tmp_path):
 
 def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():
     text = shown("signal", "--pair", "tiny-mix97", "--batch", 32, "--rollouts", 8, 16)
-    share = zero_variance_share(fit_rates(pilot_rates(Path("results"), "tiny-mix97")).rates, 8)
+    share = zero_variance_share(fit_rates(signal.pilot_rates(Path("results"), "tiny-mix97")).rates, 8)
     numbers = (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{expected_tries(32, share)[0]:.2f}", "247 of 512")
     words = (*numbers, "B_eff", "r = 0.0672", "beta-binomial a = 0.67", "worth dropping: none")
     assert [one for one in words if one not in text] == []

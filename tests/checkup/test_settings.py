@@ -6,16 +6,8 @@ import pandas as pd
 import pytest
 
 from dev.public_settings import KEYS, count_settings
-from rftlab.studies.analysis.public.settings import (
-    RateAxis,
-    advise_rate,
-    alike_settings,
-    describe_advice,
-    judge_rate,
-    left_out_ends,
-    public_settings,
-    rate_axes,
-)
+from rftlab.studies.analysis.public import settings
+from rftlab.studies.analysis.public.settings import RateAxis, advise_rate, alike_settings, judge_rate, public_settings
 
 
 def axis(rates, ends, failed):
@@ -35,7 +27,7 @@ def test_the_advice_is_the_highest_rate_that_held_everywhere():
     advice = advise_rate(1.5)
     assert (advice.value, advice.low, advice.high, advice.edge) == (1e-5, 1e-5, 5e-5, 2e-5)
     assert {one.source for one in advice.axes} == {"kaip598", "shibukizero", "taoger_xu", "wedsonlin"}
-    assert "between 1e-05 and 5e-05. In one source most runs failed from 2e-05 on" in describe_advice(advice)
+    assert "between 1e-05 and 5e-05. In one source most runs failed from 2e-05 on" in settings.describe_advice(advice)
     judged = [judge_rate(rate, advice) for rate in (1e-6, 1e-5, 1.5e-5, 2e-5, 1e-3)]
     assert judged == ["low", "usual", "usual", "dangerous", "dangerous"]
 
@@ -54,8 +46,8 @@ def test_precision_size_and_adapters_choose_the_runs():
 
 
 def test_a_source_left_out_is_told_what_the_others_hold():
-    ends = left_out_ends()
-    assert len(ends) == len(rate_axes(public_settings())) == 4 and (np.diff(ends) >= 0).all()
+    ends = settings.left_out_ends()
+    assert len(ends) == len(settings.rate_axes(public_settings())) == 4 and (np.diff(ends) >= 0).all()
     assert ends[0] == pytest.approx(0.31, abs=0.01) and ends[-1] == pytest.approx(0.84, abs=0.01)
 
 

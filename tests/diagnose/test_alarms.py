@@ -15,16 +15,7 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.run import simulate
 from rftlab.studies.analysis.diagnose import alarms as module
 from rftlab.studies.analysis.diagnose import diagnose
-from rftlab.studies.analysis.diagnose.alarms import (
-    ALARMS,
-    ANY,
-    AlarmRule,
-    FiredAlarm,
-    alarm_rates,
-    alarms_so_far,
-    first_fired,
-    score_runs,
-)
+from rftlab.studies.analysis.diagnose.alarms import ALARMS, ANY, alarm_rates, alarms_so_far, first_fired, score_runs
 from rftlab.studies.analysis.diagnose.observed import Line, ObservedRun, Unjudged, observe
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
@@ -85,7 +76,7 @@ def test_a_run_that_goes_on_is_judged_as_the_finished_one(kind):
     columns, design = BREAKS[kind](healthy()), KnownDesign(response_limit=LIMIT)
     rounds = [{metric: columns["train", metric][at] for metric in METRICS} for at in range(200)]
     so_far = [alarms_so_far(rounds[:count], design) for count in (102, 103, 104, 200)]
-    fired = [[each.rule.kind for each in said if isinstance(each, FiredAlarm)] for said in so_far]
+    fired = [[each.rule.kind for each in said if isinstance(each, module.FiredAlarm)] for said in so_far]
     assert fired == [[], *[[f"alarm: {kind}"]] * 3]
     (whole,) = (first_fired(rule, observe(log_of(columns))) for rule in ALARMS if rule.kind == f"alarm: {kind}")
     assert whole == so_far[1][0] == so_far[3][0] and whole.round == 103
@@ -116,7 +107,7 @@ def test_zeros_and_large_numbers_raise_no_alarm():
         assert diagnose(log_of(lines)).name == "planted"
 
 
-def false_rate(rule: AlarmRule, runs: list[ObservedRun], times: int) -> float:
+def false_rate(rule: module.AlarmRule, runs: list[ObservedRun], times: int) -> float:
     """How often an alarm fires on runs whose rounds are shuffled."""
     draw, fired = np.random.default_rng(0), []
     for seen in (seen for seen in runs if module.compared_values(rule, seen) is not None):
@@ -125,7 +116,7 @@ def false_rate(rule: AlarmRule, runs: list[ObservedRun], times: int) -> float:
                 key: Line(line.metric, line.rounds, line.values[draw.permutation(len(line))], line.counts)
                 for key, line in seen.lines.items()
             }
-            fired.append(isinstance(first_fired(rule, replace(seen, lines=lines)), FiredAlarm))
+            fired.append(isinstance(first_fired(rule, replace(seen, lines=lines)), module.FiredAlarm))
     return float(np.mean(fired))
 
 

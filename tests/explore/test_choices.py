@@ -13,25 +13,8 @@ from rftlab.sim.run import simulate
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pairs_at, start_at
-from rftlab.studies.explore.choices import (
-    BY_NAME,
-    KNOBS,
-    LONGEST,
-    MOST_PINS,
-    PRESETS_BY_NAME,
-    Choices,
-    Pin,
-    Scene,
-    cell_choices,
-    chosen_run,
-    field_sentences,
-    from_address,
-    from_query,
-    own_value,
-    restored,
-    to_address,
-    to_query,
-)
+from rftlab.studies.explore import choices as module
+from rftlab.studies.explore.choices import MOST_PINS, Choices, Scene, chosen_run, from_address, from_query, own_value
 from rftlab.studies.explore.copy_as import FORMS, command_text, python_text, text_as
 from tests.support.web.explorer_page import HOSTILE
 
@@ -48,7 +31,7 @@ QUERIES = (
 @pytest.mark.parametrize("query", QUERIES)
 def test_an_address_a_command_and_lines_of_python_mean_the_same_run(query):
     choices, names = from_query(query), {}
-    assert from_query(to_query(choices)) == choices
+    assert from_query(module.to_query(choices)) == choices
     command, run = parse_run(shlex.split(command_text(choices))[2:]), chosen_run(choices)
     assert (command.design, command.start()) == (run.design, replace(run, design=command.start().design))
     exec(python_text(choices).rpartition("\n")[0], names)
@@ -62,9 +45,9 @@ def test_every_card_that_runs_has_a_run(estimator):
 
 @pytest.mark.parametrize("start", pairs_at("sim"))
 def test_every_cell_of_the_experiments_is_a_preset(start):
-    assert len(PRESETS_BY_NAME) == sum(len(one.cells) for one in EXPERIMENTS.values())
-    for cell in PRESETS_BY_NAME.values():
-        run = chosen_run(cell_choices(start, cell))
+    assert len(module.PRESETS_BY_NAME) == sum(len(one.cells) for one in EXPERIMENTS.values())
+    for cell in module.PRESETS_BY_NAME.values():
+        run = chosen_run(module.cell_choices(start, cell))
         assert replace(run.design, eval_every=cell.eval_every) == replace(cell, rounds=run.design.rounds)
         assert (run.environment, run.optimizer) == (
             start_at(start, "sim").environment,
@@ -73,8 +56,8 @@ def test_every_cell_of_the_experiments_is_a_preset(start):
 
 
 def test_every_knob_says_what_it_is_and_stops_where_the_run_is():
-    for knob in KNOBS:
-        assert knob.help == field_sentences(knob.kind)[knob.path.rsplit(".", 1)[-1]] and len(knob.help) > 10
+    for knob in module.KNOBS:
+        assert knob.help == module.field_sentences(knob.kind)[knob.path.rsplit(".", 1)[-1]] and len(knob.help) > 10
         for start in pairs_at("sim"):
             origin = Choices(start).origin
             stops = knob.stops_at(origin, own_value(origin, knob.name))
@@ -84,7 +67,7 @@ def test_every_knob_says_what_it_is_and_stops_where_the_run_is():
 def test_every_knob_reaches_the_run():
     """The last stop that is not where the run starts; a window of 64 holds the rollouts."""
     origin = Choices().origin
-    for knob in KNOBS:
+    for knob in module.KNOBS:
         value = next(v for v in reversed(knob.stops_at(origin)) if v != own_value(origin, knob.name))
         assert own_value(chosen_run(Choices().moving(knob.name, value)), knob.name) == value, knob.name
 
@@ -107,13 +90,13 @@ def test_an_address_that_means_nothing_is_a_line(query):
     with pytest.raises(UserError) as error:
         from_address(query)
     assert "\n" not in str(error.value) and len(str(error.value)) < 1000
-    assert restored(query) == (Scene(), str(error.value))
+    assert module.restored(query) == (Scene(), str(error.value))
 
 
 def test_a_scene_comes_back_from_its_address():
     scene = Scene(from_query(QUERIES[1]), axis="rollouts", gpu="A100-80", dark=True).pinning("first").pinning("")
     scene = replace(scene, choices=from_query(QUERIES[4]))
-    assert from_address(to_address(scene)) == scene
+    assert from_address(module.to_address(scene)) == scene
     assert [pin.name for pin in scene.pins] == ["first", "pinned"]
 
 
@@ -122,14 +105,14 @@ def test_hostile_names_are_one_short_line_each_and_come_back():
     for name in HOSTILE[:MOST_PINS]:
         scene = scene.pinning(name)
     names = [pin.name for pin in scene.pins]
-    assert len(set(names)) == MOST_PINS and all(name.isprintable() and len(name) <= LONGEST for name in names)
-    assert from_address(to_address(scene)) == scene
+    assert len(set(names)) == MOST_PINS and all(name.isprintable() and len(name) <= module.LONGEST for name in names)
+    assert from_address(module.to_address(scene)) == scene
 
 
 def test_two_pins_of_one_name_are_told_apart():
     scene = Scene().pinning("a").pinning("a").pinning("a")
     assert [pin.name for pin in scene.pins] == ["a", "a 2", "a 3"]
-    assert scene.without(1).pins == (Pin("a", Choices()), Pin("a 3", Choices()))
+    assert scene.without(1).pins == (module.Pin("a", Choices()), module.Pin("a 3", Choices()))
 
 
 def test_what_a_trainer_cannot_do_is_said():
@@ -153,4 +136,4 @@ def test_a_watcher_sees_the_curve_grow_and_more_evaluations_change_none():
 
 
 def test_names_of_knobs_and_of_the_page_do_not_meet():
-    assert not set(BY_NAME) & {"start", "estimator", "axis", "gpu", "dark", "pin", "name"}
+    assert not set(module.BY_NAME) & {"start", "estimator", "axis", "gpu", "dark", "pin", "name"}

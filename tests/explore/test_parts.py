@@ -15,18 +15,9 @@ from rftlab.sim.environments import build, tabular_world
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, published
 from rftlab.studies.data.results.reference import shipped_runs
+from rftlab.studies.explore import chart as charts
 from rftlab.studies.explore import jobs
-from rftlab.studies.explore.chart import (
-    DARK,
-    FRAME,
-    LIGHT,
-    Frames,
-    ShownCurve,
-    compare_at_equal,
-    curve_chart,
-    export_chart,
-    short,
-)
+from rftlab.studies.explore.chart import DARK, FRAME, LIGHT, Frames, ShownCurve, curve_chart, export_chart, short
 from rftlab.studies.explore.choices import Choices, chosen_run, from_query
 from rftlab.studies.explore.jobs import BATCHES, GROUPS, Bench, HeatCell, Job, cell_colours, heat_cells, luminance
 from rftlab.studies.explore.measures import MOST, PUBLIC, gradient_signal, group_signal, real_runs, run_cost, sources_in
@@ -135,7 +126,7 @@ def test_the_axis_is_as_long_as_the_runs_will_be(axis, end):
 def test_curves_are_compared_where_the_shortest_ends():
     shown = [ShownCurve("a", [curve([0.1, 0.2, 0.4])]), ShownCurve("b", [curve([0.1, 0.3], rounds=[0, 15])]),
              ShownCurve("late", [curve([0.5], rounds=[20])]), ShownCurve("none", [])]  # fmt: skip
-    at, rows = compare_at_equal(shown, "rounds")
+    at, rows = charts.compare_at_equal(shown, "rounds")
     assert (at, [row.name for row in rows]) == (15, ["a", "b", "late"])
     a, b, late = rows
     assert (round(a.equal, 9), a.end, b.equal, np.isnan(late.equal), late.end) == (0.3, 0.4, 0.3, True, 0.5)

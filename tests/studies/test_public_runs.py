@@ -12,20 +12,9 @@ from scipy import stats
 from dev.public_runs import PICTURES as MADE
 from dev.public_runs import UNINTENDED, pair_noise, read_folder, rmse, tables_of, take, to_json
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.public import claims, store
 from rftlab.studies.analysis.public import claims as known
-from rftlab.studies.analysis.public import store
-from rftlab.studies.analysis.public.claims import (
-    CLAIMS,
-    PairNoise,
-    at,
-    cell_deviations,
-    find,
-    fit_sigmoid,
-    judge_source,
-    left_out_errors,
-    sigmoid_at,
-    single_interval,
-)
+from rftlab.studies.analysis.public.claims import CLAIMS, PairNoise, at, cell_deviations, find, left_out_errors
 from rftlab.studies.analysis.public.show import PICTURES, public_section, show_sources
 from rftlab.studies.analysis.public.store import BY_NAME, SOURCES
 from rftlab.studies.data.results.stats import mean
@@ -63,7 +52,7 @@ def planted(**changes):
 
 
 def verdicts(source, curves, noise=QUIET):
-    return {finding.claim.name: finding.within.verdict for finding in judge_source(source, curves, noise)}
+    return {finding.claim.name: finding.within.verdict for finding in claims.judge_source(source, curves, noise)}
 
 
 def test_numbers_are_shipped_where_there_is_a_licence():
@@ -140,7 +129,7 @@ def test_noise_of_single_runs_is_that_of_unintended_repeats():
     noise = pair_noise(rows_of(scores))
     assert noise == pytest.approx((0.3 / np.sqrt(3), 3))
     half = stats.t.ppf(0.975, 3) * noise.scale
-    assert single_interval(0.1, noise) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
+    assert claims.single_interval(0.1, noise) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
 
 
 def test_a_curve_is_read_between_its_evaluations_and_not_beyond():
@@ -152,7 +141,7 @@ def test_a_curve_is_read_between_its_evaluations_and_not_beyond():
 def test_the_sigmoid_is_found_and_the_right_axis_is_better():
     x = np.geomspace(1e-4, 1e-2, 40)
     y = 0.1 + 0.7 / (1 + (1e-3 / x) ** 2)
-    np.testing.assert_allclose(sigmoid_at(fit_sigmoid(x, y), x), y, atol=1e-4)
+    np.testing.assert_allclose(claims.sigmoid_at(claims.fit_sigmoid(x, y), x), y, atol=1e-4)
     groups = np.repeat([1.0, 2.0, 4.0, 8.0], 10)
     wrong = x / groups
     assert rmse(x, y) < 1e-4 < rmse(wrong, y)

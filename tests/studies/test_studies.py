@@ -13,19 +13,11 @@ from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import CELLS as CELLS_BY_LABEL
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, endpoints, experiment, label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pair
+from rftlab.studies.data.results import verdicts
 from rftlab.studies.data.results.claims import CLAIMS, judge
 from rftlab.studies.data.results.endpoints import agreement, endpoint_table, finals
 from rftlab.studies.data.results.stats import interval
-from rftlab.studies.data.results.verdicts import (
-    FAILS,
-    HOLDS,
-    NOT_APPLICABLE,
-    NOT_REPORTED,
-    UNDECIDED,
-    joint_verdict,
-    measure,
-    tally,
-)
+from rftlab.studies.data.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, NOT_REPORTED, UNDECIDED, joint_verdict
 
 
 def shape(name):
@@ -113,11 +105,11 @@ def test_interval_covers_as_often_as_it_says():
     ],
 )
 def test_a_part_holds_fails_or_is_undecided(values, low, high, verdict):
-    assert joint_verdict([measure("x", np.array(values), low, high)]) == verdict
+    assert joint_verdict([verdicts.measure("x", np.array(values), low, high)]) == verdict
 
 
 def test_a_claim_needs_all_its_parts():
-    yes, no, maybe = (measure("x", np.array(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
+    yes, no, maybe = (verdicts.measure("x", np.array(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
     assert joint_verdict([yes, yes]) == HOLDS
     assert joint_verdict([yes, maybe]) == UNDECIDED
     assert joint_verdict([yes, maybe, no]) == FAILS
@@ -311,7 +303,7 @@ def test_null_worlds_reproduce_only_what_says_so(kind, spread):
             said = max(abs(part.published) for part in f.held if np.isfinite(part.published))
             assert said <= 0.02 or (kind == "all gain alike" and f.claim.name == "1 baseline")
             assert f.claim.name[0] not in "357"  # these promise a gain of one design over another
-    counts = tally([f.own for f in own])
+    counts = verdicts.tally([f.own for f in own])
     assert counts.holds <= counts.expected + 2 * np.sqrt(counts.expected) + 1
     assert counts.holds <= 0.08 * sum(f.own.verdict in (HOLDS, FAILS, UNDECIDED) for f in own)
     false = "358" if kind == "nothing learns" else "35"  # where all gain, train and test do so at one pace
@@ -320,7 +312,7 @@ def test_null_worlds_reproduce_only_what_says_so(kind, spread):
 
 def test_shuffled_labels_reach_few_of_the_verdicts_of_the_papers_world():
     judgements = [f.own for f in judge(curves_of(FINAL), ["qwen-gsm8k"]) if not f.ours]
-    counts = tally(judgements)
+    counts = verdicts.tally(judgements)
     assert counts.holds == counts.of >= 6 and counts.expected <= counts.holds / 5
 
 

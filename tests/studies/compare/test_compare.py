@@ -11,21 +11,8 @@ from scipy import stats
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.compare.agreement import (
-    AGREE,
-    DISAGREE,
-    SINGLE,
-    UNDECIDED,
-    agree,
-    best,
-    claim_verdicts,
-    compare_claims,
-    kendall,
-    mean_error,
-    resample,
-    sign_verdict,
-    spearman,
-)
+from rftlab.studies.analysis.compare import agreement
+from rftlab.studies.analysis.compare.agreement import AGREE, DISAGREE, SINGLE, agree, kendall, resample, spearman
 from rftlab.studies.analysis.compare.compare import compared, write_comparison
 from rftlab.studies.analysis.compare.figures import at_budget
 from rftlab.studies.analysis.compare.levels import CurveSet, _llm_points, load_levels
@@ -59,7 +46,7 @@ def test_ranks_and_errors_are_those_of_scipy_with_ties_too():
         assert kendall(*values) == pytest.approx(stats.kendalltau(*values).statistic, abs=1e-12)
         assert spearman(*values) == pytest.approx(stats.spearmanr(*values).statistic, abs=1e-12)
     assert np.isnan(kendall(np.ones(4), np.arange(4.0))) and np.isnan(spearman(np.ones(4), np.arange(4.0)))
-    assert mean_error(np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0.5
+    assert agreement.mean_error(np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0.5
 
 
 def test_equal_levels_agree_and_a_reversed_one_does_not():
@@ -109,7 +96,7 @@ def test_intervals_cover_the_truth():
     """100 made-up experiments: 3 seeds and 400 responses on each side, 12 designs."""
     generator = np.random.default_rng(1)
     truths = np.linspace(0.3, 0.8, 12), np.linspace(0.3, 0.8, 12)[generator.permutation(12)] * 0.9
-    expected = {"error": mean_error(*truths), "kendall": kendall(*truths), "spearman": spearman(*truths)}
+    expected = {"error": agreement.mean_error(*truths), "kendall": kendall(*truths), "spearman": spearman(*truths)}
     held = dict.fromkeys(expected, 0)
     for _ in range(100):
         runs = [
@@ -128,7 +115,7 @@ def test_the_best_of_equal_designs_is_corrected_down_to_what_it_is():
     observed, corrected = [], []
     for _ in range(100):
         own = level("a", generator.binomial(200, 0.5, (3, 20)) / 200)
-        found = best(own, resample(own, generator, 100), own.cells)
+        found = agreement.best(own, resample(own, generator, 100), own.cells)
         observed.append(found.observed)
         corrected.append(found.corrected)
     assert np.mean(observed) > 0.53
@@ -137,7 +124,7 @@ def test_the_best_of_equal_designs_is_corrected_down_to_what_it_is():
 
 def test_the_best_design_is_named_with_how_often_it_is_ahead():
     own = level("a", [[0.3, 0.5, 0.5]], responses=400)
-    found = best(own, resample(own, np.random.default_rng(0)), own.cells)
+    found = agreement.best(own, resample(own, np.random.default_rng(0)), own.cells)
     assert found.cell == CELLS[1] and found.among == 3 and 0.4 < found.share < 0.6 and found.corrected < 0.5
 
 
@@ -145,11 +132,11 @@ def test_signs_decide_whether_levels_agree():
     verdicts = {
         AGREE: [["+", "+"], ["+", "+", ""]],
         DISAGREE: [["+", "-"], ["-", "0", "+"]],
-        UNDECIDED: [["+", "0"], ["0", "0"], ["+", "+", "0"]],
+        agreement.UNDECIDED: [["+", "0"], ["0", "0"], ["+", "+", "0"]],
         SINGLE: [["+", ""]],
     }
     for verdict, cases in verdicts.items():
-        assert [sign_verdict(signs) for signs in cases] == [verdict] * len(cases)
+        assert [agreement.sign_verdict(signs) for signs in cases] == [verdict] * len(cases)
 
 
 def test_a_claim_whose_sign_flips_is_called_disagree():
@@ -165,7 +152,7 @@ def test_a_claim_whose_sign_flips_is_called_disagree():
     row = next(row for row in found.rows if row.name == "32x8 - 256x1")
     assert [side.sign for side in row.sides] == ["+", "-"] and row.verdict == DISAGREE
     assert found.verdicts["5 trade-off"] == DISAGREE and "8 train and test" not in found.verdicts  # no whole runs
-    assert claim_verdicts([row]) == {"5 trade-off": DISAGREE}
+    assert agreement.claim_verdicts([row]) == {"5 trade-off": DISAGREE}
 
 
 def test_a_claim_about_a_best_design_is_corrected_for_the_picking():
@@ -173,7 +160,7 @@ def test_a_claim_about_a_best_design_is_corrected_for_the_picking():
     generator, lows = np.random.default_rng(3), []
     for _ in range(40):
         own = level("a", 0.5 + 0.02 * generator.normal(size=(5, len(CELLS))))
-        rows = compare_claims([own], {own.name: resample(own, generator, 400)})
+        rows = agreement.compare_claims([own], {own.name: resample(own, generator, 400)})
         side = [row.sides[0] for row in rows if row.claim == "5 trade-off"][-1]
         lows.append((side.measured.value, own.finals["test"][list(side.cells)].mean().diff().iloc[-1]))
     corrected, plain = np.mean(lows, axis=0)
@@ -232,7 +219,7 @@ def test_simulated_language_and_published_levels_make_a_page(tmp_path):
     assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
     claims = pd.read_csv(path.parent / "claims.csv", keep_default_na=False)
     assert set(claims["level"]) == {own.name for own in levels}
-    assert set(claims["verdict"]) <= {AGREE, DISAGREE, UNDECIDED, SINGLE}
+    assert set(claims["verdict"]) <= {AGREE, DISAGREE, agreement.UNDECIDED, SINGLE}
     assert pd.read_csv(path.parent / "figures" / "tradeoff-curves.csv")["x"].max() == 1
 
 

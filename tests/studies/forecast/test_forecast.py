@@ -11,41 +11,20 @@ from rich.console import Console
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.forecasting import SCORED
 from rftlab.studies.data.results.reference import shipped_runs
+from rftlab.studies.forecast import forecast as module
 from rftlab.studies.forecast import forecasters
+from rftlab.studies.forecast import predict as prediction
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair, finals
-from rftlab.studies.forecast.forecast import (
-    calibrated_to,
-    checks,
-    find_pilot,
-    forecast_designs,
-    knob_table,
-    request_from_pilot,
-    simulated_forecast,
-)
+from rftlab.studies.forecast.forecast import checks, find_pilot, forecast_designs, knob_table, request_from_pilot
 from rftlab.studies.forecast.forecasters import QUICK, RAW, law, quick_forecasts
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import bare
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.predict import (
-    MISFIT,
-    covariance,
-    misfit,
-    particle_ends,
-    predict,
-    recommended,
-    simulated_ends,
-)
+from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict, recommended, simulated_ends
 from rftlab.studies.forecast.run import grid_figure, saved_share, show_forecasts, show_posterior
-from rftlab.studies.forecast.score.cases import (
-    CASES,
-    check_split,
-    language_case,
-    language_cases,
-    paper_cases,
-    partial_cases,
-    split,
-)
+from rftlab.studies.forecast.score import cases as score_cases
+from rftlab.studies.forecast.score.cases import CASES, check_split, language_case, language_cases, paper_cases, split
 from rftlab.studies.forecast.score.score import SOURCES, score_case, score_figure, show_scores, summary
 from tests.support.machine.here import refused
 
@@ -182,7 +161,7 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
     by_law = law(Evidence(FACTS, (far,)), cells)
     for run, source in ((close, "simulator"), (far, "law")):
         predicted = predict(posterior_at((run,)), cells, 500, 0, 1)
-        assert (predicted.misfit > MISFIT) == (source == "law")
+        assert (predicted.misfit > prediction.MISFIT) == (source == "law")
         named, chosen = recommended(predicted, by_law)
         assert named == source
         np.testing.assert_array_equal(chosen.values, by_law.values if source == "law" else predicted.values)
@@ -252,7 +231,7 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
     for case in language_cases(shipped_runs()):
         check_split(case)
         assert set(case.cells) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
-    parts = partial_cases(shipped_runs())
+    parts = score_cases.partial_cases(shipped_runs())
     cases = [("smollm2-largest", 0), *(("smollm2-words", seed) for seed in range(3))]
     assert [part.pair for part in parts] == [f"{pair} seed {seed}" for pair, seed in cases]
     for (pair, seed), part in zip(cases, parts, strict=True):
@@ -344,7 +323,7 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
     console = Console(record=True, width=80)
     request = request_from_pilot(pilot)
-    simulated = simulated_forecast(console, request, posterior, 0, 2, True)
+    simulated = module.simulated_forecast(console, request, posterior, 0, 2, True)
     grid = forecast_designs(request, simulated, 40 * 256)
     table = grid.table.set_index("cell")
     assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]
@@ -402,7 +381,7 @@ def test_a_base_model_that_is_never_right_is_refused(tmp_path):
     train, test = (answers._replace(strict=0 * answers.strict) for answers in (pilot.base.train, pilot.base.test))
     with pytest.raises(UserError, match="nothing to calibrate"):
         wrong = request_from_pilot(pilot._replace(base=pilot.base._replace(train=train, test=test)))
-        calibrated_to(Console(), wrong, tmp_path, 0, 1, True)
+        module.calibrated_to(Console(), wrong, tmp_path, 0, 1, True)
 
 
 def test_simulations_of_a_posterior_differ_in_world_and_training():

@@ -13,14 +13,8 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.forecast.knobs import as_right
 from rftlab.studies.forecast.law.noise import combine_gradients
-from rftlab.studies.forecast.pilot.headroom import (
-    majority,
-    mean_rate,
-    measure_credit,
-    measure_silence,
-    measure_tries,
-    measure_votes,
-)
+from rftlab.studies.forecast.pilot import headroom
+from rftlab.studies.forecast.pilot.headroom import majority, mean_rate, measure_silence, measure_tries, measure_votes
 from rftlab.studies.forecast.pilot.noise import analyse, estimate_parts, measure_ratios
 from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient
 
@@ -249,7 +243,7 @@ def test_a_gain_is_paired_by_question():
     further = SimpleNamespace(
         questions=np.array([0, 4, 9]), greedy=np.array([[1.0, 1], [1, 1], [0, 1]]), few_shot=np.empty((0, 2)), shots=0
     )
-    rows = {row.name: row for row in measure_credit(test, further, 1.0)}
+    rows = {row.name: row for row in headroom.measure_credit(test, further, 1.0)}
     assert list(rows) == ["strict, temperature 1", "lenient parser", "greedy", "greedy, lenient parser", "vote of 4"]
     gains = (flexible - strict).mean(axis=1)
     assert rows["lenient parser"].gain.value == pytest.approx(1 / 16)

@@ -5,18 +5,8 @@ import pytest
 from scipy import stats
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.forecast.pilot.passrates import (
-    EDGES,
-    GAP,
-    BetaBinomial,
-    beta_binomial,
-    binomials,
-    goodness,
-    histogram,
-    moments,
-    naive_histogram,
-    nonparametric,
-)
+from rftlab.studies.forecast.pilot import passrates
+from rftlab.studies.forecast.pilot.passrates import EDGES, beta_binomial, goodness, histogram, moments, nonparametric
 from rftlab.studies.forecast.pilot.passrates import zero_inflated as counts_of
 
 M = 16
@@ -40,7 +30,7 @@ def test_probabilities_of_counts_are_those_of_scipy():
         counts_of(M, 0.7, 3.1, 0.2), 0.8 * stats.betabinom.pmf(c, M, 0.7, 3.1) + 0.2 * (c == 0), rtol=1e-10
     )
     rates = np.array([0.0, 0.3, 1.0])
-    np.testing.assert_allclose(binomials(M, rates), stats.binom.pmf(c[:, None], M, rates), atol=1e-12)
+    np.testing.assert_allclose(passrates.binomials(M, rates), stats.binom.pmf(c[:, None], M, rates), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -88,7 +78,7 @@ def test_a_planted_mass_at_zero_comes_back_and_where_there_is_none_hardly_any():
 def test_the_fit_without_a_form_has_the_planted_mean_and_variance(name):
     rates, counts = drawn(name, 3, 4000)
     fit, known = nonparametric(counts, M), moments(counts, M)
-    assert fit.weights.sum() == pytest.approx(1) and fit.weights.min() >= 0 and fit.gap < GAP
+    assert fit.weights.sum() == pytest.approx(1) and fit.weights.min() >= 0 and fit.gap < passrates.GAP
     assert fit.mean == pytest.approx(rates.mean(), abs=0.01) and fit.mean == pytest.approx(known.mean, abs=0.002)
     assert fit.variance == pytest.approx(rates.var(), rel=0.05) and known.naive_variance > 1.02 * rates.var()
 
@@ -97,7 +87,7 @@ def test_no_distribution_is_more_than_the_gap_better():
     rates, counts = drawn("two kinds", 4, 500)
     fit, seen = nonparametric(counts, M), np.bincount(counts, minlength=M + 1)
     rng = np.random.default_rng(0)
-    table = binomials(M, fit.rates)
+    table = passrates.binomials(M, fit.rates)
 
     def likelihood(weights):
         return float((seen[seen > 0] * np.log((table @ weights)[seen > 0])).sum())
@@ -114,11 +104,16 @@ def test_histograms():
     rates, counts = drawn("two kinds", 5, 5000)
     fit = nonparametric(counts, M)
     truth = np.histogram(rates, EDGES)[0] / len(rates)
-    naive, undone = naive_histogram(counts, M), histogram(fit)
-    for shares in (naive, undone, histogram(beta_binomial(counts, M)), histogram(BetaBinomial(2.0, 3.0, 0.4, 0.0))):
+    naive, undone = passrates.naive_histogram(counts, M), histogram(fit)
+    for shares in (
+        naive,
+        undone,
+        histogram(beta_binomial(counts, M)),
+        histogram(passrates.BetaBinomial(2.0, 3.0, 0.4, 0.0)),
+    ):
         assert shares.sum() == pytest.approx(1) and shares.min() >= 0
     assert np.abs(undone - truth).sum() < 0.5 * np.abs(naive - truth).sum()
-    inflated = histogram(BetaBinomial(2.0, 3.0, 0.4, 0.0))
+    inflated = histogram(passrates.BetaBinomial(2.0, 3.0, 0.4, 0.0))
     assert inflated[0] == pytest.approx(0.4 + 0.6 * stats.beta.cdf(EDGES[1], 2, 3)) and inflated[5] == pytest.approx(
         0.6 * (stats.beta.cdf(EDGES[6], 2, 3) - stats.beta.cdf(EDGES[5], 2, 3))
     )

@@ -18,14 +18,7 @@ from rftlab.studies.forecast.pilot.headroom import TRIES, VOTES, Credit, Headroo
 from rftlab.studies.forecast.pilot.noise import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
 from rftlab.studies.forecast.pilot.run import wanted
-from rftlab.studies.forecast.pilot.store import (
-    DamagedPilot,
-    pilot_path,
-    read_measurements,
-    read_pilot,
-    shipped_base,
-    write_measurements,
-)
+from rftlab.studies.forecast.pilot.store import DamagedPilot, read_measurements, read_pilot, write_measurements
 
 PAIR = "tiny-mod97"
 
@@ -57,7 +50,7 @@ def oldest(pilot):
 
 
 def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, printed, tmp_path):
-    place, whole = pilot_path(tmp_path, PAIR), newest(pilot)
+    place, whole = store.pilot_path(tmp_path, PAIR), newest(pilot)
     write_measurements(place, whole, {})
     assert repr(read_pilot(tmp_path, PAIR)) == repr(whole)
     content = store.encoded(whole)
@@ -152,7 +145,7 @@ def test_a_pilot_says_what_it_costs(pilot, tmp_path, monkeypatch):
 def test_the_tiny_pairs_come_with_all_of_it():
     """Their base models, as they were measured; a greedy answer is right more often than a sampled one on all three."""
     for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
-        base = shipped_base(pair)
+        base = store.shipped_base(pair)
         assert base.ratios.questions == 512 and not base.ratios.few and base.ratios.between.low > 0.04
         headroom = base.headroom
         assert [rate.at for rate in headroom.temperatures] == [1, 0.7, 0.5, 0.3, 0]

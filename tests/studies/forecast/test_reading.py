@@ -10,16 +10,9 @@ from scipy import stats
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios, design_batch
+from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.evidence import UNMEASURED, Evidence, Observed, RepeatSpread
-from rftlab.studies.forecast.forecasters import (
-    QUICK,
-    RATE_POWERS,
-    curve,
-    quick_forecasts,
-    rate_powers,
-    steps,
-    timed_runs,
-)
+from rftlab.studies.forecast.forecasters import QUICK, RATE_POWERS, curve, quick_forecasts, rate_powers, steps
 from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 
@@ -117,7 +110,7 @@ def test_the_nearest_run_that_got_there_is_read():
     assert steps(known, (design(400),), rates=(2e-5,)).values == [0.5], "200 rounds of the fast run, not the slow end"
     assert steps(known, (design(100),), rates=(1.5e-5,)).values == pytest.approx([0.175]), "150 rounds of the slow run"
     fell = observed([0.3, 0.1, 0.0, 0.0], 1e-4)
-    assert len(timed_runs(known._replace(runs=(slow, fast, fell)), "test")) == 2
+    assert len(forecasters.timed_runs(known._replace(runs=(slow, fast, fell)), "test")) == 2
 
 
 def test_more_updates_of_imported_runs_count_alike_for_the_law():

@@ -10,19 +10,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from rftlab.studies.report.chart import (
-    Chart,
-    LegendKey,
-    MarkStyle,
-    Panel,
-    PlotAxis,
-    PlotSeries,
-    Remark,
-    error_bars,
-    names,
-    resolve,
-    rule,
-)
+from rftlab.studies.report import chart as charts
+from rftlab.studies.report.chart import LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries, Remark, error_bars, resolve
 from rftlab.studies.report.draw import picture
 from rftlab.studies.report.svg import MAX_POINTS, chart_html, shade
 from tests.support.web.browser import HOSTILE
@@ -35,11 +24,13 @@ def panel(text="a panel", dash="-", **facts):
     x, y = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.1, 0.5, np.nan, 0.7])
     one = PlotSeries(x, y, MarkStyle(BLUE, dash), "one", y - 0.05, y + 0.1, facts=facts)
     two = error_bars(PlotSeries(x, y / 2, MarkStyle(ORANGE, marker="o"), "two"), y / 2 - y / 10, y / 2 + y / 5)
-    return Panel(text, PlotAxis("round"), PlotAxis("Pass@1"), (one, two), (rule(0.25),), (Remark(1, 0.5, "here"),))
+    return Panel(
+        text, PlotAxis("round"), PlotAxis("Pass@1"), (one, two), (charts.rule(0.25),), (Remark(1, 0.5, "here"),)
+    )
 
 
 def chart(*panels, **fields):
-    return Chart(panels or (panel(),), (5, 3), keys=(LegendKey("one", MarkStyle(BLUE)),), **fields)
+    return charts.Chart(panels or (panel(),), (5, 3), keys=(LegendKey("one", MarkStyle(BLUE)),), **fields)
 
 
 def rows_of(page):
@@ -116,7 +107,7 @@ def test_axes_that_are_shared_have_equal_limits():
 
 def test_names_stand_for_places():
     one = PlotSeries([0, 1], [3, 4], MarkStyle())
-    named = Panel("", names("design", ["(1, 256)", "(32, 8)"]), PlotAxis(), (one,))
+    named = Panel("", charts.names("design", ["(1, 256)", "(32, 8)"]), PlotAxis(), (one,))
     assert [row[2] for row in rows_of(chart_html(chart(named)))[0]] == ["(1, 256)", "(32, 8)"]
     plain = Panel("", PlotAxis("x", ticks={0: "0", 1: "1"}), PlotAxis(), (one,))
     assert [row[2] for row in rows_of(chart_html(chart(plain)))[0]] == [0, 1]
@@ -159,7 +150,7 @@ def test_every_text_is_escaped(text):
     one = PlotSeries([0, 1], [0, 1], MarkStyle(), text, facts={"pair": text})
     hostile = Panel(
         text,
-        names(text, [text, text]),
+        charts.names(text, [text, text]),
         PlotAxis(text),
         (one,),
         remarks=(Remark(1, 0.5, text),),

@@ -26,18 +26,8 @@ from rftlab.studies.report.draw import save_chart
 from rftlab.studies.report.figures import mean_curves, tradeoff
 from rftlab.studies.report.report import script as page_script
 from rftlab.studies.report.report import terminal_summary, write_report
-from tests.support.web.reports import (
-    ARXIV,
-    CHOSEN,
-    HOSTILE,
-    PAIRS,
-    TINY,
-    curves_of,
-    findings_of,
-    part,
-    with_metrics,
-    write,
-)
+from tests.support.web import reports
+from tests.support.web.reports import ARXIV, CHOSEN, HOSTILE, PAIRS, TINY, curves_of, part, with_metrics, write
 
 
 def short_run(table):
@@ -145,7 +135,7 @@ def test_files_hold_the_numbers_they_were_given(written):
     expected = endpoints[endpoints["experiment"] == "tradeoff"].reset_index(drop=True)
     pd.testing.assert_frame_equal(drawn, expected, check_exact=False, atol=1e-6, check_dtype=False)
     findings = pd.read_csv(path.parent / "findings.csv")
-    given = [part.measured for f in findings_of(PAIRS, HOSTILE) for part in f.parts]
+    given = [part.measured for f in reports.findings_of(PAIRS, HOSTILE) for part in f.parts]
     assert findings[["measured", "low", "high"]].to_numpy() == pytest.approx(np.array(given), abs=1e-6)
     assert set(findings["published"]) == {0.1}
     for csv in (path.parent / "figures").glob("*.csv"):

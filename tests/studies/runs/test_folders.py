@@ -9,18 +9,7 @@ import pytest
 from rftlab.shared.plumbing import folders
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import remove_partial, verify_folder, write_file, write_folder
-from rftlab.shared.plumbing.folders import (
-    below,
-    cache_folder,
-    entries,
-    file_below,
-    folder_below,
-    numbered,
-    path_kind,
-    read_file,
-    read_json,
-    remove,
-)
+from rftlab.shared.plumbing.folders import below, cache_folder, entries, folder_below, numbered, read_file, read_json
 from tests.support.damage import PUT
 
 KINDS = ("a file", "a folder", "a pipe", "a symbolic link", "a socket")
@@ -44,10 +33,10 @@ def root(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_place_is_below_folders_alone(kind, root, outside):
     PUT[kind](root / "x", outside)
-    assert path_kind(root / "x") == kind and below(root, "x") == root / "x"
+    assert folders.path_kind(root / "x") == kind and below(root, "x") == root / "x"
     places = {
         "a folder": lambda: [below(root, "x", "y"), folder_below(root, "x"), folder_below(root, "x", "y")],
-        "a file": lambda: [file_below(root, "x")],
+        "a file": lambda: [folders.file_below(root, "x")],
     }
     for allowed, found in places.items():
         if kind == allowed:
@@ -92,9 +81,9 @@ def test_deep_json_is_no_json(depth, root):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_has_a_name_is_removed_and_what_a_link_leads_to_stays(kind, root, outside):
-    remove(root / "x")
+    folders.remove(root / "x")
     PUT[kind](root / "x", outside)
-    remove(root / "x")
+    folders.remove(root / "x")
     assert not os.path.lexists(root / "x") and (outside / "mine.json").exists()
 
 
