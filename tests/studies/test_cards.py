@@ -56,9 +56,6 @@ def printed(name: str | None, width: int = 150) -> str:
     return " ".join(console.file.getvalue().split())
 
 
-# --- what a card says ---
-
-
 def test_every_method_has_a_card():
     assert set(METHODS.split()) <= set(CARDS)
 
@@ -88,11 +85,8 @@ def test_knobs_say_the_whole_estimator(card):
         value = kinds[knob.value]() if knob.path in ("estimator.surrogate", "estimator.mask") else knob.value
         design = with_value(design, knob.path.split("."), value)
         assert f"{knob.path} {knob.value} (default {knob.default})" in text
-    assert design == {
-        "estimator": card.estimator or Estimator(),
-        "sampling": card.sampling,
-        "replay_window": card.replay_window,
-    }
+    known = {"sampling": card.sampling, "replay_window": card.replay_window}
+    assert design == {"estimator": card.estimator or Estimator(), **known}
 
 
 def with_value(whole, path: list[str], value):
@@ -107,35 +101,28 @@ def with_value(whole, path: list[str], value):
     return out
 
 
-# --- names ---
-
-
 def test_labels_tell_estimators_apart():
     assert [estimator_name(estimator) for estimator in PRESETS.values()] == list(PRESETS)
     changed = {replace(estimator, kl=KL("k2", coef)) for estimator in PRESETS.values() for coef in (0.7, 0.71)}
     labels = {estimator_name(estimator) for estimator in changed}
     assert len(labels) == len(changed) and not labels & set(PRESETS)
     assert all(re.fullmatch(r"[a-z_]+_custom_[0-9a-f]{8}", label) for label in labels)
+    for length, weighted in ((77, True), (77.0, 1)):  # equal estimators have one label, which is fixed
+        equal = Estimator(aggregation=Aggregation("token_sum", length=length), kl=KL(weighted=weighted))
+        assert estimator_name(equal) == "group_mean_custom_b8d5bce1"
 
 
-def test_a_custom_label_is_fixed_and_the_same_for_equal_estimators():
-    a, b = (
-        Estimator(aggregation=Aggregation("token_sum", length=length), kl=KL(weighted=weighted))
-        for length, weighted in ((77, True), (77.0, 1))
-    )
-    assert a == b and estimator_name(a) == estimator_name(b) == "group_mean_custom_b8d5bce1"
-
-
-def test_an_unknown_name_lists_the_known_ones_and_an_absent_method_says_why():
-    with pytest.raises(UserError, match="'best' is unknown; allowed: minimalist, grpo, "):
-        preset("best")
-    with pytest.raises(UserError, match=r"'best' is unknown; allowed: minimalist, grpo, .*vapo"):
-        printed("best")
-    with pytest.raises(UserError, match=r"cannot run here.*process reward model"):
-        preset("prime")
-
-
-# --- what the estimators do ---
+def test_a_name_counts_in_any_case_an_unknown_one_lists_the_known_ones_and_an_absent_method_says_why():
+    assert preset("GRPO") == preset("grpo") and preset("Dr-GRPO") == preset("dr_grpo")
+    assert printed("ReMax", width=80).startswith("remax: ")
+    for asked, name, words in (
+        (preset, "best", "'best' is unknown; allowed: minimalist, grpo, "),
+        (preset, "grp0", "estimator = 'grp0' is unknown"),
+        (printed, "best", r"'best' is unknown; allowed: minimalist, grpo, .*vapo"),
+        (preset, "prime", r"cannot run here.*process reward model"),
+    ):
+        with pytest.raises(UserError, match=words):
+            asked(name)
 
 
 class Tokens:
@@ -174,9 +161,8 @@ def test_weights_are_finite_and_have_the_sign_of_the_advantage(name):
     for tokens in (Tokens(seed, spread=0.8) for seed in range(5)):
         batch = tokens.prepared(estimator)
         assert np.isfinite(tokens.weights(PRESETS[name])).all() and np.any(batch.advantage)
-        np.testing.assert_array_equal(
-            np.sign(objective_and_weights(estimator, batch, tokens.old).weight), np.sign(batch.advantage)
-        )
+        on_policy = objective_and_weights(estimator, batch, tokens.old).weight
+        np.testing.assert_array_equal(np.sign(on_policy), np.sign(batch.advantage))
         masked = apply_mask(estimator, batch, tokens.logp, tokens.keys)
         off_policy = objective_and_weights(estimator, masked, tokens.logp).weight
         assert isinstance(estimator.surrogate, Dro) or (off_policy * batch.advantage >= 0).all()
@@ -184,15 +170,12 @@ def test_weights_are_finite_and_have_the_sign_of_the_advantage(name):
 
 def test_presets_differ_in_effect_or_say_of_what_they_are_an_alias():
     batches = [Tokens(seed, spread) for seed in range(3) for spread in (1e-4, 0.5, 2.0)]
-    effects = {
-        name: np.concatenate([tokens.weights(estimator) for tokens in batches]) for name, estimator in PRESETS.items()
-    }
-    for i, a in enumerate(map(CARDS.get, PRESETS)):
-        for b in list(map(CARDS.get, PRESETS))[i + 1 :]:
-            aliases = (a.alias or a.name) == (b.alias or b.name)
-            one_round = (a.sampling, a.replay_window) == (b.sampling, b.replay_window)
-            same = np.allclose(effects[a.name], effects[b.name], rtol=1e-6, atol=1e-9 if aliases else 0.0) and one_round
-            assert same == aliases, f"{a.name} and {b.name}"
+    effects = {name: np.concatenate([tokens.weights(own) for tokens in batches]) for name, own in PRESETS.items()}
+    for a, b in itertools.combinations(map(CARDS.get, PRESETS), 2):
+        aliases = (a.alias or a.name) == (b.alias or b.name)
+        one_round = (a.sampling, a.replay_window) == (b.sampling, b.replay_window)
+        same = np.allclose(effects[a.name], effects[b.name], rtol=1e-6, atol=1e-9 if aliases else 0.0) and one_round
+        assert same == aliases, f"{a.name} and {b.name}"
 
 
 def slope_of(spec: Advantage, p: float, k: int) -> float:
@@ -213,17 +196,13 @@ def grpo_slope(p: float, k: int) -> float:
     return mean / (k * p * (1 - p)) * np.sqrt((k - 1) / k)
 
 
+ONE = ["minimalist", "reinforce", "rloo", "james_stein", "positive_only", "negative_only", "topr"]
+CENTRED = ["dr_grpo", "opo", "dro", "deepseek_v32", "dppo_tv", "replay", "grpo_open_instruct", "dr_grpo_oat"]
+SCALED = ["grpo", "paper_text", "dapo", "gspo", "tis", "grpo_verl", "grpo_trl", "grpo_openrlhf"]
 SLOPES = {
-    **dict.fromkeys(
-        ("minimalist", "reinforce", "rloo", "james_stein", "positive_only", "negative_only", "topr"), lambda p, k: 1.0
-    ),
-    **dict.fromkeys(
-        ["dr_grpo", "opo", "dro", "deepseek_v32", "dppo_tv", "replay", "grpo_open_instruct", "dr_grpo_oat"],
-        lambda p, k: (k - 1) / k,
-    ),
-    **dict.fromkeys(
-        ["grpo", "paper_text", "dapo", "gspo", "tis", "grpo_verl", "grpo_trl", "grpo_openrlhf"], grpo_slope
-    ),
+    **dict.fromkeys(ONE, lambda p, k: 1.0),
+    **dict.fromkeys(CENTRED, lambda p, k: (k - 1) / k),
+    **dict.fromkeys(SCALED, grpo_slope),
     "grpo_nano_aha": lambda p, k: np.sqrt(k / (k - 1)) * grpo_slope(p, k),
     "max_rl": lambda p, k: (1 - (1 - p) ** (k - 1)) / p,
     "group_mean_reward": lambda p, k: 1 / k,
@@ -237,14 +216,11 @@ SLOPES = {
 def test_bias_is_what_the_card_says(name):
     spec = PRESETS[name].advantage
     for p, k in ((p, k) for p in (0.1, 0.5, 0.8) for k in (4, 7)):
-        assert slope_of(spec, p, k) == pytest.approx(
-            SLOPES[name](p, k), rel=1e-12 + (5 * spec.eps if spec.scale == "group_std" else 0.0)
-        )
+        near = 1e-12 + (5 * spec.eps if spec.scale == "group_std" else 0.0)
+        assert slope_of(spec, p, k) == pytest.approx(SLOPES[name](p, k), rel=near)
     if name == "grpo":
         assert slope_of(spec, 1e-7, 8) == pytest.approx(7 / np.sqrt(8), rel=1e-5)  # the ceiling (K-1)/√K
 
-
-# --- conventions of libraries ---
 
 PEERS = {
     "grpo_trl": ("group_std", 1, 1e-4, "error", "token_mean", ("none", 0.0), Clip(0.2, 0.2)),
@@ -261,9 +237,8 @@ def test_constants_of_libraries(name):
     e, (scale, ddof, eps, singleton, aggregation, kl, expected) = PRESETS[name], PEERS[name]
     assert e.advantage == Advantage("group_mean", scale, ddof=ddof, eps=eps, singleton=singleton)
     assert (e.aggregation.kind, e.surrogate) == (aggregation, expected)
-    assert (e.kl.kind, e.kl.coef if e.kl.kind != "none" else 0.0) == kl and e.kl.place == (
-        "reward" if name == "grpo_openrlhf" else "loss"
-    )
+    assert (e.kl.kind, e.kl.coef if e.kl.kind != "none" else 0.0) == kl
+    assert e.kl.place == ("reward" if name == "grpo_openrlhf" else "loss")
 
 
 def test_agg_modes_are_those_of_each_version():
@@ -285,25 +260,13 @@ def test_agg_modes_are_those_of_each_version():
     assert compared >= 20
 
 
-# --- the command ---
-
-
-def test_one_card_and_all():
-    told = {
-        "dapo": (
-            *("(r - mean) / (std + 1e-06)", "low 0.2, high 0.28", "rftlab theory T3 T4 T5", "2503.14476"),
-            "--rollouts 8 --sampling.tries 10",
-        ),
-        "paper_code": ("ddof 1", "raw reward", "3 A where A < 0", "2601.22532", "k3"),
-        "vapo": ("cannot exist here",),
-    }
+def test_one_card_and_all_in_80_columns_without_a_broken_word():
+    dapo = "(r - mean) / (std + 1e-06)|low 0.2, high 0.28|rftlab theory T3 T4 T5|2503.14476|--sampling.tries 10"
+    told = {"dapo": dapo, "paper_code": "ddof 1|raw reward|3 A where A < 0|2601.22532|k3", "vapo": "cannot exist here"}
     for name, words in told.items():
-        assert [word for word in words if word not in printed(name)] == []
+        assert [word for word in words.split("|") if word not in printed(name)] == []
     everything = printed(None, width=400)
     assert all(f" {name} " in everything for name in CARDS) and "seq-mean-token-sum-norm" in everything
-
-
-def test_no_word_of_all_cards_is_broken_in_80_columns():
     words = printed(None, width=80).split()
     for name, card in CARDS.items():
         told = advantage_text(card.estimator.advantage).split() if card.estimator else ["cannot", "exist", "here"]
@@ -324,9 +287,6 @@ def test_cards_load_little():
     code = f"import sys, rftlab.studies.estimators.show; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"
-
-
-# --- the page ---
 
 
 def paths_of(value, prefix: str = ""):
@@ -352,12 +312,11 @@ def test_the_page_names_every_knob_and_choice():
         assert row and not missing, f"{path} or one of {missing} is not on the page"
 
 
-def blocks(language: str) -> list[str]:
-    return [block.text for block in blocks_of(PAGE) if block.language == language]
+BLOCKS = {name: [one.text for one in blocks_of(PAGE) if one.language == name] for name in ("python", "diff")}
 
 
 def test_the_page_s_combination_runs():
-    exec(compile(blocks("python")[0], "docs/estimators.md", "exec"), {})
+    exec(compile(BLOCKS["python"][0], "docs/estimators.md", "exec"), {})
 
 
 def apply(diff: str, root: Path) -> str:
@@ -366,9 +325,8 @@ def apply(diff: str, root: Path) -> str:
     path = re.search(r"^\+\+\+ (.*)$", diff, re.MULTILINE)[1]
     source = (root / path).read_text()
     for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
-        old, new = (
-            "".join(line[1:] + "\n" for line in hunk.splitlines() if line[:1] in signs) for signs in (" -", " +")
-        )
+        lines = hunk.splitlines()
+        old, new = ("".join(line[1:] + "\n" for line in lines if line[:1] in signs) for signs in (" -", " +"))
         assert source.count(old) == 1, f"docs/estimators.md: not one place for\n{old}"
         source = source.replace(old, new)
     (root / path).write_text(source)
@@ -379,11 +337,8 @@ def test_the_worked_example_works(tmp_path):
     """Two files of `shared` and one card, as the page says: the page's check of the derivative passes and the
     command shows the card."""
     copy = shutil.copytree(ROOT / "rftlab", tmp_path / "rftlab", ignore=shutil.ignore_patterns("__pycache__"))
-    assert [apply(diff, copy) for diff in blocks("diff")] == [
-        "shared/config/surrogate.py",
-        "shared/surrogate.py",
-        "shared/cards/ratios.py",
-    ]
+    files = ["shared/config/surrogate.py", "shared/surrogate.py", "shared/cards/ratios.py"]
+    assert [apply(diff, copy) for diff in BLOCKS["diff"]] == files
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     environment.pop("PYTHONPATH", None)
 
@@ -391,18 +346,11 @@ def test_the_worked_example_works(tmp_path):
         options = {"capture_output": True, "text": True, "timeout": 300, "cwd": tmp_path, "env": environment}
         return subprocess.run([sys.executable, *arguments], **options)
 
-    done = run("-c", "from rftlab import shared; print(shared.__file__)\n" + blocks("python")[1])
+    done = run("-c", "from rftlab import shared; print(shared.__file__)\n" + BLOCKS["python"][1])
     assert done.returncode == 0 and done.stdout.strip() == str(copy / "shared" / "__init__.py"), done.stderr
     shown = " ".join(run("-m", "rftlab.studies.cli.main", "estimators", "tanh").stdout.split())
     told = ("tanh: Tanh gate", "estimator.surrogate Tanh (default Clip)", "tau 5", "rftlab run cell --preset tanh")
     assert all(words in shown for words in told), shown
-
-
-def test_a_name_counts_in_any_case():
-    assert preset("GRPO") == preset("grpo") and preset("Dr-GRPO") == preset("dr_grpo")
-    assert printed("ReMax", width=80).startswith("remax: ")
-    with pytest.raises(UserError, match="estimator = 'grp0' is unknown"):
-        preset("grp0")
 
 
 def test_no_card_is_cut_in_a_sentence():

@@ -14,26 +14,18 @@ from rftlab.studies.analysis.public.credit import ending_lines, reported_scores
 from rftlab.studies.analysis.public.store import DATA
 from rftlab.studies.data.paper.experiments import endpoints
 from tests.support.estimators.vectors import ROOT
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused
 
 PAGE = ROOT / "docs" / "lab" / "public.md"
 
 
 def small_table():
     """Three families; a is 0.1 off its reported scores, b and c are 0.05 off."""
-    return pd.DataFrame(
-        {
-            "model": ["a-1", "a-2", "b-1", "c-1", "b-2"],
-            "family": ["a", "a", "b", "c", "b"],
-            "parameters": [1.0, 2.0, 1.0, 4.0, 2.0],
-            "kind": ["instruct", "instruct", "instruct", "base", "base"],
-            "task": ["gsm8k"] * 5,
-            "base_in_harness": [0.0, 0.2, 0.1, 0.3, np.nan],
-            "end": [0.4, 0.5, 0.5, 0.7, 0.6],
-            "reported": [0.5, 0.6, 0.45, 0.75, 0.65],
-            "credited": False,
-        }
-    )
+    rows = [("a-1", 1.0, "instruct", 0.0, 0.4, 0.5), ("a-2", 2.0, "instruct", 0.2, 0.5, 0.6),
+            ("b-1", 1.0, "instruct", 0.1, 0.5, 0.45), ("c-1", 4.0, "base", 0.3, 0.7, 0.75),
+            ("b-2", 2.0, "base", np.nan, 0.6, 0.65)]  # fmt: skip
+    names = ["model", "parameters", "kind", "base_in_harness", "end", "reported"]
+    return pd.DataFrame(rows, columns=names).assign(family=[*"aabcb"], task="gsm8k", credited=False)
 
 
 def test_errors_of_each_forecast_by_hand():
@@ -52,8 +44,7 @@ def test_size_is_the_line_through_the_logits_of_the_other_families():
     forecast = 1 / (1 + np.exp(-(start + slope * np.log(4.0))))
     assert credit.end_errors(rows)["size"][3] == pytest.approx(abs(forecast - 0.7))
 
-
-def test_tasks_have_intercepts_of_their_own():
+    # and tasks have intercepts of their own
     rows = small_table().assign(task=["gsm8k", "gsm8k", "gsm8k", "math", "math"])
     logit = {"gsm8k": 0.5, "math": -1.0}
     ends = rows["task"].map(logit) + 0.8 * np.log(rows["parameters"])
@@ -76,6 +67,8 @@ def test_what_a_forecast_adds_are_the_mean_and_two_quantiles():
     ordered = sorted([-0.1, -0.1, 0.05, -0.05, -0.05])
     low, high = ordered[0] + 0.4 * (ordered[1] - ordered[0]), ordered[3] + 0.6 * (ordered[4] - ordered[3])
     assert above == pytest.approx((-0.05, low, high))
+    rows = [values[1:3] for values, _ in credit.credit_table(small_table()).rows[:2]]
+    assert np.concatenate(rows) == pytest.approx([0.25 / 3, 0.05, 1.1 / 3, 0.4]), "of the runs with a known base"
 
 
 def test_the_share_between_pairs_is_that_of_a_balanced_analysis_of_variance():
@@ -114,22 +107,13 @@ def test_the_paper_s_rows_are_its_endpoints():
         assert row.end == published[row.model, row.task, "reward", 1]
 
 
-def test_the_table_averages_the_runs_with_a_known_base():
-    table = credit.credit_table(small_table())
-    assert [values[1:3] for values, _ in table.rows[:2]] == [
-        pytest.approx((0.25 / 3, 0.05)),
-        pytest.approx((1.1 / 3, 0.4)),
-    ]
-
-
 def test_the_page_prints_what_the_command_does():
     text = StringIO()
     credit.show_credit(Console(file=text, width=100))
     shown = "\n".join(f"    {line}".rstrip() for line in text.getvalue().splitlines())
     assert shown.rstrip() in PAGE.read_text()
 
-
-def test_without_qwen_the_reported_score_is_further_off_as_the_page_says():
+    # without Qwen the reported score is further off, as the page says
     rows = credit.reported_scores().query("not credited")
     errors = credit.end_errors(rows)[rows["family"] != "qwen2.5"]
     said = f"{errors['reported'].mean():.3f} off ({len(errors)} runs, no change {errors['no change'].mean():.3f} in the"
@@ -176,9 +160,8 @@ def test_the_figure_has_a_line_for_each_run_with_a_known_base():
     assert len(numbers) == credit.reported_scores()["base_in_harness"].notna().sum()
     assert sum(len(panel.shapes) for panel in chart.panels) == len(numbers)
     base, reported, end = (np.concatenate([panel.series[i].x for panel in chart.panels]) for i in range(3))
-    assert sorted(zip(base, reported, end, strict=True)) == sorted(
-        numbers[["base_in_harness", "reported", "end"]].itertuples(index=False, name=None)
-    )
+    rows = numbers[["base_in_harness", "reported", "end"]].itertuples(index=False, name=None)
+    assert sorted(zip(base, reported, end, strict=True)) == sorted(rows)
 
 
 def test_a_reported_score_says_where_runs_end():
@@ -202,5 +185,4 @@ def test_a_reported_score_says_where_runs_end():
     [(("--reported", "49.6"), "reported = 49.6; allowed: above 0 and below 1"), (("--sibling",), "with --reported")],
 )
 def test_a_wrong_reported_score_is_one_line(flags, words):
-    status, text = rftlab("pilot", *flags)
-    assert status == 2 and words in text
+    assert words in refused("pilot", *flags)

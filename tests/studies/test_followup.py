@@ -44,14 +44,11 @@ def test_a_rule_is_put_to_designs_that_it_has_not_seen(rule, means, above, misse
     np.testing.assert_allclose(said.missed, missed, atol=1e-12)
 
 
-def test_without_its_runs_a_rule_says_nothing():
-    assert decide(RULES[2], ends_of(base=0.1, raw=0.2)) is None
-    assert [row[0] for row in rule_table(ends_of(base=0.1, raw=0.2)).texts] == ["1 baseline"]
-
-
-def test_an_answer_whose_interval_spans_the_threshold_is_open():
-    ends = Measured((RAW, "base"), np.array([[0.1, 0.1], [0.2, 0.1]]))
-    assert "open" in rule_table(ends).texts[0][-1] and "open" not in rule_table(ends_of(base=0.1, raw=0.2)).texts[0][-1]
+def test_without_its_runs_a_rule_says_nothing_and_an_interval_that_spans_the_threshold_is_open():
+    ends = ends_of(base=0.1, raw=0.2)
+    assert decide(RULES[2], ends) is None and [row[0] for row in rule_table(ends).texts] == ["1 baseline"]
+    wide = Measured((RAW, "base"), np.array([[0.1, 0.1], [0.2, 0.1]]))
+    assert ["open" in rule_table(one).texts[0][-1] for one in (wide, ends)] == [True, False]
 
 
 def test_the_record_is_computed_from_what_comes_with_rftlab(tmp_path):
@@ -102,9 +99,8 @@ def test_claims_follow_what_is_planted():
     middle = {"(32, 8)": 0.3}
     interior = judge_check(noise, "x", planted(noise, lambda line, tick: middle.get(tick, 0.1)))
     assert [f.within.verdict for f in interior] == [HOLDS, FAILS, FAILS]
-    gone = judge_check(
-        noise, "x", planted(noise, lambda line, tick: 0.1 if line == "noise 1" else middle.get(tick, 0.2))
-    )
+    lost = planted(noise, lambda line, tick: 0.1 if line == "noise 1" else middle.get(tick, 0.2))
+    gone = judge_check(noise, "x", lost)
     assert [f.within.verdict for f in gone] == [HOLDS, HOLDS, HOLDS]
     stale = judge_check(lag, "x", planted(lag, lambda line, tick: 0.1 if tick == "lag 16" else 0.4))
     assert [f.within.verdict for f in stale] == [FAILS, HOLDS, HOLDS]

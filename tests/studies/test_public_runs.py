@@ -31,11 +31,9 @@ PASSES = ("e2-tb256", "e2-tb128", "e2-tb64", "e2-tb32", "e4-tb256", "e4-tb128", 
 
 def rows_of(scores, **columns):
     """Test scores: a run by name, values after 5, 10 and so on rounds."""
-    tables = [
-        pd.DataFrame({"run_id": run, "round": 5 * np.arange(1, len(values) + 1), "value": values})
-        for run, values in scores.items()
-    ]
-    return pd.concat(tables, ignore_index=True).assign(split="test", metric="pass_at_1", task="math", **columns)
+    rows = [(run, 5 * i, value) for run, values in scores.items() for i, value in enumerate(values, 1)]
+    table = pd.DataFrame(rows, columns=["run_id", "round", "value"])
+    return table.assign(split="test", metric="pass_at_1", task="math", **columns)
 
 
 def planted(**changes):
@@ -63,13 +61,8 @@ def test_numbers_are_shipped_where_there_is_a_licence():
     assert set(runs["licence"]) == {"Apache-2.0", "MIT"}
     assert set(curves["run_id"]) == set(runs["run_id"]) and list(curves) == store.COLUMNS
     for name in ("pods", "kaip598"):
-        assert (len(runs[runs["source"] == name]), len(store.of_source(name, runs, curves))) == (
-            BY_NAME[name].runs,
-            BY_NAME[name].points,
-        )
-
-
-def test_sources_add_up_and_say_their_traps():
+        assert len(runs[runs["source"] == name]) == BY_NAME[name].runs
+        assert len(store.of_source(name, runs, curves)) == BY_NAME[name].points
     assert (sum(source.runs for source in SOURCES), sum(source.points for source in SOURCES)) == (137, 32553)
     assert all(len(source.traps) >= 2 for source in SOURCES)
 
@@ -148,10 +141,6 @@ def test_the_sigmoid_is_found_and_the_right_axis_is_better():
     assert left_out_errors(x, y, groups).shape == (4,) and (left_out_errors(x, y, groups) < 0.01).all()
 
 
-def test_planted_runs_fit_every_claim():
-    assert set(verdicts("shibukizero", planted()).values()) == {HOLDS}
-
-
 STEPS = 5 * np.arange(1, 11)
 
 
@@ -172,7 +161,8 @@ def test_a_mutant_of_single_runs_fails_its_claim(claim, mutant):
     assert verdicts("shibukizero", planted(**mutant), PairNoise(1.0, 3))[claim] in (UNDECIDED, FAILS)
 
 
-def test_with_the_noise_of_single_runs_small_differences_decide_nothing():
+def test_planted_runs_fit_every_claim_and_with_the_noise_of_single_runs_small_differences_decide_nothing():
+    assert set(verdicts("shibukizero", planted()).values()) == {HOLDS}
     found = verdicts("shibukizero", planted(), known.facts().noise)
     assert found["b deviation"] == found["e updates"] == UNDECIDED
 
@@ -216,9 +206,6 @@ def test_every_claim_has_a_finding_and_facts_come_from_sources_that_are_not_ship
     expected = {(claim.name, claim.source) for claim in CLAIMS if not BY_NAME[claim.source].shipped}
     assert set(known.facts().parts) == expected
     assert {claim.source for claim in CLAIMS} <= set(BY_NAME)
-
-
-def test_facts_survive_being_written():
     assert to_json(known.facts()).encode() == (store.DATA / known.FACTS).read_bytes()
 
 
@@ -251,11 +238,8 @@ def test_the_page_prints_what_the_command_does():
 def test_the_section_is_self_contained_and_complete(tmp_path):
     page = str(public_section(tmp_path))
     sources = re.findall(r'\bsrc="([^"]*)"', page)
-    assert (
-        len(sources) == len(PICTURES)
-        and page.count('class="plot"') > 5
-        and all(source.startswith("data:image/") for source in sources)
-    )
+    assert len(sources) == len(PICTURES) and all(source.startswith("data:image/") for source in sources)
+    assert page.count('class="plot"') > 5
     assert page.count("<img") == len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page))
     assert not re.search(r"<script|<link|https?://|&lt;br|nan", re.sub(r'src="[^"]*"', "", page))
     assert page.count('class="verdict') == len(CLAIMS)

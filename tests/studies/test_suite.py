@@ -69,9 +69,8 @@ def fixed_cells(tmp_path_factory):
     ids=["the largest reward as baseline", "a wrong sign at K = 1", "the plain policy gradient"],
 )
 def test_a_planted_error_is_low_where_it_should_be_and_nowhere_else(fixed_cells, name, low):
-    mine, sound = (
-        scores.scored(fixed_cells[each]).groupby("task", sort=False)["score"].mean() for each in (name, SOUND[name])
-    )
+    tables = (scores.scored(fixed_cells[each]) for each in (name, SOUND[name]))
+    mine, sound = (table.groupby("task", sort=False)["score"].mean() for table in tables)
     differences = mine - sound
     assert set(differences.index) == set(TASKS)
     assert {task for task, difference in differences.items() if difference < -0.05} == low
@@ -82,6 +81,7 @@ def test_the_page_has_the_sentence_of_its_command(fixed_cells):
     cells = pd.concat([fixed_cells["pkpo"], fixed_cells["rloo"]], ignore_index=True)
     page = (dev_suite.DOCS / "suite.md").read_text()
     assert page.split("```text\n")[1].split("\n```")[0] == scores.said(cells, "pkpo", "rloo")
+    assert dev_suite.written(page) == page and "**" in dev_suite.page_parts()["agreement"], "it shows the record"
 
 
 def curve(values, rollouts):
@@ -149,9 +149,8 @@ def test_anchors_and_the_record_are_of_this_version():
     assert set(scores.anchors()) == set(TASKS)
     assert all(0 <= zero < one <= 1 for zero, one in scores.anchors().values())
     record, every = scores.suite_record(), {(task, rate) for task in TASKS for rate in RATES}
-    rows = {
-        name: {(row.task, float(row.rate)) for row in own.itertuples()} for name, own in record.groupby("estimator")
-    }
+    own = record.groupby("estimator")
+    rows = {name: {(row.task, float(row.rate)) for row in table.itertuples()} for name, table in own}
     assert set(rows) == set(suite_names()) and set().union(*rows.values()) == every
     refused = {name: {task for task, _ in every - own} for name, own in rows.items() if own != every}
     assert refused["pkpo"] == {"noisy", "graded", "k1", "k2", "rewards"} and refused["grpo_trl"] == {"k1"}
@@ -163,11 +162,6 @@ def test_a_row_of_the_record_is_what_runs_today(tmp_path):
     row = scores.suite_record().query("estimator == 'grpo' and task == 'k2' and rate == 1").iloc[0]
     cells = run_cells(QUIET, tmp_path / "r", find_card("grpo"), int(row["seeds"]), ("k2",))
     assert cells[cells["rate"] == FIXED]["value"].mean() == pytest.approx(row["value"], abs=1e-4)
-
-
-def test_the_page_shows_the_record():
-    text = (dev_suite.DOCS / "suite.md").read_text()
-    assert dev_suite.written(text) == text and "**" in dev_suite.page_parts()["agreement"]
 
 
 def test_what_cannot_run_diverges_or_fails_scores_0_with_the_reason(tmp_path, monkeypatch):
@@ -189,14 +183,14 @@ def test_what_cannot_run_diverges_or_fails_scores_0_with_the_reason(tmp_path, mo
 
 def test_a_slow_estimator_is_stopped_and_goes_on(tmp_path):
     card = find_card("rloo")
-    none = run_cells(QUIET, tmp_path / "r", card, 1, FAST, minutes=0.0)
-    assert none.empty
-    whole = run_cells(QUIET, tmp_path / "r", card, 1, FAST)
-    assert set(whole["task"]) == set(FAST) and len(whole) == len(FAST) * len(RATES)
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "r").rglob("done.json")}
-    again = run_cells(QUIET, tmp_path / "r", card, 1, FAST)
-    pd.testing.assert_frame_equal(again, whole)
-    assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "r").rglob("done.json")}
+    assert run_cells(QUIET, tmp_path / "r", card, 1, FAST, minutes=0.0).empty
+    tables, stamps = [], []
+    for _ in range(2):
+        tables.append(run_cells(QUIET, tmp_path / "r", card, 1, FAST))
+        stamps.append({path: path.stat().st_mtime_ns for path in (tmp_path / "r").rglob("done.json")})
+    assert set(tables[0]["task"]) == set(FAST) and len(tables[0]) == len(FAST) * len(RATES)
+    pd.testing.assert_frame_equal(*tables)
+    assert stamps[0] == stamps[1]
 
 
 def test_own_estimators_by_file_and_from_python(tmp_path):
@@ -252,10 +246,6 @@ def test_the_hash_is_of_all_that_runs():
 
 def test_tasks_are_worlds_of_their_own():
     """Bits of a task hang on no name: two tasks never share a run, and each has its own metric."""
-    design = {name: task_design(task, find_card("rloo")) for name, task in TASKS.items()}
-    ids = {
-        task_point(task, design[name], 1.0, 0).id + task_point(task, design[name], 1.0, 0).pair
-        for name, task in TASKS.items()
-    }
-    assert len(ids) == len(TASKS)
+    points = [task_point(task, task_design(task, find_card("rloo")), 1.0, 0) for task in TASKS.values()]
+    assert len({point.id + point.pair for point in points}) == len(TASKS)
     assert [name for name, task in TASKS.items() if task.metric != scores.PASS_AT_1] == ["coverage", "spread"]

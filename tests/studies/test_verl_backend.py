@@ -3,7 +3,6 @@
 tests/adapters/test_verl_study.py has verl itself read them.
 """
 
-import io
 import json
 import os
 import subprocess
@@ -39,10 +38,15 @@ from rftlab.studies.readers.designs.ours import known_design
 from rftlab.studies.readers.store import write_collection
 
 PAIR, CLUSTER = "smollm2-words", Cluster(model="HuggingFaceTB/SmolLM2-135M-Instruct")
-ALL = [
-    replace(point, run=CLUSTER.changed(point.llm_run))
-    for point in study_points(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)
-]
+
+
+def points_of(name: str, cluster: Cluster) -> list[RunSpec]:
+    """All cells of a pair, as they are for a cluster."""
+    points = study_points(list(EXPERIMENTS.values()), "llm", [name], 1, None)
+    return [replace(point, run=cluster.changed(point.llm_run)) for point in points]
+
+
+ALL = points_of(PAIR, CLUSTER)
 KEPT = [point for point in ALL if not refused(point.llm_run, CLUSTER)]
 SPLIT = next(point for point in KEPT if point.cell == "32x1+7-paper_text")
 
@@ -77,13 +81,7 @@ def test_verls_settings_say_the_same_design(run):
     mine, _ = read_design(model_config(run), "rftlab", None)
     assert facts(design) == facts(mine) and not design.assumed and not design.unknown
     assert [("support" in note) for note in notes] == [True] * (run.design.support_rollouts > 0)
-
-
-@pytest.mark.parametrize("point", KEPT, ids=lambda point: point.cell)
-def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
-    """By what `rftlab compare` calls equal."""
-    design, _ = read_design(verl_config(point.llm_run, "x", CLUSTER), "", None)
-    known = known_design(point.run.design, pair(PAIR).model)
+    known = known_design(run.design, pair(PAIR).model)  # by what `rftlab compare` calls equal
     names = ("prompts", "rollouts", "updates_per_round", "advantage")
     assert all(getattr(design, name) == getattr(known, name) for name in names)
 
@@ -110,14 +108,8 @@ def test_another_setting_is_another_design(place, value):
         part = part[name]
     assert part[last] != value
     part[last] = value
-    assert facts(read_design(settings, "", None)[0]) != facts(
-        read_design(model_config(SPLIT.llm_run), "rftlab", None)[0]
-    )
-
-
-def test_the_seven_experiments_but_for_windows():
-    assert len(KEPT) == 16 and len(ALL) == 25
-    assert all("w8" in point.cell for point in ALL if point not in KEPT)
+    ours = read_design(model_config(SPLIT.llm_run), "rftlab", None)[0]
+    assert facts(read_design(settings, "", None)[0]) != facts(ours)
 
 
 def other(run, **estimator):
@@ -156,9 +148,6 @@ def test_yaml_is_read_as_it_was_meant():
     assert settings == verl_config(SPLIT.llm_run, SPLIT.id, CLUSTER)
 
 
-# --- files ---
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     root = tmp_path_factory.mktemp("a b")  # with a space, which a command must survive
@@ -167,6 +156,7 @@ def written(tmp_path_factory):
 
 def test_the_folders_of_a_pair(written):
     _, pair_folder = written
+    assert len(KEPT) == 16 and len(ALL) == 25 and all("w8" in point.cell for point in ALL if point not in KEPT)
     names = {path.name for path in pair_folder.folder.iterdir()}
     assert names == {point.id for point in KEPT} | {"data", "README.md"} and len(pair_folder.points) == 16
     assert set(pair_folder.left_out) == {point.cell for point in ALL} - {point.cell for point in KEPT}
@@ -179,10 +169,8 @@ def test_the_folders_of_a_pair(written):
 def test_rows_are_those_of_the_task(written):
     _, pair_folder = written
     task, run = load_task(KEPT[0].llm_run.task), KEPT[0].llm_run
-    train, test, seen = (
-        parquet.read_table(io.BytesIO((pair_folder.folder / "data" / name).read_bytes())).to_pylist()
-        for name in (verl_files.TRAIN, verl_files.TEST, verl_files.SEEN)
-    )
+    data, names = pair_folder.folder / "data", (verl_files.TRAIN, verl_files.TEST, verl_files.SEEN)
+    train, test, seen = (parquet.read_table(data / name).to_pylist() for name in names)
     assert [row["prompt"] for row in train] == list(task["train"].prompts)
     assert [row["reward_model"]["ground_truth"] for row in test] == list(task["test"].answers)
     assert [row["extra_info"]["index"] for row in seen] == list(subset(2048, run.evaluation.train_subset))
@@ -210,27 +198,28 @@ def test_written_again_nothing_changes(written):
     root, pair_folder = written
     log = pair_folder.folder / SPLIT.id / "run.log"
     log.write_text("kept")
-    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in pair_folder.folder.rglob("*")}
+    before = [(path, path.stat()) for path in pair_folder.folder.rglob("*")]
     write_pair(root, ALL, CLUSTER)
-    assert before == {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in pair_folder.folder.rglob("*")}
+    again = [(path, path.stat()) for path in pair_folder.folder.rglob("*")]
+    assert [(path, s.st_mtime_ns, s.st_ino) for path, s in before] == [(p, s.st_mtime_ns, s.st_ino) for p, s in again]
     log.unlink()
 
 
 def test_other_or_damaged_data_and_links_are_left_alone(tmp_path):
-    points = [SPLIT]
-    folder = write_pair(tmp_path, points, CLUSTER).folder
-    seed = replace(SPLIT.llm_run, task=replace(SPLIT.llm_run.task, seed=1))
-    with pytest.raises(UserError, match="holds other data"):
-        write_pair(tmp_path, [replace(SPLIT, run=seed)], CLUSTER)
-    train = folder / "data" / verl_files.TRAIN
-    train.write_bytes(train.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"cannot be trusted.*train\.parquet"):
-        write_pair(tmp_path, points, CLUSTER)
+    train = write_pair(tmp_path, [SPLIT], CLUSTER).folder / "data" / verl_files.TRAIN
+    seed = replace(SPLIT, run=replace(SPLIT.llm_run, task=replace(SPLIT.llm_run.task, seed=1)))
     (elsewhere := tmp_path / "elsewhere").mkdir()
-    (tmp_path / "linked" / "verl").mkdir(parents=True)
-    (tmp_path / "linked" / "verl" / PAIR).symlink_to(elsewhere)
-    with pytest.raises(UserError, match="symbolic link"):
-        write_pair(tmp_path / "linked", points, CLUSTER)
+    (linked := tmp_path / "linked" / "verl").mkdir(parents=True)
+    (linked / PAIR).symlink_to(elsewhere)
+    for root, point, said in (
+        (tmp_path, seed, "holds other data"),
+        (tmp_path / "linked", SPLIT, "symbolic link"),
+        (tmp_path, SPLIT, r"cannot be trusted.*train\.parquet"),
+    ):
+        if "trusted" in said:
+            train.write_bytes(train.read_bytes()[:-1])
+        with pytest.raises(UserError, match=said):
+            write_pair(root, [point], CLUSTER)
     assert not list(elsewhere.iterdir())
 
 
@@ -239,11 +228,7 @@ def test_data_from_files_may_be_too_few_for_a_batch(tmp_path):
         rows = [{"question": f"{i} + 1 = ?", "answer": f"so #### {i + 1}"} for i in range(n)]
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     cluster = replace(CLUSTER, source=str(tmp_path))
-    points = [
-        replace(point, run=cluster.changed(point.llm_run))
-        for point in study_points(list(EXPERIMENTS.values()), "llm", ["qwen-gsm8k"], 1, None)
-    ]
-    pair_folder = write_pair(tmp_path / "r", points, cluster)
+    pair_folder = write_pair(tmp_path / "r", points_of("qwen-gsm8k", cluster), cluster)
     assert pair_folder.left_out["64x8-paper_text"] == "batch_size = 64 of 40 questions: verl takes whole batches"
     assert {point.run.design.batch_size for point in pair_folder.points} == {1, 2, 4, 8, 16, 32}
     (row, *_) = parquet.read_table(pair_folder.folder / "data" / verl_files.TEST).to_pylist()
@@ -269,9 +254,6 @@ def test_the_command_finds_its_files_and_keeps_its_log(written):
     assert f"<data.train_files='{data / verl_files.TRAIN}'>" in lines and lines[10] == "<a.b=1>"
     assert f"<data.val_files=['{data / verl_files.TEST}','{data / verl_files.SEEN}']>" in lines
     assert f"<reward.custom_reward_function.path='{data / verl_files.REWARD}'>" in lines
-
-
-# --- back ---
 
 
 def log_of(point: RunSpec, first: int = 0, rounds: int = 20) -> str:
@@ -309,21 +291,15 @@ def test_a_log_of_a_run_that_was_killed_and_went_on(tmp_path):
     (whole := tmp_path / "whole.log").write_text(log_of(SPLIT))
     (killed := tmp_path / "run.log").write_text(log_of(SPLIT, rounds=13) + log_of(SPLIT, first=10))
     one, other = (read_logs([path])[0] for path in (whole, killed))
-    kept = ("pass_at_1", "train_pass_at_1")
-    curves = [
-        {piece.metric: (list(piece.rounds), list(piece.values)) for piece in run.pieces if piece.metric in kept}
-        for run in (one, other)
-    ]
-    assert curves[0] == curves[1] and one.design == other.design
-
-
-def test_a_log_of_somebody_elses_keeps_its_name(tmp_path):
+    for metric in ("pass_at_1", "train_pass_at_1"):
+        ours, again = ([piece for piece in run.pieces if piece.metric == metric] for run in (one, other))
+        assert [(list(p.rounds), list(p.values)) for p in ours] == [(list(p.rounds), list(p.values)) for p in again]
+    assert one.design == other.design
+    # a log of somebody else's keeps its name
     (log := tmp_path / "run.log").write_text(log_of(SPLIT).replace("'rftlab'", "'other'"))
     (run,) = read_logs([log])
     assert run.name == "run" and not any(piece.metric == "train_pass_at_1" for piece in run.pieces)
 
-
-# --- the command ---
 
 ASK = ["reproduce", "--level", "llm", "--backend", "verl", "--seeds", "1"]
 

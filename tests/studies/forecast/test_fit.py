@@ -22,10 +22,8 @@ def test_a_preset_comes_back_from_its_coordinates(name):
     back = decode(run, encode(run))
     assert back.optimizer.learning_rate == pytest.approx(run.optimizer.learning_rate)
     for knob in KNOBS[1:]:
-        value = getattr(run.environment, knob.name)
-        assert getattr(back.environment, knob.name) == pytest.approx(
-            value, abs=1.01 * knob.least if value == 0 else 1e-9
-        )
+        value, got = (getattr(one.environment, knob.name) for one in (run, back))
+        assert got == pytest.approx(value, abs=1.01 * knob.least if value == 0 else 1e-9)
     assert replace(back, environment=run.environment, optimizer=run.optimizer) == run
 
 
@@ -75,17 +73,15 @@ def test_a_search_finds_what_is_planted_and_one_that_was_cut_off_goes_on(tmp_pat
 
 def test_runs_of_a_fragile_pair_fail_where_those_of_a_preset_do_not():
     """At rates that are far too high, and with raw rewards that are divided by lengths."""
-    raw = {
-        kind: Estimator(Advantage("none"), aggregation=Aggregation(kind))
-        for kind in ("seq_mean_token_mean", "token_mean")
-    }
+    kinds = ("seq_mean_token_mean", "token_mean")
+    by_length, by_token = (Estimator(Advantage("none"), aggregation=Aggregation(kind)) for kind in kinds)
     grpo, ends = Estimator(Advantage("group_mean", "group_std")), {}
+    cells = {"safe": (1, grpo), "high": (40, grpo), "by length": (1, by_length), "by token": (1, by_token)}
     for name in ("llama-math", "llama-math-fragile"):
         run = start_at(name, "sim")
         run = replace(run, environment=replace(run.environment, n_train=1000, n_test=500))
         world = build(run.environment)
-        cells = {"safe": (1, grpo), "high": (40, grpo), "by length": (1, raw["seq_mean_token_mean"])}
-        for cell, (times, estimator) in {**cells, "by token": (1, raw["token_mean"])}.items():
+        for cell, (times, estimator) in cells.items():
             design = replace(run.design, batch_size=32, rollouts=8, estimator=estimator, rounds=200, eval_every=200)
             optimizer = replace(run.optimizer, learning_rate=times * run.optimizer.learning_rate)
             curve = simulate(replace(run, design=design, optimizer=optimizer), world).curve

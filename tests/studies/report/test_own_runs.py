@@ -15,7 +15,7 @@ from rftlab.studies.analysis.imported.page import collection_view
 from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 from rftlab.studies.readers.store import write_collection
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, rftlab, shown
 from tests.support.web.browser import HOSTILE, browser
 from tests.support.web.reports import without_script
 
@@ -28,29 +28,27 @@ def results(tmp_path_factory):
     """Two designs of one pair, three seeds each, as `rftlab run` stores them."""
     root = tmp_path_factory.mktemp("results") / "mine"
     for batch in ("8", "16"):
-        status, _ = rftlab("run", "cell", "--batch-size", batch, "--seeds", "3", "--results", root, *QUICK)
-        assert status == 0
+        shown("run", "cell", "--batch-size", batch, "--seeds", "3", "--results", root, *QUICK)
     return root
 
 
 def test_a_folder_without_a_study_has_a_report(results):
-    status, text = rftlab("report", "--results", results, "--quiet")
+    text = shown("report", "--results", results, "--quiet")
     page = without_script((results / "report-runs" / "report.html").read_text())
-    assert status == 0 and "Runs in mine: 6 runs" in text
+    assert "Runs in mine: 6 runs" in text
     assert "qwen-gsm8k" in page and "So what should I choose?" in page and 'class="plot"' in page
     ends = pd.read_csv(results / "report-runs" / "ends.csv")
     assert sorted(ends["design"]) == ["16x8", "8x8"] and set(ends["runs"]) == {3}
-    assert {run.name for run in own_runs(results)} == {
-        f"qwen-gsm8k/{batch}x8-paper_text-s{seed}" for batch in (8, 16) for seed in range(3)
-    }
+    names = {f"qwen-gsm8k/{batch}x8-paper_text-s{seed}" for batch in (8, 16) for seed in range(3)}
+    assert {run.name for run in own_runs(results)} == names
 
 
 def test_the_folder_of_one_run_has_a_report(results, tmp_path):
     (one, *_) = run_folders(results)
     alone = shutil.copytree(one, tmp_path / "train")
     (alone / "done.json").unlink()
-    status, _ = rftlab("report", "--results", alone, "--quiet")
-    assert status == 0 and "one design, so nothing is compared" in (alone / "report-runs" / "report.html").read_text()
+    shown("report", "--results", alone, "--quiet")
+    assert "one design, so nothing is compared" in (alone / "report-runs" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("file", ["curve.parquet", "config.json", "done.json"])
@@ -72,8 +70,7 @@ def test_a_run_that_was_changed_is_named(results, tmp_path, file):
 def test_a_folder_without_runs_says_what_it_lacks_and_no_link_is_followed(results, tmp_path):
     copy = shutil.copytree(results, tmp_path / "copy")
     shutil.rmtree(copy / "sim")
-    status, text = rftlab("report", "--results", copy, "--quiet")
-    assert status == 2 and "rftlab reproduce" in text
+    assert "rftlab reproduce" in refused("report", "--results", copy, "--quiet")
     (copy / "sim").symlink_to(results / "sim")
     assert run_folders(copy) == []
 
@@ -89,8 +86,7 @@ def test_advice_is_the_cheaper_design_where_it_is_as_good(results):
 def hostile(tmp_path_factory, request):
     """The page of imported runs whose every text is hostile, and that of two such collections beside each other."""
     root = hostile_results(tmp_path_factory.mktemp("hostile"), "evil", "again")
-    status, _ = rftlab(*request.param.split(), "--results", root, "--quiet")
-    assert status == 0
+    shown(*request.param.split(), "--results", root, "--quiet")
     [page] = root.glob("*/*.html")
     return page
 
@@ -98,20 +94,14 @@ def hostile(tmp_path_factory, request):
 @pytest.mark.parametrize("width", [390, 1400])
 def test_hostile_names_of_runs_do_nothing(browser, hostile, width):
     browser.open(hostile, width)
-    browser.unfold()
-    assert browser.driver.title.startswith("rftlab") and browser.run("return document.scripts.length") == 1
-    assert browser.all("img, iframe, object, [onerror], [onload], [onmouseover]") == []
-    assert browser.run("return document.documentElement.scrollWidth") <= width
-    assert browser.unfit() == []
-    seen = browser.seen()
-    assert seen.errors == [] and seen.requests == []
+    browser.sound()
+    assert browser.driver.title.startswith("rftlab")
 
 
 def test_a_printer_gets_whole_legends(browser, hostile):
     """On a screen a long one scrolls."""
-    cut = (
-        "return [...document.querySelectorAll('.panel .keys')].filter(e => e.scrollHeight > e.clientHeight + 1).length"
-    )
+    keys, cut = "[...document.querySelectorAll('.panel .keys')]", "(e => e.scrollHeight > e.clientHeight + 1)"
+    cut = f"return {keys}.filter{cut}.length"
     browser.open(hostile, media="print")
     lists = browser.all(".panel .keys")
     browser.run("document.querySelector('.panel .keys').append(...Array.from({length: 40}, () => "
@@ -123,23 +113,15 @@ def test_a_printer_gets_whole_legends(browser, hostile):
 
 def hostile_results(tmp_path, *collections):
     """A results folder with imported collections of equal runs: one for each hostile name, which is its model too."""
-    rounds = np.array([0, 1, 2, 3])
-    runs = [
-        ImportedRun(
-            f"{i} {text}",
-            text,
-            "",
-            ((text, "0" * 64),),
-            KnownDesign(prompts=8, rollouts=8, model=text, advantage=text, assumed=(text,)),
-            tuple(
+    rounds, root = np.array([0, 1, 2, 3]), tmp_path / "results"
+    for name in collections:
+        runs = []
+        for i, text in enumerate(HOSTILE):
+            design = KnownDesign(prompts=8, rollouts=8, model=text, advantage=text, assumed=(text,))
+            pieces = tuple(
                 MetricSeries(split, text, metric, text, rounds, 0.1 + 0.1 * rounds, None, rounds)
                 for split, metric in (("test", "pass_at_1"), ("train", "reward_mean"))
-            ),
-            (text,),
-        )
-        for i, text in enumerate(HOSTILE)
-    ]
-    root = tmp_path / "results"
-    for name in collections:
+            )
+            runs.append(ImportedRun(f"{i} {text}", text, "", ((text, "0" * 64),), design, pieces, (text,)))
         write_collection(root, name, runs)
     return root

@@ -4,7 +4,7 @@ import pytest
 
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, judged
 from rftlab.studies.report.report import write_report
-from tests.support.web.browser import HOSTILE, Page, browser, until
+from tests.support.web.browser import HOSTILE, browser, until
 from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, parts_of, with_metrics
 
 __all__ = ["browser"]
@@ -17,12 +17,12 @@ SHOWN = "return [...document.querySelectorAll(arguments[0])].map(e => e.textCont
 
 def hostile_findings(pairs):
     """A claim for each hostile name, in all its texts."""
-    found = []
+    findings = []
     for i, text in enumerate(HOSTILE):
         parts = parts_of((-0.3,), text)
         claim, one = Claim(f"{i} {text}", text, parts_of, remark=text), judged(parts, [])
-        found += [ClaimFinding(claim, pair, parts, one, tuple(parts), one, text) for pair in pairs]
-    return found
+        findings += [ClaimFinding(claim, pair, parts, one, tuple(parts), one, text) for pair in pairs]
+    return findings
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,6 @@ def hostile(tmp_path_factory):
     return write_report(tmp_path_factory.mktemp("hostile"), CHOSEN, main, None, about, list(HOSTILE))
 
 
-def quiet(page: Page):
-    """No error on the console, and nothing asked for."""
-    seen = page.seen()
-    assert seen.errors == [] and seen.requests == []
-
-
 def test_a_mark_tells_its_numbers(browser, report):
     browser.open(report)
     plot = "section#tradeoff .panel[data-pair='qwen-gsm8k'] svg.plot"
@@ -63,15 +57,11 @@ def test_a_mark_tells_its_numbers(browser, report):
         "return [row, tip.checkVisibility(), [...tip.querySelectorAll('div')].map(e => e.textContent)]",
         plot,
     )
-    assert shown and lines == [
-        "Qwen · GSM8K",
-        "test",
-        "(batch size, rollouts): (8, 32)",
-        f"Pass@1 after training: {row[3]:g} [{row[4]:g}, {row[5]:g}]",
-    ]
+    told = f"Pass@1 after training: {row[3]:g} [{row[4]:g}, {row[5]:g}]"
+    assert shown and lines == ["Qwen · GSM8K", "test", "(batch size, rollouts): (8, 32)", told]
     browser.run("scrollBy(0, 300)")
     until(lambda: not browser.one("#tip").is_displayed(), "the end of the tip")
-    quiet(browser)
+    assert browser.seen() == ([], [])
 
 
 def test_arrow_keys_walk_from_mark_to_mark(browser, report):
@@ -132,7 +122,7 @@ def test_a_choice_of_filters_is_in_the_link(browser, report):
     for strange in ("pair=%3Cscript%3E&x=y", "pair=nobody", "=", "%"):
         browser.run("location.hash = arguments[0]; dispatchEvent(new Event('hashchange'))", f"#={strange}")
         assert browser.run(CHECKED) == every
-    quiet(browser)
+    assert browser.seen() == ([], [])
 
 
 def test_a_click_on_a_heading_sorts_by_it(browser, report):
@@ -167,17 +157,17 @@ def test_the_page_follows_the_system_and_the_switch(browser, report):
 @pytest.mark.parametrize("width", [390, 1400])
 def test_it_fits_and_is_accessible(browser, report, width, theme):
     browser.open(report, width, theme)
-    assert browser.run("return document.documentElement.scrollWidth") <= width
-    browser.unfold()
-    assert browser.run("return document.documentElement.scrollWidth") <= width and all(browser.run(FOLDED))
-    assert browser.unfit() == []
-    quiet(browser)
+    browser.sound()
+    assert all(browser.run(FOLDED))
 
 
 def test_panels_stack_and_claims_are_cards_on_a_phone(browser, report):
     places = "return [...document.querySelectorAll('section#tradeoff .panel')].map(e => e.getBoundingClientRect().left)"
     card = "return getComputedStyle(document.querySelector('.matrix tbody tr')).display"
     browser.open(report, 1400)
+    titles = browser.run("return [...document.querySelectorAll('main h2')].map(e => e.textContent)")
+    assert titles[0] == "So what should I choose?", "the report leads with the answer and is a few screens tall"
+    assert browser.run("return document.documentElement.scrollHeight") < 4500
     assert len(set(browser.run(places))) > 1 and browser.run(card) == "table-row"
     browser.open(report, 390)
     assert len(set(browser.run(places))) == 1 and browser.run(card) == "block"
@@ -192,6 +182,9 @@ def test_a_printer_gets_all_of_it_in_light(browser, report):
     assert hidden == 0 and browser.shown(".panel") == len(browser.all(".panel")) > 10
     assert browser.shown("#tools") == 0
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    browser.open(report, media="print")
+    assert len(browser.run(FOLDED)) > 5 and all(browser.run(FOLDED)), "what is folded is printed"
+    assert browser.run("return document.querySelector('#theory p').checkVisibility()")
     pdf = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
     assert pdf.startswith("JVBERi0") and len(pdf) > 50_000
 
@@ -212,12 +205,6 @@ def test_what_one_reads_seldom_is_folded_and_opens_when_asked(browser, report, w
     assert not any(browser.run(FOLDED))  # nothing is remembered
 
 
-def test_what_is_folded_is_printed(browser, report):
-    browser.open(report, media="print")
-    assert len(browser.run(FOLDED)) > 5 and all(browser.run(FOLDED))
-    assert browser.run("return document.querySelector('#theory p').checkVisibility()")
-
-
 def test_what_is_looked_for_opens_where_it_is(browser, report):
     """A text in the address is found as the browser's own search finds it."""
     browser.open(report)
@@ -226,13 +213,6 @@ def test_what_is_looked_for_opens_where_it_is(browser, report):
     opened = "return document.querySelectorAll('.fold[open]').length"
     until(lambda: browser.run(opened), "a fold that holds it")
     assert browser.run(opened) == 2  # the table, and the experiment that it is of
-
-
-def test_the_report_leads_with_the_answer_and_is_a_few_screens_tall(browser, report):
-    browser.open(report, 1400)
-    titles = browser.run("return [...document.querySelectorAll('main h2')].map(e => e.textContent)")
-    assert titles[0] == "So what should I choose?"
-    assert browser.run("return document.documentElement.scrollHeight") < 4500
 
 
 def test_the_contents_are_at_the_top_and_in_reach_on_a_phone(browser, report):
@@ -247,27 +227,25 @@ def test_the_contents_are_at_the_top_and_in_reach_on_a_phone(browser, report):
 def test_without_scripts_all_is_there_but_the_tools(browser, report):
     browser.open(report, scripts=False)
     try:
-        source = browser.driver.execute_cdp_cmd("DOM.getDocument", {"depth": 0})["root"]["nodeId"]
-        found = browser.driver.execute_cdp_cmd(
-            "DOM.querySelectorAll", {"nodeId": source, "selector": ".panel, table, #tools, button.sort"}
-        )["nodeIds"]
-        boxes = [box(browser, node) > 0 for node in found]
-        assert len(boxes) > 20 and boxes.count(False) == 1  # the tools
-        where = {"nodeId": source, "selector": ".fold"}
-        folds = browser.driver.execute_cdp_cmd("DOM.querySelectorAll", where)["nodeIds"]
-        assert len(folds) > 5 and min(box(browser, node) for node in folds) > 100  # more than its heading
+        boxes, folds = (heights(browser, query) for query in (".panel, table, #tools, button.sort", ".fold"))
+        assert len(boxes) > 20 and boxes.count(0) == 1  # the tools
+        assert len(folds) > 5 and min(folds) > 100  # more than its heading
     finally:
         browser.open(report)
 
 
-def box(browser, node):
-    """How high an element is; asked without running a script."""
+def heights(browser, query):
+    """How high elements are; asked without running a script."""
     from selenium.common.exceptions import WebDriverException
 
-    try:
-        return browser.driver.execute_cdp_cmd("DOM.getBoxModel", {"nodeId": node})["model"]["height"]
-    except WebDriverException:
-        return 0
+    ask, found = browser.driver.execute_cdp_cmd, []
+    where = {"nodeId": ask("DOM.getDocument", {"depth": 0})["root"]["nodeId"], "selector": query}
+    for node in ask("DOM.querySelectorAll", where)["nodeIds"]:
+        try:
+            found.append(ask("DOM.getBoxModel", {"nodeId": node})["model"]["height"])
+        except WebDriverException:
+            found.append(0)
+    return found
 
 
 @pytest.mark.parametrize("width", [390, 1400])
@@ -276,13 +254,9 @@ def test_hostile_names_are_shown_and_do_nothing(browser, hostile, width):
     title = browser.driver.title
     texts = browser.run("return [...document.querySelectorAll('#notes li')].map(e => e.textContent)")
     assert [text.split() for text in texts] == [text.split() for text in HOSTILE]
-    assert browser.all("img, iframe, object, embed, form[action], [onerror], [onload], [onmouseover]") == []
-    assert browser.run("return document.scripts.length") == 1
-    browser.unfold()
     browser.run("document.querySelectorAll('th button.sort').forEach(b => b.click())")
+    browser.sound()
     assert browser.driver.title == title and title.startswith("rftlab")
-    assert browser.run("return document.documentElement.scrollWidth") <= width
-    quiet(browser)
 
 
 def test_nothing_stands_between_the_file_and_its_first_paint(browser, report):

@@ -117,6 +117,15 @@ class Page:
         own = self.driver.current_url.partition("#")[0]
         return Seen(errors, [url for url in asked if url.partition("#")[0] != own and not url.startswith("data:")])
 
+    def sound(self) -> None:
+        """Nothing is wider than the window, unreachable, obeyed, asked for or wrong, folded or not."""
+        wide = "return document.documentElement.scrollWidth - innerWidth"
+        assert self.run(wide) <= 0
+        self.unfold()
+        assert self.run(wide) <= 0 and self.unfit() == []
+        assert self.all("img, iframe, object, embed, form[action], [onerror], [onload], [onmouseover]") == []
+        assert self.run("return document.scripts.length") <= 1 and self.seen() == ([], [])
+
     def unfit(self) -> list[str]:
         """What axe-core finds serious or worse, with the elements."""
         self.run(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
