@@ -60,10 +60,8 @@ def hold():
     children = []
 
     def start(folder):
-        child = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        children.append(child)
+        command = [sys.executable, "-c", HOLDER, str(folder)]
+        children.append(child := subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT))
         assert child.stdout.readline() == "held\n"
 
     yield start
@@ -118,9 +116,8 @@ def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, ho
     left = 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost + sum(point.cost for point in todo[3:]))
     assert seconds_left(found) == pytest.approx(left)
     assert seconds_left(found, 2) == pytest.approx(left / 2)
-    assert seconds_left(found[:3], 2) == pytest.approx(
-        max(3 * 0.75 * todo[1].cost, 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost) / 2)
-    )
+    first, second = 3 * 0.75 * todo[1].cost, 3 * 0.25 * todo[2].cost
+    assert seconds_left(found[:3], 2) == pytest.approx(max(first, (first + second) / 2))
 
 
 def test_what_is_not_known_is_not_guessed(root):
@@ -167,18 +164,13 @@ def test_durations(seconds, words):
     assert duration(seconds) == words
 
 
-def test_a_folder_with_runs_and_no_study_says_how_many(tmp_path):
-    root = store.open_store(tmp_path / "results")
-    for name, files in (("a", ["config.json", "done.json"]), ("b", ["config.json"])):
-        for file in files:
-            write_file(root / "llm" / "tiny-mix97" / name / file, b"{}")
-    with pytest.raises(UserError, match=r"holds no study; .* Runs that are finished: 1 of 2 at level llm$"):
-        show_status(Console(), root)
-
-
-def test_a_folder_without_a_study_is_one_line(tmp_path):
+def test_a_folder_without_a_study_is_one_line_that_says_how_many_runs_it_has(tmp_path):
     root = store.open_store(tmp_path / "results")
     with pytest.raises(UserError, match="holds no study; `rftlab reproduce --results"):
+        show_status(Console(), root)
+    for name in ("a/config.json", "a/done.json", "b/config.json"):
+        write_file(root / "llm" / "tiny-mix97" / name, b"{}")
+    with pytest.raises(UserError, match=r"holds no study; .* Runs that are finished: 1 of 2 at level llm$"):
         show_status(Console(), root)
     with pytest.raises(UserError, match=r"nothing is not a results folder of rftlab \(no readable rftlab.json"):
         show_status(Console(), tmp_path / "nothing")

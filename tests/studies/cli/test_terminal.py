@@ -27,17 +27,11 @@ from tests.support.machine.processes import hear_interrupts
 
 COMMAND = [sys.executable, "-m", "rftlab.studies.cli.main"]
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
-PARSED = (
-    "--help",
-    "nonsense",
-    "run --help",
-    "run cell --rollouts 0",
-    "run cell --level llm --help",
-    "suite --help",
-    "train --help",
-    "pilot --help",
-    "reproduce --seeds 0",
-)
+PARSED = (*(f"{command}--help" for command in ("", "run ", "run cell --level llm ", "suite ", "train ", "pilot ")),
+          "nonsense", "run cell --rollouts 0", "reproduce --seeds 0")  # fmt: skip
+
+
+ENDING = "from rftlab.studies.console.terminal import end_process, guarded"
 
 
 def rftlab(*arguments, **changes):
@@ -156,10 +150,7 @@ def test_a_full_output_is_named():
 @pytest.mark.parametrize("end", ["0", "sys.exit(0)"])
 def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end, closed):
     """They wait in a buffer until the end."""
-    code = (
-        "import sys; from rftlab.studies.console.terminal import end_process, guarded; end_process(guarded(lambda: "
-        f"(print('few'), {end})[1]))"
-    )
+    code = f"import sys; {ENDING}; end_process(guarded(lambda: (print('few'), {end})[1]))"
     done = python(code, {"PYTHONUNBUFFERED": ""}, stdout=closed)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -170,10 +161,8 @@ def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
     traceback."""
     cold = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [*COMMAND, "run", "cell", "--quiet", "--results", str(tmp_path / "results")]
-    waiting = (
-        f"import sys; sys.argv = {['rftlab', *command[3:]]!r}; from rftlab.studies.cli.main import main; "
-        "print('ready', flush=True); main()"
-    )
+    begin = "from rftlab.studies.cli.main import main; print('ready', flush=True); main()"
+    waiting = f"import sys; sys.argv = {['rftlab', *command[3:]]!r}; {begin}"
     process = subprocess.Popen([sys.executable, "-c", waiting], env=cold, preexec_fn=hear_interrupts, **PIPES)
     assert process.stdout.readline() == "ready\n"
     time.sleep(delay)
@@ -184,9 +173,9 @@ def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
 
 
 def test_an_interrupt_where_nothing_can_be_raised_is_heard_all_the_same():
-    code = """
+    code = f"""
 import signal, time
-from rftlab.studies.console.terminal import end_process, guarded, prepare_streams
+{ENDING}, prepare_streams
 class Ending:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -201,21 +190,13 @@ end_process(guarded(work))
 
 
 def test_an_interrupted_pool_does_not_wait_for_its_threads():
-    asked = []
-    began = time.monotonic()
+    began, jobs = time.monotonic(), []
     with pytest.raises(KeyboardInterrupt), workers(1) as pool:
-        running = pool.submit(time.sleep, 5)
-        asked.append(pool.submit(print))
+        jobs += [pool.submit(time.sleep, 5), pool.submit(print)]
         raise KeyboardInterrupt
-    assert not running.done() and asked[0].cancelled(), f"left after {time.monotonic() - began:.1f} s"
-
-
-def test_a_process_leaves_although_a_thread_computes():
-    code = (
-        "import threading, time; from rftlab.studies.console.terminal import end_process; "
-        "threading.Thread(target=time.sleep, args=(100,)).start(); end_process(130)"
-    )
-    assert python(code).returncode == 130
+    assert not jobs[0].done() and jobs[1].cancelled(), f"left after {time.monotonic() - began:.1f} s"
+    computing = "threading.Thread(target=time.sleep, args=(100,)).start(); end_process(130)"
+    assert python(f"import threading, time; {ENDING}; {computing}").returncode == 130
 
 
 @pytest.mark.parametrize("megabytes", [100, 800])
@@ -229,11 +210,7 @@ def test_a_low_limit_on_memory_is_one_line(megabytes, tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [
-        MemoryError(),
-        ImportError("x.so: failed to map segment from shared object"),
-        RuntimeError("can't start new thread"),
-    ],
+    [MemoryError(), ImportError("x.so: failed to map segment from shared obj"), RuntimeError("can't start new thread")],
 )
 def test_memory_that_is_missing_has_a_line_that_says_so(error, capsys):
     def work():
@@ -254,51 +231,40 @@ def test_names_in_system_errors_are_shown_and_not_obeyed_and_a_defect_of_ours_is
         terminal.guarded(lambda: 1 // 0)
 
 
-def test_no_check_is_said_to_be_none(capsys):
-    assert terminal.guarded(lambda: run(["theory", "--tier", "slow", "T1"])) == 2
-    assert "tier = 'slow' with T1 leaves no check; allowed: all, fast" in capsys.readouterr().err
-
-
 def event_of(module):
     return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=SimpleNamespace(__module__=module))})
 
 
 def test_compilation_is_announced_once_for_each_purpose_and_only_ours(capsys, tmp_path):
     announcer = Announcer(tmp_path)
-    for module in (
-        "numba.core",
-        "simple",
-        "__main__",
-        "rftlab.sim.round.plain",
-        "rftlab.sim.lanes.random",
-        "rftlab.sim.round.general",
-        "rftlab.shared.kl",
-    ):
+    ours = ("sim.round.plain", "sim.lanes.random", "sim.round.general", "shared.kl")
+    for module in ("numba.core", "simple", "__main__", *(f"rftlab.{name}" for name in ours)):
         announcer.on_start(event_of(module))
         announcer.on_start(event_of("rftlab.sim.lanes.random"))  # a part of it
         announcer.on_end(None)
         announcer.on_end(None)
     said = capsys.readouterr().err.splitlines()
-    assert [line.split(" for this processor")[0] for line in said] == [
-        "rftlab: compiling the simulator",
-        "rftlab: compiling the simulator's general round",
-        "rftlab: compiling the estimators",
-    ]
+    purposes = ["the simulator", "the simulator's general round", "the estimators"]
+    assert [line.split(" for this processor")[0] for line in said] == [f"rftlab: compiling {one}" for one in purposes]
     assert all("once, and kept in" in line for line in said)
 
 
 def test_a_compilation_in_a_fresh_cache_is_said_and_one_from_the_cache_is_not(tmp_path):
-    code = (
-        "from rftlab.shared.config.kl import KL, kl_rule; from rftlab.shared.kl import kl_penalty; "
-        "kl_penalty(kl_rule(KL('k3')), -1.0, -2.0)"
-    )
+    code = "from rftlab.shared.config import kl; from rftlab.shared.kl import kl_penalty; "
+    code += "kl_penalty(kl.kl_rule(kl.KL('k3')), -1.0, -2.0)"
     first, second = (python(code, {"NUMBA_CACHE_DIR": str(tmp_path)}) for _ in range(2))
     assert (first.returncode, first.stderr.count("\n"), second.returncode, second.stderr) == (0, 1, 0, "")
     assert first.stderr.startswith("rftlab: compiling the estimators")
 
 
-def test_a_pilot_asks_for_its_threads_first(tmp_path, capsys):
-    line = ("pilot", "--threads", "-1", "--designs", PILOT_CELLS[0], "--results", str(tmp_path / "results"))
-    assert terminal.guarded(lambda: run(list(line))) == 2
-    assert "threads = -1; allowed: 0 (all) or more" in capsys.readouterr().err
-    assert not (tmp_path / "results").exists()
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("theory --tier slow T1", "tier = 'slow' with T1 leaves no check; allowed: all, fast"),
+        (f"pilot --threads -1 --designs {PILOT_CELLS[0]}", "threads = -1; allowed: 0 (all) or more"),
+    ],
+)
+def test_what_cannot_be_is_said_first(line, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert terminal.guarded(lambda: run(line.split())) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "results").exists()

@@ -25,8 +25,7 @@ from rftlab.studies.cli.execute import status
 from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.results.reference import shipped_runs
-from rftlab.studies.data.runs import runner, store
-from rftlab.studies.data.runs.finish import finish_points
+from rftlab.studies.data.runs import finish, runner, store
 from rftlab.studies.data.runs.study import Study, read_study
 from rftlab.studies.forecast.calibrate import calibrated
 from rftlab.studies.forecast.forecast import find_pilot
@@ -61,11 +60,8 @@ def patched(patch):
     patch.setattr(main_job, "_theory", lambda *asked: ("", ""))
     patch.setattr(show, "public_section", lambda figures: "")
     patch.setattr(main_job, "ProcessPoolExecutor", lambda processes, context: ThreadPoolExecutor(processes))
-    patch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: True)
-    patch.setattr(
-        "rftlab.studies.data.runs.finish.run_llm_points",
-        lambda root, todo, threads, told: [trained(root, point) for point in todo],
-    )
+    patch.setattr(finish, "has_llm", lambda: True)
+    patch.setattr(finish, "run_llm_points", lambda root, todo, *told: [trained(root, point) for point in todo])
     patch.setattr(pilot_run, "has_llm", lambda: True)
     patch.setattr(pilot_run, "in_a_process", lambda *asked: None)
     patch.setattr(pilot_run, "base_from", lambda pair, found, temperature: pilot_store.shipped_base(pair))
@@ -75,23 +71,13 @@ def patched(patch):
 def trained(root, point):
     """What the trainer leaves of a run."""
     folder, rng = store.point_folder(root, point), np.random.default_rng(len(point.id) + point.run.seed)
-    rounds, batch = (
-        np.arange(3),
-        point.run.design.batch_size * (point.run.design.rollouts + point.run.design.support_rollouts),
-    )
-    whole = {
-        "seed": np.full(3, point.run.seed),
-        "round": rounds,
-        "rollouts": batch * rounds,
-        "tokens": 5 * batch * rounds,
-    }
+    rounds, batch = np.arange(3), point.run.design.round_rollouts
+    whole = {"seed": np.full(3, point.run.seed), "round": rounds}
+    whole |= {"rollouts": batch * rounds, "tokens": 5 * batch * rounds}
     curve = {name: whole.get(name, rng.uniform(size=3)) for name in Curve._fields}
     metrics = {name: whole[name] for name in ("seed", "round")} | {"length": rng.uniform(size=3)}
-    rollouts = {
-        "round": np.repeat([1, 2], 16),
-        "prompt": np.tile(np.arange(4), 8),
-        "strict": rng.integers(2, size=32) * 1.0,
-    }
+    rollouts = {"round": np.repeat([1, 2], 16), "prompt": np.tile(np.arange(4), 8)}
+    rollouts |= {"strict": rng.integers(2, size=32) * 1.0}
     tables = {"curve": curve, "metrics": metrics, "rollouts/000001-000002": rollouts}
     for name, table in tables.items():
         data = io.BytesIO()
@@ -100,9 +86,6 @@ def trained(root, point):
     write_file(folder / "config.json", json.dumps(point.config).encode())
     write_file(folder / "checkpoints" / "000002" / "state.json", b"{}")
     store.mark_done(root, point, None, {"commit": "abc", "versions": {"python": "3"}, "seconds": 1.5})
-
-
-# --- the commands: each gives the numbers that it shows ---
 
 
 def report_of(console, root, level):
@@ -117,7 +100,7 @@ def reproduce_all(console, root, level):
 
 def run(console, root, level):
     points = STUDIES[level].points()
-    finish_points(console, store.open_store(root), points, 1, True)
+    finish.finish_points(console, store.open_store(root), points, 1, True)
     return runner.collect(root, points).curves.drop(columns="seconds").to_csv()
 
 
@@ -127,15 +110,12 @@ def tables_of(folder):
 
 def compare_levels(console, root):
     asked = curve_sets([f"sim:{SIM}", f"llm:{LLM}"])
-    page = compare.write_comparison(
-        console,
-        levels.load_levels(console, asked, store.open_store(root), True),
-        root,
-        "rounds",
-        0,
-        True,
-    )
-    return tables_of(page.parent)
+    curves = levels.load_levels(console, asked, store.open_store(root), True)
+    return tables_of(compare.write_comparison(console, curves, root, "rounds", 0, True).parent)
+
+
+def calibrate_again(console, root):
+    return calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, console.print).draws.tolist()
 
 
 COMMANDS = {
@@ -149,9 +129,7 @@ COMMANDS = {
     "compare": compare_levels,
     "pilot": lambda console, root: repr(pilot_run.pilot(console, WANTED, root, 1, True)),
     "predict": lambda console, root: repr(find_pilot(store.open_store(root), LLM)),
-    "calibrate": lambda console, root: calibrated(
-        root, LLM, EVIDENCE, 0, 1, lambda *done: None, console.print
-    ).draws.tolist(),
+    "calibrate": calibrate_again,
 }
 PARTS = {
     "status": ("", "sim", "llm", "study"),
@@ -170,33 +148,22 @@ PARTS = {
 HEALS = ("reproduce", "reproduce llm", "run", "run llm", "pilot", "calibrate")
 
 
-class Whole:
-    """An undamaged results folder, and what each command gives for it."""
-
-    def __init__(self, root, expected):
-        self.root, self.expected = root, expected
-
-
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory):
-    """A results folder with everything in it, and what each command gives."""
+    """An undamaged results folder with everything in it, and what each command gives."""
     root = store.open_store(tmp_path_factory.mktemp("whole") / "results")
     with pytest.MonkeyPatch.context() as patch:
         patched(patch)
         for level in STUDIES:
             main_job.reproduce(SILENT, STUDIES[level], root, 1, True)
-        pilot_store.write_measurements(
-            pilot_store.pilot_path(root, LLM),
-            pilot_from(shipped_runs(), pilot_store.shipped_base(LLM), PILOT_CELLS),
-            WANTED.config(),
-        )
-        pilot_store.write_measurements(
-            pilot_store.pilot_path(root, LLM, "base"), pilot_store.shipped_base(LLM), WANTED.base_config()
-        )
-        calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, pytest.fail)
-        calibrated(root, LLM, EVIDENCE, 1, 1, lambda *done: None, pytest.fail)
+        base, place = pilot_store.shipped_base(LLM), pilot_store.pilot_path
+        known = pilot_from(shipped_runs(), base, PILOT_CELLS)
+        pilot_store.write_measurements(place(root, LLM), known, WANTED.config())
+        pilot_store.write_measurements(place(root, LLM, "base"), base, WANTED.base_config())
+        for seed in (0, 1):
+            calibrated(root, LLM, EVIDENCE, seed, 1, lambda *done: None, pytest.fail)
         expected = {name: command(Console(file=io.StringIO()), root) for name, command in COMMANDS.items()}
-    return Whole(root, expected)
+    return root, expected
 
 
 def run_command(name, root):
@@ -210,29 +177,17 @@ def run_command(name, root):
         return None, console.file.getvalue(), f"{error.filename}: {error.strerror}"
 
 
-@st.composite
-def damage(draw):
-    name = draw(st.sampled_from(sorted(COMMANDS)))
-    return (
-        name,
-        draw(st.sampled_from(KINDS)),
-        draw(st.integers(0, 10**6)),
-        draw(st.integers(0, 10**6)),
-        draw(st.integers(0, 10**6)),
-    )
+NUMBER = st.integers(0, 10**6)
+DAMAGE = st.tuples(st.sampled_from(sorted(COMMANDS)), st.sampled_from(KINDS), NUMBER, NUMBER, NUMBER)
 
 
 def check(whole, folder, name, kind, number, at, beside):
     """Damage a copy of the folder and run a command on it."""
-    expected, hurt_root, outside = whole.expected, folder / "results", folder / "outside"
-    shutil.copytree(whole.root, hurt_root)
+    (whole_root, expected), hurt_root, outside = whole, folder / "results", folder / "outside"
+    shutil.copytree(whole_root, hurt_root)
     outside.mkdir()
     old_files(outside)
-    mine = (
-        [place for place in places(hurt_root) if place.startswith(PARTS[name])]
-        if PARTS[name] != ("",)
-        else places(hurt_root)
-    )
+    mine = [place for place in places(hurt_root) if place.startswith(PARTS[name])]
     place, other = mine[at % len(mine)], mine[beside % len(mine)]
     hurt(hurt_root, outside, place, other, kind, number)
     before = content(outside)
@@ -251,7 +206,7 @@ def check(whole, folder, name, kind, number, at, beside):
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(case=damage())
+@given(case=DAMAGE)
 def test_damage_is_named_redone_or_refused(whole, tmp_path_factory, case):
     folder = tmp_path_factory.mktemp("damage")
     with pytest.MonkeyPatch.context() as patch:

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
+from tests.support.logs.reading import read
 
 READS = {
     "imported": "from rftlab.studies.readers.store import read_collection; read_collection(sys.argv[1], 'mine')",
@@ -31,10 +33,8 @@ print(threads() - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
 @pytest.mark.parametrize("what", READS)
 def test_reading_a_table_starts_no_thread(what, tmp_path):
-    log, results = tmp_path / "log.csv", tmp_path / "results"
-    log.write_text("step,reward\n" + "".join(f"{step},0.5\n" for step in range(1, 40)))
-    command = [sys.executable, "-m", "rftlab.studies.cli.main", "import", str(log), "--name", "mine"]
-    subprocess.run([*command, "--results", str(results)], check=True, capture_output=True, cwd=ROOT)
-    read = [sys.executable, "-c", CODE.replace("READ", READS[what]), str(results)]
-    done = subprocess.run(read, capture_output=True, text=True, cwd=ROOT)
+    runs = read(tmp_path, "step,reward\n" + "".join(f"{step},0.5\n" for step in range(1, 40)))
+    write_collection(tmp_path / "results", "mine", runs)
+    command = [sys.executable, "-c", CODE.replace("READ", READS[what]), str(tmp_path / "results")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

@@ -49,14 +49,11 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
     for point in points:
         folder, rounds = store.point_folder(root, point), np.array([0, 1, 2])
         folder.mkdir(parents=True)
-        columns = {name: np.arange(3.0) / 2 for name in Curve._fields} | {
-            "seed": np.full(3, point.run.seed),
-            "round": rounds,
-        }
-        columns |= {"rollouts": 32 * rounds, "tokens": 32 * rounds}
-        metrics = {"seed": columns["seed"], "round": rounds, "length": np.full(3, 5.0)}
+        columns = {name: np.arange(3.0) / 2 for name in Curve._fields}
+        columns |= {"seed": point.run.seed, "round": rounds, "rollouts": 32 * rounds, "tokens": 32 * rounds}
         pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
-        pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
+        metrics = pd.DataFrame({"seed": point.run.seed, "round": rounds, "length": 5.0})
+        metrics.to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
         store.mark_done(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     monkeypatch.setattr("rftlab.studies.data.runs.study.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})

@@ -66,25 +66,17 @@ def test_measures_come_back_beside_the_curve_that_is_the_same_without_them(root)
 
 def test_identity_covers_every_field_and_the_label_follows_the_configuration():
     point = point_of()
-    changed = [
-        replace(point, run=replace(point.run, seed=1)),
-        replace(point, run=replace(point.run, optimizer=Optimizer(learning_rate=1e-3))),
-        replace(point, run=replace(point.run, evaluation="sampled")),
-        replace(point, run=replace(point.run, environment=replace(SMALL, rho=0.5))),
-        replace(point, run=replace(point.run, design=replace(point.run.design, rounds=6))),
-        replace(point, run=replace(point.run, design=replace(point.run.design, estimator=preset("dr_grpo")))),
-    ]
-    assert len({p.id for p in [point, *changed]}) == 7
+    design = point.run.design
+    changes = [{"seed": 1}, {"optimizer": Optimizer(learning_rate=1e-3)}, {"evaluation": "sampled"}]
+    changes += [{"environment": replace(SMALL, rho=0.5)}, {"design": replace(design, rounds=6)}]
+    # classes whose fields coincide are told apart
+    estimators = [replace(preset("grpo"), surrogate=kind(0.2, 0.3)) for kind in (Clip, Cispo, GeometricMean)]
+    estimators += [preset("dr_grpo")]
+    changes += [{"design": replace(design, estimator=estimator)} for estimator in estimators]
+    changed = [replace(point, run=replace(point.run, **change)) for change in changes]
+    assert len({p.id.rpartition("-")[2] for p in [point, *changed]}) == 10
     assert changed[-1].id.startswith("8x1-dr_grpo-s0-")
     assert point_of().id == point.id
-
-
-def test_classes_whose_fields_coincide_are_told_apart():
-    ends = []
-    for surrogate in (Clip(0.2, 0.3), Cispo(0.2, 0.3), GeometricMean(0.2, 0.3)):
-        design = replace(point_of().run.design, estimator=replace(preset("grpo"), surrogate=surrogate))
-        ends.append(replace(point_of(), run=replace(point_of().run, design=design)).id.rpartition("-")[2])
-    assert len(set(ends)) == 3
 
 
 def test_results_do_not_depend_on_threads_or_on_the_order_of_runs(tmp_path):
@@ -139,32 +131,17 @@ def test_a_damaged_point_is_named_and_redone(root, kind):
     assert bytes_of(collect(root, todo)) == before
 
 
-def test_a_missing_point_is_named(root):
-    with pytest.raises(UserError, match=r"is missing; run the same study again"):
-        collect(root, points(1))
-
-
 def test_of_two_that_finish_the_same_point_the_first_wins(root):
     point = point_of()
     run_all(root, [point])
     first = (store.point_folder(root, point) / "done.json").read_bytes()
     run_all(root, [point])
     assert (store.point_folder(root, point) / "done.json").read_bytes() == first
-    assert list((root / store.SCRATCH).iterdir()) == []
-
-
-def test_a_process_killed_in_its_first_write_does_not_lock_the_folder(tmp_path):
-    (tmp_path / f"{WRITING}abc").write_text("{")
-    store.open_store(tmp_path)
-    assert (tmp_path / store.MARKER).exists()
-
-
-def test_a_damaged_point_that_another_process_removed_first_is_no_error(root):
-    point = point_of()
-    run_all(root, [point])
     store.discard(root, point)
-    store.discard(root, point)
+    store.discard(root, point)  # another process removed it first
     assert store.read(root, point) is None and list((root / store.SCRATCH).iterdir()) == []
+    with pytest.raises(UserError, match=r"is missing; run the same study again"):
+        collect(root, [point])
 
 
 def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path):
@@ -174,21 +151,16 @@ def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize(
-    "marker",
-    ["", "{", "[]", '{"format": 99}', DEEP, nested(900)],
-    ids=["empty", "half", "list", "format", "deep", "rather deep"],
-)
-def test_a_folder_of_another_format_is_refused(root, marker):
+@pytest.mark.parametrize("marker", ["", "{", "[]", '{"format": 99}', DEEP, nested(900)], ids=lambda text: text[:9])
+def test_a_folder_of_another_format_is_refused_and_one_whose_first_write_was_killed_is_not(root, marker):
     (root / store.MARKER).write_text(marker)
     with pytest.raises(UserError, match=r"rftlab\.json"):
         store.open_store(root)
-
-
-def test_a_file_in_the_place_of_the_folder_is_one_clear_error(tmp_path):
-    (tmp_path / "results").write_text("")
-    with pytest.raises(UserError, match="results cannot be written"):
-        store.open_store(tmp_path / "results")
+    with pytest.raises(UserError, match=f"{store.MARKER} cannot be written"):
+        store.open_store(root / store.MARKER)  # a file in the place of the folder
+    (root / "killed").mkdir()
+    (root / "killed" / f"{WRITING}abc").write_text("{")
+    assert (store.open_store(root / "killed") / store.MARKER).exists()
 
 
 @pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "no permission")])
@@ -249,11 +221,9 @@ def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
     write_study(root, study)
     assert read_study(root, "sim") == study
     manifest.write_bytes(damage.encode() if isinstance(damage, str) else checksummed(study._asdict() | damage, "sim"))
-    with pytest.raises(
-        UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce"
-    ) as found:
+    with pytest.raises(UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab repro") as refused:
         read_study(root, "sim")
-    assert message in str(found.value)
+    assert message in str(refused.value)
 
 
 def test_a_changed_study_never_mixes_with_another(root):
@@ -271,15 +241,10 @@ def test_a_changed_study_never_mixes_with_another(root):
     assert (read_study(root, "sim"), read_study(one.folder(root), "sim")) == (plain, one)
 
 
-NOT_HERE = {
-    "level": ("llm", 1, "level llm needs torch"),
-    "threads": ("sim", -1, "threads = -1"),
-}
-
-
-@pytest.mark.parametrize("kind", NOT_HERE)
-def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, kind, monkeypatch):
-    level, threads, message = NOT_HERE[kind]
+@pytest.mark.parametrize(
+    ("level", "threads", "message"), [("llm", 1, "level llm needs torch"), ("sim", -1, "threads = -1")]
+)
+def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, level, threads, message, monkeypatch):
     manifest = study_path(root, level)
     manifest.write_text("the study that is finished")
     monkeypatch.setattr("rftlab.studies.data.runs.finish.has_llm", lambda: False)
