@@ -49,10 +49,8 @@ def test_every_cell_of_the_experiments_is_a_preset(start):
     for cell in module.PRESETS_BY_NAME.values():
         run = chosen_run(module.cell_choices(start, cell))
         assert replace(run.design, eval_every=cell.eval_every) == replace(cell, rounds=run.design.rounds)
-        assert (run.environment, run.optimizer) == (
-            start_at(start, "sim").environment,
-            start_at(start, "sim").optimizer,
-        )
+        usual = start_at(start, "sim")
+        assert (run.environment, run.optimizer) == (usual.environment, usual.optimizer)
 
 
 def test_every_knob_says_what_it_is_and_stops_where_the_run_is():
@@ -63,9 +61,7 @@ def test_every_knob_says_what_it_is_and_stops_where_the_run_is():
             stops = knob.stops_at(origin, own_value(origin, knob.name))
             assert own_value(origin, knob.name) in stops and stops == sorted(set(stops)) and len(stops) > 3
 
-
-def test_every_knob_reaches_the_run():
-    """The last stop that is not where the run starts; a window of 64 holds the rollouts."""
+    # the last stop that is not where the run starts reaches the run; a window of 64 holds the rollouts
     origin = Choices().origin
     for knob in module.KNOBS:
         value = next(v for v in reversed(knob.stops_at(origin)) if v != own_value(origin, knob.name))
@@ -93,23 +89,20 @@ def test_an_address_that_means_nothing_is_a_line(query):
     assert module.restored(query) == (Scene(), str(error.value))
 
 
-def test_a_scene_comes_back_from_its_address():
+def test_a_scene_comes_back_from_its_address_and_hostile_names_are_one_short_line_each():
     scene = Scene(from_query(QUERIES[1]), axis="rollouts", gpu="A100-80", dark=True).pinning("first").pinning("")
-    scene = replace(scene, choices=from_query(QUERIES[4]))
-    assert from_address(module.to_address(scene)) == scene
-    assert [pin.name for pin in scene.pins] == ["first", "pinned"]
-
-
-def test_hostile_names_are_one_short_line_each_and_come_back():
-    scene = Scene()
+    hostile = Scene()
     for name in HOSTILE[:MOST_PINS]:
-        scene = scene.pinning(name)
-    names = [pin.name for pin in scene.pins]
+        hostile = hostile.pinning(name)
+    for one in (replace(scene, choices=from_query(QUERIES[4])), hostile):
+        assert from_address(module.to_address(one)) == one
+    assert [pin.name for pin in scene.pins] == ["first", "pinned"]
+    names = [pin.name for pin in hostile.pins]
     assert len(set(names)) == MOST_PINS and all(name.isprintable() and len(name) <= module.LONGEST for name in names)
-    assert from_address(module.to_address(scene)) == scene
 
 
-def test_two_pins_of_one_name_are_told_apart():
+def test_two_pins_of_one_name_are_told_apart_and_knobs_have_other_names_than_the_page():
+    assert not set(module.BY_NAME) & {"start", "estimator", "axis", "gpu", "dark", "pin", "name"}
     scene = Scene().pinning("a").pinning("a").pinning("a")
     assert [pin.name for pin in scene.pins] == ["a", "a 2", "a 3"]
     assert scene.without(1).pins == (module.Pin("a", Choices()), module.Pin("a 3", Choices()))
@@ -133,7 +126,3 @@ def test_a_watcher_sees_the_curve_grow_and_more_evaluations_change_none():
     assert [len(curve.round) for curve in seen] == list(range(1, len(whole.round) + 1))
     finer = simulate(replace(run, design=replace(run.design, eval_every=2)), world).curve
     assert np.array_equal(finer.test_pass_at_1[::5], whole.test_pass_at_1)
-
-
-def test_names_of_knobs_and_of_the_page_do_not_meet():
-    assert not set(module.BY_NAME) & {"start", "estimator", "axis", "gpu", "dark", "pin", "name"}

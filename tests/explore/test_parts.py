@@ -58,9 +58,8 @@ def test_more_contexts_make_a_clearer_gradient_and_a_full_window_another_one():
     measured = {b: [gradient_signal(replace(small(f"B={b}&K=4"), seed=s), world) for s in range(6)] for b in (4, 48)}
     few, many = (np.mean([signal / noise for signal, noise in pairs]) for pairs in measured.values())
     assert many > 4 * few
-    assert (
-        sum(gradient_signal(small("B=16&K=1&window=8"), world)) > 0
-    )  # an empty window would leave a group of one without an advantage
+    # an empty window would leave a group of one without an advantage
+    assert sum(gradient_signal(small("B=16&K=1&window=8"), world)) > 0
 
 
 def test_silent_groups_are_those_of_the_curves():
@@ -92,8 +91,7 @@ def test_the_map_has_every_cell_once_the_coarse_ones_first():
     seconds = heat_cells(Choices(), "seconds", lambda choices: choices.value("B") / 32)
     assert {c.run.design.rounds for c in seconds if c.run and c.batch == 64} == {1000}
 
-
-def test_an_estimator_that_cannot_run_a_cell_leaves_it_out():
+    # an estimator that cannot run a cell leaves it out
     cells = heat_cells(Choices(estimator="dapo"), "rounds", lambda _: 1.0)
     assert {c.group for c in cells if c.run is None and "sampling.tries" in c.why} == {1}
 
@@ -168,7 +166,7 @@ def test_runs_that_are_not_there_are_a_line(source):
     assert source not in sources_in(None)
 
 
-def test_files_hold_what_is_shown():
+def test_files_hold_what_is_shown_by_both_rules_of_grading():
     shown = [ShownCurve("=1+1", [curve([0.1, 0.2])]), *(ShownCurve(tidied, [curve([0.3])]) for tidied in ("$x", "<b>"))]
     table = pd.read_csv(io.BytesIO(export_chart(shown, "rounds", "csv")))
     assert list(table["curve"]) == ["'=1+1", "'=1+1", "$x", "<b>"]
@@ -177,8 +175,6 @@ def test_files_hold_what_is_shown():
     assert export_chart(shown, "rounds", "png").startswith(b"\x89PNG")
     assert export_chart([], "rounds", "csv").count(b"\n") == 1
 
-
-def test_exported_numbers_hold_both_rules_of_grading():
     run = small("rounds=200&K=4")
     measured = simulate(run, build(run.environment)).curve
     table = pd.read_csv(io.BytesIO(export_chart([ShownCurve("now", [measured])], "rollouts", "csv")))

@@ -10,13 +10,8 @@ from rftlab.studies.console.terminal import guarded
 from rftlab.studies.data.runs.limits import has_llm
 
 TABLE = Path(__file__).with_name("bad_command_lines.txt").read_text().splitlines()
-LINES = [line for line in TABLE if not line.startswith("#")] + [
-    "run\u00a0cell",
-    "'\x1b[31m'",
-    "'\u00e9'",
-    "run 'a\nb'",
-    "report --results 'a\nb'",
-]
+STRANGE = ["run\u00a0cell", "'\x1b[31m'", "'\u00e9'", "run 'a\nb'", "report --results 'a\nb'"]
+LINES = [line for line in TABLE if not line.startswith("#")] + STRANGE
 
 TRAINER = pytest.mark.skipif(not has_llm(), reason="the trainer is not installed, which is said first")
 

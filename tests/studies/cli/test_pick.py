@@ -82,9 +82,8 @@ def test_runs_are_finished_claim_by_claim_and_judged(tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr(pick, "finish_points", lambda console, root, points, *rest: ran.append(points))
     monkeypatch.setattr(pick, "collect", lambda root, points: pick.reference())
-    status, said = rftlab(
-        "reproduce", "--level", "llm", "--pair", "tiny-mix97", "--results", tmp_path, "--hours", "0.1"
-    )
+    asked = ("reproduce", "--level", "llm", "--pair", "tiny-mix97", "--results", tmp_path)
+    status, said = rftlab(*asked, "--hours", "0.1")
     raw = label(EXPERIMENTS["baseline"].cells[0])
     assert status == 0 and [(point.cell, point.run.seed) for point in ran[0]] == [(raw, seed) for seed in range(4)]
     kept = (tmp_path / pick.VERDICTS).read_text()

@@ -61,10 +61,8 @@ def test_the_worst_groups_come_first(run):
     found = [group for (group,) in groups_of_run(run, RecordFilter(), "worst", 3)]
     assert [(group.round, group.prompt) for group in found] == [(2, 1), (1, 1), (3, 2)]
     assert found[0].mean == pytest.approx(-2 / 3) and found[0].responses["reward"].tolist() == [0, 0, -2]
-    assert [(group.round, group.prompt) for (group,) in groups_of_run(run, RecordFilter(), "round", 2)] == [
-        (1, 0),
-        (1, 1),
-    ]
+    first = groups_of_run(run, RecordFilter(), "round", 2)
+    assert [(group.round, group.prompt) for (group,) in first] == [(1, 0), (1, 1)]
 
 
 def test_rounds_without_a_file_are_named(run):
@@ -139,9 +137,12 @@ def test_what_is_no_record_is_one_line(run, tmp_path):
     with pytest.raises(UserError, match=r"000003-000003\.parquet cannot be read: it is a symbolic link, not a file"):
         groups_of_run(run, RecordFilter(), "round", 99)  # without a word it would be an answer from other rounds
     records.unlink()
-    with pytest.raises(UserError, match="has no records of rollouts"):
-        groups_of_run(tmp_path, RecordFilter(), "worst", 1)
-    with pytest.raises(UserError, match="has no responses of these rounds"):
-        groups_of_run(run, RecordFilter(prompt=77), "worst", 1)
+    nothing = (
+        (tmp_path, RecordFilter(), "records of rollouts"),
+        (run, RecordFilter(prompt=77), "responses of these"),
+    )
+    for folder, wanted, said in nothing:
+        with pytest.raises(UserError, match=f"has no {said}"):
+            groups_of_run(folder, wanted, "worst", 1)
     with pytest.raises(UserError, match="first_round = 5; allowed: at most last_round = 4"):
         ShowRollouts(run, first_round=5, last_round=4)

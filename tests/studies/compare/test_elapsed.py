@@ -1,5 +1,7 @@
 """The axis of seconds of imported runs: from times so far, from times of rounds, or from nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.readers import ImportedRun, KnownDesign, read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import refused, shown
 
 TEST = ("test", "pass_at_1")
 
@@ -51,9 +53,9 @@ def side(*runs):
 
 def timed(name, each, end=0.5, repeats=""):
     """So many seconds a round."""
-    found = run_of(name, elapsed_seconds=((20,), (20 * each,)))
+    run = run_of(name, elapsed_seconds=((20,), (20 * each,)))
     last = piece_of("test", "pass_at_1", (0, 10, 20), (0.2, 0.4, end), 500)
-    return ImportedRun(found.name, "table", "", found.sources, found.design, (last, *found.pieces[1:]), repeats=repeats)
+    return replace(run, pieces=(last, *run.pieces[1:]), repeats=repeats)
 
 
 def test_curves_meet_where_they_have_taken_as_long():
@@ -63,6 +65,8 @@ def test_curves_meet_where_they_have_taken_as_long():
     assert [one.at_seconds for one in found] == pytest.approx([0.5, 0.3, np.nan], nan_ok=True)
     numbers = curve_numbers([own], "seconds")
     assert numbers.groupby("design", sort=False)["x"].max().tolist() == [20, 80]
+    with pytest.raises(UserError, match="axis = seconds: no log here tells the seconds"):
+        collection_view([side(run_of("untimed"))], "seconds")
 
 
 def test_repeats_at_other_rounds_are_averaged_where_they_took_as_long():
@@ -70,11 +74,6 @@ def test_repeats_at_other_rounds_are_averaged_where_they_took_as_long():
     numbers = curve_numbers([own], "seconds")
     assert numbers["x"].tolist() == [0, 10, 20] and numbers["runs"].unique().tolist() == [2]
     assert numbers["mean"].tolist() == pytest.approx([0.2, (0.4 + 0.3) / 2, (0.5 + 0.4) / 2])
-
-
-def test_an_axis_that_no_log_tells_is_refused():
-    with pytest.raises(UserError, match="axis = seconds: no log here tells the seconds"):
-        collection_view([side(run_of("untimed"))], "seconds")
 
 
 def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):
@@ -85,8 +84,7 @@ def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):
     assert [elapsed_at(run, np.array([15])).tolist() for run in runs] == [[30], [90]]
     write_collection(tmp_path / "r", "c", runs)
     ask = ("compare", "imported:c#a", "imported:c#b", "--axis", "seconds", "--results", tmp_path / "r")
-    status, text = rftlab(*ask)
-    assert status == 0 and "at 40 seconds" in text
+    assert "at 40 seconds" in shown(*ask)
     (page,) = (tmp_path / "r").glob("compare-*/compare.html")
     assert "at 40 seconds" in page.read_text() and "seconds of training" in page.read_text()
     ends = pd.read_csv(page.parent / "ends.csv")
@@ -94,11 +92,10 @@ def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):
 
 
 def test_public_runs_are_a_level(tmp_path):
-    status, text = rftlab("report", "public:verl_logs", "--results", tmp_path)
-    assert status == 2
-    assert text == "rftlab: public:verl_logs has no runs that come with rftlab; allowed: kaip598, pods\n"
+    allowed = "public:verl_logs has no runs that come with rftlab; allowed: kaip598, pods\n"
+    assert refused("report", "public:verl_logs", "--results", tmp_path) == f"rftlab: {allowed}"
     for wrong in ("public:", "public:pods#none"):
-        assert rftlab("report", wrong, "--results", tmp_path)[0] == 2
-    status, text = rftlab("report", "public:pods/gsm8k#pods/gsm8k-n16-*", "--results", tmp_path)
+        refused("report", wrong, "--results", tmp_path)
+    shown("report", "public:pods/gsm8k#pods/gsm8k-n16-*", "--results", tmp_path)
     (page,) = tmp_path.glob("report-*/report.html")
-    assert status == 0 and "at 21,600 seconds" in page.read_text()
+    assert "at 21,600 seconds" in page.read_text()

@@ -55,12 +55,8 @@ def test_an_interval_along_x_lies_along_x():
 
 
 def test_places_are_those_of_the_axes():
-    log = Panel(
-        "",
-        PlotAxis("x", "log", 1, 100),
-        PlotAxis("y", low=0, high=4),
-        (PlotSeries([1, 10, 100], [0, 1, 2], MarkStyle()),),
-    )
+    line = PlotSeries([1, 10, 100], [0, 1, 2], MarkStyle())
+    log = Panel("", PlotAxis("x", "log", 1, 100), PlotAxis("y", low=0, high=4), (line,))
     ((x, y),) = resolve(chart(log))
     assert x.fractions(np.array([1, 10, 100])) == pytest.approx([0, 0.5, 1])
     assert y.fractions(np.array([0, 1, 2])) == pytest.approx([0, 0.25, 0.5])
@@ -123,43 +119,21 @@ def test_a_picture_is_whole_and_its_facts_are_there():
     assert {path.get("class") for one in series for path in one} == {"band", "line", "bars", "dot"}
 
 
-KNOWN = {"class", "style", "width", "height", "viewbox", "role", "aria-label", "aria-hidden", "d", "opacity", "x", "y"}
-KNOWN |= {
-    "transform",
-    "stroke-width",
-    "stroke-dasharray",
-    *(f"data-{name}" for name in ("x", "y", "n", "a", "v", "pair")),
-}
-
-
-def tags_of(page):
-    """Names of the elements and attributes that a browser would find."""
-    tags, attributes = set(), set()
-
-    class Reader(HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            tags.add(tag)
-            attributes.update(name for name, _ in attrs)
-
-    Reader().feed(page)
-    return tags, attributes
+TAGS = {"div", "p", "b", "ul", "li", "svg", "g", "path", "text", "title"}
+KNOWN = {"class", "style", "width", "height", "viewbox", "role", "aria-label", "aria-hidden", "d", "opacity", "x", "y",
+         "transform", "stroke-width", "stroke-dasharray", *(f"data-{one}" for one in "xynav"), "data-pair"}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_every_text_is_escaped(text):
     one = PlotSeries([0, 1], [0, 1], MarkStyle(), text, facts={"pair": text})
-    hostile = Panel(
-        text,
-        charts.names(text, [text, text]),
-        PlotAxis(text),
-        (one,),
-        remarks=(Remark(1, 0.5, text),),
-        keys=(LegendKey(text, MarkStyle()),),
-    )
-    page = str(chart_html(chart(hostile, title=text)))
-    tags, attributes = tags_of(page)
-    assert tags <= {"div", "p", "b", "ul", "li", "svg", "g", "path", "text", "title"}
-    assert attributes <= KNOWN and not page.count("</script")
+    beside = {"remarks": (Remark(1, 0.5, text),), "keys": (LegendKey(text, MarkStyle()),)}
+    hostile = Panel(text, charts.names(text, [text, text]), PlotAxis(text), (one,), **beside)
+    page, seen, parser = str(chart_html(chart(hostile, title=text))), [], HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: seen.append((tag, {name for name, _ in attributes}))
+    parser.feed(page)  # as a browser would
+    assert {tag for tag, _ in seen} <= TAGS and set().union(*(names for _, names in seen)) <= KNOWN
+    assert not page.count("</script")
     assert all(len(found) < 500 for found in re.findall(r"<text[^>]*>(.*?)</text>", page, re.DOTALL))
 
 

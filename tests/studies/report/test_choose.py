@@ -44,18 +44,14 @@ def test_a_design_that_may_be_worse_is_not_chosen():
     # seeds move 8 rollouts one way and 16 and 64 the other, so that the difference of the last two stays sure
     assert advise(curves(close, noise=0.05)).design == "32 contexts x 16 rollouts"
     assert advise(curves(close, seeds=1)).design == "32 contexts x 64 rollouts"
-
-
-def test_what_nothing_moves_is_said():
-    assert advise(curves(dict.fromkeys(CELLS, 0.011))).design == ""
+    assert advise(curves(dict.fromkeys(CELLS, 0.011))).design == "", "nothing moves it"
 
 
 def test_the_best_split_of_a_common_cost_is_told():
     same = EXPERIMENTS["tradeoff"]
-    table = curves({label(cell): 0.5 + 0.01 * (cell.batch_size == 64) for cell in same.cells})
-    (found,) = advise_pairs(
-        table, endpoint_table(table, [same], ["qwen-gsm8k"]), "sim", {label(c): c for c in same.cells}
-    )
+    designs = {label(cell): cell for cell in same.cells}
+    table = curves({name: 0.5 + 0.01 * (cell.batch_size == 64) for name, cell in designs.items()})
+    (found,) = advise_pairs(table, endpoint_table(table, [same], ["qwen-gsm8k"]), "sim", designs)
     assert (found.equal, found.equal_cost) == ("64 contexts x 4 rollouts", 256)
     assert advise(curves(dict.fromkeys(CELLS, 0.5))).equal == ""
 
@@ -92,8 +88,6 @@ def test_designs_in_words():
 def test_a_claim_fails_on_a_side(values, side):
     parts = [measure("x", np.array([value, value + 0.001, value - 0.001]), 0.0, 0.1) for value in values]
     assert failed_side(parts) == side
-
-
-def test_a_design_is_not_compared_with_itself():
+    # and a design is not compared with itself
     assert measure("x", np.zeros(1), 0, 1, ("32x8", "32x8")).with_itself
     assert not measure("x", np.zeros(1), 0, 1, ("32x8", "32x4")).with_itself

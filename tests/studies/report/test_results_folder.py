@@ -6,7 +6,7 @@ import pytest
 
 import rftlab as rl
 from rftlab.shared.plumbing.errors import UserError
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import shown
 
 
 @pytest.fixture(scope="module")
@@ -15,8 +15,7 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("results") / "two <designs>"
     sizes = ("--batch-size", "8", "--rounds", "4", "--eval-every", "4", "--seeds", "2")
     for rollouts in ("1", "2"):
-        status, _ = rftlab("run", "cell", "--rollouts", rollouts, *sizes, "--quiet", "--results", root)
-        assert status == 0
+        shown("run", "cell", "--rollouts", rollouts, *sizes, "--quiet", "--results", root)
     return root
 
 
@@ -34,9 +33,6 @@ def test_runs_and_curves(folder):
     again = rl.simulate(replace(rl.start_at("qwen-gsm8k", "sim"), design=design, seed=0))
     assert one["test_pass_at_1"].tolist() == again.curve.test_pass_at_1.tolist()
 
-
-def test_it_shows_itself(folder):
-    found = rl.ResultsFolder(folder)
     assert repr(found) == f"ResultsFolder({str(folder)!r}): 4 finished runs"
     page = found._repr_html_()
     assert "sim qwen-gsm8k" in page and "4 runs of 2 designs" in page and "two &lt;designs&gt;" in page

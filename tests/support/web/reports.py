@@ -1,5 +1,7 @@
 """Reports of made-up curves."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 
@@ -19,17 +21,11 @@ ARXIV = "https://arxiv.org/abs/2601.22532"
 
 def curves_of(pairs, seeds):
     """Made-up curves: three evaluations of every cell."""
-    rng = np.random.default_rng(7)
-    rows = []
-    for pair in pairs:
-        for cell in map(label, distinct_cells(CHOSEN)):
-            for seed in range(seeds):
-                for at in (0, 1000, 2000):
-                    train, test = rng.uniform(0.1, 0.9, 2)
-                    flexible = (train + 0.05, test + 0.05)
-                    rows.append(
-                        (pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0, *flexible))
-                    )
+    rng, rows = np.random.default_rng(7), []
+    for pair, cell, seed, at in product(pairs, map(label, distinct_cells(CHOSEN)), range(seeds), (0, 1000, 2000)):
+        train, test = rng.uniform(0.1, 0.9, 2)
+        point = Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0, train + 0.05, test + 0.05)
+        rows.append((pair, cell, *point))
     return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields]).assign(planned_rounds=2000)
 
 
@@ -58,16 +54,12 @@ def parts_of(values, text="a < b", low=0.0, high=0.1) -> list[Part]:
 def findings_of(pairs, text="a < b"):
     """Each verdict once per pair; of those that fail the first pair does more than is claimed, the second less, the
     third both. Shuffles reach none of them."""
-    found = []
-    for i, values in enumerate(VALUES.values()):
-        for at, pair in enumerate(pairs):
-            claim = Claim(f"claim {i}", text, parts_of, remark="" if i else text)
-            sides = ((0.3,), (-0.3,), (0.3, -0.3))
-            parts = parts_of(sides[at % 3] if values == (0.3,) else values, text)
-            one = judged(parts, [])
-            found.append(
-                ClaimFinding(claim, pair, parts, one, tuple(part._replace(published=0.1) for part in parts), one)
-            )
+    found, sides = [], ((0.3,), (-0.3,), (0.3, -0.3))
+    for (i, values), (at, pair) in product(enumerate(VALUES.values()), enumerate(pairs)):
+        claim = Claim(f"claim {i}", text, parts_of, remark="" if i else text)
+        parts = parts_of(sides[at % 3] if values == (0.3,) else values, text)
+        held, one = tuple(part._replace(published=0.1) for part in parts), judged(parts, [])
+        found.append(ClaimFinding(claim, pair, parts, one, held, one))
     return found
 
 
