@@ -179,29 +179,16 @@ def test_a_pilot_that_comes_with_rftlab_has_its_gradients(tmp_path):
 
 
 WRONG = {
-    "no.csv": "a,b\n1,2\n",
-    "empty.csv": "",
-    "header.csv": "right,responses\n",
-    "ragged.csv": "right,responses\n1,2,3\n",
-    "short.csv": "right,responses\n1\n",
-    "many.csv": "right,responses\n1,2\n1,3\n",
-    "over.csv": "right,responses\n5,4\n2,4\n",
-    "half.csv": "right,responses\n1.5,4\n2,4\n",
-    "none.csv": "right\n1\n2\n",
-    "nan.csv": "right,responses\nnan,4\n",
-    "text.csv": "pass_rate\nhigh\n",
-    "above.csv": "pass_rate\n45\n",
-    "one.csv": "right,responses\n1,1\n0,1\n",
-    "single.csv": "right,responses\n1,4\n",
-    "bad.json": "{",
-    "object.json": '{"right": 1}',
-    "deep.json": "[" * 100_000,
-    "words.json": '["a"]',
-    "huge.json": "[1" + "0" * 400 + "]",
-    "bool.json": '[{"right": true, "responses": 4}]',
-    "binary.csv": "\x00\x01\x02\x03" * 40,
+    "no.csv": "a,b\n1,2\n", "empty.csv": "", "header.csv": "right,responses\n",
+    "ragged.csv": "right,responses\n1,2,3\n", "short.csv": "right,responses\n1\n",
+    "many.csv": "right,responses\n1,2\n1,3\n", "over.csv": "right,responses\n5,4\n2,4\n",
+    "half.csv": "right,responses\n1.5,4\n2,4\n", "none.csv": "right\n1\n2\n", "nan.csv": "right,responses\nnan,4\n",
+    "text.csv": "pass_rate\nhigh\n", "above.csv": "pass_rate\n45\n", "one.csv": "right,responses\n1,1\n0,1\n",
+    "single.csv": "right,responses\n1,4\n", "bad.json": "{", "object.json": '{"right": 1}',
+    "deep.json": "[" * 100_000, "words.json": '["a"]', "huge.json": "[1" + "0" * 400 + "]",
+    "bool.json": '[{"right": true, "responses": 4}]', "binary.csv": "\x00\x01\x02\x03" * 40,
     "colours.csv": "[bold red]\x1b[31m,right\n1,2\n",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -88,16 +88,10 @@ def test_a_pickle_runs_nothing(tmp_path, monkeypatch):
 
 
 BAD = {
-    "empty.json": "{}",
-    "list.json": "[1]",
-    "cut.json": '{"a":',
-    "cut.toml": "[a",
-    "text.sh": "hello",
-    "deep.json": '{"a":' * 500 + "1" + "}" * 500,
-    "bad.yaml": "a: [",
-    "big.json": " " * (1 << 21),
+    "empty.json": "{}", "list.json": "[1]", "cut.json": '{"a":', "cut.toml": "[a", "text.sh": "hello",
+    "deep.json": '{"a":' * 500 + "1" + "}" * 500, "bad.yaml": "a: [", "big.json": " " * (1 << 21),
     "zip.bin": "PK\x03\x04",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -101,18 +101,12 @@ def test_a_reader_in_a_file_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
-        ("missing.log",),
-        (".",),
-        ("--config", "missing"),
-        ("x", "--name", "../up"),
-        ("x", "--columns", "step"),
+        (), ("missing.log",), (".",), ("--config", "missing"), ("x", "--name", "../up"), ("x", "--columns", "step"),
         ("x", "--columns", "reward_maen=critic/score/mean"),
-        ("x", "--columns", "reward=critic/score/mean", "reward=actor/grad_norm"),
-        ("x", "--prompts", "0"),
+        ("x", "--columns", "reward=critic/score/mean", "reward=actor/grad_norm"), ("x", "--prompts", "0"),
         ("x", "--reader", "a:b"),
     ],
-)
+)  # fmt: skip
 def test_wrong_command_lines_are_a_line(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").write_text(verl_log().text)

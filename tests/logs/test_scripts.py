@@ -80,26 +80,14 @@ PYTHON = "import os\n{before}\nargs = GRPOConfig(per_device_train_batch_size=8, 
 @pytest.mark.parametrize(
     ("before", "value", "rollouts"),
     [
-        ("N = 16", "N", 16),
-        ("N: int = 16", "N", 16),
-        ("", "16", 16),
-        ("N = 16\nN = 8", "N", None),
-        ("if x:\n    N = 16", "N", None),
-        ("for N in (8, 16):\n    pass", "N", None),
-        ("def f(N=16):\n    pass", "N", None),
-        ("N = int(os.environ['N'])", "N", None),
-        ("", "int(os.environ['N'])", None),
-        ("N = 8 * 2", "N", None),
-        ("", "args.n", None),
-        ("", "64 // K", None),
-        ("", "8 if big else 4", None),
-        ("", "sizes[0]", None),
-        ("", "N", None),
-        ("(N := 16)", "N", None),
-        ("N = 16\nN += 1", "N", None),
-        ("N, M = 16, 8", "N", None),
+        ("N = 16", "N", 16), ("N: int = 16", "N", 16), ("", "16", 16), ("N = 16\nN = 8", "N", None),
+        ("if x:\n    N = 16", "N", None), ("for N in (8, 16):\n    pass", "N", None),
+        ("def f(N=16):\n    pass", "N", None), ("N = int(os.environ['N'])", "N", None),
+        ("", "int(os.environ['N'])", None), ("N = 8 * 2", "N", None), ("", "args.n", None), ("", "64 // K", None),
+        ("", "8 if big else 4", None), ("", "sizes[0]", None), ("", "N", None), ("(N := 16)", "N", None),
+        ("N = 16\nN += 1", "N", None), ("N, M = 16, 8", "N", None),
     ],
-)
+)  # fmt: skip
 def test_a_python_file(before, value, rollouts, tmp_path):
     design, notes = told(tmp_path, PYTHON.format(before=before, n=value), "train.py")
     assert design.rollouts == rollouts and (rollouts is not None or any("num_generations is " in n for n in notes))

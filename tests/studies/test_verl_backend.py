@@ -67,14 +67,11 @@ def facts(known):
 @pytest.mark.parametrize(
     "run",
     [
-        *(point.llm_run for point in KEPT),
-        run_with(minibatches=4, epochs=2),
-        run_with(card="gspo"),
-        run_with(card="paper_code"),
-        replace(run_with(card="rloo"), temperature=0.7, lora=LoRA(8)),
+        *(point.llm_run for point in KEPT), run_with(minibatches=4, epochs=2), run_with(card="gspo"),
+        run_with(card="paper_code"), replace(run_with(card="rloo"), temperature=0.7, lora=LoRA(8)),
     ],
     ids=lambda run: RunSpec(PAIR, run).cell,
-)
+)  # fmt: skip
 def test_verls_settings_say_the_same_design(run):
     settings = verl_config(run, "x", CLUSTER)
     design, notes = read_design(settings, "", None)
@@ -89,17 +86,12 @@ def test_verls_settings_say_the_same_design(run):
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        ("data.train_batch_size", 64),
-        ("actor_rollout_ref.rollout.n", 9),
-        ("algorithm.rftlab.support", 6),
-        ("actor_rollout_ref.actor.ppo_mini_batch_size", 16),
-        ("actor_rollout_ref.actor.ppo_epochs", 2),
-        ("actor_rollout_ref.actor.optim.lr", 1e-6),
-        ("actor_rollout_ref.actor.kl_loss_coef", 0.0),
-        ("actor_rollout_ref.actor.policy_loss.loss_mode", "rftlab_gspo"),
-        ("algorithm.adv_estimator", "rftlab_rloo"),
+        ("data.train_batch_size", 64), ("actor_rollout_ref.rollout.n", 9), ("algorithm.rftlab.support", 6),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size", 16), ("actor_rollout_ref.actor.ppo_epochs", 2),
+        ("actor_rollout_ref.actor.optim.lr", 1e-6), ("actor_rollout_ref.actor.kl_loss_coef", 0.0),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "rftlab_gspo"), ("algorithm.adv_estimator", "rftlab_rloo"),
     ],
-)
+)  # fmt: skip
 def test_another_setting_is_another_design(place, value):
     settings = verl_config(SPLIT.llm_run, "x", CLUSTER)
     *parts, last = place.split(".")
