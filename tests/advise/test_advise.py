@@ -131,14 +131,11 @@ def test_a_large_model_spreads_the_sampler_over_gpus():
     assert weights == pytest.approx(2 * shape.parameters / planned.tensor_parallel)
 
 
-def test_the_cache_takes_what_is_needed_or_what_is_left():
+def test_the_cache_takes_what_is_needed_or_left_and_the_least_gpus_fit():
     rich, poor = plan("8xH200"), plan("8xA100-40", "32x64")
     token = 4 * SEVEN.layers * SEVEN.keys
     assert rich.cache_gb * 1e9 == pytest.approx(32 * 8 / 8 * 320 * token)
     assert poor.memory.peak <= 0.95 * 40e9 * 1.0001
-
-
-def test_the_least_gpus_fit_and_half_of_them_do_not():
     fleet, shape = parse_fleet("1xA100-40"), shape_named("8B").shape
     least = least_gpus(run(), shape, fleet, ASSUMED)
     assert planned_on(run(), shape, replace(fleet, count=least), ASSUMED).fits
@@ -156,14 +153,11 @@ def options_of(labels, evidence=NOTHING, gpus="8xH100"):
 LABELS = ("16x16", "64x4", "32x8", "128x8", "256x2", "4x64")
 
 
-def test_without_evidence_the_order_is_that_of_cost_and_what_does_not_fit_comes_last():
+def test_the_order_is_that_of_cost_below_what_was_measured_and_above_what_does_not_fit():
     hours = [option.plan.gpu_hours for option in rank_options(options_of(LABELS))]
     assert hours == sorted(hours)
     options = options_of(("32x8",)) + options_of(("16x16",), gpus="1xA100-40")
     assert [option.plan.fits for option in rank_options(options[::-1])] == [True, False]
-
-
-def test_measured_designs_come_first_and_the_best_of_them_at_the_top():
     options = options_of(LABELS)
     scores = {design_key(options[i].design): DesignScore(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
     ranked = rank_options(options_of(LABELS, AdviceEvidence(None, None, scores, ())))
@@ -179,12 +173,16 @@ def test_groups_with_signal_are_those_of_the_pass_rates():
     assert window.groups is None  # its baseline is not the group's alone
 
 
-def test_the_first_runs_without_evidence_are_a_middle_a_contrast_and_a_repeat():
+def test_the_first_runs_are_a_middle_a_contrast_and_a_repeat_which_comes_first_after_some_runs():
     chosen = first_runs(options_of(LABELS), 200)
     first, second, third = (option for option, _ in chosen)
     assert first is third and second.label != first.label
     assert second.plan.gpu_hours <= 1.5 * first.plan.gpu_hours
     assert "seed" in chosen[2][1]
+    scores = {design_key(designs_named(("64x4",), 500)["64x4"]): DesignScore(0.4, np.nan, np.nan, 1)}
+    chosen = first_runs(options_of(LABELS, AdviceEvidence(None, None, scores, ())), 200)
+    labels = [option.label for option, _ in chosen]
+    assert labels[0] == "64x4" and "64x4" not in labels[1:] and len(set(labels)) == 3
 
 
 @pytest.mark.parametrize("budget", [1, 10, 20, 30, 200])
@@ -192,13 +190,6 @@ def test_the_first_runs_are_within_the_budget(budget):
     chosen = first_runs(options_of(LABELS), budget)
     assert sum(option.plan.gpu_hours for option, _ in chosen) <= budget
     assert (len(chosen) == 0) == (budget == 1) and (len(chosen) == 3 or budget < 200)
-
-
-def test_after_some_runs_the_best_is_repeated_before_new_ones():
-    scores = {design_key(designs_named(("64x4",), 500)["64x4"]): DesignScore(0.4, np.nan, np.nan, 1)}
-    chosen = first_runs(options_of(LABELS, AdviceEvidence(None, None, scores, ())), 200)
-    labels = [option.label for option, _ in chosen]
-    assert labels[0] == "64x4" and "64x4" not in labels[1:] and len(set(labels)) == 3
 
 
 def test_a_score_of_one_run_has_no_interval():

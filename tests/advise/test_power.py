@@ -139,12 +139,17 @@ RUNS = [
 ]
 
 
-def test_repeats_are_runs_of_one_known_design():
+def test_repeats_are_runs_of_one_known_design_and_no_name_tells():
     groups = find_repeats(RUNS)
     assert [(group.name, len(group.scores)) for group in groups] == [("a", 3), ("b", 3)]
     sigma, degrees = signal_power.pooled_sigma([group.scores for group in groups])
     assert degrees == 4 and sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
     assert final_score(RUNS[0]) == 0.41
+    # A difference that no field of a design holds, such as which responses are trained on, may be in a name only.
+    both = [(kind, i, value) for kind, values in (("x", A), ("y", B)) for i, value in enumerate(values)]
+    runs = [imported(f"{kind}/r{i}", value, repeats=kind) for kind, i, value in both]
+    assert find_repeats([imported(f"{kind}/r{i}", value) for kind, i, value in both]) == []
+    assert [(group.name, len(group.scores)) for group in find_repeats(runs)] == [("x", 3), ("y", 3)]
 
 
 def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
@@ -177,14 +182,6 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     assert "a-0, a-1" in refused(*ask, "--a", "a-0", "--b", "nobody")
     write_collection(tmp_path, "one", RUNS[:1])
     assert "repeat" in refused("power", "--results", tmp_path, "--imported", "one")
-
-
-def test_what_repeats_share_is_said_and_no_name_tells():
-    """A difference that no field of a design holds, such as which responses are trained on, may be in a name only."""
-    both = [(kind, i, value) for kind, values in (("x", A), ("y", B)) for i, value in enumerate(values)]
-    runs = [imported(f"{kind}/r{i}", value, repeats=kind) for kind, i, value in both]
-    assert find_repeats([imported(f"{kind}/r{i}", value) for kind, i, value in both]) == []
-    assert [(group.name, len(group.scores)) for group in find_repeats(runs)] == [("x", 3), ("y", 3)]
 
 
 PLANNED = ("--sigma", 0.015, "--difference", 0.02, "--p", 0.4, "--spread", 0.3, "--questions", 1319)

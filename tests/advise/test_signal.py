@@ -156,12 +156,14 @@ def test_a_table_and_json_say_the_same(tmp_path):
         assert (measured.counts.tolist(), measured.responses) == ([0, 3, 4], 4), name
 
 
-def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
+def test_rates_without_responses_are_taken_as_exact_and_a_pilot_has_its_gradients(tmp_path):
     (tmp_path / "a.json").write_text("[0.0, 0.5]")
     measured = read_rates(tmp_path / "a.json", None, None)
     fitted = fit_rates(measured)
     assert measured.counts is None and "taken as exact" in fitted.origin
     assert zero_variance_share(fitted.rates, 2) == pytest.approx((1 + 0.5) / 2)
+    measured = signal.pilot_rates(tmp_path, "tiny-mix97")
+    assert measured.gradient == shipped_base("tiny-mix97").centred and len(measured.counts) == 512
 
 
 def test_a_distribution_that_does_not_fit_is_not_believed():
@@ -171,11 +173,6 @@ def test_a_distribution_that_does_not_fit_is_not_believed():
     assert "without a form" in fitted.origin and isinstance(fitted.other, BetaBinomial)
     counts = rng.binomial(16, rng.beta(0.8, 2.0, 2000))
     assert isinstance(fit_rates(signal.MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
-
-
-def test_a_pilot_that_comes_with_rftlab_has_its_gradients(tmp_path):
-    measured = signal.pilot_rates(tmp_path, "tiny-mix97")
-    assert measured.gradient == shipped_base("tiny-mix97").centred and len(measured.counts) == 512
 
 
 WRONG = {

@@ -80,10 +80,18 @@ def test_a_configuration_alone_says_memory_hours_rate_and_what_to_measure(tmp_pa
     assert "in the first 8 steps of a run, about" in text and "Health" not in text and "Where it ends" not in text
 
 
-def test_adapters_have_no_rate_to_advise(tmp_path):
+def test_adapters_short_runs_and_settings_that_failed_are_named(tmp_path):
     text = flowing(written(tmp_path, "rl.toml", PRIME))
     assert "The learning rate 3e-06 cannot be judged for adapters of 4B: runs like it held at" in text
     assert "Nothing that was measured speaks for a change." in text
+    small = TRL | {"model_name_or_path": "Qwen/Qwen2.5-0.5B", "max_steps": 30}
+    text = flowing(written(tmp_path, "grpo.json", small), "--processes", 8, "--gpus", "8xH100")
+    assert re.search(r"30 steps take \d+ (s|minutes)\.", text)
+    hot = TRL | {"learning_rate": 1e-4, "num_iterations": 8, "steps_per_generation": 16, "max_steps": -1}
+    text = flowing(written(tmp_path, "grpo.json", hot), "--processes", 4)
+    assert "16 updates a step are many: 2 of 6 public runs with more than 4 failed" in text
+    assert "The learning rate 0.0001 is dangerous for full weights" in text
+    assert "Updates a step 16 -> 4." in text and "Learning rate 0.0001 -> 1e-05." in text
 
 
 @pytest.mark.parametrize(
@@ -93,20 +101,6 @@ def test_adapters_have_no_rate_to_advise(tmp_path):
 )  # fmt: skip
 def test_a_time_has_a_unit_in_which_it_is_not_zero(seconds, words):
     assert describe_time(seconds) == words
-
-
-def test_a_short_run_takes_minutes(tmp_path):
-    small = TRL | {"model_name_or_path": "Qwen/Qwen2.5-0.5B", "max_steps": 30}
-    text = flowing(written(tmp_path, "grpo.json", small), "--processes", 8, "--gpus", "8xH100")
-    assert re.search(r"30 steps take \d+ (s|minutes)\.", text)
-
-
-def test_what_public_runs_failed_with_is_named(tmp_path):
-    hot = TRL | {"learning_rate": 1e-4, "num_iterations": 8, "steps_per_generation": 16, "max_steps": -1}
-    text = flowing(written(tmp_path, "grpo.json", hot), "--processes", 4)
-    assert "16 updates a step are many: 2 of 6 public runs with more than 4 failed" in text
-    assert "The learning rate 0.0001 is dangerous for full weights" in text
-    assert "Updates a step 16 -> 4." in text and "Learning rate 0.0001 -> 1e-05." in text
 
 
 def collection(tmp_path, *runs):

@@ -32,23 +32,23 @@ def test_the_advice_is_the_highest_rate_that_held_everywhere():
     assert judged == ["low", "usual", "usual", "dangerous", "dangerous"]
 
 
-def test_the_width_grows_with_the_distance_in_responses():
+def test_precision_size_and_adapters_choose_the_runs_and_the_width_grows_with_the_distance():
     usual, small, large = (advise_rate(1.5, responses=n) for n in (256, 64, 1024))
     assert (small.low, small.high) == (usual.low / 2, usual.high) and small.value == usual.value
     assert (large.low, large.high) == (usual.low, 2 * usual.high)
-
-
-def test_precision_size_and_adapters_choose_the_runs():
     assert {one.source for one in advise_rate(1.5, precision="fp32").axes} == {"kaip598", "shibukizero"}
     assert advise_rate(7.0) is None and advise_rate(3.0, lora=True) is None
     assert set(alike_settings(1.0, False, "bf16")["precision"]) == {"bf16", ""}
     assert set(alike_settings(3.0, True, None)["source"]) == {"pods", "sunshine535"}
 
 
-def test_a_source_left_out_is_told_what_the_others_hold():
+def test_the_shipped_table_is_whole_and_a_source_left_out_is_told_what_the_others_hold():
     ends = settings.left_out_ends()
     assert len(ends) == len(settings.rate_axes(public_settings())) == 4 and (np.diff(ends) >= 0).all()
     assert ends[0] == pytest.approx(0.31, abs=0.01) and ends[-1] == pytest.approx(0.84, abs=0.01)
+    table = public_settings()
+    assert table["runs"].sum() == 162 and (table["failed"] <= table["runs"]).all() and table["source"].nunique() == 10
+    assert table["end"].between(0, 1).all() and table["reference"].notna().all()
 
 
 def test_runs_are_counted_by_their_settings():
@@ -58,9 +58,3 @@ def test_runs_are_counted_by_their_settings():
     table = count_settings(ends).set_index("rate")
     assert table["runs"].tolist() == [2, 1, 2] and table["failed"].tolist() == [0, 0, 1]
     assert table["end"].tolist() == pytest.approx([0.5, 1.0, 0.625])  # slow is not failed
-
-
-def test_the_shipped_table_is_whole():
-    table = public_settings()
-    assert table["runs"].sum() == 162 and (table["failed"] <= table["runs"]).all() and table["source"].nunique() == 10
-    assert table["end"].between(0, 1).all() and table["reference"].notna().all()

@@ -130,25 +130,19 @@ def test_curves_are_compared_where_the_shortest_ends():
     assert (round(a.equal, 9), a.end, b.equal, np.isnan(late.equal), late.end) == (0.3, 0.4, 0.3, True, 0.5)
 
 
-def test_published_ends_are_laid_over_designs_that_have_them():
+def test_published_reference_and_public_runs_are_laid_over_by_their_design():
     cell = EXPERIMENTS["batch"].cells[0]
     (found,) = real_runs("published", "qwen-gsm8k", cell, None)
     assert found.seeds[0].test_pass_at_1[0] == published("Qwen2.5-0.5B-Instruct", "gsm8k", "test", cell)
     assert (found.seeds[0].round[0], found.seeds[0].rollouts[0], found.measured) == (2000, 2000 * 32 * 8, True)
     assert real_runs("published", "qwen-gsm8k", replace(cell, batch_size=48), None) == []
     assert real_runs("none", "qwen-gsm8k", cell, None) == []
-
-
-def test_reference_runs_are_laid_over_by_their_design():
     assert {f"llm:{name}" for name in shipped_runs()["pair"]} < set(sources_in(None))
     (found,) = real_runs("llm:tiny-mix97", "qwen-gsm8k", EXPERIMENTS["batch"].cells[0], None)
     frame = shipped_runs()
     own = frame[(frame["pair"] == "tiny-mix97") & (frame["cell"] == "32x8-paper_text")]
     assert len(found.seeds) == own["seed"].nunique() == 3
     assert sum(len(one.round) for one in found.seeds) == len(own)
-
-
-def test_public_runs_are_laid_over_by_their_prompts_and_rollouts():
     design = replace(BASELINE, batch_size=1, rollouts=64)
     for source in PUBLIC:
         shown = real_runs(source, "qwen-gsm8k", design, None)

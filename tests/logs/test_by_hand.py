@@ -32,9 +32,6 @@ def test_thousands_are_not_read_as_decimals(tmp_path):
     assert "'1,001'" in text and "thousands" in text
     text = refused(tmp_path, "step,reward\n" + "".join(f'{step},"1,2{step:02d}.5"\n' for step in STEPS))
     assert "line 2: reward = '1,201.5' is no number" in text
-
-
-def test_a_point_among_decimal_commas_that_may_be_thousands_is_left_out(tmp_path):
     low = "".join(f"{step};0,{step:03d};{step}\n" for step in range(1, 301))
     runs = read(tmp_path, TABLE + low + "301;0,301;1.301\n302;0,302;302\n")
     assert 301 not in values(runs, "response_length") and values(runs, "response_length")[302] == 302
@@ -67,16 +64,13 @@ def test_a_name_that_is_twice_in_a_record_is_left_out(row, tmp_path):
     assert values(runs, "reward_mean") == {1: 0.5, 3: 0.7} and "left out" in notes(runs)
 
 
-def test_a_metric_that_is_twice_in_a_line_of_a_console_is_left_out(tmp_path):
+def test_a_name_that_is_twice_in_another_format_is_left_out_or_refused(tmp_path):
     line = "step:{} - critic/score/mean:0.5 - actor/grad_norm:0.1{}\n"
     verl = "".join(line.format(s, " - critic/score/mean:0.9" if s == 2 else "") for s in (1, 2, 3))
     assert values(read(tmp_path, verl, "verl.log"), "reward_mean") == {1: 0.5, 3: 0.5}
     trl = "".join(f"{{'loss': 0.1, 'reward': 0.5{', ' if s == 2 else ''}}}\n" for s in (1, 2, 3))
     runs = read(tmp_path, trl.replace(", }", ", 'reward': 0.9}"), "trl.log")
     assert values(runs, "reward_mean") == {1: 0.5, 3: 0.5} and "first in line 2" in notes(runs)
-
-
-def test_a_name_that_is_twice_in_other_formats_is_left_out_or_refused(tmp_path):
     row = '{{"step": {}, "input": "q", "output": "x", "score": 0.0{}}}\n'
     rollouts = "".join(row.format(s, ', "score": 1.0' if s == 2 else "") for s in (1, 2, 3))
     (tmp_path / "run").mkdir()

@@ -35,9 +35,6 @@ def test_errors_of_each_forecast_by_hand():
     # mean gain of the other families: a from 0.4 and 0.4, b from 0.4, 0.3 and 0.4, c from 0.4, 0.3 and 0.4
     own = [0.0, 0.1, 0.1 + 1.1 / 3 - 0.5, 0.3 + 1.1 / 3 - 0.7, np.nan]
     assert errors["mean gain"].tolist() == pytest.approx(np.abs(own), nan_ok=True)
-
-
-def test_size_is_the_line_through_the_logits_of_the_other_families():
     rows = small_table()
     others = rows[rows["family"] != "c"]
     slope, start = np.polyfit(np.log(others["parameters"]), np.log(others["end"] / (1 - others["end"])), 1)
@@ -95,9 +92,6 @@ def test_every_run_that_is_shipped_has_its_sources_and_scores():
     instruct = rows["kind"] == "instruct"
     assert (rows["model"] == rows["reported_model"]).tolist() == instruct.tolist()
     assert rows[["model", "reported"]].groupby(rows["reported_model"] + rows["task"])["reported"].nunique().eq(1).all()
-
-
-def test_the_paper_s_rows_are_its_endpoints():
     published = {(e.model, e.dataset, e.advantage, e.rollouts): e.pass_at_1 for e in endpoints() if e.split == "test"
                  and e.batch_size in (0, 32) and not e.support_rollouts}  # fmt: skip
     own = credit.reported_scores().query("end_source.str.contains('2601.22532')")
@@ -120,7 +114,7 @@ def test_the_page_prints_what_the_command_does():
     assert f"{said} {errors['no change'].count()}" in " ".join(PAGE.read_text().split())
 
 
-def test_the_scores_of_the_blind_test_are_those_that_were_written_down():
+def test_the_blind_rows_are_those_that_were_written_down_and_nothing_of_them_enters_their_rivals():
     written = (DATA / "blind_scores.csv").read_bytes()
     assert sha256(written).hexdigest() == credit.BLIND
     rows, public = credit.blind_scores(), PAGE.read_text()
@@ -129,9 +123,6 @@ def test_the_scores_of_the_blind_test_are_those_that_were_written_down():
     assert rows["end"].between(0, 1).all() and rows["base_in_harness"].dropna().between(0, 1).all()
     old = reported_scores()
     assert not (set(rows["model"] + rows["task"]) & set(old["model"] + old["task"]))
-
-
-def test_nothing_of_the_blind_rows_enters_their_rivals():
     blind, old = credit.blind_scores(), reported_scores().query("not credited")
     errors = credit.end_errors(blind, old)
     for place in (0, len(blind) - 1):

@@ -224,10 +224,7 @@ def test_a_stuck_pair_that_something_moves_is_seen():
         ("the baseline moves", still | {"32x1-minimalist": 0.35, "2048x1w8-paper_text": 0.7}, NOT_APPLICABLE),
     ):
         assert ranges(curves_of(values, base=0.25))["9 stuck pairs"] == verdict, name
-
-
-def test_a_wide_interval_of_the_baseline_hides_no_counterexample():
-    """As on tiny-mod97: from 0.084 to 0.059 with a wide interval, and to 0.734 with another design."""
+    # As on tiny-mod97: from 0.084 to 0.059 with a wide interval, and to 0.734 with another design.
     curves = curves_of(dict.fromkeys(CELLS, 0.7) | {"32x1-minimalist": 0.059}, base=0.084, seeds=3)
     raw = (curves["cell"] == "32x1-minimalist") & (curves["round"] == 2000)
     curves.loc[raw, "test_pass_at_1"] += [-0.03, 0.0, 0.03]
@@ -236,14 +233,11 @@ def test_a_wide_interval_of_the_baseline_hides_no_counterexample():
     assert ranges(curves)["9 stuck pairs"] == UNDECIDED
 
 
-def test_noise_and_single_seeds_decide_nothing():
+def test_noise_single_seeds_and_cells_without_a_run_decide_nothing():
     single = found_in(curves_of(FINAL, seeds=1)).values()
     assert {one.verdict for f in single for one in (f.own, f.within)} <= {UNDECIDED, NOT_APPLICABLE, NOT_REPORTED}
     noisy = found_in(curves_of(FINAL, spread=0.3)).values()
     assert HOLDS not in {one.verdict for f in noisy if f.claim.name[0] in "234567" for one in (f.own, f.within)}
-
-
-def test_a_cell_without_a_finished_run_is_undecided():
     curves = curves_of(FINAL)
     curves = curves[~((curves["cell"] == "2048x1w8-paper_text") & (curves["round"] > 0))]
     found = found_in(curves)

@@ -88,12 +88,6 @@ def curve(values, rollouts):
     return type("Curve", (), {"rollouts": np.array(rollouts), scores.PASS_AT_1: np.array(values)})
 
 
-def test_a_cell_is_the_mean_over_equal_rollouts():
-    """Who samples twice as much is read off at half of its run."""
-    assert scores.cell(TASKS["dense"], curve([0.2, 0.4], [0, 100]), None, 100) == pytest.approx(0.3)
-    assert scores.cell(TASKS["dense"], curve([0.2, 0.6], [0, 200]), None, 100) == pytest.approx(0.3)
-
-
 def cells_of(**values):
     """Cells of estimators by task, of dense's anchors: lists of scores, a seed each, at the fixed rate."""
     zero, one = scores.anchors()["dense"]
@@ -105,10 +99,13 @@ def cells_of(**values):
     return pd.DataFrame(rows, columns=[*scores.KEYS, "value", "note"])
 
 
-def test_scores_lie_between_the_anchors_and_are_not_clipped():
+def test_a_cell_is_the_mean_over_equal_rollouts_between_the_anchors_and_not_clipped():
     table = scores.profile(cells_of(a=[0.0, 0.5, 1.0], b=[-0.5, -0.5, -0.2]))
     assert table["score"].tolist() == pytest.approx([0.5, -0.4])
     assert table["half"][0] == pytest.approx(interval([0.0, 0.5, 1.0]).high - 0.5)
+    # Who samples twice as much is read off at half of its run.
+    assert scores.cell(TASKS["dense"], curve([0.2, 0.4], [0, 100]), None, 100) == pytest.approx(0.3)
+    assert scores.cell(TASKS["dense"], curve([0.2, 0.6], [0, 200]), None, 100) == pytest.approx(0.3)
 
 
 def test_differences_are_paired_by_seed():

@@ -35,14 +35,11 @@ def test_seeds_grow_with_the_spread_and_end_where_the_interval_is_inside():
     assert decided(0.001, 0.1) is None
 
 
-def test_few_questions_blur_a_difference_and_a_claim_that_does_not_apply_is_left_out():
+def test_few_questions_blur_a_difference_and_one_part_outside_decides_a_claim():
     assert decided(0.05, 1e-6, questions=100) is None or decided(0.05, 1e-6, questions=100)[0] > 2
     nothing = part_of(np.full(5, np.nan), 0.0, 1.0)
     assert pick.seeds_to_decide([nothing], measured_at(), 10, 20) is None
     assert pick.seeds_to_decide([], measured_at(), 10, 20) is None
-
-
-def test_one_part_outside_decides_a_claim_and_one_across_does_not():
     inside, across, outside = (part_of(np.full(5, v) + d, 0.0, 1.0) for v, d in
                                ((0.5, 0.0), (0.0, np.array([-1, 1, -1, 1, 0.0])), (-0.5, 0.0)))  # fmt: skip
     assert pick.seeds_to_decide([inside, outside], measured_at(), 10**9, 9) == (2, FAILS)

@@ -57,12 +57,17 @@ def printed(folder, *flags):
     return console.file.getvalue()
 
 
-def test_the_worst_groups_come_first(run):
+def test_the_worst_groups_come_first_or_those_that_changed_most(run):
     found = [group for (group,) in groups_of_run(run, RecordFilter(), "worst", 3)]
     assert [(group.round, group.prompt) for group in found] == [(2, 1), (1, 1), (3, 2)]
     assert found[0].mean == pytest.approx(-2 / 3) and found[0].responses["reward"].tolist() == [0, 0, -2]
     first = groups_of_run(run, RecordFilter(), "round", 2)
     assert [(group.round, group.prompt) for (group,) in first] == [(1, 0), (1, 1)]
+    found = groups_of_run(run, RecordFilter(), "changed", 9)
+    assert [(first.round, last.round) for first, last in found if first.prompt == 2] == [(1, 3)]
+    assert {first.prompt: round(last.mean - first.mean, 3) for first, last in found} == {0: 0.667, 1: -0.667, 2: -0.667}
+    with pytest.raises(UserError, match="no prompt came twice in these rounds"):
+        groups_of_run(run, RecordFilter(first_round=3), "changed", 1)
 
 
 def test_rounds_without_a_file_are_named(run):
@@ -71,14 +76,6 @@ def test_rounds_without_a_file_are_named(run):
     assert "rounds 4 to 6 are missing" in printed(run)
     (run / "rollouts" / "000001-000002.parquet").unlink()
     assert "rounds 1 to 2 are missing" in printed(run)
-
-
-def test_questions_that_changed_most(run):
-    found = groups_of_run(run, RecordFilter(), "changed", 9)
-    assert [(first.round, last.round) for first, last in found if first.prompt == 2] == [(1, 3)]
-    assert {first.prompt: round(last.mean - first.mean, 3) for first, last in found} == {0: 0.667, 1: -0.667, 2: -0.667}
-    with pytest.raises(UserError, match="no prompt came twice in these rounds"):
-        groups_of_run(run, RecordFilter(first_round=3), "changed", 1)
 
 
 @pytest.mark.parametrize(
@@ -98,14 +95,11 @@ def test_filters(wanted, expected, run):
     assert all(group.mean == pytest.approx(np.mean(REWARDS[group.round][group.prompt])) for group in found)
 
 
-def test_nothing_that_a_terminal_obeys_is_printed(run):
+def test_nothing_that_a_terminal_obeys_is_printed_and_what_is_cut_says_so(run):
     text = printed(run, "--groups", "9", "--responses", "9") + printed(run, "--by", "changed")
     assert not {c for c in text if not c.isprintable()} - {"\n"}
     assert "\\x1b[2Jgone\\r\\n[red]## \\u202e1+2\\x07\\x9b5m" in text and "    user: Say [b]1[/b]\n" in text
     assert "    now \\x1b]0;title\\x07" in text and "    system: Hi\n" in text and "never shown" not in text
-
-
-def test_long_texts_and_groups_are_cut_and_say_so(run):
     text = printed(run, "--by", "round", "--groups", "1", "--responses", "2", "--letters", "8")
     assert text.count("  round 1 ...") == 2 and "... (19 more)" in text
     assert "(1 between)" in text and "3 tokens  round 1 " not in text and "3 tokens, cut  round 1 " in text

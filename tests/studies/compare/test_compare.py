@@ -106,15 +106,12 @@ def test_intervals_cover_the_truth():
     assert all(count >= 90 for count in held.values()), held
 
 
-def test_the_best_of_equal_designs_is_corrected_down_to_what_it_is():
+def test_the_best_of_equal_designs_is_corrected_and_named_with_how_often_it_is_ahead():
     generator = np.random.default_rng(2)
     levels = [level("a", generator.binomial(200, 0.5, (3, 20)) / 200) for _ in range(100)]
     bests = [agreement.best(own, resample(own, generator, 100), own.cells) for own in levels]
     assert np.mean([one.observed for one in bests]) > 0.53
     assert np.mean([one.corrected for one in bests]) == pytest.approx(0.5, abs=0.01)
-
-
-def test_the_best_design_is_named_with_how_often_it_is_ahead():
     own = level("a", [[0.3, 0.5, 0.5]], responses=400)
     found = agreement.best(own, resample(own, np.random.default_rng(0)), own.cells)
     assert found.cell == CELLS[1] and found.among == 3 and 0.4 < found.share < 0.6 and found.corrected < 0.5

@@ -193,13 +193,7 @@ def test_forecasts_of_a_pre_trained_model_say_how_far_to_trust_them(tmp_path, pa
     assert ["How far to trust it: not far" in told for told in (text, page)] == [warned, warned]
 
 
-def test_no_test_values_are_no_evidence(tmp_path):
-    kept(tmp_path, "r", {"z": {"t": [1.5, 2.5]}}, {"z": FACTS}, metric="reward_mean")
-    with pytest.raises(UserError, match="no test Pass@1"):
-        imported_evidence("imported:r", tmp_path / "results")
-
-
-def test_evidence_of_imported_runs(results):
+def test_evidence_of_imported_runs_needs_test_values(results, tmp_path):
     found = imported_evidence("imported:a/gsm8k", results)
     first, second = found.runs
     assert (first.design.batch_size, first.design.rollouts, second.design.batch_size) == (8, 4, 64)
@@ -209,6 +203,9 @@ def test_evidence_of_imported_runs(results):
     designs = tuple(design for design, _ in designs_from(("32x8",), "a", found).values())
     assert (designs[0].batch_size, designs[0].rollouts, designs[0].rounds) == (32, 8, 60)
     assert np.isfinite(sigmoid(found, designs).values).all()
+    kept(tmp_path, "r", {"z": {"t": [1.5, 2.5]}}, {"z": FACTS}, metric="reward_mean")
+    with pytest.raises(UserError, match="no test Pass@1"):
+        imported_evidence("imported:r", tmp_path / "results")
 
 
 def test_cases_of_imported_runs_know_their_cheapest_design(results):

@@ -101,20 +101,14 @@ def test_what_no_base_policy_can_be_has_no_likelihood_and_is_refused():
         calibrate(Evidence(facts, ()), 0, 1)
 
 
-def test_knobs_go_from_coordinates_to_values_and_around_others():
+def test_priors_are_of_knobs_of_the_rounds_and_of_other_pairs():
     knob = SimulatorKnob("rho", "logit", 0.9, 1.0)
     assert knob.value(np.zeros(1))[0] == pytest.approx(0.9) and 0.9 < knob.value(np.ones(1))[0] < 1
     assert SimulatorKnob("rate", "log", 1.0, 0.5).around([0.01, 0.04]).median == pytest.approx(0.02)
-
-
-def test_the_rate_s_prior_is_that_of_the_rounds():
-    """A tenth of the rounds, ten times the rate; all else stays."""
+    # A tenth of the rounds, ten times the rate; all else stays.
     (rate, *others), (usual, *same) = paced(SHORT, 60).knobs, SHORT.knobs
     assert (rate.name, rate.median) == ("rate", pytest.approx(10 * usual.median)) and others == same
     assert "rate" not in [knob.name for knob in others] and paced(SHORT, SHORT.rounds) == SHORT
-
-
-def test_the_prior_of_a_published_pair_does_not_know_its_own_preset():
     result = {knob.name: knob.median for knob in paper_evidence("qwen-gsm8k").facts.family.knobs}
     others = [PAIRS[name].sim for name in ("llama-gsm8k", "olmo-gsm8k")]
     assert result == {knob.name: knob.median for knob in knobs.informed(LONG, others).knobs}

@@ -57,11 +57,6 @@ def test_draws_weigh_as_a_direct_computation_does():
     assert weights.sum() == pytest.approx(1) and ends.shape == weights.shape
 
 
-def test_a_lead_of_nothing_is_a_coin_and_a_large_one_is_sure():
-    assert chance_of_leader(0.0) == 0.5 and chance_of_leader(-0.1) == pytest.approx(0.8413, abs=1e-4)
-    assert chance_of_leader(0.4) > 0.999
-
-
 @pytest.mark.parametrize(
     ("rounds", "words"),
     [([], "needs test evaluations"), ([1000.0], "allowed: above 1000"), ([0.0], "only the untrained model")],
@@ -117,7 +112,7 @@ def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
     assert not len(ending_scores([("mine", read_logs([write_log(tmp_path / "b.csv", [0.1, 0.2], T[:2])])[0])]))
 
 
-def test_leaders_are_scored_two_by_two_where_they_are_known_alike():
+def test_leaders_are_scored_two_by_two_and_a_lead_of_nothing_is_a_coin():
     """a leads b and ends below it; c leads both and stays ahead; d is known until another round."""
     runs = {"a": (0.3, 0.4, 100), "b": (0.2, 0.5, 100), "c": (0.5, 0.7, 100), "d": (0.9, 0.1, 150)}
     rows = [("s", run, "t", 0.2, known, last, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()]
@@ -129,3 +124,5 @@ def test_leaders_are_scored_two_by_two_where_they_are_known_alike():
     np.testing.assert_allclose(pairs["lost"], [0.1, 0.0, 0.0])
     assert list(pairs["chance"]) == pytest.approx([chance_of_leader(lead) for lead in (0.1, 0.2, 0.3)])
     assert not len(leader_scores(scores[:1]))
+    assert chance_of_leader(0.0) == 0.5 and chance_of_leader(-0.1) == pytest.approx(0.8413, abs=1e-4)
+    assert chance_of_leader(0.4) > 0.999

@@ -27,14 +27,11 @@ def test_a_preset_comes_back_from_its_coordinates(name):
     assert replace(back, environment=run.environment, optimizer=run.optimizer) == run
 
 
-def test_every_pair_is_fitted_and_without_evaluations_stays_as_it_is():
+def test_every_pair_is_fitted_and_damage_follows_the_rate():
     names = [*pairs_at("sim"), *FRAGILE]
     assert {fit.fit(name, 0, 0, None) == start_at(name, "sim") for name in names} == {True}
     assert list(FRAGILE) == [f"{name}-fragile" for name in pairs_at("sim")]
     assert {PAIRS[name].dataset for name in pairs_at("sim")} == {"gsm8k", "math"}
-
-
-def test_damage_follows_the_rate():
     run = start_at("llama-math-fragile", "sim")
     for times in (1, 0.5, 3):
         moved = encode(run) + np.eye(len(KNOBS))[0] * np.log(times) / KNOBS[0].step

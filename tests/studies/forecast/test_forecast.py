@@ -84,14 +84,11 @@ def test_the_discrepancy_has_its_variance_at_each_design_and_less_between_unlike
     assert covariance([raw], [grpo])[0, 0] < DISCREPANCY**2
 
 
-def test_still_takes_the_nearest_run_and_averages_equally_near_ones():
+def test_still_takes_the_nearest_run_and_gain_adds_what_others_gained():
     known = (("32x1-minimalist", 0.2), ("32x8-paper_text", 0.5), ("256x1-paper_text", 0.7))
     evidence = Evidence(FACTS, tuple(observed(*run) for run in known))
     cells = tuple(CELLS[name] for name in ("32x2w8-paper_text", "1x256-paper_text", "2048x1w8-paper_text"))
     np.testing.assert_allclose(forecasters.still(evidence, cells).values, [0.2, 0.6, 0.6])
-
-
-def test_gain_adds_what_others_gained():
     cells = tuple(CELLS[name] for name in ("32x8-paper_text", "64x8-paper_text"))
     designs = (CELLS[RAW], *cells)
     tests = np.array([[0.5, 0.6, 0.9], [0.3, 0.2, 1.0]])
@@ -252,6 +249,7 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         check_split(case)
         assert not case.simulated and len(case.evidence.runs) == 1 and len(case.cells) == 9
         assert case.evidence.noise == TYPICAL and case.evidence.others == ()
+    assert tuple(CASES) == SCORED
 
 
 def test_a_seed_that_was_not_run_is_no_failed_one():
@@ -299,15 +297,12 @@ def test_a_summary_knows_errors_ranks_regret_and_paired_intervals():
     assert rows.loc["still", "excess_low"] > 0
 
 
-def test_one_held_out_cell_has_neither_a_rank_nor_an_interval():
+def test_printed_scores_have_no_nan_and_fit_a_terminal_of_80_columns():
     table, console = made_up_scores()[:1], Console(record=True, width=80)
     rows = summary(table)
     assert rows[["spearman", "excess_low", "excess_high"]].isna().all(axis=None) and rows["mae"].notna().all()
     show_scores(console, table, rows)
     assert "nan" not in console.export_text()
-
-
-def test_scores_of_six_pairs_fit_a_terminal_of_80_columns():
     names = [f"{model}-{dataset}" for model in ("qwen", "llama", "olmo") for dataset in ("gsm8k", "math")]
     own = made_up_scores().query("pair == 'tiny-mod97'")
     table, console = pd.concat([own.assign(pair=name) for name in names]), Console(record=True, width=80)
@@ -372,26 +367,19 @@ def test_bad_input_is_one_line(flags, words, tmp_path):
     assert words in refused("predict", *flags.split(), "--results", tmp_path / "results")
 
 
-def test_every_case_has_a_name_on_the_command_line():
-    assert tuple(CASES) == SCORED
-
-
-def test_a_base_model_that_is_never_right_is_refused(tmp_path):
-    pilot = find_pilot(tmp_path, "tiny-mix97")
-    train, test = (answers._replace(strict=0 * answers.strict) for answers in (pilot.base.train, pilot.base.test))
-    with pytest.raises(UserError, match="nothing to calibrate"):
-        wrong = request_from_pilot(pilot._replace(base=pilot.base._replace(train=train, test=test)))
-        module.calibrated_to(Console(), wrong, tmp_path, 0, 1, True)
-
-
 def test_simulations_of_a_posterior_differ_in_world_and_training():
     evidence = Evidence(FACTS, ())
     a, b = (simulate_at(evidence, np.zeros(len(SHORT.knobs)), seed) for seed in (1, 2))
     assert (a.seed, a.environment.world_seed) == (1, 1) and (b.seed, b.environment.world_seed) == (2, 2)
 
 
-def test_a_pilot_is_made_of_the_reference_runs_that_are_there(tmp_path):
+def test_a_pilot_is_made_of_the_reference_runs_and_its_base_model_must_be_right_once(tmp_path):
     assert [run.cell for run in find_pilot(tmp_path, "smollm2-words").runs] == ["32x1-minimalist", "32x8-paper_text"]
     assert {run.cell for run in find_pilot(tmp_path, "tiny-mix97").runs} == set(PILOT_CELLS)
     with pytest.raises(UserError, match=r"pilot\.json is missing; run `rftlab pilot --pair qwen-gsm8k"):
         find_pilot(tmp_path, "qwen-gsm8k")
+    pilot = find_pilot(tmp_path, "tiny-mix97")
+    train, test = (answers._replace(strict=0 * answers.strict) for answers in (pilot.base.train, pilot.base.test))
+    with pytest.raises(UserError, match="nothing to calibrate"):
+        wrong = request_from_pilot(pilot._replace(base=pilot.base._replace(train=train, test=test)))
+        module.calibrated_to(Console(), wrong, tmp_path, 0, 1, True)

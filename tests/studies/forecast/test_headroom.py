@@ -52,16 +52,13 @@ def test_parts_of_gradient_noise_are_unbiased_and_their_errors_not_too_small(n, 
     assert ratio.min() > 0.9 and ratio.max() < (1.15 if signal > 10 else 1.5) and ratio[1:].max() < 1.15
 
 
-def test_parts_are_those_of_the_textbook():
+def test_parts_are_those_of_the_textbook_and_a_noise_scale_is_noise_over_signal():
     halves, _ = planted(np.random.default_rng(0), 31, 4)
     means = halves.mean(axis=1)
     within = ((halves - means[:, None]) ** 2).sum() / 31
     spread = means.var(axis=0, ddof=1).sum()
     expected = ((means.mean(axis=0) ** 2).sum() - spread / 31, spread - within / 2, 4 * within)
     np.testing.assert_allclose(estimate_parts(made_products(halves, 4), np.arange(8)), expected, rtol=1e-10)
-
-
-def test_a_noise_scale_is_noise_over_signal():
     gradient = Gradient(512, 8, 0.5, 3.0, 16.0, 0.1, 0.1, 0.1)
     assert gradient.variance(1) == 19 and gradient.variance(8) == 5 and gradient.noise_scale(8) == 10
     assert gradient.norm(10, 8) == pytest.approx(1.0) and gradient._replace(signal=-0.1).noise_scale(1) == math.inf
@@ -110,16 +107,13 @@ def test_ratios_say_how_few_questions_they_come_from_and_nothing_is_said_without
     assert measure_ratios(*[made_products(np.ones((16, 2, 3)), 4)] * 2) is None
 
 
-def test_a_vote_goes_to_what_most_responses_say():
+def test_a_vote_goes_to_what_most_responses_say_and_one_of_one_is_pass_at_1():
     answers = np.array([[0, 1, 1, -1], [0, 0, 1, 1], [-1, -1, -1, 0], [-1, -1, -1, -1], [0, 1, 2, 2]])
     right = np.array([[0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
     np.testing.assert_allclose(majority(answers, right, 4), [1, 0.5, 1, 0, 0])
     np.testing.assert_allclose(majority(answers, right, 2), [0.75, 0.5, 0.5, 0, 0.25])
     np.testing.assert_allclose(majority(answers, right, 1), right.mean(axis=1))
     np.testing.assert_allclose(majority(answers, right, 3)[:1], [1])  # one group of three; the fourth is left out
-
-
-def test_a_vote_of_one_is_pass_at_1_and_votes_that_cannot_be_are_left_out():
     right = np.random.default_rng(0).integers(0, 2, (9, 8))
     assert measure_votes(1 - right, right, (1,))[0].value == pytest.approx(right.mean())
     assert [rate.at for rate in measure_votes(1 - right, right)] == [4]

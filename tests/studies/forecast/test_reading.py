@@ -46,12 +46,9 @@ def test_a_rate_is_worth_as_many_rounds(times):
     assert (there > law_at(None, 200) + 0.03) == (times > 1) and (there < law_at(None, 200) - 0.03) == (times < 1)
 
 
-def test_without_both_rates_nothing_changes():
+def test_cells_at_rates_of_their_own_are_forecast_together_as_alone_and_unknown_rates_change_nothing():
     plain = law_at(None, 200)
     assert law_at(None, 200, known=None) == law_at(2e-5, 200, known=None) == law_at(1e-5, 200) == plain
-
-
-def test_cells_at_rates_of_their_own_are_forecast_together_as_alone():
     cells, rates = tuple(design(200, size) for size in (8, 32, 64, 128)), (None, 2e-5, None, 2e-5)
     mixed = quick_forecasts(evidence(), cells, rates=rates)
     assert tuple(mixed) == tuple(QUICK)

@@ -30,13 +30,10 @@ def test_a_forecast_is_ahead_where_the_interval_says_so(monkeypatch, gain, said)
     assert said in lines[1] and "20 held-out designs of 2 public sources" in lines[0] and "held 100%" in lines[0]
 
 
-def test_a_lead_of_one_design_is_no_lead():
+def test_a_lead_of_one_design_is_no_lead_and_sources_count_alike():
     table = planted_designs(0.0)
     table.loc[table["cell"] == "d3", "steps"] += 0.5
     assert record.ahead(table, "curve", "steps").low <= 0
-
-
-def test_sources_count_alike():
     table = pd.DataFrame({"source": ["a"] * 9 + ["b"], "task": "t"})
     assert record.source_mean(table, pd.Series([0.0] * 9 + [1.0])) == 0.5
 

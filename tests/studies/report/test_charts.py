@@ -46,15 +46,7 @@ def test_lines_carry_their_numbers_and_intervals():
     assert "here" in page and "a panel" in page and page.count('class="line"') == 4
 
 
-def test_an_interval_along_x_lies_along_x():
-    dots = error_bars(PlotSeries([0.5], [1.0], MarkStyle(BLUE, "", marker="o"), "one"), [0.25], [1.0], along=0)
-    flat = Panel("", PlotAxis("x", low=0.0, high=1.0), PlotAxis("y", low=0.0, high=2.0), (dots,))
-    path = re.search(r'class="bars" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)', str(chart_html(chart(flat))))
-    left, top, right, bottom = map(float, path.groups())
-    assert right - left > 100 and top == bottom
-
-
-def test_places_are_those_of_the_axes():
+def test_places_are_those_of_the_axes_and_intervals_lie_along_theirs():
     line = PlotSeries([1, 10, 100], [0, 1, 2], MarkStyle())
     log = Panel("", PlotAxis("x", "log", 1, 100), PlotAxis("y", low=0, high=4), (line,))
     ((x, y),) = resolve(chart(log))
@@ -65,6 +57,11 @@ def test_places_are_those_of_the_axes():
     turned = PlotAxis("x", low=1.0, high=0.0)
     ((x, _),) = resolve(chart(replace(log, x=turned)))
     assert x.fractions(np.array([0.0, 0.25])) == pytest.approx([1, 0.75])
+    dots = error_bars(PlotSeries([0.5], [1.0], MarkStyle(BLUE, "", marker="o"), "one"), [0.25], [1.0], along=0)
+    flat = Panel("", PlotAxis("x", low=0.0, high=1.0), PlotAxis("y", low=0.0, high=2.0), (dots,))
+    path = re.search(r'class="bars" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)', str(chart_html(chart(flat))))
+    left, top, right, bottom = map(float, path.groups())
+    assert right - left > 100 and top == bottom
 
 
 @pytest.mark.parametrize(
@@ -137,14 +134,11 @@ def test_every_text_is_escaped(text):
     assert all(len(found) < 500 for found in re.findall(r"<text[^>]*>(.*?)</text>", page, re.DOTALL))
 
 
-def test_a_chart_of_very_many_points_stays_small():
+def test_a_chart_of_very_many_points_stays_small_and_colours_are_light_enough_on_a_dark_page():
     x = np.arange(5000)
     waves = tuple(PlotSeries(x, np.sin(x / (30 + i)), MarkStyle()) for i in range(20))
     rows = rows_of(chart_html(chart(Panel("", PlotAxis(), PlotAxis(), waves))))
     assert MAX_POINTS / 2 < sum(map(len, rows)) <= MAX_POINTS + 20 and {row[-1][2] for row in rows} == {4999}
-
-
-def test_colours_are_light_enough_on_a_dark_page():
     assert shade("#440154")[0] == "#440154" and shade("#fdea3f") == ("#fdea3f", "#fdea3f")
     assert min(int(shade(colour)[1][i : i + 2], 16) for colour in ("#440154", "#555555") for i in (1, 5)) > 0x90
 

@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import rftlab as rl
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.ends import advice_on
 from rftlab.studies.analysis.imported.groups import MEASURES, source_groups
@@ -26,7 +28,7 @@ QUICK = ("--rounds", "20", "--eval-every", "10", "--quiet")
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Two designs of one pair, three seeds each, as `rftlab run` stores them."""
-    root = tmp_path_factory.mktemp("results") / "mine"
+    root = tmp_path_factory.mktemp("results") / "mine <runs>"
     for batch in ("8", "16"):
         shown("run", "cell", "--batch-size", batch, "--seeds", "3", "--results", root, *QUICK)
     return root
@@ -35,12 +37,36 @@ def results(tmp_path_factory):
 def test_a_folder_without_a_study_has_a_report(results):
     text = shown("report", "--results", results, "--quiet")
     page = without_script((results / "report-runs" / "report.html").read_text())
-    assert "Runs in mine: 6 runs" in text
+    assert "Runs in mine <runs>: 6 runs" in text
     assert "qwen-gsm8k" in page and "So what should I choose?" in page and 'class="plot"' in page
     ends = pd.read_csv(results / "report-runs" / "ends.csv")
     assert sorted(ends["design"]) == ["16x8", "8x8"] and set(ends["runs"]) == {3}
     names = {f"qwen-gsm8k/{batch}x8-paper_text-s{seed}" for batch in (8, 16) for seed in range(3)}
     assert {run.name for run in own_runs(results)} == names
+
+
+def test_a_results_folder_is_an_object(results):
+    folder = rl.ResultsFolder(results)
+    runs, curves = folder.runs(), folder.curves("sim")
+    assert len(runs) == 6 and set(runs["seed"]) == {0, 1, 2} and set(runs["pair"]) == {"qwen-gsm8k"}
+    assert runs["cell"].nunique() == 2 and list(folder.runs("llm").columns) == list(runs.columns)
+    assert len(folder.runs("llm")) == 0 and folder.curves("llm").empty
+    ends = curves[curves["round"] == 20].set_index(["cell", "seed"])
+    assert len(ends) == 6 and ends["test_pass_at_1"].between(0, 1).all()
+    design = rl.Design(8, 8, estimator=rl.preset("paper_text"), rounds=20, eval_every=10)
+    again = rl.simulate(replace(rl.start_at("qwen-gsm8k", "sim"), design=design, seed=0))
+    one = curves.query("cell == '8x8-paper_text' and seed == 0")
+    assert one["test_pass_at_1"].tolist() == again.curve.test_pass_at_1.tolist()
+    assert repr(folder) == f"ResultsFolder({str(results)!r}): 6 finished runs"
+    page = folder._repr_html_()
+    assert "sim qwen-gsm8k" in page and "6 runs of 2 designs" in page and "mine &lt;runs&gt;" in page
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty"])
+def test_what_is_no_results_folder(name, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="allowed: a"):
+        rl.ResultsFolder(tmp_path / name)
 
 
 def test_the_folder_of_one_run_has_a_report(results, tmp_path):
@@ -61,8 +87,9 @@ def test_a_run_that_was_changed_is_named(results, tmp_path, file):
     else:
         facts = json.loads(path.read_text())
         path.write_text(json.dumps(facts | {"seed": 99}))
-    with pytest.raises(UserError, match=r"cannot be trusted: .*; remove it"):
-        own_runs(copy)
+    for read in (own_runs, lambda root: rl.ResultsFolder(root).curves()):
+        with pytest.raises(UserError, match=r"cannot be trusted: .*; remove it"):
+            read(copy)
     status, text = rftlab("report", "--results", copy, "--quiet")
     assert status == 2 and one.name in text and not (copy / "report-runs").exists()
 
