@@ -109,10 +109,16 @@ def test_intervals_hold_the_difference_as_often_as_they_say():
     assert np.mean([one.low <= truth <= one.high for one in differences]) == pytest.approx(0.95, abs=0.02)
 
 
-def test_one_run_a_side_says_nothing_unless_sigma_is_known():
+def test_one_run_a_side_says_nothing_unless_sigma_is_known_and_pairs_have_their_own():
     assert np.isnan(compare_runs(A[:1], B[:1], False).p_value)
     seen = [compare_runs(A[:1], B[:1], False, **known).seen for known in ({}, {"sigma": 0.005}, {"sigma": 0.05})]
     assert seen == [False, True, False]
+    # Three differences above 0: of 8 choices of signs two are as far from 0. sigma is that of a difference.
+    pairs = compare_runs(A, B, True, sigma=0.01)
+    assert (pairs.permutation, pairs.least) == (2 / 8, 2 / 8)
+    assert pairs.high - pairs.value == pytest.approx(1.959964 * 0.01 / np.sqrt(3))
+    apart = compare_runs(A, B, False, sigma=0.01)
+    assert apart.high - apart.value == pytest.approx(1.959964 * 0.01 * np.sqrt(2 / 3))
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -161,15 +167,6 @@ def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
     tasks = (piece._replace(task="s"), piece._replace(task="t", values=piece.values + 0.2))
     both = replace(pair[0], pieces=tasks)
     assert final_score(both) == pytest.approx(0.51) and final_score(both, "t") == pytest.approx(0.61)
-
-
-def test_pairs_have_their_own_known_error_and_least_p_value():
-    """Three differences above 0: of 8 choices of signs two are as far from 0. sigma is that of a difference."""
-    pairs = compare_runs(A, B, True, sigma=0.01)
-    assert (pairs.permutation, pairs.least) == (2 / 8, 2 / 8)
-    assert pairs.high - pairs.value == pytest.approx(1.959964 * 0.01 / np.sqrt(3))
-    apart = compare_runs(A, B, False, sigma=0.01)
-    assert apart.high - apart.value == pytest.approx(1.959964 * 0.01 * np.sqrt(2 / 3))
 
 
 def test_runs_of_a_collection_are_compared_by_name(tmp_path):

@@ -104,13 +104,19 @@ def test_cells_can_be_read_and_lines_stand_out_from_the_page():
         assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
 
 
-def test_a_chart_shows_means_where_all_seeds_are():
+def test_a_chart_shows_means_where_all_seeds_are_and_compares_where_the_shortest_ends():
     shown = [ShownCurve("now", [curve([0.1, 0.2, 0.4]), curve([0.3, 0.4])], alone=True), ShownCurve("x" * 99, [])]
     chart = curve_chart(shown, "rollouts")
     lines = {line["name"]: line["data"] for line in chart["series"]}
     assert lines["now, test"] == [[0.0, 0.2], [80.0, 0.3]] and lines["now, train"] == [[0.0, 0.3], [80.0, 0.4]]
     assert lines[f"{'x' * 59}…, test"] == [] and len(short("x" * 99)) == 60
     assert curve_chart(shown, "seconds")["series"][0]["data"] == []  # nobody can say how long a round takes
+    shown = [ShownCurve("a", [curve([0.1, 0.2, 0.4])]), ShownCurve("b", [curve([0.1, 0.3], rounds=[0, 15])]),
+             ShownCurve("late", [curve([0.5], rounds=[20])]), ShownCurve("none", [])]  # fmt: skip
+    at, rows = charts.compare_at_equal(shown, "rounds")
+    assert (at, [row.name for row in rows]) == (15, ["a", "b", "late"])
+    a, b, late = rows
+    assert (round(a.equal, 9), a.end, b.equal, np.isnan(late.equal), late.end) == (0.3, 0.4, 0.3, True, 0.5)
 
 
 @pytest.mark.parametrize(("axis", "end"), [("rounds", 2000), ("rollouts", 512_000), ("seconds", 4000)])
@@ -119,15 +125,6 @@ def test_the_axis_is_as_long_as_the_runs_will_be(axis, end):
     assert curve_chart([begun], axis)["xAxis"]["max"] == end
     assert curve_chart([begun, ShownCurve("x", [curve([0.1], [9000])])], "rounds")["xAxis"]["max"] == 9000
     assert curve_chart([], axis)["xAxis"]["max"] == 1
-
-
-def test_curves_are_compared_where_the_shortest_ends():
-    shown = [ShownCurve("a", [curve([0.1, 0.2, 0.4])]), ShownCurve("b", [curve([0.1, 0.3], rounds=[0, 15])]),
-             ShownCurve("late", [curve([0.5], rounds=[20])]), ShownCurve("none", [])]  # fmt: skip
-    at, rows = charts.compare_at_equal(shown, "rounds")
-    assert (at, [row.name for row in rows]) == (15, ["a", "b", "late"])
-    a, b, late = rows
-    assert (round(a.equal, 9), a.end, b.equal, np.isnan(late.equal), late.end) == (0.3, 0.4, 0.3, True, 0.5)
 
 
 def test_published_reference_and_public_runs_are_laid_over_by_their_design():

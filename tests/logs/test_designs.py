@@ -32,11 +32,6 @@ def test_trl_counts_responses(more, processes, prompts, updates):
     assert design.rollouts == (TRL | more)["num_generations"] and (prompts is not None or notes)
 
 
-def test_trls_defaults_are_said():
-    design, _ = read_design({"num_generations": 16}, "trl", 1)
-    assert design.rollouts == 16 and any("per_device_train_batch_size is not stated" in text for text in design.assumed)
-
-
 ACTOR = {"ppo_mini_batch_size": 64, "ppo_epochs": 2, "optim": {"lr": "1e-6"}, "use_kl_loss": True,
          "kl_loss_coef": 0.001, "loss_agg_mode": "token-mean"}  # fmt: skip
 VERL = {
@@ -102,12 +97,16 @@ def test_what_is_no_configuration_is_a_line(name, tmp_path):
     assert name in str(refused.value)
 
 
-def test_the_processes_of_accelerate_are_counted(tmp_path):
+def test_processes_are_counted_and_references_followed(tmp_path):
     sizes = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 16, "num_generations": 7}
     settings = "num_processes: 7\n" + "".join(f"{name}: {size}\n" for name, size in sizes.items())
     script = "accelerate launch --num_processes=7 grpo.py " + " ".join(f"--{one} {n}" for one, n in sizes.items())
     for name, text in (("grpo.yaml", settings), ("grpo.sh", script)):
         assert told(tmp_path, text, name, None)[0].prompts == 256
+    text = "data: {train_batch_size: 256}\nactor_rollout_ref:\n  rollout: {n: 8}\n  actor:\n"
+    text += "    ppo_mini_batch_size: ${data.train_batch_size}\n    ppo_epochs: ${missing}\n"
+    assert told(tmp_path, text.replace("${missing}", "2"), "verl.yaml")[0].updates_per_round == 2
+    assert told(tmp_path, text.replace("${missing}", "${oc.env:EPOCHS}"), "verl.yaml")[0].updates_per_round is None
 
 
 @pytest.mark.parametrize(
@@ -150,14 +149,7 @@ def nested(config: dict) -> dict:
     return tables
 
 
-def test_omegaconfs_references_are_followed(tmp_path):
-    text = "data: {train_batch_size: 256}\nactor_rollout_ref:\n  rollout: {n: 8}\n  actor:\n"
-    text += "    ppo_mini_batch_size: ${data.train_batch_size}\n    ppo_epochs: ${missing}\n"
-    assert told(tmp_path, text.replace("${missing}", "2"), "verl.yaml")[0].updates_per_round == 2
-    assert told(tmp_path, text.replace("${missing}", "${oc.env:EPOCHS}"), "verl.yaml")[0].updates_per_round is None
-
-
-def test_what_a_verl_configuration_leaves_out_is_verls_default_and_said():
+def test_what_is_left_out_is_the_trainers_default_and_said():
     config = {"actor_rollout_ref": {"rollout": {"n": 8}}, "algorithm": {"adv_estimator": "grpo"}}
     known, _ = read_design(config, "", None)
     assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate) == (1024, 8, 4, 1e-6)
@@ -165,6 +157,8 @@ def test_what_a_verl_configuration_leaves_out_is_verls_default_and_said():
     for name, value in (("data.train_batch_size", 1024), ("ppo_mini_batch_size", 256), ("optim.lr", 1e-6)):
         assert f"{name} is not stated; the default of verl 0.9.1 is {value}" in said
     assert "rollout.n" not in said
+    design, _ = read_design({"num_generations": 16}, "trl", 1)
+    assert design.rollouts == 16 and any("per_device_train_batch_size is not stated" in text for text in design.assumed)
 
 
 PLAIN = {"group_size": 8, "rollout_batch_size": 256, "train_batch_size": 64, "epochs_per_rollout_batch": 2,
@@ -173,7 +167,7 @@ PLAIN = {"group_size": 8, "rollout_batch_size": 256, "train_batch_size": 64, "ep
 """A plain training script's settings, as in CS336's assignment 5."""
 
 
-def test_plain_scripts_count_completions():
+def test_plain_scripts_count_completions_and_other_trainers_words_are_not_taken_for_theirs():
     for config in (PLAIN, {"training": PLAIN}, {name: {"value": given} for name, given in PLAIN.items()}):
         assert detect_trainer(config) == "CS336"
         known, notes = read_design(config, "", None)
@@ -181,6 +175,13 @@ def test_plain_scripts_count_completions():
         assert (known.advantage, known.loss, known.assumed) == ("group_mean", "grpo_clip, clip 0.2", ())
         (note,) = notes
         assert note.startswith("rollout_batch_size = 256 counts completions, as in CS336")
+    # OpenRLHF's and slime's rollout_batch_size counts prompts; ROLL's group_size stands in another table.
+    for config in (PLAIN | {"n_samples_per_prompt": 8}, {"rollout_batch_size": 32, "train_env": {"group_size": 8}}):
+        assert detect_trainer(config) == ""
+    assert detect_trainer(PLAIN | {"num_generations": 8}) == "trl"
+    hostile = {"x" * 10_000: PLAIN} | {f"t{i}": {"lr": i, "group_size": i} for i in range(20_000)} | PLAIN
+    known, notes = read_design(hostile, "", None)
+    assert known.rollouts is None and sum(map(len, notes)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -211,16 +212,6 @@ def test_a_guess_on_a_plain_script_is_a_line(more, field, value, said):
     assert getattr(known, field) == value
     lines = [line for line in (*notes, *known.assumed) if "counts completions" not in line]
     assert len(lines) == bool(said) and all(said in line and len(line) < 400 and line.isprintable() for line in lines)
-
-
-def test_other_trainers_words_are_not_taken_for_a_plain_scripts():
-    """OpenRLHF's and slime's rollout_batch_size counts prompts; ROLL's group_size stands in another table."""
-    for config in (PLAIN | {"n_samples_per_prompt": 8}, {"rollout_batch_size": 32, "train_env": {"group_size": 8}}):
-        assert detect_trainer(config) == ""
-    assert detect_trainer(PLAIN | {"num_generations": 8}) == "trl"
-    hostile = {"x" * 10_000: PLAIN} | {f"t{i}": {"lr": i, "group_size": i} for i in range(20_000)} | PLAIN
-    known, notes = read_design(hostile, "", None)
-    assert known.rollouts is None and sum(map(len, notes)) < 1000
 
 
 SETTINGS = """

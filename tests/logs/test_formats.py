@@ -76,10 +76,14 @@ def test_what_is_missing_stays_missing(tmp_path):
     assert "prompts" in run.design.unknown and len(run.design.unknown) == 10
 
 
-def test_numbers_of_numpy_and_all_digits_are_read(tmp_path):
+def test_numbers_of_numpy_and_all_digits_are_read_and_verls_file_logger_too(tmp_path):
     line = "step:{0} - critic/score/mean:np.float64(0.{0}25) - actor/lr:1e-06 - timing_s/gen:{0}.123456789\n"
     run = run_of(tmp_path, line.format(1) + line.format(2), "n.log")
     assert values([run], "reward_mean")[2] == 0.225 and run.design.learning_rate == 1e-6
+    rows = ({"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s} for s in (1, 2))
+    text = "".join(json.dumps({"step": s, "data": row}) + "\n" for s, row in enumerate(rows, 1))
+    run = run_of(tmp_path, text, "verl.jsonl")
+    assert run.tool == "verl" and said([run])[2, "test", "pass_at_1"] == 0.2
 
 
 @public
@@ -174,10 +178,3 @@ def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
     assert {"train_pass_at_1", "test_flexible"} <= set(run.curves["metric"]) and len(run.sources) == 3
     assert (run.design.prompts, run.design.rollouts, run.design.updates_per_round) == (16, 4, 2)
     assert run.format == "rftlab train"
-
-
-def test_verls_file_logger_is_json_lines(tmp_path):
-    rows = ({"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s} for s in (1, 2))
-    text = "".join(json.dumps({"step": s, "data": row}) + "\n" for s, row in enumerate(rows, 1))
-    run = run_of(tmp_path, text, "verl.jsonl")
-    assert run.tool == "verl" and said([run])[2, "test", "pass_at_1"] == 0.2

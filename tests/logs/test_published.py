@@ -20,7 +20,7 @@ def read(folder, *rows, runs=""):
     return read_logs([folder / "curves.csv"])
 
 
-def test_values_are_kept_as_they_are_and_again_when_read(tmp_path):
+def test_values_are_kept_as_they_are_and_repairs_are_said(tmp_path):
     rows = ("r,2,2,8,test,pass_at_1,0.5,100,t,,7", "r,0,,,test,pass_at_1,0.25,100,t,,", "r,1,,,train,kl,0.125,,t,,3")
     (run,) = runs = read(tmp_path, *rows)
     write_collection(tmp_path / "results", "c", runs)
@@ -29,6 +29,9 @@ def test_values_are_kept_as_they_are_and_again_when_read(tmp_path):
         assert table["value"].tolist() == [0.25, 0.5, 0.125] and table["round"].tolist() == [0, 2, 1]
         assert table["n"].tolist()[:2] == [100, 100] and np.isnan(table["n"].iloc[2])
         assert table["source_step"].isna().tolist() == [True, False, False] and found.rounds == 2
+    (run,) = read(tmp_path, *(f"r,{i},,,test,pass_at_1,{v},,t,," for i, v in ((1, 0.5), (1, 0.75), (2, "nan"))))
+    assert run.curves["value"].tolist() == [0.75] and any("repeated" in note for note in run.notes)
+    assert any("not finite" in note for note in run.notes)
 
 
 def test_designs_come_from_the_table_beside(tmp_path):
@@ -41,12 +44,6 @@ def test_designs_come_from_the_table_beside(tmp_path):
     assert (design.prompts, design.rollouts, design.updates_per_round, design.learning_rate) == (4, 64, 2, 1e-6)
     assert design.advantage == "group_zscore on 16 of 64" and design.loss == "token mean, clip 0.2"
     assert "runs.csv: a remark" in r.notes and len(r.sources) == 2 and other.design.prompts is None
-
-
-def test_repairs_are_said(tmp_path):
-    (run,) = read(tmp_path, *(f"r,{i},,,test,pass_at_1,{v},,t,," for i, v in ((1, 0.5), (1, 0.75), (2, "nan"))))
-    assert run.curves["value"].tolist() == [0.75] and any("repeated" in note for note in run.notes)
-    assert any("not finite" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,22 @@ def rows(steps, start: float = 0.0) -> str:
     return "".join(f"{step},{start + step / 1000:.3f}\n" for step in steps)
 
 
-def test_after_a_checkpoint_the_later_attempt_counts(tmp_path):
+def test_after_a_checkpoint_the_later_attempt_and_its_evaluations_count(tmp_path):
     run = run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)) + rows(range(21, 41), 0.5))
     numbers = values([run], "entropy")
     assert (numbers[20], numbers[21], run.rounds) == (0.02, 0.521, 40)
     assert any("line 32: steps go back from 30 to 21" in note for note in run.notes)
-
-
-def test_an_evaluation_of_the_attempt_that_was_given_up_goes_too(tmp_path):
     first = "".join(f"{s},0.{s:02d},{'0.9' if s == 28 else ''}\n" for s in range(1, 31))
     second = "".join(f"{s},0.{s:02d},{'0.5' if s == 40 else ''}\n" for s in range(21, 41))
     run = run_of(tmp_path, "step,entropy,eval_acc\n" + first + second)
     assert [key for key in said([run]) if key[1] == "test"] == [(40, "test", "pass_at_1")]
+    line = "step:{} - critic/score/mean:{} - timing_s/gen:1.000{}\n"
+    test = " - val-core/a/acc/mean@1:{}"
+    first = "".join(line.format(s, f"0.{s}00", test.format("0.300") if s == 2 else "") for s in (1, 2, 3))
+    again = f"Traceback\nstep:2{test.format('0.310')}\n" + line.format(3, "0.350", "")
+    run = run_of(tmp_path, first + again + line.format(4, "0.400", test.format("0.450")), "restarted.log")
+    assert values([run], "pass_at_1", "test") == {2: 0.31, 4: 0.45}
+    assert values([run], "reward_mean")[3] == 0.35 and any("the last one taken" in note for note in run.notes)
 
 
 def test_an_aborted_start_is_left_out_and_so_is_a_metric_that_it_alone_had(tmp_path):
@@ -51,11 +55,13 @@ def test_what_cannot_be_repaired_is_a_line_that_names_the_file(text, said, tmp_p
     assert "log.csv" in str(refused.value)
 
 
-def test_updates_of_a_round_are_averaged_and_counted(tmp_path):
+def test_updates_of_a_round_are_averaged_and_steps_that_are_missing_told(tmp_path):
     run = run_of(tmp_path, "step,grad_norm\n" + "".join(f"{s},1.0\n{s},3.0\n" for s in range(1, 5)))
     norms = run.curves[run.curves["metric"] == "grad_norm"]
     assert norms["value"].tolist() == norms["n"].tolist() == [2] * 4
     assert any("averaged as updates" in note for note in run.notes)
+    run = run_of(tmp_path, "step,entropy\n" + rows([*range(1, 11), *range(15, 30)]))
+    assert any("steps missing: 11 to 14" in note for note in run.notes)
 
 
 def test_per_cent_become_fractions_and_what_may_be_either_does_not(tmp_path):
@@ -81,11 +87,6 @@ def test_a_last_cell_that_may_be_cut_is_left_out(end, kept, tmp_path):
     assert any("may be cut" in note for note in run.notes) != kept
 
 
-def test_steps_that_are_missing_are_told(tmp_path):
-    run = run_of(tmp_path, "step,entropy\n" + rows([*range(1, 11), *range(15, 30)]))
-    assert any("steps missing: 11 to 14" in note for note in run.notes)
-
-
 def test_a_mean_of_zero_or_one_scores_is_pass_at_1_and_another_is_not(tmp_path):
     line = "step:{} - critic/score/mean:0.500 - critic/score/max:{} - critic/score/min:{} - timing_s/gen:1.000\n"
     strict = run_of(tmp_path, "".join(line.format(s, "1.000", "0.000") for s in (1, 2)), "a.log")
@@ -105,16 +106,6 @@ def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path)
     known = run_of(tmp_path, text).design
     assert (known.rollouts, known.prompts) == (8, 32)
     assert run_of(tmp_path, text, given=KnownDesign(rollouts=4)).design.rollouts == 4
-
-
-def test_an_evaluation_that_was_made_again_after_a_restart_counts(tmp_path):
-    line = "step:{} - critic/score/mean:{} - timing_s/gen:1.000{}\n"
-    test = " - val-core/a/acc/mean@1:{}"
-    first = "".join(line.format(s, f"0.{s}00", test.format("0.300") if s == 2 else "") for s in (1, 2, 3))
-    again = f"Traceback\nstep:2{test.format('0.310')}\n" + line.format(3, "0.350", "")
-    run = run_of(tmp_path, first + again + line.format(4, "0.400", test.format("0.450")), "restarted.log")
-    assert values([run], "pass_at_1", "test") == {2: 0.31, 4: 0.45}
-    assert values([run], "reward_mean")[3] == 0.35 and any("the last one taken" in note for note in run.notes)
 
 
 def test_the_longest_cell_of_other_readers_stays_as_it_is(tmp_path):

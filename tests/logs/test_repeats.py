@@ -201,10 +201,13 @@ def test_a_column_tells_runs_of_one_name_apart(ending, column, cells, tmp_path):
     assert values([second], "reward_mean") == {1: 1, 2: 1, 3: 1}
 
 
-def test_a_long_export_tells_runs_of_one_name_apart(tmp_path):
+def test_a_long_export_tells_runs_of_one_name_apart_and_texts_of_rows_do_not(tmp_path):
     rows = [["grpo", i, s, "train/reward", i - 1] for s in (1, 2, 3) for i in (1, 2)]
     first, second = read_logs([table(tmp_path, "run_name,run_id,step,metric,value", rows)])
     assert values([second], "reward_mean") == {1: 1, 2: 1, 3: 1} and first.name == "grpo run_id=1"
+    rows = [["grpo", f"id{s // 4}", s, f"12:0{s}:{i}", 0.1 * s + i / 100] for s in range(1, 8) for i in (0, 1)]
+    (run,) = read_logs([table(tmp_path, "run_name,run_id,step,time,reward", rows)])
+    assert run.name == "grpo" and values([run], "reward_mean")[5] == pytest.approx(0.505)
 
 
 @pytest.mark.parametrize("column", ["seed", "model", "variant", "benchmark"])
@@ -213,12 +216,6 @@ def test_other_texts_that_tell_rows_of_a_step_apart_are_refused(column, tmp_path
     with pytest.raises(UserError, match=f"--columns run={column}"):
         read_logs([path])
     assert len(read_logs([path], columns={"run": column})) == 2
-
-
-def test_texts_of_rows_and_a_run_that_goes_on_are_no_runs(tmp_path):
-    rows = [["grpo", f"id{s // 4}", s, f"12:0{s}:{i}", 0.1 * s + i / 100] for s in range(1, 8) for i in (0, 1)]
-    (run,) = read_logs([table(tmp_path, "run_name,run_id,step,time,reward", rows)])
-    assert run.name == "grpo" and values([run], "reward_mean")[5] == pytest.approx(0.505)
 
 
 @pytest.mark.parametrize(

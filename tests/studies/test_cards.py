@@ -260,7 +260,7 @@ def test_agg_modes_are_those_of_each_version():
     assert compared >= 20
 
 
-def test_one_card_and_all_in_80_columns_without_a_broken_word():
+def test_one_card_and_all_in_80_columns_without_a_broken_word_or_sentence():
     dapo = "(r - mean) / (std + 1e-06)|low 0.2, high 0.28|rftlab theory T3 T4 T5|2503.14476|--sampling.tries 10"
     told = {"dapo": dapo, "paper_code": "ddof 1|raw reward|3 A where A < 0|2601.22532|k3", "vapo": "cannot exist here"}
     for name, words in told.items():
@@ -271,6 +271,12 @@ def test_one_card_and_all_in_80_columns_without_a_broken_word():
     for name, card in CARDS.items():
         told = advantage_text(card.estimator.advantage).split() if card.estimator else ["cannot", "exist", "here"]
         assert {name, *told} <= {*words}
+    # At 80 columns each surrogate and mask is there up to the end of its first paragraph.
+    for name in PRESETS:
+        text = printed(name, width=80)
+        for part in (PRESETS[name].surrogate, PRESETS[name].mask):
+            first = " ".join((type(part).__doc__ or "").partition("\n\n")[0].split())
+            assert first in text or type(part).__name__ in ("Unmasked", "CustomSurrogate")
 
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
@@ -351,15 +357,6 @@ def test_the_worked_example_works(tmp_path):
     shown = " ".join(run("-m", "rftlab.studies.cli.main", "estimators", "tanh").stdout.split())
     told = ("tanh: Tanh gate", "estimator.surrogate Tanh (default Clip)", "tau 5", "rftlab run cell --preset tanh")
     assert all(words in shown for words in told), shown
-
-
-def test_no_card_is_cut_in_a_sentence():
-    """At 80 columns each surrogate and mask is there up to the end of its first paragraph."""
-    for name in PRESETS:
-        text = printed(name, width=80)
-        for part in (PRESETS[name].surrogate, PRESETS[name].mask):
-            first = " ".join((type(part).__doc__ or "").partition("\n\n")[0].split())
-            assert first in text or type(part).__name__ in ("Unmasked", "CustomSurrogate")
 
 
 def test_the_optimal_token_baseline_bends_the_gradient_as_its_card_says():

@@ -108,15 +108,12 @@ def test_a_folder_that_is_none_is_one_line(tmp_path, missing, said):
         read_folder(tmp_path)
 
 
-def test_welchs_interval_is_scipys():
+def test_intervals_are_welchs_and_those_of_unintended_repeats():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.3, 0.1, 10), rng.normal(0, 0.5, 7)
     expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert mean(a).less(mean(b)).interval() == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
     assert mean(a).less(mean(b[:1])).interval()[1:] == (-np.inf, np.inf)
-
-
-def test_noise_of_single_runs_is_that_of_unintended_repeats():
     scores = {name: np.full(4, 0.5) for pair in UNINTENDED for name in pair}
     scores[UNINTENDED[0][0]] = np.array([0.8, 0.8, 0.8, 0.8])
     noise = pair_noise(rows_of(scores))

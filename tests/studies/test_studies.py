@@ -39,14 +39,11 @@ def test_cells_are_those_of_the_paper():
     assert kinds == {("group_mean", "group_std")}
 
 
-def test_every_published_endpoint_belongs_to_a_cell():
+def test_published_looks_up_by_what_ran_and_every_endpoint_belongs_to_a_cell():
     cells = [None, *distinct_cells(list(EXPERIMENTS.values()))]
     for e in endpoints():
         assert e.pass_at_1 in [published(e.model, e.dataset, e.split, cell) for cell in cells]
     assert len(endpoints()) == 108
-
-
-def test_published_looks_up_by_what_ran():
     qwen, replay, splits = pair("qwen-gsm8k").model, EXPERIMENTS["ceiling"].cells[-1], EXPERIMENTS["tradeoff"].cells
     asked = [("gsm8k", "train", replay), ("gsm8k", "train", None), ("gsm8k", "test", splits[-2])]
     asked += [("math", "test", replay), ("math", "test", splits[0])]  # the last is (1, 256)
@@ -196,15 +193,12 @@ def test_a_promised_gain_that_may_be_none_is_not_reproduced():
     assert {f.paper for f in found.values()} == {NOT_REPORTED} and found["2 advantage"].within.verdict == HOLDS
 
 
-def test_train_and_test_that_part_are_seen():
+def test_train_and_test_that_part_are_seen_and_that_all_runs_rise_is_no_link():
     curves = curves_of(FINAL)
     assert found_in(curves)["8 train and test"].within.counted
     curves["train_pass_at_1"] = curves.groupby(["seed", "round"])["test_pass_at_1"].transform(np.roll, 1)
     assert ranges(curves)["8 train and test"] == FAILS
-
-
-def test_that_all_runs_rise_is_no_link_between_train_and_test():
-    """Every train curve is another design's: each still rises as its test curve does."""
+    # Every train curve is another design's: each still rises as its test curve does.
     curves = curves_of(FINAL, noise=1)
     rises = np.sqrt(curves["round"] / 2000)
     names = ["train_pass_at_1", "test_pass_at_1"]

@@ -108,7 +108,7 @@ def test_a_cell_is_the_mean_over_equal_rollouts_between_the_anchors_and_not_clip
     assert scores.cell(TASKS["dense"], curve([0.2, 0.6], [0, 200]), None, 100) == pytest.approx(0.3)
 
 
-def test_differences_are_paired_by_seed():
+def test_differences_are_paired_by_seed_and_the_bootstrap_resamples_them_within_tasks():
     rng = np.random.default_rng(0)
     base = rng.random(6)
     cells = cells_of(a=base - 0.02 + 0.001 * rng.normal(size=6), b=base)
@@ -118,10 +118,7 @@ def test_differences_are_paired_by_seed():
     assert said in scores.said(cells, "a", "b")
     shuffled = cells_of(a=(base - 0.02)[::-1], b=base)
     assert scores.against(shuffled, "a", "b")[0].high > 0, "and with the pairing broken nothing is told apart"
-
-
-def test_the_bootstrap_resamples_seeds_within_tasks():
-    """Tasks differ by much, seeds by little: the interval is as narrow as the seeds say, and as the normal one."""
+    # Tasks differ by much, seeds by little: the interval is as narrow as the seeds say, and as the normal one.
     rng = np.random.default_rng(1)
     tasks = [level + 0.1 * rng.normal(size=10) for level in (0.0, 0.5, 1.0)]
     middle, low, high = scores.bootstrap(tasks)

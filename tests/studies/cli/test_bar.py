@@ -25,16 +25,13 @@ def drive(console: Console, quiet: bool = False) -> None:
             bar.update(task, completed=done)
 
 
-def test_a_pipe_gets_a_line_now_and_then(seconds, capsys):
+def test_a_pipe_gets_a_line_now_and_then_a_terminal_and_a_quiet_command_none(seconds, capsys):
     printed = StringIO()
     drive(Console(file=printed))
     said = capsys.readouterr().err
     assert said.splitlines()[0] == "rftlab: 15% after 12 s, about 68 s left: a\\x1b[2J"
     assert said.count("\n") == 3, "twenty updates in 80 seconds"
     assert printed.getvalue() == "" and WAITING.sub("", said) == ""
-
-
-def test_a_terminal_and_a_quiet_command_get_none(seconds, capsys):
     drive(Console(file=StringIO()), quiet=True)
     drive(Console(file=StringIO(), force_terminal=True))
     assert capsys.readouterr().err == ""

@@ -143,15 +143,12 @@ def test_errors_of_the_command_line_need_no_frame(tmp_path):
     assert done.stderr.endswith("--help\n")
 
 
-def test_of_a_repeated_flag_the_last_counts():
+def test_of_a_repeated_flag_the_last_counts_and_a_study_takes_the_flags_of_a_run():
     twice = ["--pair=qwen-gsm8k", "--pair", "olmo-math", "--preset", "grpo", "--preset=rloo"]
     once, start = parse_run(["cell", *twice]), start_at("olmo-math", "sim")
     assert (once.pair, once.environment, once.optimizer) == ("olmo-math", start.environment, start.optimizer)
     assert (once.preset, once.design.estimator) == ("rloo", preset("rloo"))
     assert parse_train(["--pair", "tiny-mod97", "--pair=tiny-mix97"]).run.task == start_at("tiny-mix97", "llm").task
-
-
-def test_a_study_takes_the_flags_of_a_run():
     flags = ["--environment.reward-noise", "0.5", "--seeds", "2", "--optimizer.learning-rate=1e-3"]
     changed = parse(["reproduce", "--pairs", "olmo-math", "qwen-math", *flags])
     assert changed.changes == {"environment.reward_noise": 0.5, "optimizer.learning_rate": 1e-3}

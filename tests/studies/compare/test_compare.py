@@ -40,13 +40,17 @@ def agreement_of(first, second):
     return agree(first, second, draws)[1]
 
 
-def test_ranks_and_errors_are_those_of_scipy_with_ties_too():
+def test_ranks_and_errors_are_those_of_scipy_and_ranks_need_three_designs():
     generator = np.random.default_rng(0)
     for values in (generator.normal(size=(2, 9)), generator.integers(4, size=(2, 9)).astype(float)):
         assert kendall(*values) == pytest.approx(stats.kendalltau(*values).statistic, abs=1e-12)
         assert spearman(*values) == pytest.approx(stats.spearmanr(*values).statistic, abs=1e-12)
     assert np.isnan(kendall(np.ones(4), np.arange(4.0))) and np.isnan(spearman(np.ones(4), np.arange(4.0)))
     assert agreement.mean_error(np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0.5
+    two = agreement_of(level("a", [[0.1, 0.2]]), level("b", [[0.2, 0.4]]))
+    assert two.error.value == pytest.approx(0.15) and np.isnan(two.kendall.value)
+    other = dict.fromkeys(SPLITS, pd.DataFrame({"other": [0.1], "base": [0.0]}))
+    assert agree(level("a", [[0.1]]), level("b", [[0.2]])._replace(finals=other), {}) == []
 
 
 def test_equal_levels_agree_and_a_reversed_one_does_not():
@@ -57,13 +61,6 @@ def test_equal_levels_agree_and_a_reversed_one_does_not():
     assert turned.kendall.value == turned.spearman.value == -1 and turned.kendall.high < 0
     shifted = agreement_of(level("a", values), level("b", values + 0.1))
     assert (shifted.error.value, shifted.gain_error.value) == pytest.approx((0.1, 0.1)) and shifted.kendall.value == 1
-
-
-def test_rank_agreement_needs_three_designs_and_a_common_one_is_enough_for_errors():
-    two = agreement_of(level("a", [[0.1, 0.2]]), level("b", [[0.2, 0.4]]))
-    assert two.error.value == pytest.approx(0.15) and np.isnan(two.kendall.value)
-    other = dict.fromkeys(SPLITS, pd.DataFrame({"other": [0.1], "base": [0.0]}))
-    assert agree(level("a", [[0.1]]), level("b", [[0.2]])._replace(finals=other), {}) == []
 
 
 def test_draws_of_a_difference_have_the_t_interval_over_seeds():

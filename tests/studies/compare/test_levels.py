@@ -251,11 +251,15 @@ def test_the_law_forecasts_at_other_learning_rates(several_rates):
     assert table["measured"].dropna().to_dict() == {"8x4@1e-06": 0.46}
 
 
-def test_runs_of_several_learning_rates_are_forecast_without_the_simulator(several_rates):
+def test_runs_of_several_learning_rates_are_forecast_without_the_simulator_and_held_out(several_rates):
     _, table, _ = quick(several_rates, "imported:lr")
     assert list(table.index) == ["8x4@1e-06", "8x4@2e-06", "8x4@4e-06"] and table["measured"].notna().all()
     _, table, _ = quick(several_rates, "imported:lr", "--designs", "8x4")  # without a rate it has the first run's
     assert table["measured"].to_dict() == {"8x4@1e-06": 0.46}
+    (case,) = cases_named("imported:lr", several_rates)[0]
+    assert case.known == ("8x4 rate 2e-06",) and case.rates == (1e-6, 4e-6), "the median rate"
+    scores = score_case(several_rates, case, 0, 1)
+    assert np.diff(scores["law"]) > 0.03 and scores["still"].nunique() == 1
 
 
 @pytest.mark.parametrize(
@@ -283,10 +287,3 @@ def test_a_rate_that_one_run_lacks_is_no_second_one(tmp_path):
     _, table, _ = quick(results, "imported:m")
     assert table["measured"].to_dict() == {"8x4": 0.3, "64x4": 0.4}
     refused("predict", "--pair", "imported:m", "--designs", "8x4@1e-6", "--quick", "--results", results)
-
-
-def test_cases_hold_out_learning_rates(several_rates):
-    (case,) = cases_named("imported:lr", several_rates)[0]
-    assert case.known == ("8x4 rate 2e-06",) and case.rates == (1e-6, 4e-6), "the median rate"
-    scores = score_case(several_rates, case, 0, 1)
-    assert np.diff(scores["law"]) > 0.03 and scores["still"].nunique() == 1

@@ -61,10 +61,17 @@ def test_equal_evidence_gives_equal_particles_for_any_threads_and_after_an_inter
     assert not np.array_equal(calibrate(evidence, 6, 1).particles.coordinates, one.particles.coordinates)
 
 
-def test_the_truth_is_likelier_than_what_is_far_away():
+def test_the_truth_is_likelier_than_what_is_far_away_and_than_what_cannot_be():
     evidence, slow = planted(), np.append(-6.0, CENTRE[1:])
     near, far = ([log_likelihood(evidence, at, seed) for seed in range(4)] for at in (CENTRE, slow))
     assert min(near) > max(far)
+    # Right in one of 200 responses, where a random answer is right in one of 64.
+    facts = Facts(TINY, 96, 64, 0.005, 0.98)
+    assert build_world(facts, CENTRE, 0) is None
+    assert log_likelihood(Evidence(facts, ()), CENTRE, 0) == -np.inf
+    said = r"right in 0\.50% of its responses and well formed in 98\.00%; allowed: what a simulated base policy"
+    with pytest.raises(UserError, match=said):
+        calibrate(Evidence(facts, ()), 0, 1)
 
 
 def test_points_of_a_run_share_what_the_simulator_leaves_out():
@@ -89,16 +96,6 @@ def test_base_policies_are_as_right_and_as_well_formed_as_asked(strict, formed):
     well_formed = np.exp(base.base_format_logp[:, 1]).mean()
     assert well_formed == pytest.approx(formed, abs=0.02)
     assert answer_rates(start.environment).mean() == pytest.approx(strict / formed, rel=0.2)
-
-
-def test_what_no_base_policy_can_be_has_no_likelihood_and_is_refused():
-    """Right in one of 200 responses, where a random answer is right in one of 64."""
-    facts = Facts(TINY, 96, 64, 0.005, 0.98)
-    assert build_world(facts, CENTRE, 0) is None
-    assert log_likelihood(Evidence(facts, ()), CENTRE, 0) == -np.inf
-    said = r"right in 0\.50% of its responses and well formed in 98\.00%; allowed: what a simulated base policy"
-    with pytest.raises(UserError, match=said):
-        calibrate(Evidence(facts, ()), 0, 1)
 
 
 def test_priors_are_of_knobs_of_the_rounds_and_of_other_pairs():

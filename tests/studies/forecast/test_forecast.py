@@ -75,13 +75,18 @@ def test_forecasts_do_not_depend_on_threads_and_depend_on_the_seed():
     assert not np.array_equal(a.high, c.high)
 
 
-def test_the_discrepancy_has_its_variance_at_each_design_and_less_between_unlike_ones():
+def test_the_discrepancy_is_less_between_unlike_designs_and_a_misfit_is_a_mean():
     matrix = covariance(DESIGNS, DESIGNS)
     np.testing.assert_allclose(np.diag(matrix), DISCREPANCY**2)
     assert np.linalg.eigvalsh(matrix).min() > -1e-12
     # a group of one has the raw reward, with a window it has not
     raw, grpo = (CELLS[name] for name in ("256x1-paper_text", "256x1w8-paper_text"))
     assert covariance([raw], [grpo])[0, 0] < DISCREPANCY**2
+    run = observed(RAW, 0.5)
+    half = run._replace(values=np.column_stack([np.full(2, np.nan), np.full(2, 0.5)]))
+    ends = np.array([[[0.1, 0.4], [0.9, 0.3]], [[0.3, 0.4], [0.9, 0.3]]])
+    assert misfit(posterior_at((run, half), sets=2), ends) == pytest.approx((0.3 + 0.1 + 0.2) / 3)
+    assert misfit(posterior_at((), sets=2), ends[:, :0]) == 0.0
 
 
 def test_still_takes_the_nearest_run_and_gain_adds_what_others_gained():
@@ -163,14 +168,6 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
         assert named == source
         np.testing.assert_array_equal(chosen.values, by_law.values if source == "law" else predicted.values)
     assert recommended(predicted, bare(np.full(2, np.nan)))[0] == "simulator" and recommended(None, by_law)[0] == "law"
-
-
-def test_a_misfit_is_a_mean_over_runs_and_over_what_was_measured():
-    run = observed(RAW, 0.5)
-    half = run._replace(values=np.column_stack([np.full(2, np.nan), np.full(2, 0.5)]))
-    ends = np.array([[[0.1, 0.4], [0.9, 0.3]], [[0.3, 0.4], [0.9, 0.3]]])
-    assert misfit(posterior_at((run, half), sets=2), ends) == pytest.approx((0.3 + 0.1 + 0.2) / 3)
-    assert misfit(posterior_at((), sets=2), ends[:, :0]) == 0.0
 
 
 def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
@@ -289,12 +286,18 @@ def made_up_scores() -> pd.DataFrame:
     return pd.concat([table.assign(pair="tiny-mix97"), table.assign(pair="tiny-mod97")], ignore_index=True)
 
 
-def test_a_summary_knows_errors_ranks_regret_and_paired_intervals():
+def test_a_summary_knows_errors_ranks_regret_and_paired_intervals_and_figures_all_cells():
     rows = summary(made_up_scores()).set_index("forecast")
     assert rows.loc["forecast", ["mae", "spearman"]].tolist() == pytest.approx([0.01, 1])
     assert rows.loc["gain", ["spearman", "regret"]].tolist() == pytest.approx([-1, 0.8])
     assert rows.loc["sigmoid", ["excess", "excess_low"]].tolist() == pytest.approx([0.01, 0.01])
     assert rows.loc["still", "excess_low"] > 0
+    table = made_up_scores()
+    chart, numbers = score_figure(table)
+    assert len(chart.panels) == 2 and len(numbers) == len(table)
+    grid = table[:8].assign(rollouts=1000, measured=np.nan, low=table["forecast_low"], high=table["forecast_high"])
+    assert len(grid_figure(grid, "tiny-mix97")[1]) == 8
+    show_scores(Console(record=True), table, summary(table))
 
 
 def test_printed_scores_have_no_nan_and_fit_a_terminal_of_80_columns():
@@ -337,21 +340,15 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     assert "recommended" in console.export_text()
 
 
-def test_a_knob_that_nothing_was_learnt_about_keeps_its_prior():
+def test_a_posterior_varies_worlds_and_training_and_keeps_the_prior_of_what_nothing_taught():
     posterior = posterior_at((), sets=4000)
     wide = posterior._replace(particles=posterior.particles._replace(coordinates=posterior.particles.coordinates / 0.3))
     rows, prior = knob_table(posterior).set_index("knob"), knob_table(wide).set_index("knob")
     assert prior["left"].between(0.9, 1.1).all() and rows["left"].between(0.27, 0.33).all()
     assert prior.loc["rate", "median"] == pytest.approx(prior.loc["rate", "prior"], rel=0.1)
-
-
-def test_figures_show_all_cells():
-    table = made_up_scores()
-    chart, numbers = score_figure(table)
-    assert len(chart.panels) == 2 and len(numbers) == len(table)
-    grid = table[:8].assign(rollouts=1000, measured=np.nan, low=table["forecast_low"], high=table["forecast_high"])
-    assert len(grid_figure(grid, "tiny-mix97")[1]) == 8
-    show_scores(Console(record=True), table, summary(table))
+    evidence = Evidence(FACTS, ())
+    a, b = (simulate_at(evidence, np.zeros(len(SHORT.knobs)), seed) for seed in (1, 2))
+    assert (a.seed, a.environment.world_seed) == (1, 1) and (b.seed, b.environment.world_seed) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -365,12 +362,6 @@ def test_figures_show_all_cells():
 )
 def test_bad_input_is_one_line(flags, words, tmp_path):
     assert words in refused("predict", *flags.split(), "--results", tmp_path / "results")
-
-
-def test_simulations_of_a_posterior_differ_in_world_and_training():
-    evidence = Evidence(FACTS, ())
-    a, b = (simulate_at(evidence, np.zeros(len(SHORT.knobs)), seed) for seed in (1, 2))
-    assert (a.seed, a.environment.world_seed) == (1, 1) and (b.seed, b.environment.world_seed) == (2, 2)
 
 
 def test_a_pilot_is_made_of_the_reference_runs_and_its_base_model_must_be_right_once(tmp_path):

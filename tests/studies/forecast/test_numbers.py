@@ -87,16 +87,13 @@ def scored(pair: str, truth: list[float], law: list[float]) -> pd.DataFrame:
     return table.assign(forecast_covered=1.0, law_covered=0.0, simulator_covered=np.nan, cell=[*"abc"][: len(truth)])
 
 
-def test_a_summary_is_of_pairs_that_count_alike_however_many_cells_they_have():
+def test_pairs_count_alike_and_the_interval_of_an_excess_resamples_their_cells():
     table = pd.concat([scored("one", [0.5], [0.9]), scored("three", [0.2, 0.4, 0.6], [0.2, 0.4, 0.9])])
     over = summary(table).set_index("forecast")
     assert list(over.index) == ["forecast", "law"]
     assert over.loc["law", "mae"] == over.loc["law", "excess"] == pytest.approx((0.4 + 0.3 / 3) / 2)
     assert over.loc["forecast", "mae"] == 0 and over["covered"].tolist() == [1, 0]
-
-
-def test_the_interval_of_an_excess_resamples_the_cells_of_a_pair():
-    """Of three cells with excesses 0, 0 and 1 all are the third once in 27 draws: beyond 2.5%, within 5%."""
+    # Of three cells with excesses 0, 0 and 1 all are the third once in 27 draws: beyond 2.5%, within 5%.
     for truth, law in (([0.0] * 3, [0.0, 0.0, 1.0]), ([0.0] * 2, [0.0, 1.0])):
         row = summary(scored("pair", truth, law)).set_index("forecast").loc["law"]
         assert (row["excess_low"], row["excess_high"]) == (0.0, 1.0)

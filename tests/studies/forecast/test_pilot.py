@@ -26,12 +26,19 @@ from tests.support.damage import PUT
 PAIR = "tiny-mod97"
 
 
-def test_the_usual_designs_are_a_twentieth_of_the_grid():
+def test_the_usual_designs_and_runs_are_of_the_grid_and_a_twentieth_of_it():
     assert len(CELLS) == 25 and sum(cell.round_rollouts for cell in CELLS.values()) == 12_288
     assert sum(CELLS[cell].round_rollouts for cell in PILOT_CELLS) == 576
     assert CELLS["256x1-paper_text"] == EXPERIMENTS["tradeoff"].cells[-2]
     assert CELLS["32x1-minimalist"] == EXPERIMENTS["baseline"].cells[0]
     assert pilot_from(shipped_runs(), shipped_base(PAIR)).fraction < 0.053
+    grid = {point.id for point in study_points(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)}
+    whole, short = (wanted(PAIR, PILOT_CELLS, rounds, ProbeConfig()) for rounds in (None, 20))
+    assert {point.id for point in whole.points()} < grid and not {point.id for point in short.points()} & grid
+    assert {point.run.design.rounds for point in short.points()} == {20} and short.config() != whole.config()
+    assert short.base_config() == wanted(PAIR, (), None, ProbeConfig()).base_config()
+    assert short.base_config() != wanted(PAIR, (), None, ProbeConfig(samples=8)).base_config()
+    assert json.loads(json.dumps(short.config())) == short.config()
 
 
 def test_shipped_runs_make_a_pilot(pilot):
@@ -53,7 +60,7 @@ def test_shipped_runs_make_a_pilot(pilot):
     assert pilot.fraction == pytest.approx(pilot.total.rollouts / (12_288 * 600))
 
 
-def test_the_base_model_answers_as_the_curves_begin(pilot):
+def test_the_base_model_answers_as_the_curves_begin_and_its_gradients_are_as_long_as_theirs(pilot):
     for pair in whole_pairs(shipped_runs()):
         base, curves = shipped_base(pair), shipped_runs().query("pair == @pair and round == 0 and seed == 0")
         for split in ("train", "test"):
@@ -62,11 +69,8 @@ def test_the_base_model_answers_as_the_curves_begin(pilot):
                 rate = answers.rate(name)
                 assert curves[column].iloc[0] == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / 500))
             assert answers.samples == 16 and len(answers.strict) == {"train": 512, "test": 500}[split]
-
-
-def test_the_gradients_of_the_base_model_are_as_long_as_those_of_a_run():
-    """Norms of the first 50 rounds of (32, 1) with the raw reward, which hardly moves, are those that signal and
-    noise at the base policy predict."""
+    # Norms of the first 50 rounds of (32, 1) with the raw reward, which hardly moves, are those that signal and
+    # noise at the base policy predict.
     pilots = {pair: pilot_from(shipped_runs(), shipped_base(pair)) for pair in whole_pairs(shipped_runs())}
     for pilot in pilots.values():
         assert pilot.runs[0].curve.grad_norm[1] == pytest.approx(pilot.base.raw.norm(32, 1), rel=0.25)
@@ -96,12 +100,17 @@ def test_a_file_comes_back(pilot, tmp_path):
     assert repr(store.read_pilot(tmp_path, PAIR)) == repr(pilot)
 
 
-def test_a_pilot_that_is_not_there_is_named(tmp_path):
+def test_a_pilot_that_is_not_there_is_named_and_a_link_refused(tmp_path, pilot):
     with pytest.raises(UserError, match=f"pilot.json is missing; run `rftlab pilot --pair {PAIR} --results .*` first"):
         store.read_pilot(tmp_path, PAIR)
     said = "has no measurements of its base model in the package; allowed: .*tiny-mod97"
     with pytest.raises(UserError, match=f"pair = 'qwen-math' {said}"):
         shipped_base("qwen-math")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "pilot").symlink_to(tmp_path / "outside")
+    with pytest.raises(UserError, match=f"^{tmp_path / 'pilot'} is a symbolic link"):
+        write_measurements(pilot_path(tmp_path, PAIR), pilot, {})
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 def test_measurements_are_shipped(pilot, tmp_path, monkeypatch):
@@ -149,16 +158,6 @@ def test_requests_are_checked(pair, cells, rounds, said, monkeypatch):
 def test_what_a_probe_is_asked_for_is_checked(wrong, said):
     with pytest.raises(UserError, match=said):
         ProbeConfig(**wrong)
-
-
-def test_runs_of_a_pilot_are_those_of_the_grid():
-    grid = {point.id for point in study_points(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)}
-    whole, short = (wanted(PAIR, PILOT_CELLS, rounds, ProbeConfig()) for rounds in (None, 20))
-    assert {point.id for point in whole.points()} < grid and not {point.id for point in short.points()} & grid
-    assert {point.run.design.rounds for point in short.points()} == {20} and short.config() != whole.config()
-    assert short.base_config() == wanted(PAIR, (), None, ProbeConfig()).base_config()
-    assert short.base_config() != wanted(PAIR, (), None, ProbeConfig(samples=8)).base_config()
-    assert json.loads(json.dumps(short.config())) == short.config()
 
 
 def test_responses_are_counted():
@@ -217,11 +216,3 @@ def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
         store.read_pilot(tmp_path, PAIR)
     store.discard_file(place)
     assert read_measurements(place, PilotMeasurements) is None and other.is_file()
-
-
-def test_a_folder_of_pilots_that_is_a_link_is_refused(pilot, tmp_path):
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "pilot").symlink_to(tmp_path / "outside")
-    with pytest.raises(UserError, match=f"^{tmp_path / 'pilot'} is a symbolic link"):
-        write_measurements(pilot_path(tmp_path, PAIR), pilot, {})
-    assert list((tmp_path / "outside").iterdir()) == []

@@ -100,7 +100,7 @@ def test_intervals_are_those_of_repeats():
     assert RepeatSpread(1e6 * 0.01**2, 10**6).deviation == pytest.approx(0.01, rel=0.01)
 
 
-def test_the_nearest_run_that_got_there_is_read():
+def test_the_nearest_run_that_got_there_is_read_and_updates_of_imported_runs_count_alike():
     slow = observed([0.12, 0.15, 0.2, 0.3], 1e-5)
     fast = observed([0.3, 0.4, 0.5, 0.6], 4e-5)
     known = evidence(runs=(slow, fast))
@@ -108,9 +108,6 @@ def test_the_nearest_run_that_got_there_is_read():
     assert steps(known, (design(100),), rates=(1.5e-5,)).values == pytest.approx([0.175]), "150 rounds of the slow run"
     fell = observed([0.3, 0.1, 0.0, 0.0], 1e-4)
     assert len(forecasters.timed_runs(known._replace(runs=(slow, fast, fell)), "test")) == 2
-
-
-def test_more_updates_of_imported_runs_count_alike_for_the_law():
     cells = (design(100), replace(design(100), epochs=4))
     theirs, ours = (quick_forecasts(evidence(imported=one), cells)["law"].values for one in (True, False))
     assert ours[1] - ours[0] > theirs[1] - theirs[0] + 0.05 > 0.05

@@ -183,7 +183,7 @@ def test_what_a_killed_process_left_of_a_file_goes_with_the_next_report(tmp_path
     assert set(tmp_path.iterdir()) == {busy, other}
 
 
-def test_terminal_summary_is_short_and_literal(capsys):
+def test_terminal_summary_is_short_and_literal_and_fits_80_columns(capsys):
     main, beside = part(curves_of(PAIRS, seeds=2), "[red]text[/red]"), part(curves_of(TINY, seeds=2), level="llm")
     terminal_summary([main, beside], Console(width=100))
     shown = capsys.readouterr().out
@@ -193,9 +193,6 @@ def test_terminal_summary_is_short_and_literal(capsys):
     assert "GSM8K (in-sample)" in shown
     order = [shown.index(title) for title in ("What was found", "How sure that is", "What is fitted")]
     assert order == sorted(order) and len(shown.splitlines()) <= 40
-
-
-def test_the_summary_of_nine_pairs_fits_a_terminal_of_80_columns(capsys):
     datasets = ("gsm8k", "math")
     names = [f"{model}-{dataset}" for dataset in datasets for model in ("qwen", "llama", "olmo")]
     curves, tiny = curves_of(names, seeds=2), curves_of([*TINY, "tiny-sign97"], seeds=2)
