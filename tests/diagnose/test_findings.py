@@ -60,10 +60,10 @@ def form(change):
     return changed("test", "format_rate", change)
 
 
-SHORT, SILENCE, SPIKE = (
-    train("response_length", 0.2, 20),
-    train(SILENT[1], 0.1, 0.95),
-    changed("train", "grad_norm", spike),
+SHORT, SILENCE = train("response_length", 0.2, 20), train("zero_signal_fraction", 0.1, 0.95)
+SPIKE = changed("train", "grad_norm", spike)
+FORMATS = (
+    form(lambda v, low=low, high=high: np.linspace(low, high, len(v))) for low, high in ((0.31, 0.98), (0.9, 0.98))
 )
 APART = (changed("train", "rollout_probs_diff", towards(level)) for level in (0.05, 0.012))
 FALLING = changed(*TEST, lambda v: bent(0.7, 4)(v) - np.linspace(0, 0.3, len(v)))
@@ -83,12 +83,7 @@ PLANTED = [
     ("noise above progress", NO_PROGRESS, None, "p ="),
     ("plateau", changed(*TEST, bent(0.7, 4)), changed(*TEST, bent(0.7, 30)), "last half brought"),
     ("sampler and trainer apart", *APART, "probabilities"),
-    (
-        "format only",
-        form(lambda v: np.linspace(0.31, 0.98, len(v))),
-        form(lambda v: np.linspace(0.9, 0.98, len(v))),
-        "right given",
-    ),
+    ("format only", *FORMATS, "right given"),
     ("evaluation too small", changed(*TEST, flat(0.5, 0.003)), None, "needs"),
     ("out of reach", NEVER, both(NEVER, changed(*TEST, lambda v: np.full(len(v), 0.04))), "groups have zero variance"),
     ("train rises, test falls", FALLING, both(FALLING, changed(*REWARD, lambda v: v[::-1].copy())), "by then"),

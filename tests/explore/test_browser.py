@@ -11,6 +11,8 @@ from tests.support.web.browser import Page, missing, until
 from tests.support.web.explorer_page import HOSTILE, chromium, explorer, requested, series, settled, text_of
 
 pytestmark = pytest.mark.skipif(bool(missing("nicegui")), reason=missing("nicegui"))
+Keys = pytest.importorskip("selenium.webdriver", reason=missing()).Keys
+ActionChains = pytest.importorskip("selenium.webdriver", reason=missing()).ActionChains
 SHORT, LONG = "B=8&K=4&rounds=200", "B=8&K=4&rounds=4000"
 """LONG: its map takes so long that a hand can stop it."""
 
@@ -41,9 +43,7 @@ def click(driver, place):
 
 def press(driver, place, *keys):
     """Put the focus on an element and press keys."""
-    from selenium.webdriver.common.by import By
-
-    driver.find_element(By.CSS_SELECTOR, place).send_keys(*keys)
+    driver.find_element("css selector", place).send_keys(*keys)
 
 
 def link(driver):
@@ -63,8 +63,6 @@ def linked(driver, part):
 
 
 def test_the_page_loads_and_a_slider_moves_the_curve(driver, address):
-    from selenium.webdriver.common.keys import Keys
-
     driver.get(f"{address}?{SHORT}")
     first = settled(driver)
     assert [len(points) for name, points in first.items() if name.startswith("now")] == [21] * 5
@@ -76,8 +74,6 @@ def test_the_page_loads_and_a_slider_moves_the_curve(driver, address):
 
 
 def test_a_pinned_curve_stays_and_the_link_restores_it(driver, address):
-    from selenium.webdriver.common.keys import Keys
-
     driver.get(f"{address}?{SHORT}")
     before = settled(driver)
     press(driver, "input[aria-label=Name]", "mine")
@@ -135,9 +131,6 @@ def test_a_cell_at_equal_rollouts_shows_the_curve_it_is_of(driver, address):
 
 
 def test_the_keyboard_suffices(driver, address):
-    from selenium.webdriver import ActionChains
-    from selenium.webdriver.common.keys import Keys
-
     driver.get(f"{address}?{LONG}")
     settled(driver)
 
@@ -163,8 +156,6 @@ def test_the_keyboard_suffices(driver, address):
 
 
 def test_quick_changes_cancel_each_other(driver, address):
-    from selenium.webdriver.common.keys import Keys
-
     driver.get(f"{address}?B=8&K=4&rounds=200")
     settled(driver)
     press(driver, "#knob-B", *[Keys.ARROW_RIGHT, Keys.ARROW_LEFT] * 10, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
@@ -186,8 +177,6 @@ def test_every_menu_and_slider_says_what_it_is(driver, address):
 
 
 def test_two_windows_do_not_disturb_each_other(driver, address):
-    from selenium.webdriver.common.keys import Keys
-
     driver.get(f"{address}?{SHORT}")
     mine, first = settled(driver), driver.current_window_handle
     driver.switch_to.new_window("tab")

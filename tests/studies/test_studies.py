@@ -309,10 +309,7 @@ SHORT = ("--rounds", "2", "--eval-every", "2")
         ((), ""),
         (("--preset", "dapo", *SHORT), "nothing published"),
         (SHORT, "rounds"),
-        (
-            (*SHORT, "--environment.n-train", "200", "--optimizer.learning-rate", "1e-3"),
-            "rounds, environment, optimizer",
-        ),
+        ((*SHORT, "--environment.n-train=200", "--optimizer.learning-rate=1e-3"), "rounds, environment, optimizer"),
         ((*SHORT, "--sampling.tries", "2", "--sampler.lag", "1"), "rounds, sampling, sampler"),
     ],
 )

@@ -131,12 +131,9 @@ def test_what_is_no_record_is_one_line(run, tmp_path):
     with pytest.raises(UserError, match=r"000003-000003\.parquet cannot be read: it is a symbolic link, not a file"):
         groups_of_run(run, RecordFilter(), "round", 99)  # without a word it would be an answer from other rounds
     records.unlink()
-    nothing = (
-        (tmp_path, RecordFilter(), "records of rollouts"),
-        (run, RecordFilter(prompt=77), "responses of these"),
-    )
-    for folder, wanted, said in nothing:
+    nothing = ((tmp_path, None, "records of rollouts"), (run, 77, "responses of these rounds"))
+    for folder, prompt, said in nothing:
         with pytest.raises(UserError, match=f"has no {said}"):
-            groups_of_run(folder, wanted, "worst", 1)
+            groups_of_run(folder, RecordFilter(prompt=prompt), "worst", 1)
     with pytest.raises(UserError, match="first_round = 5; allowed: at most last_round = 4"):
         ShowRollouts(run, first_round=5, last_round=4)

@@ -94,9 +94,7 @@ def test_intervals_cover_the_truth():
     held = dict.fromkeys(expected, 0)
     for _ in range(100):
         rates = [np.clip(t + 0.02 * generator.normal(size=(3, 12)), 0, 1) for t in truths]
-        first, second = (
-            level(name, generator.binomial(400, own) / 400, 400) for name, own in zip("ab", rates, strict=True)
-        )
+        first, second = (level(f"{own[0, 0]}", generator.binomial(400, own) / 400, 400) for own in rates)
         found = agree(first, second, {own.name: resample(own, generator, 400) for own in (first, second)})[1]
         for name in held:
             held[name] += getattr(found, name).low <= expected[name] <= getattr(found, name).high

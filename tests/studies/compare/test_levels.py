@@ -82,11 +82,8 @@ def test_a_name_is_a_collection_a_task_a_run():
 
 def test_repetitions_are_one_group_and_designs_are_not(results):
     side, found = ends(results, "a")
-    assert [(g.label, g.task, len(g.runs), g.per_round) for g in side.groups] == [
-        ("8x4", "gsm8k", 2, 32),
-        ("64x1", "gsm8k", 1, 64),
-        ("64x1", "math", 1, 64),
-    ]
+    groups = [(g.label, g.task, len(g.runs), g.per_round) for g in side.groups]
+    assert groups == [("8x4", "gsm8k", 2, 32), ("64x1", "gsm8k", 1, 64), ("64x1", "math", 1, 64)]
     first = found[0]
     assert first.end.value == pytest.approx(0.58) and first.base.value == pytest.approx(0.15)
     assert first.between_runs == pytest.approx(0.1 / np.sqrt(2)) and first.gain.value == pytest.approx(0.43)
@@ -271,10 +268,7 @@ def test_runs_of_several_learning_rates_are_forecast_without_the_simulator_and_h
         ("imported:lr#low --designs 8@1e-6 --quick", "allowed: BxK or BxK@RATE"),
         ("imported:n --designs 8x4@1e-6 --quick", "a learning rate is not known; allowed: runs that all have one"),
         ("imported:lr", "several learning rates (1e-06, 2e-06, 4e-06); allowed: one (imported:NAME#RUN), or --q"),
-        (
-            "imported:lr#low --designs 8x4@2e-6",
-            "8x4@2e-06: the simulator forecasts at the runs' learning rate; add --",
-        ),
+        ("imported:lr#low --designs 8x4@2e-6", "the simulator forecasts at the runs' learning rate; add --quick"),
     ],
 )
 def test_other_designs_at_a_rate_are_refused(several_rates, asked, said):

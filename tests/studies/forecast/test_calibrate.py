@@ -53,9 +53,8 @@ def test_equal_evidence_gives_equal_particles_for_any_threads_and_after_an_inter
     told = []
     resumed = calibrate(evidence, 5, 2, kept[1], progress=lambda done, total: told.append((done, total)))
     for other in (two, resumed):
-        for a, b in zip(
-            (*one.particles, one.weights, one.draws), (*other.particles, other.weights, other.draws), strict=True
-        ):
+        mine, theirs = ((*known.particles, known.weights, known.draws) for known in (one, other))
+        for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_array_equal(a, b)
     assert told[0] == (81, 96) and told[-1] == (96, 96)
     assert not np.array_equal(calibrate(evidence, 6, 1).particles.coordinates, one.particles.coordinates)

@@ -30,17 +30,14 @@ def test_the_forecast_is_near_the_end_and_the_interval_holds_it(name, part):
 def test_a_flat_curve_stays_and_a_rising_one_goes_on_and_little_known_is_a_wide_interval():
     flat, rising = CURVES["flat"], CURVES["saturating"]
     wide, narrow = (forecast_end(T[:n], flat[:n], 1000) for n in (3, 6))
-    assert narrow.value == pytest.approx(0.4, abs=1e-12) and wide.high - wide.low == pytest.approx(
-        2 * (narrow.high - narrow.low)
-    )
+    assert narrow.value == pytest.approx(0.4, abs=1e-12)
+    assert wide.high - wide.low == pytest.approx(2 * (narrow.high - narrow.low))
     whole = forecast_end(T[:6], rising[:6], 1000)
     assert whole.value > rising[5] + 0.05
     # without an evaluation of the untrained model the base is below the first value
     assert forecast_end(T[2:6], rising[2:6], 1000).value == pytest.approx(whole.value, abs=0.08)
     one, two = forecast_end(T[4:5], np.array([0.4]), 1000), forecast_end(T[3:5], np.array([0.4, 0.4]), 1000)
-    assert one.value == two.value == 0.4 and one.high - one.low > 2 * (two.high - two.low), (
-        "one tells nothing of a rise"
-    )
+    assert one.value == two.value == 0.4 and one.high - one.low > 2 * (two.high - two.low), "of a rise one tells none"
 
 
 def test_draws_weigh_as_a_direct_computation_does():

@@ -69,10 +69,8 @@ def test_the_curve_is_read_at_equal_time():
     at = [100, 100 * batches, 100 * 16**0.25, 100 * 0.5**power]
     expected = np.interp(at, [0, *ROUNDS], [0.1, 0.2, 0.28, 0.38, 0.5])
     np.testing.assert_allclose(curve(known, cells, rates=rates).values, expected, atol=2e-3)
-    np.testing.assert_allclose(
-        steps(known, cells, rates=rates).values,
-        np.interp([100, 100, 100, 50], [0, *ROUNDS], [0.1, 0.2, 0.28, 0.38, 0.5]),
-    )
+    expected = np.interp([100, 100, 100, 50], [0, *ROUNDS], [0.1, 0.2, 0.28, 0.38, 0.5])
+    np.testing.assert_allclose(steps(known, cells, rates=rates).values, expected)
     assert curve(known, (design(4000),)).values == [0.5], "a curve is not continued"
 
 

@@ -23,18 +23,7 @@ from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.study import checked_study, read_study, study_path, write_study
-from tests.support.stores import (  # noqa: F401
-    DEEP,
-    SMALL,
-    bytes_of,
-    change,
-    nested,
-    point_of,
-    points,
-    reseal,
-    root,
-    run_all,
-)
+from tests.support.stores import DEEP, SMALL, bytes_of, change, nested, point_of, points, reseal, run_all
 
 
 def test_a_point_comes_back_as_it_was_written(root):

@@ -16,7 +16,7 @@ from rftlab.studies.data.runs.files import remove_stale
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.store import point_folder
 from tests.support.damage import PUT, old_files
-from tests.support.stores import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
+from tests.support.stores import DEEP, bytes_of, change, points, reseal, run_all
 
 
 @pytest.fixture

@@ -1,0 +1,3 @@
+"""A results store for each test."""
+
+from tests.support.stores import root  # noqa: F401
