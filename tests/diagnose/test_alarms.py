@@ -82,16 +82,13 @@ def test_a_run_that_goes_on_is_judged_as_the_finished_one(kind):
     assert whole == so_far[1][0] == so_far[3][0] and whole.round == 103
 
 
-def test_rounds_have_numbers_of_their_own_and_gaps():
+def test_rounds_have_numbers_and_gaps_and_what_the_design_does_not_allow_is_said():
     rounds = [{"round": 10 * at, "entropy": 0.5 if at < 8 else 2.0} for at in range(1, 13)]
     rounds[3]["entropy"] = float("nan")
     fired, *unjudged = sorted(alarms_so_far(rounds), key=lambda each: isinstance(each, Unjudged))
     assert (fired.round, fired.value) == (100, 4.0)
     assert [each.kind for each in unjudged] == [rule.kind for rule in ALARMS if rule.metric != "entropy"]
     assert len(alarms_so_far([])) == len(ALARMS) and len(alarms_so_far([{}])) == len(ALARMS)
-
-
-def test_what_the_design_does_not_allow_is_said():
     seen = observe(log_of(healthy()))
     for design, kind in ((KnownDesign(), "long responses"), (KnownDesign(loss="clip 0.0003"), "clipped tokens")):
         said = first_fired(BY_KIND[kind], replace(seen, design=design))
@@ -100,15 +97,19 @@ def test_what_the_design_does_not_allow_is_said():
     assert isinstance(first_fired(BY_KIND["long responses"], near), Unjudged), "it began at its limit"
 
 
-def test_zeros_and_large_numbers_raise_no_alarm():
+def test_zeros_large_numbers_and_shuffled_rounds_raise_no_alarm():
     for level in (0.0, 1e308):
         lines = {("train", metric): np.full(50, level) for metric in METRICS if metric != "clip_fraction"}
         assert not any("alarm" in found.kind for found in diagnose(log_of(lines)).findings if level == 0.0)
         assert diagnose(log_of(lines)).name == "planted"
+    runs = [observe(log_of(healthy(seed))) for seed in range(10)]
+    assert [false_rate(rule, runs, 5) for rule in ALARMS] == [0.0] * len(ALARMS)
+    broken = [observe(log_of(BREAKS["entropy"](healthy(seed)))) for seed in range(10)]
+    assert false_rate(BY_KIND["entropy"], broken, 5) > 0.0
 
 
 def false_rate(rule: module.AlarmRule, runs: list[ObservedRun], times: int) -> float:
-    """How often an alarm fires on runs whose rounds are shuffled."""
+    """Share of runs with shuffled rounds on which an alarm fires."""
     draw, fired = np.random.default_rng(0), []
     for seen in (seen for seen in runs if module.compared_values(rule, seen) is not None):
         for _ in range(times):
@@ -118,13 +119,6 @@ def false_rate(rule: module.AlarmRule, runs: list[ObservedRun], times: int) -> f
             }
             fired.append(isinstance(first_fired(rule, replace(seen, lines=lines)), module.FiredAlarm))
     return float(np.mean(fired))
-
-
-def test_a_healthy_run_with_shuffled_rounds_raises_no_alarm():
-    runs = [observe(log_of(healthy(seed))) for seed in range(10)]
-    assert [false_rate(rule, runs, 5) for rule in ALARMS] == [0.0] * len(ALARMS)
-    broken = [observe(log_of(BREAKS["entropy"](healthy(seed)))) for seed in range(10)]
-    assert false_rate(BY_KIND["entropy"], broken, 5) > 0.0
 
 
 def made_up(name: str, reward: float, *changes) -> ImportedRun:

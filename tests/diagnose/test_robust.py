@@ -41,16 +41,13 @@ def test_a_trend_is_not_moved_by_outliers_and_none_is_seen_in_noise_more_often_t
     assert smooth(single).max() == 0, "a single value does not stand in a running median"
 
 
-def test_a_fall_is_told_with_its_rounds():
+def test_a_fall_is_told_with_its_rounds_and_none_within_the_error_of_few_questions():
     values = np.concatenate([np.linspace(0.2, 0.8, 50), np.full(50, 0.2)]) + 0.01 * np.sin(np.arange(100))
     found = fall_from_best(line(values))
     assert lasting_fall(line(values)).since == 50
     assert (found.since, found.share) == (50, pytest.approx(0.75, abs=0.03)) and 40 <= found.best_round <= 50
-
-
-def test_a_fall_within_the_error_of_few_questions_is_none():
-    """0.10 to 0.02 at the first of ten evaluations: of 1000 questions 8 standard errors, of 50 two. A peak that is left
-    at once is seen where its error is known."""
+    # 0.10 to 0.02 at the first of ten evaluations: of 1000 questions 8 standard errors, of 50 two. A peak that is
+    # left at once is seen where its error is known.
     for fall in (fall_from_best, lasting_fall):
         assert fall(line([0.1] + [0.02] * 9, 1000)) and fall(line([0.1] + [0.02] * 9, 50)) is None
     values = [0.01, 0.41, 0.33, 0.29, 0.26, *[0.2, 0.19, 0.2, 0.18] * 10]

@@ -68,10 +68,17 @@ def test_every_knob_says_what_it_is_and_stops_where_the_run_is():
         assert own_value(chosen_run(Choices().moving(knob.name, value)), knob.name) == value, knob.name
 
 
-def test_a_kl_coefficient_gives_a_penalty_to_an_estimator_without_one():
+def test_a_kl_coefficient_gives_a_penalty_and_what_a_trainer_cannot_do_is_said():
     without = chosen_run(from_query("estimator=dr_grpo&kl=0")).design.estimator.kl
     given = chosen_run(from_query("estimator=dr_grpo&kl=0.01")).design.estimator.kl
     assert (without.kind, given.kind, given.coef, given.place) == ("none", "k3", 0.01, "loss")
+    assert "num_generations=8" in text_as("TRL", Choices()).splitlines()
+    assert text_as("verl", from_query("window=8&K=1")).startswith("# none of these engines has support rollouts")
+    assert "importance_sampling_level=sequence" in text_as("TRL", from_query("estimator=gspo")).splitlines()
+    assert text_as("TRL", from_query("estimator=rloo")).startswith("# TRL's GRPO has no baseline leave_one_out")
+    assert text_as("verl", from_query("estimator=remax")).startswith("# baseline greedy: verl hands it to no plug-in")
+    assert text_as("TRL", from_query("estimator=dapo")).startswith("# none of these engines samples groups again")
+    assert all(text_as(form, from_query("B=0")).startswith("# batch_size = 0") for form in FORMS)
 
 
 @pytest.mark.parametrize(
@@ -106,16 +113,6 @@ def test_two_pins_of_one_name_are_told_apart_and_knobs_have_other_names_than_the
     scene = Scene().pinning("a").pinning("a").pinning("a")
     assert [pin.name for pin in scene.pins] == ["a", "a 2", "a 3"]
     assert scene.without(1).pins == (module.Pin("a", Choices()), module.Pin("a 3", Choices()))
-
-
-def test_what_a_trainer_cannot_do_is_said():
-    assert "num_generations=8" in text_as("TRL", Choices()).splitlines()
-    assert text_as("verl", from_query("window=8&K=1")).startswith("# none of these engines has support rollouts")
-    assert "importance_sampling_level=sequence" in text_as("TRL", from_query("estimator=gspo")).splitlines()
-    assert text_as("TRL", from_query("estimator=rloo")).startswith("# TRL's GRPO has no baseline leave_one_out")
-    assert text_as("verl", from_query("estimator=remax")).startswith("# baseline greedy: verl hands it to no plug-in")
-    assert text_as("TRL", from_query("estimator=dapo")).startswith("# none of these engines samples groups again")
-    assert all(text_as(form, from_query("B=0")).startswith("# batch_size = 0") for form in FORMS)
 
 
 def test_a_watcher_sees_the_curve_grow_and_more_evaluations_change_none():

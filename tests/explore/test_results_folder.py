@@ -34,14 +34,11 @@ def root(tmp_path):
     return folder
 
 
-def test_finished_runs_of_the_design_are_laid_over(root):
+def test_finished_runs_of_the_design_are_laid_over_and_changed_ones_refused(root):
     assert "llm:tiny-mix97" in sources_in(root)
     (found,) = real_runs("llm:tiny-mix97", "qwen-gsm8k", DESIGN, root)
     assert sorted(int(one.seed[0]) for one in found.seeds) == [0, 1] and found.measured
     assert real_runs("llm:tiny-mix97", "qwen-gsm8k", Design(16, 4, estimator=preset("paper_text")), root) == []
-
-
-def test_a_run_that_was_changed_is_refused_and_one_that_still_trains_is_left_out(root):
     places = sorted(path for path in (root / "llm" / "tiny-mix97").iterdir() if path.name.startswith("8x4"))
     (places[0] / "done.json").unlink()
     (found,) = real_runs("llm:tiny-mix97", "qwen-gsm8k", DESIGN, root)

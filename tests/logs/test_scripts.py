@@ -68,10 +68,15 @@ def test_a_script_of_trl(tmp_path):
     assert (design.prompts, design.learning_rate) == (16, 1e-6)
 
 
-def test_here_documents_hold_no_settings(tmp_path):
+def test_here_documents_and_references_that_lead_nowhere_hold_no_settings(tmp_path):
     for text in ("bash <<EOF\n" + VERL.format(n="16"), "cat > c.yaml <<'EOF'\nnum_generations: 16"):
         with pytest.raises(UserError, match="holds no configuration"):
             told(tmp_path, text + "\nEOF\ntrl grpo --config c.yaml")
+    text = "data: {train_batch_size: 64}\nactor_rollout_ref: {rollout: {n: '${rollout_n}'}}\n"
+    design, notes = told(tmp_path, text, "verl.yaml")
+    assert design.rollouts is None and any("'${rollout_n}'" in note for note in notes)
+    anchors = "base: &base {n: 16}\nactor_rollout_ref: {rollout: {<<: *base}}\ndata: {train_batch_size: 64}\n"
+    assert told(tmp_path, anchors, "verl.yaml")[0].rollouts == 16
 
 
 PYTHON = "import os\n{before}\nargs = GRPOConfig(per_device_train_batch_size=8, num_generations={n})\n"
@@ -105,14 +110,6 @@ def test_a_python_files_other_ways(tmp_path):
     listed = 'run(["python", "actor_rollout_ref.rollout.n=8", f"data.train_batch_size={b}"])'
     design, notes = told(tmp_path, listed, "train.py")
     assert (design.rollouts, design.prompts) == (8, None) and any("train_batch_size is {b}" in note for note in notes)
-
-
-def test_a_reference_that_leads_nowhere_is_no_default(tmp_path):
-    text = "data: {train_batch_size: 64}\nactor_rollout_ref: {rollout: {n: '${rollout_n}'}}\n"
-    design, notes = told(tmp_path, text, "verl.yaml")
-    assert design.rollouts is None and any("'${rollout_n}'" in note for note in notes)
-    anchors = "base: &base {n: 16}\nactor_rollout_ref: {rollout: {<<: *base}}\ndata: {train_batch_size: 64}\n"
-    assert told(tmp_path, anchors, "verl.yaml")[0].rollouts == 16
 
 
 HOSTILE = {

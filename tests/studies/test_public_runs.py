@@ -122,13 +122,10 @@ def test_intervals_are_welchs_and_those_of_unintended_repeats():
     assert claims.single_interval(0.1, noise) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
 
 
-def test_a_curve_is_read_between_its_evaluations_and_not_beyond():
+def test_a_curve_is_read_between_its_evaluations_and_the_sigmoid_is_found():
     rows = rows_of({"a": [0.1, 0.3], "b": [0.2, 0.4, 0.6]})
     assert at(rows, "round", 7.5) == pytest.approx([0.2, 0.3])
     assert at(rows, "round", 12.5) == pytest.approx([0.5]) and at(rows, "round", 4).size == 0
-
-
-def test_the_sigmoid_is_found_and_the_right_axis_is_better():
     x = np.geomspace(1e-4, 1e-2, 40)
     y = 0.1 + 0.7 / (1 + (1e-3 / x) ** 2)
     np.testing.assert_allclose(claims.sigmoid_at(claims.fit_sigmoid(x, y), x), y, atol=1e-4)

@@ -124,15 +124,12 @@ def test_what_verl_cannot_do_is_said(run, why):
     assert why in refused(run, CLUSTER)
 
 
-def test_a_warm_up_is_in_rounds_and_a_norm_may_be_unlimited():
+def test_yaml_is_read_as_it_was_meant_and_a_warm_up_is_in_rounds():
     start = run_with(minibatches=4)
     run = replace(start, optimizer=replace(start.optimizer, warmup_steps=10, max_grad_norm=float("inf"), eps=1e-6))
     optimizer = verl_config(run, "x", CLUSTER)["actor_rollout_ref"]["actor"]["optim"]
     assert optimizer["lr_warmup_steps"] == 3 and optimizer["override_optimizer_config"] == {"eps": 1e-6}
     assert "clip_grad: .inf\n" in yaml_text(optimizer) and "eps: 1.0e-06\n" in yaml_text(optimizer)
-
-
-def test_yaml_is_read_as_it_was_meant():
     yaml = pytest.importorskip("yaml")
     text = point_files(SPLIT, CLUSTER)["verl.yaml"]
     settings = yaml.safe_load(text)
@@ -146,7 +143,7 @@ def written(tmp_path_factory):
     return root, write_pair(root, ALL, CLUSTER)
 
 
-def test_the_folders_of_a_pair(written):
+def test_the_folders_of_a_pair_and_rows_are_those_of_the_task(written):
     _, pair_folder = written
     assert len(KEPT) == 16 and len(ALL) == 25 and all("w8" in point.cell for point in ALL if point not in KEPT)
     names = {path.name for path in pair_folder.folder.iterdir()}
@@ -156,9 +153,6 @@ def test_the_folders_of_a_pair(written):
     assert text.count("replay_window = 8") == 1 and all(cell in text for cell in pair_folder.left_out)
     facts_of = written_design(SPLIT)
     assert (facts_of["id"], facts_of["design"]["rollouts"]) == (SPLIT.id, 1) and facts_of["config"]["level"] == "llm"
-
-
-def test_rows_are_those_of_the_task(written):
     _, pair_folder = written
     task, run = load_task(KEPT[0].llm_run.task), KEPT[0].llm_run
     data, names = pair_folder.folder / "data", (verl_files.TRAIN, verl_files.TEST, verl_files.SEEN)

@@ -120,7 +120,13 @@ def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, ho
     assert seconds_left(found[:3], 2) == pytest.approx(max(first, (first + second) / 2))
 
 
-def test_what_is_not_known_is_not_guessed(root):
+def test_simulations_are_done_or_to_do_and_what_is_not_known_is_not_guessed(root):
+    todo = points("sim", "qwen-gsm8k")
+    for point in todo[:2]:
+        finish(root, point, 2.0)
+    assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
+    found = [run_status(root, point) for point in todo]
+    assert seconds_left(found[:2]) == 0.0 and "unknown, no language model is running" in printed(root)
     todo = points("llm", "tiny-mix97")
     found = [run_status(root, point) for point in todo]
     assert seconds_left(found) is None and seconds_left(found, 2) is None
@@ -130,15 +136,6 @@ def test_what_is_not_known_is_not_guessed(root):
         found = [run_status(root, point) for point in todo]
         assert (found[0].state, seconds_left(found)) == ("interrupted", None)
         assert str(store.point_folder(root, todo[0])) in found[0].damage
-
-
-def test_simulations_are_done_or_to_do(root):
-    todo = points("sim", "qwen-gsm8k")
-    for point in todo[:2]:
-        finish(root, point, 2.0)
-    assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
-    found = [run_status(root, point) for point in todo]
-    assert seconds_left(found[:2]) == 0.0 and "unknown, no language model is running" in printed(root)
 
 
 def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def ends(results, name, task=None):
 
 
 def quick(results, pair, *flags):
-    """What a quick forecast prints, its table by design and its page."""
+    """Text of a quick forecast, its table by design and its page."""
     text = shown("predict", "--pair", pair, *flags, "--quick", "--results", results)
     (folder,) = results.glob("forecast/*")
     table = pd.read_csv(folder / "forecast.csv").set_index("cell")

@@ -153,7 +153,7 @@ def test_how_a_log_s_loss_averages_tokens_decides_of_a_raw_reward(tmp_path, loss
     assert table["outside"].notna().to_dict() == {"32x8": False, "64x8": flagged}
 
 
-def test_a_run_that_a_rate_spoilt_does_not_bend_the_law(tmp_path):
+def test_a_run_that_a_rate_spoilt_does_not_bend_the_law_and_scores_know_it(tmp_path):
     results = kept(tmp_path, {"a": (RISE, {}), "b": SPOILT})
     both, alone = (imported_evidence(name, results) for name in ("imported:c", "imported:c#a"))
     cells = (design(8, rounds=40, eval_every=40),)
@@ -161,6 +161,10 @@ def test_a_run_that_a_rate_spoilt_does_not_bend_the_law(tmp_path):
         np.testing.assert_array_equal(mine, other)
     text, _ = predicted(results)
     assert "recommended: 32x8@1e-05" in text and "outside what was measured: 32x8@0.001" in text
+    (case,) = cases_named("imported:c", results)[0]
+    table = score_case(results, case, 0, 1)
+    assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
+    assert table["forecast"].tolist() == [0.1] and table["forecast_covered"].tolist() == [1.0]
 
 
 def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
@@ -168,14 +172,6 @@ def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
     _, table = predicted(results, "--designs", "8192x64", "16384x64")
     assert table["forecast"].between(0.4, 0.6).all()
     assert "allowed: at most 20,000,000" in refused("predict", "--pair", "imported:c", "--results", results)
-
-
-def test_scores_know_the_limits(tmp_path):
-    results = kept(tmp_path, {"a": (RISE, {}), "b": SPOILT})
-    (case,) = cases_named("imported:c", results)[0]
-    table = score_case(results, case, 0, 1)
-    assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
-    assert table["forecast"].tolist() == [0.1] and table["forecast_covered"].tolist() == [1.0]
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public runs are not here")

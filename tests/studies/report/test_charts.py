@@ -89,16 +89,13 @@ def test_limits_hold_all_data_and_their_intervals(scale):
     assert np.all(np.diff(y.fractions(values)) > 0) and 0 < y.fractions(values)[0] < y.fractions(values)[-1] < 1
 
 
-def test_axes_that_are_shared_have_equal_limits():
+def test_axes_that_are_shared_have_equal_limits_and_names_stand_for_places():
     small, large = (Panel("", PlotAxis(), PlotAxis(), (PlotSeries([0, 1], [0, top], MarkStyle()),)) for top in (1, 9))
     grid = (small, large, None, small)
     by_row = [axes[1].high for axes in resolve(chart(*grid, columns=2, share_y="row")) if axes]
     assert by_row == pytest.approx([9.45, 9.45, 1.05])
     alone = [axes[1].high for axes in resolve(chart(*grid, columns=2)) if axes]
     assert alone == pytest.approx([1.05, 9.45, 1.05])
-
-
-def test_names_stand_for_places():
     one = PlotSeries([0, 1], [3, 4], MarkStyle())
     named = Panel("", charts.names("design", ["(1, 256)", "(32, 8)"]), PlotAxis(), (one,))
     assert [row[2] for row in rows_of(chart_html(chart(named)))[0]] == ["(1, 256)", "(32, 8)"]

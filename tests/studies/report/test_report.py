@@ -58,12 +58,20 @@ def test_report_is_self_contained(written):
     assert len(named) == page.count('class="plot"') == 1 + 2 + 1 + 6 + 3 + 6
 
 
-def test_a_changed_study_says_so_and_claims_no_fit(tmp_path):
+def test_a_changed_study_and_one_of_other_rounds_say_so(tmp_path, capsys):
     one = part(curves_of(PAIRS[:1], seeds=2), changed="environment.kappa = 9.0")
     one = one._replace(endpoints=one.endpoints.assign(published=np.nan, difference=np.nan))
     page = write_report(tmp_path, CHOSEN, one, None, {}, []).read_text()
     assert "This study changes environment.kappa = 9.0" in page and "fitted to all its published" not in page
     assert "in-sample" not in page and "Nothing here is fitted" in page
+    curves = curves_of(PAIRS[:1], seeds=2)
+    for rounds, said in ((1000, True), (2000, False)):
+        main = part(curves.assign(planned_rounds=rounds))
+        terminal_summary([main], Console(width=200))
+        page = write_report(tmp_path, CHOSEN, main, None, {}, []).read_text()
+        for shown in (capsys.readouterr().out, page):
+            unfair = f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison"
+            assert (unfair in shown) == said
 
 
 def test_numbers_are_there_without_scripts_and_marks_carry_those_that_were_drawn(written):
@@ -203,17 +211,6 @@ def test_terminal_summary_is_short_and_literal_and_fits_80_columns(capsys):
     assert all(any(line.startswith(claim.name) for line in shown.splitlines()) for claim in CLAIMS)
 
 
-def test_a_study_of_other_rounds_says_that_the_comparison_is_not_fair(tmp_path, capsys):
-    curves = curves_of(PAIRS[:1], seeds=2)
-    for rounds, said in ((1000, True), (2000, False)):
-        main = part(curves.assign(planned_rounds=rounds))
-        terminal_summary([main], Console(width=200))
-        page = write_report(tmp_path, CHOSEN, main, None, {}, []).read_text()
-        for shown in (capsys.readouterr().out, page):
-            unfair = f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison"
-            assert (unfair in shown) == said
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """A report of one simulated pair with two language models beside it."""
@@ -221,7 +218,7 @@ def both(tmp_path_factory):
     return write_report(tmp_path_factory.mktemp("both"), CHOSEN, main, beside, {}, []), beside
 
 
-def test_language_models_stand_beside_the_simulator(both):
+def test_language_models_stand_beside_the_simulator_and_gains_are_split(both):
     path, beside = both
     page = path.read_text()
     assert page.count("<summary>On a small language model</summary>") == len(CHOSEN)
@@ -231,9 +228,6 @@ def test_language_models_stand_beside_the_simulator(both):
     assert drawn["mean"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
     assert "<strong>1 of 3</strong>simulated, in-sample: reproduced" in page
     assert "<strong>2 of 6</strong>language model: reproduced" in page
-
-
-def test_gains_are_split_into_format_and_reasoning(both):
     table = gains(both[1].curves)
     assert table["gain"].to_numpy() == pytest.approx((table["reasoning"] + table["format"]).to_numpy())
     assert table["format"].to_numpy() == pytest.approx(0.1)

@@ -235,7 +235,7 @@ def test_without_scripts_all_is_there_but_the_tools(browser, report):
 
 
 def heights(browser, query):
-    """How high elements are; asked without running a script."""
+    """Heights of elements, asked without running a script."""
     from selenium.common.exceptions import WebDriverException
 
     ask, found = browser.driver.execute_cdp_cmd, []

@@ -267,7 +267,7 @@ def test_what_a_killed_process_left_goes_and_what_others_are_writing_stays(root)
     assert set((root / store.SCRATCH).iterdir()) == {busy, mark}
 
 
-def test_a_report_tells_where_its_runs_come_from(root):
+def test_a_report_tells_where_its_runs_come_from_and_that_it_cannot_be_written(root, monkeypatch):
     todo = points(1)
     run_all(root, todo)
     for point, seconds, version in zip(todo, (1.25, 2.5), ("2.1.0", "2.2.0"), strict=True):
@@ -275,9 +275,6 @@ def test_a_report_tells_where_its_runs_come_from(root):
     found = {"commit": "abc", "run time": "3.8 s, the sum over 2 runs", "python": "3.12", "numpy": "2.1.0; 2.2.0"}
     assert provenance(root, todo) == found
     collect(root, todo)
-
-
-def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed(root, monkeypatch):
     study = checked_study("sim", ["qwen-gsm8k"], 1, 20)
     (root / "report").write_text("")
     monkeypatch.setattr(main_job, "collect", lambda *asked: pytest.fail("computed"))

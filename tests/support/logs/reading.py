@@ -33,7 +33,7 @@ def notes(runs: list[ImportedRun]) -> str:
 
 
 def told(folder: Path, text: str, name: str = "run.sh", processes: int | None = 1):
-    """What a configuration with this text says of the design, and the notes on it."""
+    """The design that a configuration with this text states, and the notes on it."""
     (folder / name).write_text(text)
     return read_design(read_config(folder / name), "", processes)
 

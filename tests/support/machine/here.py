@@ -18,7 +18,7 @@ def rftlab(*arguments):
 
 
 def shown(*arguments):
-    """What the command prints where it succeeds."""
+    """Output of a command that succeeds."""
     status, text = rftlab(*arguments)
     assert status == 0, text
     return text

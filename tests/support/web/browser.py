@@ -127,7 +127,7 @@ class Page:
         assert self.run("return document.scripts.length") <= 1 and self.seen() == ([], [])
 
     def unfit(self, impacts: tuple[str, ...] | None = SERIOUS) -> list[str]:
-        """What axe-core finds serious or worse, or of any of these impacts, with the elements. Raises AssertionError
+        """Violations that axe-core finds serious or worse, or of any of these impacts. Raises AssertionError
         where it looked at next to nothing."""
         self.run(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
         found = self.driver.execute_async_script(
