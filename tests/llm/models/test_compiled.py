@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from rftlab.llm.config import LLMRun, LoRA, model_config
+from rftlab.llm.config import LoRA
 from rftlab.llm.policy.tensors import turned_off, with_adapters
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import random_responses, small_model, small_policy
-from tests.support.trainer.tiny_runs import run_of
 
 compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs the C++ compiler g++")
 
@@ -56,8 +55,3 @@ def test_a_model_that_torch_cannot_compile_is_one_line(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda body, dynamic: broken)
     with pytest.raises(UserError, match=r"compute.compile: no compiler; allowed: --compute.no-compile"):
         small_policy(compile=True).all_log_probs(random_responses(3))
-
-
-def test_runs_without_it_keep_their_identity():
-    plain, chosen = (model_config(run)["compute"] for run in (LLMRun(), run_of(compile=True)))
-    assert "compile" not in plain and chosen["compile"] is True

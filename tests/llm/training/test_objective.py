@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rftlab.llm.config import AdamW, model_config
+from rftlab.llm.config import AdamW
 from rftlab.llm.policy.packing import ALONE, Responses, micro_batches, packed, token_indices
 from rftlab.llm.training.update import accumulate, add_gradient, batch_part, rate_at, step
 from rftlab.shared.cards import preset
@@ -24,7 +24,6 @@ from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
-from rftlab.studies.data.paper.pairs import start_at
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 
 AGGREGATIONS = [
@@ -169,13 +168,6 @@ def test_the_split_for_memory_changes_no_bit_of_micro_batch_means(budget):
     for low in range(0, 9, 4):
         span = slice(responses.starts[low], responses.starts[min(low + 4, 9)])
         assert batch.share[span].sum() == pytest.approx(1 / 3) and np.ptp(batch.share[span]) == 0
-
-
-def test_runs_without_micro_batches_keep_the_identity_that_they_had():
-    run = start_at("tiny-mod97", "llm")
-    with_micro_batches = replace(run, design=replace(run.design, estimator=preset("paper_code")))
-    (without, there) = (model_config(each)["design"]["estimator"]["aggregation"] for each in (run, with_micro_batches))
-    assert "micro_batch" not in without and there["micro_batch"] == 4
 
 
 def test_equal_responses_go_through_the_model_once():

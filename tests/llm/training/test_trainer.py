@@ -11,6 +11,8 @@ import torch
 import rftlab.llm.policy.tensors
 import rftlab.llm.training.trainer
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny, model_config
+from rftlab.llm.engines.rollouts import Rollouts
+from rftlab.llm.policy.packing import Responses
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Samples, baseline_sets, chosen, joined, with_signal
@@ -63,6 +65,19 @@ DESIGNS = {
     "optimal token": {"estimator": Estimator(Advantage("optimal_token"), Reinforce())},
     "discount": {"estimator": Estimator(Advantage("none", gamma=0.9, whiten="tokens"))},
 }
+
+
+def listen(monkeypatch, look):
+    """Look at every update once its gradient is there; `look` gets what `accumulate` returns and its arguments."""
+    seen, real = [], rftlab.llm.training.trainer.accumulate
+
+    def listening(*given):
+        done = real(*given)
+        seen.append(look(done, *given))
+        return done
+
+    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    return seen
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -135,13 +150,7 @@ def test_responses_that_are_not_kept_teach_nothing(tmp_path):
 def test_right_responses_join_the_next_visits_of_their_prompt(correction, tmp_path, monkeypatch):
     """Groups, ratios and advantages by hand, from the records of three epochs of five rounds; new responses alone are
     counted and charged."""
-    parts, real = [], rftlab.llm.training.trainer.accumulate
-
-    def listening(policy, estimator, batch, responses, on_policy, bonus):
-        parts.append((batch, responses))
-        return real(policy, estimator, batch, responses, on_policy, bonus)
-
-    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    parts = listen(monkeypatch, lambda done, policy, estimator, batch, responses, *_: (batch, responses))
     estimator = Estimator(Advantage("group_mean"), correction=Correction(correction))
     run = run_of(rollouts=3, rounds=15, eval_every=15, estimator=estimator, sampling=Sampling(replayed=2), greedy=False)
     curve, records, held, seen = train(run, tmp_path).curve, pd.read_parquet(tmp_path / "rollouts"), {}, 0
@@ -171,24 +180,19 @@ def test_right_responses_join_the_next_visits_of_their_prompt(correction, tmp_pa
 
 def test_the_entropy_of_each_update_moves_the_bonus_of_the_next(tmp_path, monkeypatch):
     """Its coefficient by hand; the target is the median entropy of a run whose bonus never acts."""
-    seen, real = [], rftlab.llm.training.trainer.accumulate
 
-    def listening(policy, estimator, batch, responses, on_policy, bonus):
-        entropy = policy.all_entropies(responses).mean()
-        done = real(policy, estimator, batch, responses, on_policy, bonus)
-        assert done.entropy == pytest.approx(entropy, rel=1e-5)
-        seen.append((bonus, done.entropy))
-        return done
+    def look(done, policy, estimator, batch, responses, on_policy, bonus):
+        assert done.entropy == pytest.approx(policy.all_entropies(responses).mean(), rel=1e-5)
+        return bonus, done.entropy
 
-    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    seen = listen(monkeypatch, look)
     settings = {"rounds": 6, "eval_every": 6, "minibatches": 2, "greedy": False, "micro_tokens": 60}
     train(run_of(estimator=Estimator(entropy_target=1e-9), **settings), tmp_path / "off")
     assert [bonus for bonus, _ in seen] == [0.0] * 12
     target = float(np.median([entropy for _, entropy in seen]))
     seen.clear()
-    train(
-        run_of(estimator=Estimator(entropy=0.02, entropy_target=target, entropy_step=0.01), **settings), tmp_path / "on"
-    )
+    moving = Estimator(entropy=0.02, entropy_target=target, entropy_step=0.01)
+    train(run_of(estimator=moving, **settings), tmp_path / "on")
     coefficient, expected = 0.02, [0.0]
     for _, entropy in seen:
         coefficient = max(0.0, coefficient + (0.01 if entropy <= target else -0.01))
@@ -198,20 +202,17 @@ def test_the_entropy_of_each_update_moves_the_bonus_of_the_next(tmp_path, monkey
 
 def test_the_optimal_token_baseline_is_that_of_the_whole_softmax(tmp_path, monkeypatch):
     """By hand from the logits of a plain pass, of rewards with their penalties and a discount."""
-    seen, real = [], rftlab.llm.training.trainer.accumulate
 
-    def listening(policy, estimator, batch, responses, on_policy, bonus):
-        if not seen:
-            squares = []
-            for row, g in enumerate(responses.group):
-                prompt, ids = responses.prompts[g], responses.response(row)
-                with torch.no_grad():
-                    logits = policy.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
-                squares.append(torch.softmax(logits.double() / policy.temperature, -1).square().sum(-1).numpy())
-            seen.append((batch, responses, np.concatenate(squares)))
-        return real(policy, estimator, batch, responses, on_policy, bonus)
+    def look(done, policy, estimator, batch, responses, *_):
+        squares = []
+        for row, g in enumerate(responses.group):
+            prompt, ids = responses.prompts[g], responses.response(row)
+            with torch.no_grad():
+                logits = policy.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+            squares.append(torch.softmax(logits.double() / policy.temperature, -1).square().sum(-1).numpy())
+        return batch, responses, np.concatenate(squares)
 
-    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    seen = listen(monkeypatch, look)
     advantage, kl = Advantage("optimal_token", gamma=0.9), KL("k1", 0.1, place="reward")
     estimator = Estimator(advantage, Reinforce(), kl, length=LONG)
     settings = {"estimator": estimator, "micro_tokens": 60, "rounds": 1, "eval_every": 1}
@@ -233,13 +234,7 @@ def test_the_optimal_token_baseline_is_that_of_the_whole_softmax(tmp_path, monke
 
 @pytest.mark.parametrize("correction", ["none", "truncate", "ratio"])
 def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, tmp_path, monkeypatch):
-    parts, real = [], rftlab.llm.training.trainer.accumulate
-
-    def listening(policy, estimator, batch, responses, on_policy, bonus):
-        parts.append((batch, responses))
-        return real(policy, estimator, batch, responses, on_policy, bonus)
-
-    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    parts = listen(monkeypatch, lambda done, policy, estimator, batch, responses, *_: (batch, responses))
     estimator = Estimator(kl=KL("k3", 0.05), aggregation=Aggregation("token_mean"), correction=Correction(correction))
     train(run_of(estimator=estimator, epochs=2, minibatches=3, rounds=1, eval_every=1), tmp_path)
     records = pd.read_parquet(tmp_path / "rollouts")
@@ -264,10 +259,7 @@ def test_it_learns(tmp_path):
     "change", [{"micro_tokens": 40}, {"sample_rows": 5}, {"logit_rows": 3}, {"gradient_checkpointing": True}]
 )
 def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
-    whole, cut = (
-        train(run_of(rounds=2, eval_every=2), tmp_path / "a"),
-        train(run_of(rounds=2, eval_every=2, **change), tmp_path / "b"),
-    )
+    whole, cut = (train(run_of(rounds=2, eval_every=2, **how), tmp_path / str(how)) for how in ({}, change))
     for name in ("reward", "kl", "clip_fraction", "grad_norm", "test_pass_at_1", "tokens"):
         np.testing.assert_allclose(getattr(cut.curve, name), getattr(whole.curve, name), rtol=1e-3, err_msg=name)
 
@@ -292,23 +284,15 @@ def test_equal_runs_are_equal_bit_by_bit_and_seeds_differ(tmp_path):
     assert same(a, b) and not same(a, c)
 
 
-def test_weights_that_are_not_finite_end_a_run_before_they_are_evaluated(tmp_path):
-    """The gradient of the first round is finite, what a step along it makes is not."""
-    outcome = train(run_of(learning_rate=1e38, weight_decay=1e38, rounds=1, eval_every=1), tmp_path)
-    assert outcome.diverged_at == 0
-    assert outcome.curve.round.tolist() == [0]
-    assert not list(tmp_path.rglob("model.safetensors"))
-
-
-def test_a_run_that_diverges_ends(tmp_path):
-    remarks = []
-    outcome = train(
-        run_of(learning_rate=1e30, max_grad_norm=float("inf"), rounds=8),
-        tmp_path,
-        TrainingCallbacks(remark=remarks.append),
-    )
+@pytest.mark.parametrize("wrong", [{"weight_decay": 1e38, "learning_rate": 1e38}, {"max_grad_norm": float("inf")}])
+def test_weights_that_are_not_finite_end_a_run_before_they_are_evaluated(wrong, tmp_path):
+    """In the first round the gradient is finite, and what a step along it makes is not."""
+    said = []
+    run = run_of(**{"learning_rate": 1e30, "eval_every": 8} | wrong)
+    outcome = train(run, tmp_path, TrainingCallbacks(remark=said.append))
     assert outcome.diverged_at is not None and outcome.curve.round.tolist() == [0]
-    assert "weights or gradient are not finite" in remarks[-1]
+    assert (outcome.diverged_at == 0) == ("weight_decay" in wrong)
+    assert "weights or gradient are not finite" in said[-1] and not list(tmp_path.rglob("model.safetensors"))
 
 
 def test_memory_and_time_by_phase(tmp_path):
@@ -344,10 +328,7 @@ CONFIGURATIONS = [
     (lambda: LoRA(-1), "lora.rank = -1; allowed: 0 or more"),
     (lambda: LoRA(8, 0.0), "lora.alpha = 0.0; allowed: more than 0, finite"),
     (lambda: LoRA(8, float("nan")), "lora.alpha = nan; allowed: more than 0, finite"),
-    (
-        lambda: LoRA(targets=("q", "o")),
-        "lora.targets = q, o with lora.rank = 0; allowed: none, or a lora.rank of 1 or more",
-    ),
+    (lambda: LoRA(targets=("q", "o")), "lora.targets = q, o with lora.rank = 0; allowed: none, or a lora.rank of 1"),
 ]
 
 
@@ -360,19 +341,23 @@ def test_configurations_are_checked(make, message):
 
 def test_long_prompts_are_left_out_and_counted(tmp_path):
     run, remarks = run_of(rounds=1, eval_every=1, batch_size=2), []
-    train(
-        replace(run, model=replace(run.model, max_prompt_length=6)), tmp_path, TrainingCallbacks(remark=remarks.append)
-    )
-    assert remarks[1].startswith("test: ")
-    assert remarks[0].startswith("train: ")
+    run = replace(run, model=replace(run.model, max_prompt_length=6))
+    train(run, tmp_path, TrainingCallbacks(remark=remarks.append))
+    assert [remark[: remark.index(":")] for remark in remarks[:2]] == ["train", "test"]
     assert "prompts longer than model.max_prompt_length = 6 tokens" in remarks[0]
 
 
-def test_the_configuration_says_everything():
+def test_the_configuration_says_everything_but_settings_that_are_off():
+    """Runs from before a setting keep their identity."""
     config = model_config(run_of(estimator=Estimator(surrogate=Clip(), mask=Divergence())))
     assert config["kinds"] == {"surrogate": "Clip", "mask": "Divergence"}
-    assert config["design"]["rollouts"] == 4
-    assert config["level"] == "llm"
+    assert config["design"]["rollouts"] == 4 and config["level"] == "llm"
+    off = {"rewards", "reward_timeout", "mask_truncated", "compute.compile", "task.own"}
+    places = config.keys() | {f"{part}.{name}" for part in ("compute", "task") for name in config[part]}
+    assert not off & places and "micro_batch" not in config["design"]["estimator"]["aggregation"]
+    chosen = model_config(run_of(mask_truncated=True, compile=True, estimator=preset("paper_code")))
+    assert chosen["mask_truncated"] and chosen["compute"]["compile"] is True
+    assert chosen["design"]["estimator"]["aggregation"]["micro_batch"] == 4
 
 
 # --- groups ---
@@ -380,23 +365,12 @@ def test_the_configuration_says_everything():
 
 def samples_of(rewards):
     """One-token responses with rewards, group by group."""
-    from rftlab.llm.engines.rollouts import Rollouts
-    from rftlab.llm.policy.packing import Responses
-
     flat = np.array([r for group in rewards for r in group], dtype=float)
-    group = np.repeat(np.arange(len(rewards)), [len(g) for g in rewards])
-    responses = Responses(
-        tuple((g,) for g in range(len(rewards))), group, 10 + np.arange(len(flat)), np.arange(len(flat) + 1)
-    )
-    rollouts = Rollouts(responses, -np.arange(len(flat), dtype=float), np.ones(len(flat), dtype=bool))
-    return Samples(
-        50 + np.arange(len(rewards)),
-        rollouts,
-        [str(i) for i in range(len(flat))],
-        flat,
-        flat,
-        np.ones(len(flat), dtype=bool),
-    )
+    group, n = np.repeat(np.arange(len(rewards)), [len(g) for g in rewards]), len(flat)
+    responses = Responses(tuple((g,) for g in range(len(rewards))), group, 10 + np.arange(n), np.arange(n + 1))
+    rollouts = Rollouts(responses, -np.arange(n, dtype=float), np.ones(n, dtype=bool))
+    contexts, texts = 50 + np.arange(len(rewards)), [str(i) for i in range(n)]
+    return Samples(contexts, rollouts, texts, flat, flat, np.ones(n, dtype=bool))
 
 
 def test_a_prompt_that_comes_again_within_a_round_gets_other_responses(tmp_path):
@@ -478,4 +452,3 @@ def test_a_round_in_which_every_response_is_cut_changes_nothing(tmp_path):
     outcome = train(run, tmp_path)
     assert outcome.diverged_at is None and outcome.metrics["finished"].iloc[-1] == 0
     assert outcome.curve.grad_norm[-1] == 0
-    assert "mask_truncated" in model_config(run) and "mask_truncated" not in model_config(run_of())

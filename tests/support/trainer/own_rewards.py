@@ -1,4 +1,4 @@
-"""Rewards such as users write; `tests/llm/test_rewards.py` gives them to the trainer."""
+"""Rewards such as users write; `tests/llm/training/test_rewards.py` gives them to the trainer."""
 
 import asyncio
 import itertools
@@ -37,34 +37,6 @@ def steps(pieces):
     return [[count(piece) - (piece == "") for piece in tokens] for tokens in pieces]
 
 
-def nan(responses):
-    return [float("nan") if i == 5 else 0.0 for i in range(len(responses))]
-
-
-def words(responses):
-    return ["good" for _ in responses]
-
-
-def too_few(responses):
-    return [1.0]
-
-
-def nothing(responses):
-    return None
-
-
-def no_number(responses):
-    return [None] * len(responses)
-
-
-def raises(responses):
-    return [1 / (response != responses[0]) for response in responses]
-
-
-def leaves(responses):
-    raise SystemExit(3)
-
-
 def cancelled(responses):
     raise asyncio.CancelledError("gone")
 
@@ -83,24 +55,6 @@ def sleeps(responses):
             time.sleep(60)
         except Exception:
             continue
-
-
-def spins(responses):
-    """One regular expression that does not end."""
-    return [float(bool(re.fullmatch(r"(a|a?)+b", "a" * 60)))] * len(responses)
-
-
-def changes(truths):
-    truths[4] = "42"
-    return [0.0] * len(truths)
-
-
-def mixed(responses):
-    return [0.0, [1.0], *[0.0] * (len(responses) - 2)]
-
-
-def wrong_tokens(completion_ids):
-    return [[0.0] * (len(ids) + (i == 3)) for i, ids in enumerate(completion_ids)]
 
 
 def wants_more(responses, difficulty):
