@@ -48,8 +48,6 @@ def expected(estimator, advantages):
     return float(value.detach()), torch.cat([part.grad for part in logps])
 
 
-# --- tinker ---
-
 needs_tinker = pytest.mark.skipif(not find_spec("tinker"), reason="needs tinker: make test-trl")
 
 
@@ -102,9 +100,6 @@ def test_advantages_of_groups_of_any_size():
 def test_what_tinker_does_not_hand_over(name, message):
     with pytest.raises(UserError, match=message):
         tinker.loss(name)
-
-
-# --- prime-rl ---
 
 
 @dataclass
@@ -165,9 +160,6 @@ def test_prime_rl_adds_up_to_the_batch(prime):
 def test_what_prime_rl_does_not_hand_over(prime, name, message):
     with pytest.raises(UserError, match=message):
         through_prime_rl(name, torch.ones(4))
-
-
-# --- slime ---
 
 
 def settings(name="gspo", per_token=False):

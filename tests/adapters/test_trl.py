@@ -140,9 +140,6 @@ def test_advantages_may_differ_from_token_to_token(tmp_path):
     assert largest_gap(discounted, watch.updates) < 1e-5
 
 
-# --- support rollouts and replay windows ---
-
-
 def advantages_of(update):
     """Of an update's responses, in the order of their size."""
     return np.sort(torch.cat([part["advantages"] for part in update.parts]).numpy())
@@ -238,9 +235,6 @@ def test_a_response_that_nobody_scored_is_in_no_baseline(tmp_path):
     assert np.allclose(advantages_of(watch.updates[0]), by_hand, atol=1e-6)
 
 
-# --- the curve ---
-
-
 def test_the_run_is_kept_as_one_of_ours(tmp_path):
     """Mean rewards a round, and the design; the same that `rftlab import` finds in the last checkpoint."""
     kept, more = [], {"max_steps": 4, "num_iterations": 2, "save_strategy": "steps", "save_steps": 4, "support": 1}
@@ -260,9 +254,6 @@ def test_the_run_is_kept_as_one_of_ours(tmp_path):
         trainer_of(tmp_path, "grpo", callbacks=[curve])[0].train()
     with pytest.raises(UserError, match=r"name = '\.\./x'"):
         KeepCurve("../x")
-
-
-# --- what does not go together ---
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,6 @@ def test_what_cannot_be_measured_is_refused(tmp_path, more, said, message):
         MeasureNoise(trainer, "mine", tmp_path / "results")
 
 
-# --- sketches ---
-
-
 def test_products_of_sketches_are_those_of_gradients():
     """Of parameters larger than a sketch, in parts; without signs they are biased."""
     rng = torch.Generator().manual_seed(0)
@@ -164,9 +161,6 @@ def test_weights_of_a_half_are_the_raw_reward_and_that_less_the_others():
     np.testing.assert_allclose(raw, rewards / 3)
     by_hand = [rewards[i] - np.delete(rewards, i).mean() for i in range(3)]
     np.testing.assert_allclose(centred, np.array(by_hand) / 3)
-
-
-# --- files ---
 
 
 def test_a_file_that_cannot_be_trusted_is_one_line(tmp_path):

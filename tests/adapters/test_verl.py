@@ -149,9 +149,6 @@ def test_every_card_gives_finite_advantages_in_verl(name):
     assert found.isfinite().all() and (found[mask == 0] == 0).all()
 
 
-# --- support rollouts ---
-
-
 def test_support_is_in_the_baseline_alone():
     rewards, mask, uid = rollouts(3)
     found = advantages_in_verl("rftlab_dr_grpo", rewards, mask, uid, SimpleConfig(rftlab={"support": 1}))
@@ -191,8 +188,6 @@ def test_support_that_cannot_be(name, support, message):
     with pytest.raises(UserError, match=message):
         advantages_in_verl(f"rftlab_{name}", *rollouts(3), SimpleConfig(rftlab={"support": support}))
 
-
-# --- losses ---
 
 LOSSES = {
     "grpo_verl": ("vanilla", "token-mean", {}),

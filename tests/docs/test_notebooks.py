@@ -33,8 +33,6 @@ def test_the_site_shows_all_of_them():
     assert [path.resolve() for path in sorted((ROOT / "docs" / "notebooks").iterdir())] == notebooks()
 
 
-# --- a notebook that lies ---
-
 BOOK = {
     "nbformat": 4,
     "nbformat_minor": 5,

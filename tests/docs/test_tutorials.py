@@ -64,8 +64,6 @@ def test_pages_say_how_long_they_take_and_show_no_picture_that_they_do_not_make(
         assert {block.language for block in blocks_of(text)} <= {"console", "python", "text", "sh"}, path
 
 
-# --- pages that lie ---
-
 PAGE = """
 ```python
 x = 2

@@ -207,8 +207,6 @@ def test_all_questions_are_asked_where_there_are_fewer_and_too_few_are_named():
         probe(small, SMALL)
 
 
-# --- the command as a whole ---
-
 CELL = "32x1-minimalist"
 
 

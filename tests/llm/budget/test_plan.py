@@ -45,9 +45,6 @@ QWEN = replace(start_at("qwen-gsm8k", "llm"), design=Design(eval_every=100, esti
 DRY = "train --pair qwen-gsm8k --dry-run"
 
 
-# --- memory ---
-
-
 def with_compute(run, **compute):
     return replace(run, compute=replace(run.compute, **compute))
 
@@ -203,9 +200,6 @@ def test_an_engine_that_stays_awake_keeps_its_memory_and_saves_its_seconds():
     assert "sleep" not in model_config(asleep.run)["compute"] and not model_config(awake.run)["compute"]["sleep"]
 
 
-# --- time ---
-
-
 def test_a_step_of_vllm_takes_longer_with_more_rows():
     """The floor is a + b rows: two hundred and fifty-six rows take 7.4 ms, a thousand 23.5, whatever the GPU."""
     shape, gpu = read_shape(QWEN.model), GPUS["H200"]._replace(bf16=1e18, bandwidth=1e18)
@@ -250,9 +244,6 @@ def test_vllm_samples_no_more_side_by_side_than_its_cache_holds():
 
     assert steps(cache_gb=4.0) == steps(cache_gb=40.0) < steps(cache_gb=0.1) < steps(cache_gb=0.01)
     assert steps(cache_gb=0.01, engine="hf") == steps(cache_gb=40.0, engine="hf")
-
-
-# --- devices and the command line ---
 
 
 def test_the_gpu_at_hand_is_taken(monkeypatch):

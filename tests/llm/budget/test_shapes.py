@@ -33,9 +33,6 @@ def count(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-# --- shapes ---
-
-
 @pytest.mark.parametrize("name", KNOWN)
 def test_parameters_of_known_models_are_those_of_the_real_ones(name):
     model = model_of(KINDS[name], KNOWN[name], "meta")
@@ -83,9 +80,6 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(UserError, match=message):
             read_shape(Model(str(tmp_path)))
-
-
-# --- what autograd keeps ---
 
 
 def kept_by_autograd(model, compute, sequences, length, shared):

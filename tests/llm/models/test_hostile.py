@@ -54,9 +54,6 @@ def test_everything_that_reads_a_model_refuses_its_code():
     assert '"trust_remote_code": False' in (ROOT / "llm/engines/vllm.py").read_text()
 
 
-# --- chat templates ---
-
-
 @pytest.mark.parametrize(
     ("template", "message"),
     [
@@ -123,9 +120,6 @@ def test_a_template_is_read_under_a_limit_of_the_user():
     assert (done.returncode, done.stdout) == (0, "['What is 1 ?']\n"), done.stderr
 
 
-# --- configurations ---
-
-
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
@@ -166,9 +160,6 @@ def test_a_plan_needs_whole_numbers(value, tmp_path):
         read_shape(Model(str(tmp_path)))
 
 
-# --- folders ---
-
-
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
 def test_a_pipe_in_a_model_folder_is_not_waited_for(name, copied, data, tmp_path):
     (copied / name).unlink()
@@ -193,9 +184,6 @@ def test_a_pipe_of_problems_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "train.jsonl")
     with no_hang(), pytest.raises(UserError, match=r"train\.jsonl is not a file; allowed: a file of rows"):
         read_rows(tmp_path / "train.jsonl")
-
-
-# --- names in data ---
 
 
 def test_a_message_is_one_line_whatever_names_are_in_it(tmp_path):

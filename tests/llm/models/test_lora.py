@@ -63,9 +63,6 @@ def updated(policy):
     return policy
 
 
-# --- what is trained ---
-
-
 def test_adapters_alone_are_trained_and_the_first_policy_is_the_base():
     policy, base = adapted_policy(moved=False), small_policy()
     trained = dict(policy.named_parameters())
@@ -110,9 +107,6 @@ def test_rank_0_leaves_the_model_as_it_was():
     )
 
 
-# --- the base is the reference ---
-
-
 def test_the_reference_is_the_base_before_and_after_updates():
     policy, base = adapted_policy(moved=False), Frozen(small_policy())
     count, reference = sum(p.numel() for p in policy.model.parameters()), policy.reference()
@@ -131,9 +125,6 @@ def test_adapters_are_on_again_after_an_error():
         policy.reference().all_log_probs(None)
     assert (policy.all_log_probs(RESPONSES) == before).all()
     assert [name for name, _ in policy.named_parameters()] == names
-
-
-# --- whole weights ---
 
 
 @pytest.mark.parametrize("model", [{}, {"tie_word_embeddings": True}, {"attention_bias": True}])
@@ -162,9 +153,6 @@ def test_whole_weights_come_one_at_a_time_without_a_gradient():
     assert not weight.requires_grad and torch.equal(weight, expected)
 
 
-# --- the gradient ---
-
-
 @pytest.mark.parametrize("compute", [{}, {"gradient_checkpointing": True, "logit_rows": 7}])
 def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):
     """dB = s dW A^T and dA = s B^T dW, with dW from autograd on a model that has the whole weights."""
@@ -184,9 +172,6 @@ def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):
                 checked += 1
     assert checked == len(dict(policy.named_parameters()))
     assert all(p.grad is None for p in policy.model.parameters() if not p.requires_grad)
-
-
-# --- runs ---
 
 
 def lora_run(**more):
@@ -229,9 +214,6 @@ def test_bf16_runs_beside_fp32_adapters(tmp_path):
     assert 1e-5 < outcome.metrics.mismatch[1] < 0.06
     weights = rftlab.llm.policy.tensors.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
-
-
-# --- what is refused ---
 
 
 def test_a_missing_package_is_one_line_before_anything_is_loaded(monkeypatch):

@@ -182,9 +182,6 @@ def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
     assert (outcome.metrics.left_out_train == 3).all() and (outcome.metrics.left_out_test == 3).all()
 
 
-# --- tiny ---
-
-
 def test_the_tiny_model_is_as_described():
     model = build_tiny(Tiny())
     assert sum(p.numel() for p in model.parameters()) == 109_376

@@ -170,8 +170,6 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch):
         load_task(TaskConfig("gsm8k"))
 
 
-# --- bad input ---
-
 BOTH = "allowed: question and answer, or prompt and reward_model"
 UNMATCHED = ": no response can match the answer "
 UNSAID = "It is 1.' and states no answer; allowed: "

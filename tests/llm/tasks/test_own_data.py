@@ -40,9 +40,6 @@ def said(call):
     return str(error.value)
 
 
-# --- files ---
-
-
 def test_every_format_gives_the_same_problems(tmp_path, monkeypatch):
     frame = pd.DataFrame(ROWS)
     frame.to_parquet(tmp_path / "a.parquet")
@@ -107,9 +104,6 @@ def test_a_folder_is_refused_by_what_it_lacks(tmp_path):
     assert "own" not in task_facts(TaskConfig()) and "own" in task_facts(TaskConfig("own", source="x"))
 
 
-# --- prompts ---
-
-
 def prompts(tmp_path, rows, **own):
     return list(read(jsonl(tmp_path / "p.jsonl", rows), jsonl(tmp_path / "q.jsonl", rows), **own)["train"].prompts)
 
@@ -162,9 +156,6 @@ def test_columns_that_are_missing_or_empty_are_named(tmp_path):
     half = [{"role": "user", "content": "\ud800"}]
     assert "question has the message {" in said(lambda: prompts(tmp_path, [{"question": half, "answer": 1}]))
     assert "line 1: question has the message 3" in said(lambda: prompts(tmp_path, [{"question": [3], "answer": 1}]))
-
-
-# --- truths ---
 
 
 @pytest.mark.parametrize(
@@ -273,9 +264,6 @@ def test_responses_are_judged(kind, truth, response, strict, flexible):
 
 def test_without_truths_nothing_is_right_or_wrong():
     assert pd.isna(score("none", ["a"], [""], None).strict).all() and not well_formed("none", ["a"]).any()
-
-
-# --- in the trainer ---
 
 
 def own_run(source, **own):

@@ -36,8 +36,6 @@ def test_flexible_math_is_never_below_strict_and_sees_values():
     assert found.checks.asked > 0 and found.checks.failed == found.checks.timed_out == 0
 
 
-# --- hostile answers ---
-
 MEGABYTE = 1_000_000
 LARGE = {
     "braces": "{" * MEGABYTE,
@@ -107,9 +105,6 @@ def test_hostile_answers_neither_hang_nor_crash_the_pool(tmp_path):
         assert found.checks.timed_out >= 3 and found.checks.failed >= 2
         assert score("math", [r"\boxed{5.0}"], ["5"], pool).flexible.tolist() == [1], "the pool must work on"
     assert not planted.exists()
-
-
-# --- the pool ---
 
 
 @needs_math_verify

@@ -124,9 +124,6 @@ def test_a_pool_that_shares_problems_is_noticed(monkeypatch):
         test_seeds_decide_and_pools_are_disjoint("mod97")
 
 
-# --- arithmetic ---
-
-
 def slow_answer(prompt):
     """From left to right, one character at a time."""
     value, operation, operand = 0, "+", ""
@@ -196,9 +193,6 @@ def test_symbols():
     for text, symbol in (("6 + 4", " "), ("###6", "#"), ("6\n", "\n"), ("<end>", "<")):
         with pytest.raises(UserError, match=f"symbol = {re.escape(repr(symbol))} is unknown; allowed: 0, 1, "):
             encode_symbols(text)
-
-
-# --- word problems ---
 
 
 def test_word_problems_show_three_examples_and_are_right():

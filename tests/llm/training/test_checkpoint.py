@@ -258,8 +258,6 @@ def test_a_damaged_base_model_is_trained_again(model_cache, tmp_path):
     assert same(whole, train(run, tmp_path / "b"))
 
 
-# --- a process that is killed ---
-
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -218,8 +218,6 @@ def test_warm_up_and_clipping():
     assert moved == pytest.approx(0.5 * 0.01, rel=1e-3)
 
 
-# --- the same step in the simulator ---
-
 TWINS = {
     "raw": (Design(6, 1, estimator=Estimator(Advantage("none"), Reinforce())), "sgd"),
     "grpo": (Design(6, 4, estimator=Estimator(kl=KL("k3", 0.3))), "adam"),

@@ -43,9 +43,6 @@ def called(function, batch=None, seconds=5.0, remark=lambda text: None, columns=
     return caller(batch or asked())
 
 
-# --- what is trained on ---
-
-
 def test_several_rewards_are_weighed_and_recorded(tmp_path):
     run = run_of(rounds=2, eval_every=2, support_rollouts=1)
     outcome = train(run, tmp_path, reward=[mine.digits, mine.short], reward_weights=[1.0, 0.1])
@@ -131,9 +128,6 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path):
     assert same(train(run, tmp_path / "cut", **reward), whole)
 
 
-# --- identity ---
-
-
 def test_a_folder_never_gives_the_curve_of_another_reward(tmp_path):
     run = run_of(rounds=2, eval_every=2)
     train(run, tmp_path, reward=mine.digits)
@@ -211,9 +205,6 @@ def session(text):
     return names["unseen"]
 
 
-# --- what a function gets ---
-
-
 def test_parameters_are_filled_by_name():
     got = {}
 
@@ -268,8 +259,6 @@ def test_what_is_handed_over_is_checked(given, weights, message):
     with pytest.raises(UserError, match=message):
         loaded(given, weights)
 
-
-# --- rewards that misbehave ---
 
 WRONG = {
     "nan": (lambda truths: [np.nan if truth == "77" else 0.0 for truth in truths], "prompt 41: it returned float nan"),
@@ -395,9 +384,6 @@ def test_a_limit_holds_in_a_thread_and_leaves_no_alarm():
     with pytest.raises(KeyError):
         within(0.05, lambda: {}["x"])
     assert not threading.Event().wait(0.7), "no alarm rings afterwards"
-
-
-# --- around it ---
 
 
 def test_difficulty_of_rewards_in_any_range():

@@ -301,9 +301,6 @@ def test_memory_and_time_by_phase(tmp_path):
         assert row[f"seconds_{phase}"] > 0 and row[f"peak_mb_{phase}"] > 10
 
 
-# --- what is refused ---
-
-
 VALUE, OPTIMAL = (Estimator(Advantage(baseline)) for baseline in ("value", "optimal"))
 GPU_0 = "vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES"
 TWICE = Design(6, 4, sampling=Sampling(tries=2, budget="difficulty"))
@@ -360,9 +357,6 @@ def test_the_configuration_says_everything_but_settings_that_are_off():
     assert chosen["design"]["estimator"]["aggregation"]["micro_batch"] == 4
 
 
-# --- groups ---
-
-
 def samples_of(rewards):
     """One-token responses with rewards, group by group."""
     flat = np.array([r for group in rewards for r in group], dtype=float)
@@ -414,9 +408,6 @@ def test_only_the_shortest_are_in_the_baseline_set():
     pool, kept = baseline_sets(Design(2, 3, sampling=Sampling(keep=2)), samples, samples.strict, None)
     assert kept.tolist() == [True, False, True, True, True, False]
     assert pool.rewards.tolist() == [1, 0, 0, 1] and pool.starts.tolist() == [0, 2, 4]
-
-
-# --- truncated responses ---
 
 
 def weights_after(run, folder):
