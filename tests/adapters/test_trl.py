@@ -10,6 +10,7 @@ if not find_spec("trl"):
     pytest.skip("needs trl: make test-trl", allow_module_level=True)
 
 import torch
+from trl.trainer.callbacks import TrainerCallback
 
 from rftlab.llm.training.update import add_gradient
 from rftlab.shared.aggregation import shares
@@ -18,6 +19,8 @@ from rftlab.shared.config.surrogate import Cispo, Clip
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.prepare import batch_from_advantages
+from rftlab.studies.analysis.diagnose.alarms import FiredAlarm, alarms_so_far, watched_metrics
+from rftlab.studies.integrations.alarms import watch_alarms
 from rftlab.studies.readers import read_collection, read_logs
 from tests.support.trainer.tiny_trl import GROUPS, K, KeepCurve, forward, seen_reward, trainer_of
 
@@ -42,13 +45,10 @@ def gradient_by_our_trainer(estimator, update):
 
 def largest_gap(estimator, updates):
     """Of all updates: the largest difference of gradients, by the largest gradient."""
-    gaps = [
-        float((update.gradient - expected).abs().max() / expected.abs().max())
-        for update in updates
-        for expected in [gradient_by_our_trainer(estimator, update)]
-    ]
+    expected = [gradient_by_our_trainer(estimator, update) for update in updates]
     assert all(update.gradient.abs().max() > 1e-4 for update in updates)
-    return max(gaps)
+    pairs = zip(updates, expected, strict=True)
+    return max(float((update.gradient - own).abs().max() / own.abs().max()) for update, own in pairs)
 
 
 WIDE = replace(preset("gspo"), surrogate=Clip(0.2, 0.2), entropy=0.01)
@@ -180,12 +180,14 @@ def test_a_window_holds_the_rewards_of_earlier_rounds(tmp_path):
     later, again = trainer_of(tmp_path, "dr_grpo", max_steps=3, **given)
     later.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert np.allclose(advantages_of(again.updates[0]), rounds[2], atol=1e-12)
-    (tmp_path / "checkpoint-2" / "rftlab_windows.json").write_text('{"size": 5, "rewards": {}}')
-    with pytest.raises(UserError, match="window = 5; allowed: as in this run, 6"):
-        later.windows.load(tmp_path / "checkpoint-2" / "rftlab_windows.json")
-    (tmp_path / "checkpoint-2" / "rftlab_windows.json").write_text('{"size": 6, "rewards": {"a": "b"}}')
-    with pytest.raises(UserError, match="cannot be read"):
-        later.windows.load(tmp_path / "checkpoint-2" / "rftlab_windows.json")
+    place = tmp_path / "checkpoint-2" / "rftlab_windows.json"
+    for text, message in (
+        ('{"size": 5, "rewards": {}}', "window = 5; allowed: as in this run, 6"),
+        ('{"size": 6, "rewards": {"a": "b"}}', "cannot be read"),
+    ):
+        place.write_text(text)
+        with pytest.raises(UserError, match=message):
+            later.windows.load(place)
 
 
 def test_the_entropy_of_each_update_moves_the_bonus_of_the_next(tmp_path):
@@ -254,6 +256,38 @@ def test_the_run_is_kept_as_one_of_ours(tmp_path):
         trainer_of(tmp_path, "grpo", callbacks=[curve])[0].train()
     with pytest.raises(UserError, match=r"name = '\.\./x'"):
         KeepCurve("../x")
+
+
+def test_alarms_are_printed_once_and_logged_to_trackers(tmp_path, capsys):
+    """Against those of the finished log."""
+    seen = []
+
+    class Tracker(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **more):
+            seen.append(dict(logs))
+
+    trainer, _ = trainer_of(tmp_path, "dr_grpo", max_steps=3)
+    trainer.add_callback(Tracker())
+    watch = watch_alarms(trainer)
+    trainer.train()
+    assert [row["rftlab/alarms"] for row in seen if "completions/mean_length" in row] == [0, 0, 0]
+    for step in range(4, 20):  # responses that lose nine tenths of their length
+        trainer.state.global_step = step
+        trainer.log({"completions/mean_length": 300.0 if step <= 12 else 0.1})
+    text = capsys.readouterr().out
+    assert text.count("rftlab: alarm: short responses") == 1 and "public runs: fired on" in text
+    assert seen[-1]["rftlab/alarms"] == len(watch.told) >= 1
+    rows = [metrics for row in seen if (metrics := watched_metrics(row))]
+    assert {one.rule.kind for one in alarms_so_far(rows) if isinstance(one, FiredAlarm)} == watch.told
+
+
+def test_alarms_see_updates_of_a_round_as_one_row(tmp_path):
+    trainer, _ = trainer_of(tmp_path, "dr_grpo", num_iterations=2)
+    watch = watch_alarms(trainer)
+    for step, entropy in ((1, 1.0), (2, 3.0), (3, 5.0)):
+        trainer.state.global_step = step
+        trainer.log({"entropy": entropy})
+    assert [(row["round"], row["entropy"]) for row in watch.rounds] == [(1, 2.0), (2, 5.0)]
 
 
 @pytest.mark.parametrize(

@@ -44,37 +44,29 @@ def exact_products(state, batches):
     return [products(policy, one, responses, rewards) for one in (RAW, CENTRED)]
 
 
-def observed(trainer, callback):
-    """What the callback saw: keeps batches with their rewards, and the weights before training."""
-    kept, state = [], {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    measure = callback._measure
+ROUNDS = 6
+
+
+def run_with(tmp_path):
+    """Batches that were measured in a run of six rounds with a learning rate of 0, and the weights, which do not
+    move."""
+    trainer, _ = trainer_of(tmp_path, "dr_grpo", max_steps=ROUNDS, learning_rate=0.0)
+    callback = MeasureNoise(trainer, "mine", tmp_path / "results", questions=ROUNDS * GROUPS)
+    trainer.add_callback(callback)
+    kept, measure = [], callback._measure
+    state = {name: value.clone() for name, value in trainer.model.state_dict().items()}
 
     def watched(output):
         kept.append({**output, "seen": callback.scores.nansum(1).double().numpy()})
         measure(output)
 
     callback._measure = watched
+    trainer.train()
     return kept, state
 
 
-ROUNDS = 6
-
-
-def run_with(tmp_path, measured, **more):
-    """A run of six rounds with a learning rate of 0, and what was observed; its weights do not move."""
-    trainer, watch = trainer_of(tmp_path, "dr_grpo", max_steps=ROUNDS, learning_rate=0.0, **more)
-    if not measured:
-        trainer.train()
-        return trainer, watch, None
-    callback = MeasureNoise(trainer, "mine", tmp_path / "results", questions=ROUNDS * GROUPS)
-    trainer.add_callback(callback)
-    seen = observed(trainer, callback)
-    trainer.train()
-    return trainer, watch, seen
-
-
 def test_ratios_of_a_run_are_those_of_a_pilot_on_the_same_responses(tmp_path):
-    _, _, (kept, state) = run_with(tmp_path, True)
+    kept, state = run_with(tmp_path)
     assert len(kept) == ROUNDS
     exact = measure_ratios(*exact_products(state, kept))
     noise, said = file_noise(tmp_path / "results" / "pilot" / "mine" / "run.json")
@@ -90,21 +82,16 @@ def test_ratios_of_a_run_are_those_of_a_pilot_on_the_same_responses(tmp_path):
 
 def test_a_run_is_the_same_with_and_without(tmp_path):
     """Gradients of every update and weights, bit for bit, in two micro-batches; and the methods come back."""
-    runs = []
-    for measured in (False, True):
-        (tmp_path / str(measured)).mkdir()
-        trainer, watch = trainer_of(
-            tmp_path / str(measured), "dr_grpo", rows=K * GROUPS // 3, max_steps=3, learning_rate=3e-3
-        )
-        if measured:
-            trainer.add_callback(MeasureNoise(trainer, "mine", tmp_path / "results", questions=16))
-            with pytest.warns(UserWarning, match="9 prompts were measured; allowed: 16 or more"):
-                trainer.train()
-            assert "_calculate_rewards" not in vars(trainer)
-        else:
-            trainer.train()
-        runs.append((trainer, watch))
-    (plain, before), (trainer, after) = runs
+    made = []
+    for place in (tmp_path / "plain", tmp_path / "measured"):
+        place.mkdir()
+        made.append(trainer_of(place, "dr_grpo", rows=K * GROUPS // 3, max_steps=3, learning_rate=3e-3))
+    (plain, before), (trainer, after) = made
+    plain.train()
+    trainer.add_callback(MeasureNoise(trainer, "mine", tmp_path / "results", questions=16))
+    with pytest.warns(UserWarning, match="9 prompts were measured; allowed: 16 or more"):
+        trainer.train()
+    assert "_calculate_rewards" not in vars(trainer)
     for one, two in zip(before.updates, after.updates, strict=True):
         assert one.gradient.abs().max() > 0 and torch.equal(one.gradient, two.gradient)
     assert all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), trainer.model.parameters(), strict=True))

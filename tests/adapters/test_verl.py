@@ -39,14 +39,9 @@ def test_verl_finds_the_plug_in_by_itself():
         "print(*(sum(name.startswith('rftlab_') for name in registry) for registry in (a, p)))"
     )
     for policy, count in (("auto", len(RUNNABLE)), ("none", 0)):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            env={"VERL_USE_EXTERNAL_PLUGINS": policy, "PATH": "/usr/bin:/bin"},
-            check=True,
-        )
-        assert done.stdout.split()[-2:] == [str(count), str(count)]
+        environment = {"VERL_USE_EXTERNAL_PLUGINS": policy, "PATH": "/usr/bin:/bin"}
+        printed = subprocess.check_output([sys.executable, "-c", program], text=True, env=environment)
+        assert printed.split()[-2:] == [str(count), str(count)]
 
 
 OWN_TESTS = ROOT / ".venv-verl" / "tests" / "tests" / "trainer" / "ppo"
@@ -129,15 +124,13 @@ def test_remax_takes_the_baselines_that_verl_hands_over():
     assert (ours - theirs * mask).abs().max() < 1e-6 and ours.abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", GIVEN)
-def test_a_baseline_that_verl_does_not_hand_over_is_said(name):
-    with pytest.raises(UserError, match=f"rftlab_{name}: verl hands no baseline of kind"):
-        advantages_in_verl(f"rftlab_{name}", *rollouts(0))
-
-
-@pytest.mark.parametrize("name", SEVERAL)
-def test_several_rewards_that_verl_does_not_hand_over_are_said(name):
-    with pytest.raises(UserError, match=f"rftlab_{name}: verl hands a plug-in the sum of rewards; allowed: its own"):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(name, "hands no baseline of kind") for name in GIVEN]
+    + [(name, "hands a plug-in the sum of rewards; allowed: its own") for name in SEVERAL],
+)
+def test_what_verl_does_not_hand_over_is_said(name, said):
+    with pytest.raises(UserError, match=f"rftlab_{name}: verl {said}"):
         advantages_in_verl(f"rftlab_{name}", *rollouts(0))
 
 
@@ -232,17 +225,21 @@ def tokens(seed: int, mask):
 
 def loss_and_gradient(name: str, old, logp, advantage, mask, config, weights=None):
     at = logp.clone().requires_grad_(True)
-    loss, metrics = POLICY_LOSS_REGISTRY[name](
-        old_log_prob=old,
-        log_prob=at,
-        advantages=advantage,
-        response_mask=mask,
-        loss_agg_mode=config.loss_agg_mode,
-        config=config,
-        rollout_is_weights=weights,
-    )
+    given = {"old_log_prob": old, "log_prob": at, "advantages": advantage, "response_mask": mask}
+    said = {"loss_agg_mode": config.loss_agg_mode, "config": config, "rollout_is_weights": weights}
+    loss, metrics = POLICY_LOSS_REGISTRY[name](**given, **said)
     (gradient,) = torch.autograd.grad(loss, at)
     return float(loss.detach()), gradient, metrics
+
+
+def equal_losses(name, mask, seed, config, weights=None):
+    """Our loss, gradient and metrics beside verl's, which they equal."""
+    old, logp, advantage = tokens(seed, mask)
+    ours, expected = (
+        loss_and_gradient(n, old, logp, advantage, mask, config, weights) for n in (f"rftlab_{name}", LOSSES[name][0])
+    )
+    assert abs(ours[0] - expected[0]) < 1e-6 and (ours[1] - expected[1]).abs().max() < 1e-6
+    return ours, expected
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -250,15 +247,12 @@ def loss_and_gradient(name: str, old, logp, advantage, mask, config, weights=Non
 @pytest.mark.parametrize("part", ["whole", "micro"])
 def test_losses_equal_those_of_verl(name, seed, part):
     """Loss and gradient; of a whole batch, and of a micro-batch of one of two data-parallel ranks."""
-    theirs, mode, said = LOSSES[name]
-    _, mask, _ = rollouts(seed)
-    old, logp, advantage = tokens(seed, mask)
+    _, mode, said = LOSSES[name]
     batch = {} if part == "whole" else {"dp_size": 2, "batch_num_tokens": 311, "global_batch_size": 48}
     if part == "micro" and name == "gmpo":
         pytest.skip("verl's geo_mean takes the mean over the micro-batch, whatever the batch is")
     config = actor(mode, said, **batch, **({"loss_scale_factor": NORM} if "norm" in mode else {}))
-    ours, expected = (loss_and_gradient(n, old, logp, advantage, mask, config) for n in (f"rftlab_{name}", theirs))
-    assert abs(ours[0] - expected[0]) < 1e-6 and (ours[1] - expected[1]).abs().max() < 1e-6
+    ours, expected = equal_losses(name, rollouts(seed)[1], seed, config)
     assert expected[1].abs().max() > 1e-5
     if name not in ("gpg", "kl_cov"):  # one says none, the other the mean of |log ratio|
         assert ours[2]["actor/ppo_kl"] == pytest.approx(expected[2]["actor/ppo_kl"], abs=1e-6)
@@ -266,27 +260,16 @@ def test_losses_equal_those_of_verl(name, seed, part):
 
 @pytest.mark.parametrize("name", ["gmpo", "grpo", "grpo_verl"])
 def test_responses_without_tokens_count_as_verl_counts_them(name):
-    theirs, mode, said = LOSSES[name]
-    _, mask, _ = rollouts(1)
+    mask = rollouts(1)[1]
     mask[::5] = 0
-    old, logp, advantage = tokens(1, mask)
-    ours, expected = (
-        loss_and_gradient(n, old, logp, advantage, mask, actor(mode, said)) for n in (f"rftlab_{name}", theirs)
-    )
-    assert abs(ours[0] - expected[0]) < 1e-6 and (ours[1] - expected[1]).abs().max() < 1e-6
+    equal_losses(name, mask, 1, actor(*LOSSES[name][1:]))
 
 
 @pytest.mark.parametrize("name", ["grpo_verl", "cispo", "gpg"])
 def test_importance_weights_of_the_sampler_are_taken(name):
-    theirs, mode, said = LOSSES[name]
-    _, mask, _ = rollouts(2)
-    old, logp, advantage = tokens(2, mask)
+    mask = rollouts(2)[1]
     weights = torch.rand(mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
-    config = actor(mode, said)
-    ours, expected = (
-        loss_and_gradient(n, old, logp, advantage, mask, config, weights) for n in (f"rftlab_{name}", theirs)
-    )
-    assert abs(ours[0] - expected[0]) < 1e-6 and (ours[1] - expected[1]).abs().max() < 1e-6
+    equal_losses(name, mask, 2, actor(*LOSSES[name][1:]), weights)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -308,11 +291,8 @@ def test_every_card_is_a_loss_in_verl(name, dtype):
         return
     loss, gradient, metrics = loss_and_gradient(*given)
     assert np.isfinite(loss) and gradient.isfinite().all() and (gradient[mask == 0] == 0).all()
-    assert gradient.abs().max() > 0 and set(metrics) == {
-        "actor/pg_clipfrac",
-        "actor/ppo_kl",
-        "actor/pg_clipfrac_lower",
-    }
+    names = {"actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower"}
+    assert gradient.abs().max() > 0 and set(metrics) == names
 
 
 def test_through_the_loss_that_verls_workers_call():

@@ -76,17 +76,12 @@ def exotic(card, **design):
     return replace(START, design=Design(rollouts=8, estimator=preset(card), **design))
 
 
+OPTIMIZER = replace(START.optimizer, eps=1e-6, max_grad_norm=float("inf"), warmup_steps=7)
 EXOTIC = [
     RunSpec(PAIR, replace(exotic("gspo", minibatches=4, epochs=2), lora=LoRA(8, targets=("q_proj", "v_proj")))),
     RunSpec(PAIR, exotic("tis_sequence")),
     RunSpec(PAIR, exotic("grpo_openrlhf")),
-    RunSpec(
-        PAIR,
-        replace(
-            exotic("dr_grpo"),
-            optimizer=replace(START.optimizer, eps=1e-6, max_grad_norm=float("inf"), warmup_steps=7),
-        ),
-    ),
+    RunSpec(PAIR, replace(exotic("dr_grpo"), optimizer=OPTIMIZER)),
 ]
 
 
@@ -104,9 +99,8 @@ def default(written):
     return OmegaConf.to_container(compose_in(written / "own"), resolve=False)
 
 
-CHOSEN = [
-    point for point in CELLS if point.cell in ("32x1-minimalist", "32x1+7-paper_text", "1x256-paper_text")
-] + EXOTIC
+NAMES = ("32x1-minimalist", "32x1+7-paper_text", "1x256-paper_text")
+CHOSEN = [point for point in CELLS if point.cell in NAMES] + EXOTIC
 
 
 @pytest.mark.parametrize("point", CHOSEN, ids=lambda point: point.cell)

@@ -27,6 +27,12 @@ def edit(folder: Path, block: str) -> None:
     path.write_text(text.replace(before, after))
 
 
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
+    """Run a command in a copy, with what is imported from there."""
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
 @pytest.fixture
 def copy(tmp_path) -> Path:
     """What a clone has, by the names of the project alone."""
@@ -46,13 +52,12 @@ def test_an_estimator_is_added_by_what_the_page_says(copy):
     commands = [line for block in blocks if block.language == "sh" for line in block.text.splitlines()]
     assert len(commands) == 4
     assert len({path for block in blocks if block.language == "diff" for path in block.text.split()[1:2]}) == 4
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     for line in commands:
         name, *rest = shlex.split(line)
-        done = subprocess.run([*COMMAND[name], *rest], cwd=copy, env=environment, capture_output=True, text=True)
+        done = run(copy, *COMMAND[name], *rest)
         assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
     pytest.importorskip("torch")
-    made = subprocess.run([sys.executable, "-c", MEDIAN], cwd=copy, env=environment, capture_output=True, text=True)
+    made = run(copy, sys.executable, "-c", MEDIAN)
     where, *values = made.stdout.split()
     assert values == ["-1.0", "0.0", "2.0", "0.0", "-3.0", "4.0"], made.stderr[-3000:]
     assert Path(where).is_relative_to(copy)
@@ -64,8 +69,7 @@ def test_a_name_without_a_kernel_is_refused(copy):
         if block.language == "diff" and "--- shared/advantage.py" not in block.text:
             edit(copy, block.text)
     pytest.importorskip("torch")
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    made = subprocess.run([sys.executable, "-c", MEDIAN], cwd=copy, env=environment, capture_output=True, text=True)
+    made = run(copy, sys.executable, "-c", MEDIAN)
     assert made.returncode and "advantage.baseline has a name that no kernel computes" in made.stderr
 
 
@@ -82,8 +86,8 @@ def test_a_wrong_kernel_does_not_pass(copy):
     for block in blocks_of(PAGE):
         if block.language == "diff":
             edit(copy, block.text.replace("np.median(", "np.mean("))
-    command = [*COMMAND["python"], "-m", "pytest", "-q", "-x", "tests/estimators/test_naive.py", "-k", "advantages"]
-    done = subprocess.run(command, cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)}, capture_output=True, text=True)
+    tests = ("tests/estimators/test_naive.py", "-k", "advantages")
+    done = run(copy, sys.executable, "-m", "pytest", "-q", "-x", *tests)
     assert done.returncode == 1 and "advantages" in done.stdout
 
 

@@ -1,5 +1,5 @@
 """The first pages that a stranger reads print what they say, beside the files of examples/, and stay short; so do the
-transcripts of five questions in transcripts.md, typed as they stand."""
+transcripts of five questions in transcripts.md, typed as they stand, and the code in pages that are no tutorial."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from dev import badges
-from tests.support.docs.pages import ROOT, run_page
+from rftlab.llm.config import LLMRun
+from tests.support.docs.pages import ROOT, blocks_of, run_page
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
 TRANSCRIPTS = Path(__file__).with_name("transcripts.md").read_text()
 
@@ -28,14 +30,33 @@ def test_the_readme_and_the_questions_that_a_stranger_asks_of_it_print_what_they
     assert run_page(TRANSCRIPTS, folder) == 6
 
 
-def test_the_answers_to_frequent_questions_print_what_they_say(folder):
-    assert run_page((ROOT / "docs" / "faq.md").read_text(), folder) >= 12
-
-
-def test_every_frequent_question_has_threads():
-    questions = (ROOT / "docs" / "faq.md").read_text().split("\n## ")[1:]
+def test_the_answers_to_frequent_questions_print_what_they_say_and_have_threads(folder):
+    page = (DOCS / "faq.md").read_text()
+    assert run_page(page, folder) >= 12
+    questions = page.split("\n## ")[1:]
     assert len(questions) == 15
     assert [text for text in questions if not re.search(r"github\.com/[\w-]+/[\w.-]+/issues", text)] == []
+
+
+def test_the_pilot_page_prints_what_it_says(tmp_path):
+    assert run_page((DOCS / "pilot.md").read_text(), tmp_path) == 1
+
+
+def test_the_trainer_page_makes_a_run_that_train_takes():
+    """All but the training, which takes minutes: tutorial 5 has one."""
+    source, call = blocks_of((DOCS / "llm.md").read_text())[0].text.split("outcome = train(")
+    assert call.startswith('run, Path("results/example"))')
+    page: dict = {}
+    exec(compile(source.replace("from rftlab.llm.train import train\n", ""), "docs/llm.md", "exec"), page)
+    assert isinstance(page["run"], LLMRun) and page["run"].design.rounds == 600
+
+
+def test_every_page_with_code_is_run():
+    """Pages whose blocks nothing runs would go out of date in silence."""
+    pages = [*DOCS.glob("*.md"), *(DOCS / "lab").glob("*.md")]
+    languages = {page.name: {block.language for block in blocks_of(page.read_text())} for page in pages}
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, used in languages.items() if used & {"python", "console"} and name not in tests] == []
 
 
 def test_the_readme_is_short():

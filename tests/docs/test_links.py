@@ -1,7 +1,10 @@
 """Links of the pages lead somewhere: files that exist, headings that they have. The site shows every page and every
-public name."""
+public name, and is built where the trainer is not installed."""
 
+import ast
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -69,3 +72,29 @@ def test_the_reference_has_every_public_name():
     named = set(re.findall(r"^   ~([\w.]+)$", text, re.MULTILINE))
     assert named == {f"{module}.{name}" for module, names in rl._HOMES.items() for name in names if name not in DATA}
     assert all(f"`rl.{name}`" in text for name in DATA)
+
+
+BROUGHT_ALONG = {"matplotlib", "markupsafe", "llvmlite", "yaml"}
+"""Names that the dependencies install, and we import."""
+
+
+def imported() -> set[str]:
+    """Top-level names of what the packages import, inside functions too."""
+    names = set()
+    for path in [path for package in ("shared", "sim", "llm", "studies") for path in (ROOT / package).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names.add(node.module)
+    return {name.split(".")[0] for name in names}
+
+
+def test_every_import_is_a_dependency_or_has_a_stand_in_which_the_trainer_imports():
+    """Dependencies are those of an installation without extras."""
+    settings = [node for node in ast.parse((DOCS / "conf.py").read_text()).body if isinstance(node, ast.Assign)]
+    values = {ast.unparse(node.targets[0]): node.value for node in settings}
+    stand_ins = set(ast.literal_eval(values["autodoc_mock_imports"]))
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    known = {re.match(r"[\w-]+", line)[0] for line in listed} | BROUGHT_ALONG | {"rftlab", *sys.stdlib_module_names}
+    assert imported() - known - stand_ins == stand_ins - imported() == set()

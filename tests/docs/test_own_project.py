@@ -90,11 +90,8 @@ def test_installed_pins_are_for_every_python_that_we_name():
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     oldest = f"{asked.removeprefix('>=')}.0"
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:])
-    needs = {
-        package.name: package.metadata.get("Requires-Python") or ""
-        for package in distributions()
-        if pins.get(package.name.lower().replace("_", "-")) == package.version
-    }
+    pinned = [one for one in distributions() if pins.get(one.name.lower().replace("_", "-")) == one.version]
+    needs = {one.name: one.metadata.get("Requires-Python") or "" for one in pinned}
     assert needs and [name for name, need in needs.items() if oldest not in SpecifierSet(need)] == []
 
 

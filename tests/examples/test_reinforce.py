@@ -32,15 +32,10 @@ def example():
 
 def simulation(loop) -> rl.Simulation:
     """The example's problem and design in the words of the simulator."""
-    estimator = rl.Estimator(rl.Advantage("group_mean"), Reinforce())
-    sizes = {
-        "batch_size": loop.BATCH_SIZE,
-        "rollouts": loop.ROLLOUTS,
-        "rounds": loop.ROUNDS,
-        "eval_every": loop.EVALUATE_EVERY,
-    }
-    rate = rl.Optimizer("sgd", loop.LEARNING_RATE)
-    return rl.Simulation(rl.Tabular(loop.CONTEXTS, loop.ARMS), rl.Design(**sizes, estimator=estimator), rate)
+    sizes = {"batch_size": loop.BATCH_SIZE, "rollouts": loop.ROLLOUTS}
+    rounds = {"rounds": loop.ROUNDS, "eval_every": loop.EVALUATE_EVERY}
+    design = rl.Design(**sizes, **rounds, estimator=rl.Estimator(rl.Advantage("group_mean"), Reinforce()))
+    return rl.Simulation(rl.Tabular(loop.CONTEXTS, loop.ARMS), design, rl.Optimizer("sgd", loop.LEARNING_RATE))
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +64,8 @@ def p_value(a: np.ndarray, b: np.ndarray) -> float:
 
 def test_the_problem_is_the_simulator_s():
     loop = example()
-    np.testing.assert_array_equal(
-        base_logits(loop), build(simulation(loop).environment).train.base_logits[:, : loop.ARMS]
-    )
+    world = build(simulation(loop).environment)
+    np.testing.assert_array_equal(base_logits(loop), world.train.base_logits[:, : loop.ARMS])
 
 
 def test_the_loop_learns_as_the_simulator_does(simulated):
@@ -103,13 +97,9 @@ def test_a_wrong_loop_is_refused(name, simulated):
     assert p_value(curves(module_of(source.replace(right, wrong))), simulated) < LEVEL
 
 
-def test_it_prints_its_curve():
-    done = subprocess.run([sys.executable, str(PATH)], capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+def test_it_prints_its_curve_needs_numpy_alone_and_is_read_in_one_go():
+    lines = subprocess.check_output([sys.executable, str(PATH)], text=True).splitlines()
     assert lines[0] == "round  Pass@1" and lines[1].startswith("    0   0.242") and len(lines) == 12
-
-
-def test_it_needs_numpy_alone_and_is_read_in_one_go():
-    source = PATH.read_text()
-    assert [line for line in source.splitlines() if line.startswith(("import ", "from "))] == ["import numpy as np"]
-    assert len(source.splitlines()) <= 110
+    source = PATH.read_text().splitlines()
+    assert [line for line in source if line.startswith(("import ", "from "))] == ["import numpy as np"]
+    assert len(source) <= 110

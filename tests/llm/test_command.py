@@ -31,17 +31,8 @@ from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F40
 
 def execute(run, folder, tracker):
     console = Console(file=StringIO(), width=200)
-    assert (
-        Train(
-            folder=folder,
-            tracker=tracker,
-            quiet=True,
-            design=run.design,
-            seed=run.seed,
-            flags=LLMFlags(**llm_flags(run)),
-        ).execute(console)
-        == 0
-    )
+    flags = {"design": run.design, "seed": run.seed, "flags": LLMFlags(**llm_flags(run))}
+    assert Train(folder=folder, tracker=tracker, quiet=True, **flags).execute(console) == 0
     return console.file.getvalue()
 
 
@@ -68,14 +59,11 @@ def rounds_of(opened):
 
 def test_an_evaluation_tells_the_columns_of_curve_and_metrics(tmp_path):
     told, run = [], run_of(rounds=8, eval_every=4)
-    outcome = train(
-        run, tmp_path / "told", TrainingCallbacks(evaluated=lambda round, columns: told.append((round, columns)))
-    )
+    outcome = train(run, tmp_path / "told", TrainingCallbacks(evaluated=lambda *given: told.append(given)))
     assert [round for round, _ in told] == [0, 4, 8] and same(outcome, train(run, tmp_path / "alone"))
     for row, (_, columns) in enumerate(told):
-        expected = {name: values[row] for name, values in outcome.curve._asdict().items()} | dict(
-            outcome.metrics.iloc[row]
-        )
+        expected = {name: values[row] for name, values in outcome.curve._asdict().items()}
+        expected |= dict(outcome.metrics.iloc[row])
         assert columns.keys() == expected.keys()
         np.testing.assert_array_equal([columns[name] for name in expected], list(expected.values()))
 
@@ -115,16 +103,17 @@ def test_a_tracker_that_is_not_installed_is_named_before_the_run_begins(tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_trackers_are_off_by_default():
+def test_trackers_are_off_by_default_and_a_switch_is_named_by_both_of_its_flags():
     assert parse_train([]).tracker == "none" and parse_train(["--tracker", "wandb"]).tracker == "wandb"
+    for flag in ("--compute.sleep", "--compute.no-sleep", "--compute.no_sleep"):
+        assert parse_train(["--fill", flag]).named == ("sleep",)
 
 
 def test_samples_of_rounds_and_lines_of_a_followed_run(tmp_path):
     """Texts of models are written out, and a line of a damaged file has no say."""
     done = []
-    train(
-        run_of(rounds=2, eval_every=2), tmp_path / "run", TrainingCallbacks(measured=lambda each, _: done.append(each))
-    )
+    heard = TrainingCallbacks(measured=lambda each, _: done.append(each))
+    train(run_of(rounds=2, eval_every=2), tmp_path / "run", heard)
     texts = ["\x1b[31mred"] * len(done[0].samples.texts)
     lines = sample_lines(done[0]._replace(samples=done[0].samples._replace(texts=texts)))
     rewards = done[0].rewards[done[0].samples.trained]
@@ -180,17 +169,18 @@ def test_an_alarm_is_told_once_and_stops_the_run_where_that_is_asked(tmp_path, m
     assert [row["round"] for row in read_rounds(tmp_path / "run")] == list(range(1, 9))
 
 
-@pytest.mark.parametrize("flags", [("--top-p", "0.9"), ("--top-k", "5"), ("--min-p", "0.1")])
-def test_rollouts_from_a_part_of_the_tokens_need_a_correction(flags):
-    status, said = rftlab("train", "--pair", "tiny-mod97", "--dry-run", *flags)
+@pytest.mark.parametrize(
+    ("flag", "good", "wrong"),
+    [("--top-p", "0.9", ("0", "1.5")), ("--top-k", "5", ("-1",)), ("--min-p", "0.1", ("2",))],
+)
+def test_rollouts_from_a_part_of_the_tokens_need_a_correction(flag, good, wrong):
+    told, corrected = ("train", "--pair", "tiny-mod97", "--dry-run"), ("--estimator.correction.kind", "ratio")
+    status, said = rftlab(*told, flag, good)
     assert status == 2 and "of another distribution than the policy" in said and len(said.splitlines()) == 1
-    assert rftlab("train", "--pair", "tiny-mod97", "--dry-run", *flags, "--estimator.correction.kind", "ratio")[0] == 0
-
-
-@pytest.mark.parametrize("flags", [("--top-p", "0"), ("--top-p", "1.5"), ("--top-k", "-1"), ("--min-p", "2")])
-def test_a_truncation_out_of_its_range_is_one_line(flags):
-    status, said = rftlab("train", "--dry-run", *flags, "--estimator.correction.kind", "ratio")
-    assert status == 2 and flags[0][2:].replace("-", "_") in said and "allowed" in said and len(said.splitlines()) == 1
+    assert rftlab(*told, flag, good, *corrected)[0] == 0
+    for value in wrong:
+        status, said = rftlab(*told, flag, value, *corrected)
+        assert status == 2 and f"{flag[2:].replace('-', '_')} = {value}" in said and said.count("\n") == 1
 
 
 def test_a_plan_says_what_a_download_would_meet():
@@ -217,11 +207,6 @@ def test_a_run_fills_a_gpu_but_for_the_settings_that_are_named():
     assert "(0.6" in line() and "peak" in line()
 
 
-@pytest.mark.parametrize("flag", ["--compute.sleep", "--compute.no-sleep", "--compute.no_sleep"])
-def test_a_switch_is_named_by_both_of_its_flags(flag):
-    assert parse_train(["--fill", flag]).named == ("sleep",)
-
-
 def test_a_folder_keeps_the_settings_that_filled_a_gpu(tmp_path):
     run = start_at("qwen-gsm8k", "llm")
     stored = replace(run, compute=replace(run.compute, sample_rows=48, sleep=False))
@@ -229,20 +214,13 @@ def test_a_folder_keeps_the_settings_that_filled_a_gpu(tmp_path):
     assert fill_memory(Console(file=StringIO()), run, (), PlanFlags(), tmp_path) == stored
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "fill with compute.device = cpu; allowed: --compute.device cuda"),
-        (
-            ("--pair", "qwen-gsm8k"),
-            "fill: no GPU is at hand; allowed: a machine with one, or --dry-run with --gpu NAME",
-        ),
-    ],
-)
-def test_without_a_gpu_there_is_nothing_to_fill(flags, message, monkeypatch):
+def test_without_a_gpu_there_is_nothing_to_fill(monkeypatch):
     monkeypatch.setattr("rftlab.studies.cli.execute.plan.device_at_hand", lambda device: None)
-    status, said = rftlab("train", "--dry-run", "--fill", *flags)
-    assert (status, said.strip()) == (2, f"rftlab: {message}")
+    for flags, message in (
+        ((), " with compute.device = cpu; allowed: --compute.device cuda"),
+        (("--pair", "qwen-gsm8k"), ": no GPU is at hand; allowed: a machine with one, or --dry-run with --gpu NAME"),
+    ):
+        assert rftlab("train", "--dry-run", "--fill", *flags) == (2, f"rftlab: fill{message}\n")
 
 
 def test_the_trainer_page_shows_plans_as_they_are_printed():

@@ -14,8 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_trainer_is_tested():
     if collect_ignore:
         pytest.skip(
-            "the tests of the trainer need torch and transformers: make test-llm, or pip install '.[llm]' in "
-            "rftlab's folder"
+            "the tests of the trainer need the extra llm: make test-llm, or pip install '.[llm]' in rftlab's folder"
         )
 
 

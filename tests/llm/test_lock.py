@@ -1,8 +1,6 @@
 """One process at a time in a folder, and nothing to clean up after it."""
 
 import errno
-import subprocess
-import sys
 import time
 
 import pytest
@@ -10,21 +8,13 @@ import pytest
 import rftlab.llm.stored
 from rftlab.llm.stored import Busy, locked
 from rftlab.shared.plumbing.errors import UserError
-from tests.support.estimators.vectors import ROOT
-from tests.support.machine.locks import HOLDER
+from tests.support.machine.locks import held
 
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that holds the lock of tmp_path / run."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert child.stdout.readline() == "held\n"
-    yield child
-    child.kill()
-    child.wait()
-    child.stdout.close()
+    with held(tmp_path / "run") as child:
+        yield child
 
 
 def open_once(folder):
@@ -37,9 +27,8 @@ def test_a_second_process_is_refused_at_once_in_one_line(holder, tmp_path):
     with pytest.raises(Busy) as caught:
         open_once(tmp_path / "run")
     assert time.monotonic() - began < 30
-    assert (
-        str(caught.value) == f"{tmp_path / 'run'}: another process is training here; wait for it or name another folder"
-    )
+    said = "another process is training here; wait for it or name another folder"
+    assert str(caught.value) == f"{tmp_path / 'run'}: {said}"
     assert isinstance(caught.value, UserError) and open_once(tmp_path / "another")
 
 
@@ -49,15 +38,12 @@ def test_kill_9_of_the_holder_frees_the_folder(holder, tmp_path):
     assert open_once(tmp_path / "run")
 
 
-def test_the_lock_goes_when_the_work_is_done_or_fails(tmp_path):
+def test_the_lock_goes_when_the_work_is_done_or_fails_and_not_with_a_refusal(tmp_path):
+    """A refusal would free it if locks belonged to the process and not to the opened file."""
     with pytest.raises(ZeroDivisionError), locked(tmp_path, pytest.fail):
         raise ZeroDivisionError
     assert open_once(tmp_path) and open_once(tmp_path)
     assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("lock", 0)]
-
-
-def test_a_refusal_does_not_free_the_folder(tmp_path):
-    """As it would with locks that belong to the process and not to the opened file."""
     with locked(tmp_path, pytest.fail):
         for _ in range(2):
             with pytest.raises(Busy):

@@ -41,15 +41,14 @@ def test_twin(name, layout):
 
 def test_a_wrong_tensor_is_refused():
     """The checks can fail: with the clip at the other end."""
-    api = APIS["padded"]
-    wrong = replace(
-        api,
-        objective_and_weights=lambda estimator, *rest: api.objective_and_weights(
-            replace(estimator, surrogate=Clip(0.3, 0.1)) if type(estimator.surrogate) is Clip else estimator, *rest
-        ),
-    )
+    right = APIS["padded"].objective_and_weights
+
+    def clipped(estimator, *rest):
+        wrong = replace(estimator, surrogate=Clip(0.3, 0.1)) if type(estimator.surrogate) is Clip else estimator
+        return right(wrong, *rest)
+
     with pytest.raises(AssertionError, match=r"objective|weights|clipped"):
-        CHECKS["check_pipeline"](wrong)
+        CHECKS["check_pipeline"](replace(APIS["padded"], objective_and_weights=clipped))
 
 
 @pytest.mark.parametrize("layout", APIS)
@@ -163,13 +162,11 @@ def test_it_is_the_grpo_of_a_loop_by_hand():
     for rng in seeds(0, 20):
         logp, old, rewards, mask, group = arguments_of(rng)
         spec = rl.Estimator(rl.Advantage("group_mean", "group_std"), aggregation=rl.Aggregation("seq_mean_token_mean"))
-        ours, theirs = (
-            torch.autograd.grad(value, logp)[0]
-            for value in (
-                rl.losses.objective(logp, old, rewards, mask, group, estimator=spec),
-                by_hand(logp, old, rewards, mask, 4),
-            )
+        values = (
+            rl.losses.objective(logp, old, rewards, mask, group, estimator=spec),
+            by_hand(logp, old, rewards, mask, 4),
         )
+        ours, theirs = (torch.autograd.grad(value, logp)[0] for value in values)
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -235,23 +232,19 @@ def test_lengths_count_the_tokens_that_a_mask_shows(name):
         shaped = shaped_rewards(LONG[name], rewards.numpy(), starts, logp)
         pool = make_pool(3, (shaped, group.numpy()))
         expected = advantages(LONG[name].advantage, shaped, group.numpy(), pool, starts=starts)
-        for where in (
-            {"mask": mask},
-            {"mask": mask.flatten(), "starts": torch.arange(0, 85, 7)},
-            {"starts": torch.from_numpy(starts)},
-        ):
+        holes = {"mask": mask.flatten(), "starts": torch.arange(0, 85, 7)}
+        for where in ({"mask": mask}, holes, {"starts": torch.from_numpy(starts)}):
             found = rl.losses.advantages(rewards, **kept, **where)
             np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("starts", [[0.0, 2.0], [[0, 2]], [], "x", [False, True]], ids=str)
 def test_offsets_that_are_none_are_refused(starts):
-    for call in (
-        lambda: rl.losses.objective(torch.zeros(2), rewards=[1.0], group=[0], starts=starts, estimator="rloo"),
-        lambda: rl.losses.advantages([1.0], [0], starts=starts, estimator="rloo"),
-    ):
-        with pytest.raises(rl.UserError, match=r"^starts "):
-            call()
+    given = {"starts": starts, "estimator": "rloo"}
+    with pytest.raises(rl.UserError, match=r"^starts "):
+        rl.losses.objective(torch.zeros(2), rewards=[1.0], group=[0], **given)
+    with pytest.raises(rl.UserError, match=r"^starts "):
+        rl.losses.advantages([1.0], [0], **given)
 
 
 @pytest.mark.parametrize("name", ["dr_grpo", "rloo", "dapo", "gspo", "grpo"])
@@ -263,6 +256,9 @@ def test_a_batch_in_which_no_token_counts_teaches_nothing(name):
         found = rl.losses.objective(leaf, old, rewards, mask & False, group, ref_logp=old, estimator=name, **counts)
         found.backward()
         assert float(found.detach()) == 0.0 and not leaf.grad.any()
+
+
+ALONE = {"rewards": None, "group": None}
 
 
 @pytest.mark.parametrize(
@@ -306,11 +302,7 @@ def test_a_batch_in_which_no_token_counts_teaches_nothing(name):
         ("adaptive_entropy", {"entropy": torch.zeros(12, 7), "bonus": -1.0}, "bonus = -1.0; allowed: 0 or more"),
         ("adaptive_entropy", {"entropy": torch.zeros(12, 7), "bonus": "x"}, "bonus is a str; allowed: a real number"),
         ("rloo", {"bonus": 0.1}, "bonus: allowed with an estimator that has an entropy_target"),
-        (
-            "rloo",
-            {"rewards": None, "group": None, "advantages": torch.full((12,), torch.nan)},
-            "advantages has numbers that are not finite",
-        ),
+        ("rloo", ALONE | {"advantages": torch.full((12,), torch.nan)}, "advantages has numbers that are not finite"),
     ],
 )
 def test_bad_input_is_one_line(estimator, changed, message):

@@ -75,7 +75,7 @@ def test_what_public_runs_do_not_cover_is_said(folder, tmp_path, here):
 
 def test_code_of_a_model_is_not_run_by_a_pilot(folder, data, tmp_path, here):
     place = with_code(folder, tmp_path / "model", "config.json")
-    status, text = rftlab("pilot", "--model", str(place), "--task.source", str(data), "--results", tmp_path / "r")
+    status, text = rftlab("pilot", "--model", place, "--task.source", data, "--results", tmp_path / "r")
     assert status == 2 and "never run" in text and not (place / "ran").exists()
 
 
@@ -87,10 +87,12 @@ def test_a_model_of_a_pair_starts_from_its_settings_and_is_not_trained():
     own = parse_pilot(["--model", "tiny", "--task", "mod97"])._own()
     assert (own.task, own.model) == (start_at("tiny-mod97", "llm").task, start_at("tiny-mod97", "llm").model)
     assert parse_pilot(["--pair", "tiny-mix97", "--temperature", "0.5"])._own().temperature == 0.5
-    status, text = rftlab("pilot", "--model", "tiny", "--task", "mod97", "--designs", "256x1-paper_text")
-    assert status == 2 and "with --model nothing is trained" in text
-    status, text = rftlab("pilot", "--train-questions", "0")
-    assert status == 2 and "train_questions = 0" in text
+    for flags, message in (
+        ("--model tiny --task mod97 --designs 256x1-paper_text", "with --model nothing is trained"),
+        ("--train-questions 0", "train_questions = 0"),
+    ):
+        status, text = rftlab("pilot", *flags.split())
+        assert status == 2 and message in text
 
 
 def test_examples_are_solved_training_questions_as_many_as_fit(folder, data):
@@ -110,9 +112,8 @@ def test_examples_are_solved_training_questions_as_many_as_fit(folder, data):
     assert with_examples(problems, examples._replace(solutions=()), codec, 10**6) == (problems, 0)
     system = [{"role": "system", "content": "is"}]
     ruled = [each._replace(shown=tuple(system + prompt for prompt in each.shown)) for each in (problems, examples)]
-    assert [t["role"] for t in with_examples(*ruled, codec, 10**6)[0].shown[0]] == ["system"] + [
-        turn["role"] for turn in turns
-    ]
+    roles = [turn["role"] for turn in with_examples(*ruled, codec, 10**6)[0].shown[0]]
+    assert roles == ["system", *(turn["role"] for turn in turns)]
     text = problems._replace(shown=("a", "b"))
     assert with_examples(text, examples, codec, 10**6) == (text, 0)
 
@@ -131,11 +132,9 @@ def test_entropy_is_that_of_the_policy():
     known = measure_entropy(test.surprise, test.lengths, run.temperature)
     model, codec = load_model(run)
     prompts = load_data(run, codec).test.prompts
-    exact, tokens = 0.0, 0
-    policy = Policy(model, run.compute, run.temperature)
-    sampled = engine_for(run, policy, codec).sample(
-        prompts, np.arange(20) + 5, np.full(20, 64), Draws(7, 0, 1), run.temperature, 12
-    )
+    exact, tokens, policy = 0.0, 0, Policy(model, run.compute, run.temperature)
+    draws = (np.arange(20) + 5, np.full(20, 64), Draws(7, 0, 1), run.temperature, 12)
+    sampled = engine_for(run, policy, codec).sample(prompts, *draws)
     with torch.no_grad():
         for rows in policy.micro_batches(sampled.responses):
             _, entropy = policy.log_probs(sampled.responses, rows, with_entropy=True)

@@ -49,10 +49,8 @@ def exact(policy, responses, weights):
 
 def flat(policy, value):
     parameters = [parameter for _, parameter in policy.named_parameters()]
-    found = torch.autograd.grad(value, parameters, allow_unused=True)
-    return torch.cat(
-        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)]
-    )
+    found = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([each.flatten() for each in found])
 
 
 def tensor_weights(estimator, rewards):
@@ -64,12 +62,9 @@ def tensor_weights(estimator, rewards):
 @pytest.mark.parametrize("estimator", [RAW, CENTRED])
 def test_a_gradient_is_the_exact_one_of_the_objective(estimator, exact_norms):
     policy = small_policy(dtype=torch.float64, temperature=0.7)
-    responses = random_responses(0, groups=1, rollouts=5)
-    rewards = np.array([1.0, 0, 0, 1, 0])
-    found, truth = (
-        gradient(policy, estimator, responses, rewards),
-        exact(policy, responses, tensor_weights(estimator, rewards)),
-    )
+    responses, rewards = random_responses(0, groups=1, rollouts=5), np.array([1.0, 0, 0, 1, 0])
+    found = gradient(policy, estimator, responses, rewards)
+    truth = exact(policy, responses, tensor_weights(estimator, rewards))
     assert float(truth.norm()) > 0 and float((found - truth).norm() / truth.norm()) < 1e-12
     assert all(parameter.grad is None for _, parameter in policy.named_parameters())
 
@@ -87,15 +82,12 @@ def test_products_are_those_of_the_gradients_of_halves(estimator, exact_norms):
             halves[g, h] = exact(policy, responses.take(rows), tensor_weights(estimator, rewards[rows])).numpy()
     found, means = products(policy, estimator, responses, rewards, told.append), halves.mean(axis=1)
     np.testing.assert_allclose(found.squares, (means**2).sum(axis=1), rtol=1e-10, atol=1e-25)
-    np.testing.assert_allclose(
-        found.differences, ((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1), rtol=1e-10, atol=1e-25
-    )
+    apart = ((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1)
+    np.testing.assert_allclose(found.differences, apart, rtol=1e-10, atol=1e-25)
     sums = np.array([means[found.block == b].sum(axis=0) for b in range(BLOCKS)])
     np.testing.assert_allclose(found.gram, sums @ sums.T, rtol=1e-10, atol=1e-18)
-    assert found.group == 3
-    assert sum(told) == 17
-    assert found.squares[0] == 0
-    assert (found.squares[1] == 0) == (estimator is CENTRED)
+    assert found.group == 3 and sum(told) == 17
+    assert found.squares[0] == 0 and (found.squares[1] == 0) == (estimator is CENTRED)
 
 
 def enumerated(policy, prompts, right, n):
@@ -107,9 +99,8 @@ def enumerated(policy, prompts, right, n):
     """
     table = []
     for prompt in prompts:
-        one = Responses(
-            (prompt,), np.zeros(VOCABULARY, dtype=np.int64), np.arange(VOCABULARY), np.arange(VOCABULARY + 1)
-        )
+        group, tokens = np.zeros(VOCABULARY, dtype=np.int64), np.arange(VOCABULARY)
+        one = Responses((prompt,), group, tokens, np.arange(VOCABULARY + 1))
         p = np.exp(policy.all_log_probs(one))
         scores = np.array([exact(policy, one.take(np.array([a])), [1.0]).numpy() for a in range(VOCABULARY)])
         mean = (p * right) @ scores
@@ -235,11 +226,8 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
     curves = collect(tmp_path, [point]).curves
     assert found.runs[0].curve.round.tolist() == [0, 2, 4]
     assert found.runs[0].curve.tokens.tolist() == curves["tokens"].tolist()
-    assert (found.runs[0].train_questions, found.runs[0].test_questions, found.runs[0].evaluated) == (
-        40,
-        20,
-        3 * 60 * 2,
-    )
+    (run,) = found.runs
+    assert (run.train_questions, run.test_questions, run.evaluated) == (40, 20, 3 * 60 * 2)
     assert found.base.n_train == 40 and found.base.spent["train"].rollouts == 64 and found.base.raw.group == 2
     again = base_from("mini", probe(point.run, SMALL))  # of another design: the base model is the same
     assert again.train.well_formed.tolist() == found.base.train.well_formed.tolist() and again.raw == found.base.raw

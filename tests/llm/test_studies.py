@@ -33,9 +33,8 @@ MOVES = Estimator(entropy=0.1)
 
 
 def point_of(seed=0, **choices):
-    return RunSpec(
-        "tiny-mix97", run_of(**{"rounds": 4, "eval_every": 2, "threads": 1, "estimator": MOVES, "seed": seed} | choices)
-    )
+    usual = {"rounds": 4, "eval_every": 2, "threads": 1, "estimator": MOVES, "seed": seed}
+    return RunSpec("tiny-mix97", run_of(**usual | choices))
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +55,8 @@ def root(tmp_path):
 
 def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
     todo, finished, advanced = [point_of(), point_of(seed=1, rollouts=2)], [], []
-    run_llm_points(
-        root, todo, 2, quiet(finished=lambda point, stored: finished.append(point), advanced=advanced.append)
-    )
+    told = quiet(finished=lambda point, stored: finished.append(point), advanced=advanced.append)
+    run_llm_points(root, todo, 2, told)
     assert set(finished) == set(todo)
     assert sum(advanced) == pytest.approx(sum(point.cost for point in todo))
     found = collect(root, todo)
@@ -113,9 +111,8 @@ def test_a_pair_that_cannot_run_is_told_once_and_other_pairs_go_on(root):
     remarks = []
     run = replace(point_of().run, model=Model("/nowhere/model"), task=replace(point_of().run.task, name="words"))
     todo = [RunSpec(pair, replace(run, seed=seed)) for pair in ("tiny-mix97", "tiny-mod97") for seed in range(3)]
-    with pytest.raises(
-        UserError, match=r"2 of 6 runs failed, the last: tiny-mod97 .* seed 0: model\.source = '/nowhere/model'"
-    ):
+    said = r"2 of 6 runs failed, the last: tiny-mod97 .* seed 0: model\.source = '/nowhere/model'"
+    with pytest.raises(UserError, match=said):
         run_llm_points(root, todo, 1, quiet(remark=remarks.append))
     for pair, remark in zip(("tiny-mix97", "tiny-mod97"), remarks, strict=True):
         assert remark.endswith(f"; 2 more runs of {pair} would fail alike and are not started")
@@ -175,16 +172,13 @@ def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
 def test_an_unfinished_run_is_not_damaged(root):
     point = point_of()
     train(point.run, store.point_folder(root, point))
-    assert store.read(root, point) is None
-    assert split(root, [point], print)[1] == [point]
+    assert store.read(root, point) is None and split(root, [point], print)[1] == [point]
 
 
 def test_points_differ_where_their_runs_do():
-    planned = study_points([], "llm", ["tiny-mix97"], 1, None)
-    assert planned == []
+    assert study_points([], "llm", ["tiny-mix97"], 1, None) == []
     a, b = point_of(), replace(point_of(), run=replace(point_of().run, temperature=0.5))
-    assert a.id != b.id
-    assert a.level == "llm"
+    assert a.id != b.id and a.level == "llm"
     assert json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))
 
 

@@ -49,25 +49,16 @@ def model_of(name="llama", tied=True):
     """A random model of an architecture, with distributions that are far from flat."""
     config, kind = ARCHITECTURES[name]
     torch.manual_seed(0)
-    sizes = {
-        "vocab_size": 64,
-        "hidden_size": 128,
-        "intermediate_size": 192,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    }
+    sizes = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
     ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     return kind(config(**sizes, **ids, tie_word_embeddings=tied, initializer_range=0.2, max_position_embeddings=256))
 
 
 def engine_of(model, kind=VLLMEngine, temperature=1.0, lora=LoRA(), **compute):  # noqa: B008  frozen
     """An engine beside the policy whose weights it has."""
-    run = LLMRun(
-        model=Model(max_prompt_length=64, max_response_length=32),
-        compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute),
-        lora=lora,
-    )
+    settings = Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute)
+    run = LLMRun(model=Model(max_prompt_length=64, max_response_length=32), compute=settings, lora=lora)
     policy = Policy(model, run.compute, temperature)
     return kind(run, policy, Codec()), policy
 

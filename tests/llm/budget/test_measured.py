@@ -90,13 +90,10 @@ def test_rounds_are_measured_by_phase_and_stand_beside_their_plan():
     assert found.seconds >= sum(found.meter.seconds.values()) / 2 > 0
     assert 0 < found.response <= found.longest[1] <= 12 and found.sampled == pytest.approx(found.response * 24)
     short = measure.as_long(run, found)
-    assert (short.model.max_prompt_length, short.model.max_response_length, short.compute.sample_rows) == (
-        *found.longest,
-        24,
-    )
-    plan = cost_plan(
-        run, named_device("cpu", None, 1), Assumed(round(found.prompt), round(found.response), 1, 1), shape
-    )
+    assert (short.model.max_prompt_length, short.model.max_response_length) == found.longest
+    assert short.compute.sample_rows == 24
+    assumed = Assumed(round(found.prompt), round(found.response), 1, 1)
+    plan = cost_plan(run, named_device("cpu", None, 1), assumed, shape)
     measure.show(console, plan._replace(memory=memory_use(short, shape)), found, 2)
     printed = console.export_text()
     assert all(word in printed for word in ("sample ", "update ", "round ", "tokens a second", "a utilisation of"))

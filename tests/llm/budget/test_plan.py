@@ -1,6 +1,7 @@
 """Plans: memory, time, changes that fit, the command line."""
 
 import contextlib
+import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -49,6 +50,10 @@ def with_compute(run, **compute):
     return replace(run, compute=replace(run.compute, **compute))
 
 
+def of_size(run, batch_size, rollouts, **more):
+    return replace(run, design=replace(run.design, batch_size=batch_size, rollouts=rollouts), **more)
+
+
 def test_parts_exist_when_they_do():
     shape = read_shape(QWEN.model)
     memory = memory_use(QWEN, shape)
@@ -56,19 +61,16 @@ def test_parts_exist_when_they_do():
     assert memory.peak == sum(memory.phases[memory.peak_phase].values())
     assert memory.peak == max(sum(parts.values()) for parts in memory.phases.values())
     for parts in memory.phases.values():
-        assert (parts["weights"], parts["reference"], parts["optimiser"]) == tuple(
-            n * shape.parameters for n in (4, 4, 8)
-        )
+        kept = [parts[name] / shape.parameters for name in ("weights", "reference", "optimiser")]
+        assert kept == [4, 4, 8]
     assert [phase for phase in memory.phases if "gradients" in memory.phases[phase]] == ["update"]
-    assert [phase for phase in memory.phases if "cache" in memory.phases[phase]] == ["sample", "log_probs"], (
-        "vLLM sleeps during the update alone"
-    )
+    asleep = [phase for phase in memory.phases if "cache" not in memory.phases[phase]]
+    assert asleep == ["update"], "vLLM sleeps during the update alone"
     awake, asleep = memory.phases["sample"]["libraries"], memory.phases["update"]["libraries"]
     assert memory.phases["log_probs"]["libraries"] == awake > asleep > LIBRARIES["cuda"]
     assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * shape.parameters
-    assert (
-        memory_use(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
-    )
+    wide = memory_use(with_compute(QWEN, precision="fp32"), shape).phases
+    assert wide["sample"]["vLLM weights"] == 4 * shape.parameters
     plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
     assert list(memory_use(plain, shape).phases) == ["sample", "update"]
     assert not any("reference" in parts for parts in memory_use(plain, shape).phases.values())
@@ -81,8 +83,7 @@ def test_parts_exist_when_they_do():
 
 @pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 4096}, {"logit_rows": 512}])
 def test_what_saves_memory_saves_it_in_the_update(change):
-    run = replace(QWEN, design=replace(QWEN.design, batch_size=64, rollouts=8))
-    shape = read_shape(run.model)
+    run, shape = of_size(QWEN, 64, 8), read_shape(QWEN.model)
     assert memory_use(with_compute(run, **change), shape).total("update") < memory_use(run, shape).total("update")
 
 
@@ -95,45 +96,31 @@ def test_short_responses_share_longer_sequences_with_larger_masks():
 
 @pytest.mark.parametrize("pair", pairs_at("sim"))
 def test_every_cell_of_the_pairs_of_the_paper_fits_the_smallest_gpu(pair):
-    for point in study_points(list(EXPERIMENTS.values()), "llm", [pair], 1, None):
-        plan = planned(point.run, PlanFlags(dry_run=True, gpu="A100-40"))
-        assert plan.fits, (point.name, plan.memory.peak_phase, plan.memory.peak)
-    run = start_at(pair, "llm")
-    assert planned(
-        replace(run, design=replace(run.design, batch_size=32, rollouts=8, estimator=preset("grpo"))),
-        PlanFlags(dry_run=True, gpu="A100-40"),
-    ).fits
+    cells = {point.name: point.run for point in study_points(list(EXPERIMENTS.values()), "llm", [pair], 1, None)}
+    start = start_at(pair, "llm")
+    cells["grpo"] = of_size(replace(start, design=replace(start.design, estimator=preset("grpo"))), 32, 8)
+    for name, run in cells.items():
+        plan = planned(run, PlanFlags(dry_run=True, gpu="A100-40"))
+        assert plan.fits, (name, plan.memory.peak_phase, plan.memory.peak)
 
 
-@pytest.mark.parametrize("gigabytes", [14, 16, 18, 20, 25, 30, 35])
-@pytest.mark.parametrize("pair", ["qwen-gsm8k", "olmo-math"])
-def test_the_smallest_change_fits_and_one_step_less_does_not(pair, gigabytes):
-    run = start_at(pair, "llm")
-    run = replace(run, design=replace(run.design, batch_size=32, rollouts=8), compute=WIDE)
-    plan = cost_plan(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED)
-    change, shape = smallest_change(plan), plan.shape
-    assert not plan.fits
-    tried = list(changes(run, shape))
-    if change is None:
-        assert all(plan.memory_with(**other).peak > plan.room for other in tried)
-        return
-    assert cost_plan(with_compute(run, **change), plan.device, ASSUMED).fits
-    for other in tried[: tried.index(change)]:
-        assert plan.memory_with(**other).peak > plan.room
-    for name, value in change.items():
-        values = [getattr(run.compute, name), *knobs(run, shape)[name]]
-        assert plan.memory_with(**change | {name: values[values.index(value) - 1]}).peak > plan.room
-
-
-def test_every_kind_of_answer_is_among_those_cases():
-    found = set()
-    for pair in ("qwen-gsm8k", "olmo-math"):
-        run = start_at(pair, "llm")
-        run = replace(run, design=replace(run.design, batch_size=32, rollouts=8), compute=WIDE)
-        for gigabytes in (14, 16, 18, 20, 25, 30, 35):
-            change = smallest_change(cost_plan(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED))
-            found.add(None if change is None else len(change))
-    assert found >= {None, 1, 2}
+def test_the_smallest_change_fits_and_one_step_less_does_not():
+    kinds = set()
+    for pair, gigabytes in itertools.product(("qwen-gsm8k", "olmo-math"), (14, 16, 18, 20, 25, 30, 35)):
+        run = of_size(start_at(pair, "llm"), 32, 8, compute=WIDE)
+        plan = cost_plan(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED)
+        change, shape = smallest_change(plan), plan.shape
+        kinds.add(None if change is None else len(change))
+        tried = list(changes(run, shape))
+        assert not plan.fits
+        for other in tried[: None if change is None else tried.index(change)]:
+            assert plan.memory_with(**other).peak > plan.room, (pair, gigabytes)
+        if change is not None:
+            assert cost_plan(with_compute(run, **change), plan.device, ASSUMED).fits, (pair, gigabytes)
+        for name, value in (change or {}).items():
+            values = [getattr(run.compute, name), *knobs(run, shape)[name]]
+            assert plan.memory_with(**change | {name: values[values.index(value) - 1]}).peak > plan.room
+    assert kinds >= {None, 1, 2}
 
 
 def test_adapters_alone_are_trained():
@@ -171,8 +158,7 @@ def test_the_fastest_settings_fit_and_none_that_is_tried_alone_is_faster(pair, g
 @pytest.mark.parametrize("design", [(32, 8), (256, 8), (2048, 1)])
 @pytest.mark.parametrize("pair", ["qwen-gsm8k", "llama-gsm8k", "olmo-math"])
 def test_a_run_that_fills_a_gpu_fits_and_keeps_what_is_fixed(pair, design):
-    run = start_at(pair, "llm")
-    run = replace(run, design=replace(run.design, batch_size=design[0], rollouts=design[1]))
+    run = of_size(start_at(pair, "llm"), *design)
     for gpu in GPUS.values():
         plan = cost_plan(run, gpu, ASSUMED)
         full = cost_plan(filled(plan), gpu, ASSUMED)
@@ -205,33 +191,26 @@ def test_a_step_of_vllm_takes_longer_with_more_rows():
     shape, gpu = read_shape(QWEN.model), GPUS["H200"]._replace(bf16=1e18, bandwidth=1e18)
     steps = []
     for rows in (256, 1024):
-        run = with_compute(QWEN, sample_rows=rows, cache_gb=100.0)
-        run = replace(run, design=replace(run.design, batch_size=rows, rollouts=16))
+        run = of_size(with_compute(QWEN, sample_rows=rows, cache_gb=100.0), rows, 16)
         sampled = estimate_duration(run, shape, gpu, Assumed(120, 200, rows, rows)).phases["sample"]
         steps.append(sampled.seconds / (16 * 200))
     assert steps == pytest.approx([7.4e-3, 23.5e-3], rel=0.01)
 
 
 def test_costs_add_up_and_grow_with_the_work():
-    shape, gpu = read_shape(QWEN.model), GPUS["A100-80"]
-    run = replace(QWEN, design=replace(QWEN.design, batch_size=32, rollouts=8))
-    found = estimate_duration(run, shape, gpu, ASSUMED)
+    shape, gpu, run = read_shape(QWEN.model), GPUS["A100-80"], of_size(QWEN, 32, 8)
+
+    def cost(run, gpu=gpu):
+        return estimate_duration(run, shape, gpu, ASSUMED)
+
+    found, slow = cost(run), cost(with_compute(run, gradient_checkpointing=True))
     assert found.phases["sample"].tokens == 32 * 120 + 256 * 200 and found.rollouts == 256
     assert found.evaluation.tokens == (500 + 1319) * 320 and found.evaluations == 21
-    assert found.seconds == pytest.approx(
-        2000 * sum(cost.seconds for cost in found.phases.values()) + 21 * found.evaluation.seconds
-    )
-    assert (
-        estimate_duration(replace(run, design=replace(run.design, batch_size=64)), shape, gpu, ASSUMED).seconds
-        > found.seconds
-    )
-    assert estimate_duration(run, shape, GPUS["H100"], ASSUMED).seconds < found.seconds
-    slow = estimate_duration(with_compute(run, gradient_checkpointing=True), shape, gpu, ASSUMED)
+    rounds = 2000 * sum(phase.seconds for phase in found.phases.values())
+    assert found.seconds == pytest.approx(rounds + 21 * found.evaluation.seconds)
+    assert cost(run, GPUS["H100"]).seconds < found.seconds < cost(of_size(QWEN, 64, 8)).seconds
     assert slow.phases["update"].seconds == pytest.approx(4 / 3 * found.phases["update"].seconds, rel=0.05)
-    assert (
-        estimate_duration(with_compute(run, engine="hf"), shape, gpu, ASSUMED).phases["sample"].seconds
-        > found.phases["sample"].seconds
-    )
+    assert cost(with_compute(run, engine="hf")).phases["sample"].seconds > found.phases["sample"].seconds
     products = 6 * shape.parameters * found.phases["update"].tokens / (0.3 * gpu.bf16)
     assert products * 0.8 < found.phases["update"].seconds < products * 1.3
 
@@ -248,20 +227,13 @@ def test_vllm_samples_no_more_side_by_side_than_its_cache_holds():
 
 def test_the_gpu_at_hand_is_taken(monkeypatch):
     properties = SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=85e9)
-    fake = {
-        "is_available": lambda: True,
-        "get_device_properties": lambda device: properties,
-        "mem_get_info": lambda device: (70e9, 85e9),
-    }
-    for name, value in fake.items():
-        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70e9, 85e9))
     found = named_device("cuda", None)
     assert (found.memory, found.bf16, found.name) == (70e9, 989e12, properties.name) and "70.0 of 85.0 GB" in found.note
-    for name, total, like in (
-        ("NVIDIA A100-SXM4-80GB", 85.1e9, "A100-80"),
-        ("NVIDIA A100-SXM4-40GB", 42.4e9, "A100-40"),
-    ):
-        properties.name, properties.total_memory = name, total
+    for total, like in ((85.1e9, "A100-80"), (42.4e9, "A100-40")):
+        properties.name, properties.total_memory = f"NVIDIA A100-SXM4-{like[-2:]}GB", total
         assert named_device("cuda", None).bandwidth == GPUS[like].bandwidth
     properties.name = "NVIDIA L4"
     assert "not known" in named_device("cuda", None).note
@@ -322,15 +294,15 @@ def test_every_pair_has_a_plan(pair):
 
 
 BAD = {
-    "unknown pair": (("train", "--pair", "gpt"), "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
+    "unknown pair": ("train --pair gpt", "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
     "unknown kind of model": (
-        ("train", "--pair", "smollm2-words", "--dry-run", "--model.source", "."),
+        "train --pair smollm2-words --dry-run --model.source .",
         "allowed: tiny, smollm2-135m, Qwen/Qwen2.5-0.5B-Instruct",
     ),
-    "no dry run": (("train", "--gpu", "H100"), "gpu = H100; allowed: with --dry-run"),
-    "a GPU for a CPU": (("train", "--dry-run", "--gpu", "H100"), "compute.device = cpu; allowed: a run on cuda"),
-    "the simulator": (("reproduce", "--dry-run"), "allowed: --level llm"),
-    "no tokens": (("train", "--dry-run", "--prompt-tokens", "0"), "prompt_tokens = 0; allowed: 1 or more"),
+    "no dry run": ("train --gpu H100", "gpu = H100; allowed: with --dry-run"),
+    "a GPU for a CPU": ("train --dry-run --gpu H100", "compute.device = cpu; allowed: a run on cuda"),
+    "the simulator": ("reproduce --dry-run", "allowed: --level llm"),
+    "no tokens": ("train --dry-run --prompt-tokens 0", "prompt_tokens = 0; allowed: 1 or more"),
 }
 
 
@@ -338,7 +310,7 @@ BAD = {
 def test_bad_input_is_a_line_and_status_2(name):
     arguments, message = BAD[name]
     with contextlib.suppress(SystemExit):
-        status, printed = rftlab(*arguments)
+        status, printed = rftlab(*arguments.split())
         assert status == 2 and message in printed and printed.count("\n") == 1
 
 
@@ -355,12 +327,8 @@ main()
 
 
 def test_a_dry_run_needs_no_torch():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, "train", "--pair", "olmo-math", "--dry-run"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-c", WITHOUT, "train", "--pair", "olmo-math", "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1) and "1484.9 million" in done.stdout, done.stderr
 
 

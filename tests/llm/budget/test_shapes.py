@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import rftlab.llm.budget.shapes
 from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_memory, responses_in_sequence, saved_bytes
@@ -19,6 +18,7 @@ from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.families import FAMILY, KINDS, config_of
+from tests.support.trainer.tiny_models import small_model
 
 SMALL = Shape(50, 64, 2, 4, 2, 16, 160, tied=False)
 SMALL_OF = {"llama": SMALL, "qwen2": SMALL._replace(biases=128), "olmo2": SMALL._replace(kv_heads=4, after=True)}
@@ -46,19 +46,9 @@ def test_parameters_of_known_models_are_those_of_the_real_ones(name):
 
 def test_the_tiny_model_and_a_folder(tmp_path):
     assert read_shape(Model()).parameters == count(build_tiny(Model().tiny))
-    biased = LlamaConfig(
-        vocab_size=50,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=160,
-        attention_bias=True,
-        mlp_bias=True,
-        pad_token_id=0,
-    )
-    biased.save_pretrained(tmp_path)
-    with torch.device("meta"):
-        assert read_shape(Model(str(tmp_path))).parameters == count(LlamaForCausalLM(biased))
+    biased = small_model(attention_bias=True, mlp_bias=True)
+    biased.config.save_pretrained(tmp_path)
+    assert read_shape(Model(str(tmp_path))).parameters == count(biased)
 
 
 def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -66,10 +56,8 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         raise OSError("no connection")
 
     monkeypatch.setattr(rftlab.llm.budget.shapes, "_from_hub", unreachable)
-    with pytest.raises(
-        UserError,
-        match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder",
-    ):
+    said = "its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder"
+    with pytest.raises(UserError, match=f"'who/knows': {said}"):
         read_shape(Model("who/knows"))
     with pytest.raises(UserError, match="its shape cannot be read"):
         read_shape(Model(str(tmp_path)))
@@ -88,11 +76,9 @@ def kept_by_autograd(model, compute, sequences, length, shared):
     storages, weights = {}, {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
 
     def note(tensor):
-        if tensor.untyped_storage().data_ptr() not in weights:
-            storages[tensor.untyped_storage().data_ptr()] = (
-                tensor.untyped_storage().nbytes(),
-                tensor,
-            )  # held, so that no other takes its place
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            storages[storage.data_ptr()] = storage.nbytes(), tensor  # held, so that no other takes its place
         return tensor
 
     def note_arguments(block, arguments, more):
@@ -101,14 +87,10 @@ def kept_by_autograd(model, compute, sequences, length, shared):
 
     narrow = torch.bfloat16 if compute.precision == "bf16" else torch.float32
     ids, positions = torch.full((sequences, length), 3), torch.arange(length).repeat(sequences, 1)
-    arguments = (
-        {
-            "position_ids": positions,
-            "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), narrow)),
-        }
-        if shared
-        else {}
-    )
+    arguments = {}
+    if shared:
+        mask = note(blinders((positions > 4).long() * (1 + positions % 2), narrow))
+        arguments = {"position_ids": positions, "attention_mask": mask}
     for block in model.base_model.layers if model.training else ():
         block.register_forward_pre_hook(note_arguments, with_kwargs=True)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(compute):

@@ -24,22 +24,11 @@ from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (None, r"compute.engine = 'vllm': .*; allowed: hf, or pip install 'vllm==0\.32\.\*'"),
-        *(
-            (
-                SimpleNamespace(__version__=version),
-                rf"compute.engine = 'vllm': vLLM {version} is installed; allowed: 0\.32, pip install 'vllm==0\.32\.\*'",
-            )
-            for version in ("0.9.2", "0.33.0", "0.320.1", "dev")
-        ),
-    ],
-)
-def test_vllm_that_is_not_there_or_of_another_version_is_one_line(module, message, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "vllm", module)
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("version", [None, "0.9.2", "0.33.0", "0.320.1", "dev"])
+def test_vllm_that_is_not_there_or_of_another_version_is_one_line(version, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "vllm", version and SimpleNamespace(__version__=version))
+    said = rf"vLLM {version} is installed; allowed: 0\.32," if version else ".*; allowed: hf, or"
+    with pytest.raises(UserError, match=rf"compute.engine = 'vllm': {said} pip install 'vllm==0\.32\.\*'"):
         train(run_of(engine="vllm"), tmp_path)
 
 
@@ -68,19 +57,16 @@ class FakeLLM:
         """Requests end a step each, the first one last; a response is its number and a stop."""
         self.calls.append(("enqueue", lora_request and lora_request.lora_name))
         names = [str(10 + i) for i in range(len(requests))]
-        steps = [[self.output(names, i, finished=False), self.output(names, i + 1)] for i in range(len(names) - 1)] + [
-            [self.output(names, 0)]
-        ]
+        late = range(len(names) - 1)
+        steps = [[self.output(names, i, finished=False), self.output(names, i + 1)] for i in late]
+        steps.append([self.output(names, 0)])
         vars(self.llm_engine).update(has_unfinished_requests=lambda: bool(steps), step=lambda: steps.pop(0))
         return [f"{name}-4f3a" for name in names]
 
     def output(self, names, i, finished=True):
         logprobs = [{i: SimpleNamespace(logprob=-1.0)}, {1: SimpleNamespace(logprob=-2.0)}]
-        return SimpleNamespace(
-            request_id=names[i],
-            finished=finished,
-            outputs=[SimpleNamespace(token_ids=[i, 1], logprobs=logprobs, finish_reason="stop")],
-        )
+        made = SimpleNamespace(token_ids=[i, 1], logprobs=logprobs, finish_reason="stop")
+        return SimpleNamespace(request_id=names[i], finished=finished, outputs=[made])
 
 
 class FakeRequest(NamedTuple):
@@ -95,14 +81,21 @@ class FakeRequest(NamedTuple):
 def gpu_engine(monkeypatch, lora=LoRA(), **compute):  # noqa: B008  frozen
     """An engine as on a GPU, on the fake, beside its policy."""
     models = SimpleNamespace(ModelRegistry=SimpleNamespace(models={}), supports_lora=None)
+    package = SimpleNamespace(__version__="0.32.0", LLM=FakeLLM, SamplingParams=lambda **fields: fields)
     monkeypatch.setitem(sys.modules, "vllm.model_executor.models", models)
     monkeypatch.setitem(sys.modules, "vllm.lora.request", SimpleNamespace(LoRARequest=FakeRequest))
-    monkeypatch.setitem(
-        sys.modules, "vllm", SimpleNamespace(__version__="0.32.0", LLM=FakeLLM, SamplingParams=lambda **fields: fields)
-    )
+    monkeypatch.setitem(sys.modules, "vllm", package)
     run = replace(run_of(), compute=Compute("cuda", engine="vllm", cache_gb=0.5, precision="bf16", **compute))
     policy = Policy(with_adapters(small_model(), lora, seed=0), Compute())
     return VLLMEngine(replace(run, lora=lora), policy, SimpleNamespace(stops=(1,))), policy
+
+
+LOAD, FORGET = ("apply_model", None), ("reset_prefix_cache", None)
+
+
+def two_responses(engine, *ended):
+    """Two of one prompt."""
+    return engine.sample(((3, 4),), np.array([0]), np.array([2]), Draws(0, ROLLOUT, 0), 1.0, 4, *ended)
 
 
 def test_on_a_gpu_vllm_leaves_room_for_the_policy_that_is_there_already(monkeypatch):
@@ -110,43 +103,35 @@ def test_on_a_gpu_vllm_leaves_room_for_the_policy_that_is_there_already(monkeypa
     found = FakeLLM.arguments
     assert found["gpu_memory_utilization"] < 0.05
     assert found["kv_cache_memory_bytes"] == 5e8, "a share of the whole GPU would not be free"
-    assert found["enable_sleep_mode"]
-    assert not found["enforce_eager"]
-    assert found["dtype"] == "bfloat16"
-    assert found["logprobs_mode"] == "processed_logprobs"
+    assert found["enable_sleep_mode"] and not found["enforce_eager"]
+    assert (found["dtype"], found["logprobs_mode"]) == ("bfloat16", "processed_logprobs")
 
 
 def test_on_a_gpu_vllm_sleeps_between_sampling_and_the_sync(monkeypatch):
     engine, policy = gpu_engine(monkeypatch)
-    engine.sample(((3, 4),), np.array([0]), np.array([2]), Draws(0, ROLLOUT, 0), 1.0, 4)
+    two_responses(engine)
     engine.rest()
     engine.sync(policy)
     engine.sync(policy)
-    load, forget = ("apply_model", None), ("reset_prefix_cache", None)
-    awake = [("wake_up", ["weights"]), load, ("wake_up", ["kv_cache"]), forget]
-    assert FakeLLM.calls == [load, forget, ("enqueue", None), ("sleep", 2), *awake, load, forget]
+    awake = [("wake_up", ["weights"]), LOAD, ("wake_up", ["kv_cache"]), FORGET]
+    assert FakeLLM.calls == [LOAD, FORGET, ("enqueue", None), ("sleep", 2), *awake, LOAD, FORGET]
 
 
 def test_on_a_gpu_the_host_keeps_the_weights_under_adapters(monkeypatch):
     """So that the base weights come once, and what a sync brings are the adapters."""
     engine, policy = gpu_engine(monkeypatch, LoRA(5))
-    (weight,) = (
-        parameter
-        for name, parameter in policy.named_parameters()
-        if name.endswith("0.mlp.up_proj.lora_B.default.weight")
-    )
+    weight = dict(policy.named_parameters())["model.layers.0.mlp.up_proj.lora_B.default.weight"]
     with torch.no_grad():
         weight.fill_(3.0)
-    engine.sample(((3, 4),), np.array([0]), np.array([2]), Draws(0, ROLLOUT, 0), 1.0, 4)
+    two_responses(engine)
     engine.rest()
     engine.sync(policy)
-    load, forget, adapters = ("apply_model", None), ("reset_prefix_cache", None), ("add_lora", True)
-    awake = [("wake_up", ["weights"]), adapters, ("wake_up", ["kv_cache"]), forget]
-    assert FakeLLM.calls == [load, adapters, forget, ("enqueue", "policy"), ("sleep", 1), *awake]
+    adapters = ("add_lora", True)
+    awake = [("wake_up", ["weights"]), adapters, ("wake_up", ["kv_cache"]), FORGET]
+    assert FakeLLM.calls == [LOAD, adapters, FORGET, ("enqueue", "policy"), ("sleep", 1), *awake]
     assert (FakeLLM.arguments["enable_lora"], FakeLLM.arguments["max_lora_rank"]) == (True, 8)
-    assert FakeLLM.arguments["lora_target_modules"] == sorted(
-        f"{name}_proj" for name in ("down", "gate", "k", "o", "q", "up", "v")
-    )
+    layers = [f"{name}_proj" for name in ("down", "gate", "k", "o", "q", "up", "v")]
+    assert FakeLLM.arguments["lora_target_modules"] == layers
     written = load_file(Path(engine.adapters.request.lora_path) / "adapter_model.safetensors")
     assert (written["base_model.model.model.layers.0.mlp.up_proj.lora_B.weight"] == 3.0).all()
 
@@ -162,8 +147,7 @@ def test_an_engine_that_has_room_stays_awake(monkeypatch):
     engine, policy = gpu_engine(monkeypatch, sleep=False)
     engine.rest()
     engine.sync(policy)
-    load, forget = ("apply_model", None), ("reset_prefix_cache", None)
-    assert FakeLLM.calls == [load, forget, load, forget] and not FakeLLM.arguments["enable_sleep_mode"]
+    assert FakeLLM.calls == [LOAD, FORGET] * 2 and not FakeLLM.arguments["enable_sleep_mode"]
 
 
 def test_vllm_s_responses_are_told_as_they_end_and_returned_in_order(monkeypatch):
@@ -177,7 +161,7 @@ def test_vllm_s_responses_are_told_as_they_end_and_returned_in_order(monkeypatch
         raise UserError("math-verify does not start")
 
     with pytest.raises(UserError, match=r"^math-verify does not start$"):
-        engine.sample(((3, 4),), np.array([0]), np.array([2]), Draws(0, ROLLOUT, 0), 1.0, 4, refuse)
+        two_responses(engine, refuse)
 
 
 def test_equal_architectures_share_a_folder_because_compiled_kernels_go_by_its_name(monkeypatch, model_cache):
@@ -190,25 +174,24 @@ def test_equal_architectures_share_a_folder_because_compiled_kernels_go_by_its_n
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "kind", "message"),
     [
-        torch.OutOfMemoryError("CUDA out of memory. Tried\nto allocate 2 GiB"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried\nto allocate 2 GiB"),
+            UserError,
+            "update: out of memory: .*",
+        ),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), UserError, "update: out of memory: .*"),
+        (RuntimeError("a bug"), RuntimeError, "a bug"),
     ],
 )
-def test_too_little_memory_is_one_line_that_says_where_and_what_to_do(error, monkeypatch, tmp_path):
+def test_too_little_memory_is_one_line_that_says_where_and_what_to_do(error, kind, message, monkeypatch, tmp_path):
     def full(*arguments):
         raise error
 
     monkeypatch.setattr("rftlab.llm.training.trainer.accumulate", full)
-    with pytest.raises(
-        UserError, match=r"update: out of memory: .*; `rftlab train --dry-run` .*; finished rounds .* are kept"
-    ):
-        train(run_of(), tmp_path)
-    monkeypatch.setattr(
-        "rftlab.llm.training.trainer.accumulate", lambda *arguments: (_ for _ in ()).throw(RuntimeError("a bug"))
-    )
-    with pytest.raises(RuntimeError, match="a bug"):
+    advice = "; `rftlab train --dry-run` .*; finished rounds .* are kept" if kind is UserError else "$"
+    with pytest.raises(kind, match=message + advice):
         train(run_of(), tmp_path)
 
 
@@ -218,17 +201,9 @@ def test_the_engine_rests_between_sampling_and_the_sync_of_every_round(tmp_path)
     class Noting(HFEngine):
         """Notes what it is asked for."""
 
-        def sample(self, *arguments):
-            calls.append("sample")
-            return super().sample(*arguments)
-
-        def rest(self):
-            calls.append("rest")
-            super().rest()
-
-        def sync(self, policy):
-            calls.append("sync")
-            super().sync(policy)
+        def __getattribute__(self, name):
+            calls.extend([name] * (name in ("sample", "rest", "sync")))
+            return super().__getattribute__(name)
 
     noting = train(run_of(rounds=4), tmp_path / "noting", engine_of=lambda policy, codec: Noting(policy, codec.stops))
     rounds = " ".join(calls).split("sample rest sync")

@@ -29,11 +29,8 @@ def uneven(seed=0, groups=4, longest=7):
 def gpt2():
     """A random GPT-2: learned positions instead of rotations."""
     torch.manual_seed(0)
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, initializer_range=0.1, bos_token_id=1, eos_token_id=2
-        )
-    )
+    shape = {"n_embd": 16, "n_layer": 2, "n_head": 2, "initializer_range": 0.1}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, bos_token_id=1, eos_token_id=2, **shape))
 
 
 def eager():
@@ -81,10 +78,8 @@ def both(build, responses, budget=10**6, dtype=torch.float64):
     """A policy that shares prompts, what it measures, and what one that reads each response alone measures."""
     sharing, alone = (Policy(build().to(dtype), Compute(micro_tokens=budget)) for _ in range(2))
     alone.sharing, shapes = ALONE, passes(sharing)
-    return shapes, difference(
-        measured(sharing, responses),
-        measured(alone, responses, [np.array([row]) for row in range(len(responses.group))]),
-    )
+    parts = [np.array([row]) for row in range(len(responses.group))]
+    return shapes, difference(measured(sharing, responses), measured(alone, responses, parts))
 
 
 @pytest.mark.parametrize("budget", [10**6, 40, 15, 1])
@@ -116,10 +111,8 @@ def test_masks_positions_and_places_that_are_wrong_are_seen(monkeypatch):
 
     def shifted(*arguments):
         reading = right(*arguments)
-        starts = np.flatnonzero(np.diff(reading.places, prepend=-2) != 1)
-        return reading._replace(
-            places=np.where(np.isin(np.arange(len(reading.places)), starts), np.roll(reading.places, 1), reading.places)
-        )
+        begins = np.diff(reading.places, prepend=-2) != 1
+        return reading._replace(places=np.where(begins, np.roll(reading.places, 1), reading.places))
 
     for name, wrong in (("blinders", leaking), ("read", running), ("read", shifted)):
         with monkeypatch.context() as patch:
@@ -149,15 +142,12 @@ def test_micro_batches_are_read_as_they_were_planned(sharing):
         responses, budget = uneven(seed, groups=6), sharing.room or 40
         parts = micro_batches(responses, budget, sharing)
         assert sorted(np.concatenate(parts)) == list(range(len(responses.group)))
-        planned = len(
-            sequences(responses, np.unique([head_of(responses, row) for row in range(len(responses.group))]), sharing)
-        )
+        heads = np.unique([head_of(responses, row) for row in range(len(responses.group))])
         readings = [read(responses, rows, sharing) for rows in parts]
-        assert sum(len(reading.ids) for reading in readings) == planned
+        assert sum(len(reading.ids) for reading in readings) == len(sequences(responses, heads, sharing))
         assert all(reading.ids.size <= budget or (len(reading.ids) == 1 and not reading.shared) for reading in readings)
-        assert [reading.ids.shape[1] for reading in readings] == sorted(
-            (reading.ids.shape[1] for reading in readings), reverse=True
-        )
+        widths = [reading.ids.shape[1] for reading in readings]
+        assert widths == sorted(widths, reverse=True)
 
 
 def head_of(responses, row):
@@ -191,14 +181,9 @@ def test_fewer_tokens_are_read_where_prompts_are_long():
 
 
 def mistral(**more):
-    shape = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-    }
-    return MistralForCausalLM(MistralConfig(vocab_size=VOCABULARY, **shape, **more))
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    return MistralForCausalLM(MistralConfig(vocab_size=VOCABULARY, **shape, **heads, **more))
 
 
 def test_models_that_attend_otherwise_read_each_response_alone():

@@ -26,18 +26,9 @@ KNOWN = [
 """Vectors that its authors publish with Philox."""
 
 
-def sample(
-    policy,
-    stops=(2,),
-    counts=4,
-    prompts=PROMPTS,
-    contexts=CONTEXTS,
-    temperature=1.0,
-    limit=AHEAD + 5,
-    draws=DRAWS,
-    ended=ignore,
-):
+def sample(policy, stops=(2,), counts=4, prompts=PROMPTS, contexts=CONTEXTS, temperature=1.0, limit=AHEAD + 5, **more):
     counts = np.full(len(prompts), counts) if np.isscalar(counts) else np.asarray(counts)
+    draws, ended = more.get("draws", DRAWS), more.get("ended", ignore)
     return HFEngine(policy, stops).sample(prompts, contexts, counts, draws, temperature, limit, ended)
 
 
@@ -49,22 +40,14 @@ def test_published_vectors_of_philox(seed, counter, expected):
 
 def test_uniforms_are_uniform_and_every_key_counts():
     n = 3000
-    base = uniforms(1, ROLLOUT, 0, np.arange(n), np.zeros(n, dtype=int), 0, 4)
+    key = (1, ROLLOUT, 0, np.arange(n), np.zeros(n, dtype=int), 0, 4)
+    base = uniforms(*key)
     assert base.shape == (n, 4) and base.min() >= 0 and base.max() < 1
     assert stats.kstest(base.ravel(), "uniform").pvalue > 0.01 and abs(np.corrcoef(base.T) - np.eye(4)).max() < 0.06
-    ones = np.ones(n, dtype=int)
-    others = [
-        uniforms(2, ROLLOUT, 0, np.arange(n), 0 * ones, 0, 4),
-        uniforms(1, EVALUATION, 0, np.arange(n), 0 * ones, 0, 4),
-    ]
-    others += [
-        uniforms(1, ROLLOUT, 1, np.arange(n), 0 * ones, 0, 4),
-        uniforms(1, ROLLOUT, 0, np.arange(n) + n, 0 * ones, 0, 4),
-    ]
-    others += [uniforms(1, ROLLOUT, 0, np.arange(n), ones, 0, 4), uniforms(1, ROLLOUT, 0, np.arange(n), 0 * ones, 4, 4)]
-    for other in others:
+    for place, value in enumerate((2, EVALUATION, 1, np.arange(n) + n, np.ones(n, dtype=int), 4)):
+        other = uniforms(*key[:place], value, *key[place + 1 :])
         assert not (other == base).any() and abs(np.corrcoef(base.ravel(), other.ravel())[0, 1]) < 0.05
-    np.testing.assert_array_equal(uniforms(1, ROLLOUT, 0, np.arange(n), 0 * ones, 2, 2), base[:, 2:])
+    np.testing.assert_array_equal(uniforms(*key[:5], 2, 2), base[:, 2:])
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

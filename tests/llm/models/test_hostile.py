@@ -11,9 +11,9 @@ import pytest
 
 from rftlab.llm.budget.shapes import raw_config, read_shape
 from rftlab.llm.config import Model
+from rftlab.llm.tasks.benchmarks import BENCHMARKS, _raw
 from rftlab.llm.tasks.codec import TODAY, rendered
 from rftlab.llm.tasks.files import read_rows
-from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
 from tests.support.estimators.vectors import ROOT
@@ -23,6 +23,7 @@ from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache  # noqa: F401
 
 CHAT = [{"role": "user", "content": "What is 1 ?"}]
+LOOP = "{{% for i in range(99999) %}}{}{{% endfor %}}"
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
@@ -38,34 +39,21 @@ def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tm
 
 
 def test_everything_that_reads_a_model_refuses_its_code():
-    calls = []
-    for path in [*ROOT.glob("llm/**/*.py"), *ROOT.glob("studies/**/*.py"), *ROOT.glob("benchmarks/llm/*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "from_pretrained"
-            ):
-                calls.append((path.name, ast.unparse(node)))
+    paths = [*ROOT.glob("llm/**/*.py"), *ROOT.glob("studies/**/*.py"), *ROOT.glob("benchmarks/llm/*.py")]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    calls = [ast.unparse(node) for node in nodes if ast.unparse(node.func).endswith(".from_pretrained")]
     assert len(calls) >= 6
-    for name, call in calls:
-        assert "trust_remote_code=False" in call or "**safe" in call, f"{name}: {call}"
-    assert '"trust_remote_code": False' in (ROOT / "llm/models/load.py").read_text()
-    assert '"trust_remote_code": False' in (ROOT / "llm/engines/vllm.py").read_text()
+    assert [call for call in calls if "trust_remote_code=False" not in call and "**safe" not in call] == []
+    for name in ("models/load.py", "engines/vllm.py"):
+        assert '"trust_remote_code": False' in (ROOT / "llm" / name).read_text()
 
 
 @pytest.mark.parametrize(
     ("template", "message"),
     [
         ("{{ 'a' * 3000000000 }}", "it needs more memory than 1024 MB"),
-        (
-            "{% for i in range(99999) %}{{ 'write without end ' }}{% endfor %}",
-            r"it writes 1799982 characters; allowed: 100011; correct it, or",
-        ),
-        (
-            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-            "takes more than 3 seconds for 1 prompts; correct it",
-        ),
+        (LOOP.format("{{ 'write without end ' }}"), r"it writes 1799982 characters; allowed: 100011; correct it, or"),
+        (LOOP.format(LOOP.format("")), "takes more than 3 seconds for 1 prompts; correct it"),
         ("{{ raise_exception('one\n\ntwo') }}", "does not take the prompt .*: one two; correct it"),
     ],
 )
@@ -100,13 +88,10 @@ def test_texts_are_those_of_the_tokenizer_itself(folder):
 )
 def test_the_clock_of_templates_stands_still(form):
     """Also inside a macro, and where a template asks whether there is a clock."""
-    template = (
-        "{% macro now() %}{{ strftime_now(FORM) }}{% endmacro %}{% if strftime_now is defined %}{{ "
-        "now() }}|{{ strftime_now(FORM) | upper }}{% endif %}"
-    )
-    found = rendered(template.replace("FORM", repr(form)), {}, [CHAT])[0]
-    expected = TODAY.strftime(form)
-    assert found == f"{expected}|{expected.upper()}"
+    clock, expected = f"strftime_now({form!r})", TODAY.strftime(form)
+    macro = f"{{% macro now() %}}{{{{ {clock} }}}}{{% endmacro %}}"
+    use = f"{{% if strftime_now is defined %}}{{{{ now() }}}}|{{{{ {clock} | upper }}}}{{% endif %}}"
+    assert rendered(macro + use, {}, [CHAT]) == [f"{expected}|{expected.upper()}"]
 
 
 def test_a_template_is_read_under_a_limit_of_the_user():
@@ -118,29 +103,6 @@ def test_a_template_is_read_under_a_limit_of_the_user():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "['What is 1 ?']\n"), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "allowed"),
-    [
-        ("num_hidden_layers", 10**9, "at most 4096"),
-        ("num_attention_heads", 10**12, "at most 4096"),
-        ("hidden_size", 10**15, "at most 2097152"),
-        ("vocab_size", 1e300, "at most 2097152"),
-        ("head_dim", 10**9, "at most 2097152"),
-    ],
-)
-def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(
-    name, value, allowed, copied, data, tmp_path
-):
-    change(copied, "config.json", {name: value})
-    for use in (lambda: train(chat_run(copied, data), tmp_path / "run"), lambda: read_shape(Model(str(copied)))):
-        with pytest.raises(UserError) as caught:
-            use()
-        assert (
-            str(caught.value)
-            == f"model.source = {str(copied)!r}: its config.json has {name} = {value}; allowed: {allowed}"
-        )
 
 
 def test_large_numbers_are_found_wherever_they_are(tmp_path):
@@ -160,18 +122,6 @@ def test_a_plan_needs_whole_numbers(value, tmp_path):
         read_shape(Model(str(tmp_path)))
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_pipe_in_a_model_folder_is_not_waited_for(name, copied, data, tmp_path):
-    (copied / name).unlink()
-    os.mkfifo(copied / name)
-    for use in (lambda: train(chat_run(copied, data), tmp_path / "run"), lambda: read_shape(Model(str(copied)))):
-        with (
-            no_hang(),
-            pytest.raises(UserError, match=f"{name} in it is neither a file nor a folder; allowed: a folder of files"),
-        ):
-            use()
-
-
 def test_a_model_folder_of_links_is_read(folder, tmp_path):
     """As the hub's cache is; one that leads nowhere does not matter where nothing reads it."""
     for path in folder.iterdir():
@@ -187,17 +137,11 @@ def test_a_pipe_of_problems_is_not_waited_for(tmp_path):
 
 
 def test_a_message_is_one_line_whatever_names_are_in_it(tmp_path):
-    (tmp_path / "a.jsonl").write_text(
-        json.dumps({"question": "1 + 1?", "bad\nrftlab: all is well\x1b[2J\u2028": 3}) + "\n"
-    )
-    from rftlab.llm.tasks.benchmarks import BENCHMARKS, _raw
-
+    row = {"question": "1 + 1?", "bad\nrftlab: all is well\x1b[2J\u2028": 3}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(UserError) as caught:
         _raw(BENCHMARKS["gsm8k"], read_rows(tmp_path / "a.jsonl")[0])
     assert str(caught.value).isprintable()
     assert r"there are: question, bad\nrftlab: all is well\x1b[2J\u2028)" in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["plain", "naïve 日本 😀", "\\n"])
-def test_other_characters_stay_as_they_are(text):
-    assert str(UserError(text)) == text
+    for text in ("plain", "naïve 日本 😀", "\\n"):
+        assert str(UserError(text)) == text, "other characters stay as they are"

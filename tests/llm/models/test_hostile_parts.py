@@ -1,7 +1,11 @@
-"""Hostile parts of a model's folder: tokenizers, weights, configurations and adapters are refused in one line."""
+"""Hostile and missing parts of a model's folder: tokenizers, weights, configurations and adapters are refused in one
+line."""
 
 import base64
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +14,8 @@ from rftlab.llm.config import Model
 from rftlab.llm.models.load import check_growth
 from rftlab.llm.train import train
 from rftlab.shared.plumbing.errors import UserError
+from tests.support.damage import no_hang
 from tests.support.trainer.chat_models import change, chat_run, copied, data, folder  # noqa: F401
-
-
-@pytest.mark.parametrize("ends", ["x", [[2]], {"a": 1}, -1, [2, 2.5], True, 10**30])
-def test_ends_of_a_response_are_whole_numbers(ends, copied, data, tmp_path):
-    (copied / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
-    with pytest.raises(UserError, match=r"the end-of-sequence id .*; allowed: 0 to 2147483647"):
-        train(chat_run(copied, data), tmp_path / "run")
 
 
 def table(size: int, rest: bytes) -> dict:
@@ -26,21 +24,111 @@ def table(size: int, rest: bytes) -> dict:
     return {"type": "Precompiled", "precompiled_charsmap": packed}
 
 
-@pytest.mark.parametrize(
-    ("part", "value", "message"),
-    [
-        ("normalizer", table(5, b"\0" * 5 + b"\xff\0"), "no tokenizer can be read: Precompiled"),
-        ("pre_tokenizer", {"type": "FixedLength", "length": 0}, "tokenizer does not take the prompt .*: chunk size"),
-    ],
-)
-def test_a_tokenizer_that_panics_is_one_line(part, value, message, copied, data, tmp_path):
-    """What a library written in Rust raises then is no Exception."""
-    change(copied, "tokenizer.json", {part: value})
-    with pytest.raises(UserError, match=message):
-        train(chat_run(copied, data), tmp_path / "run")
-
-
 LONGER = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 40}
+
+
+def piped(place):
+    place.unlink()
+    os.mkfifo(place)
+
+
+def without_tokenizer(place):
+    place.unlink()
+    place.with_name("tokenizer_config.json").unlink()
+
+
+def as_a_pickle(place):
+    place.unlink()
+    place.with_name("pytorch_model.bin").write_text("a pickle, which could run anything")
+
+
+def weights_in(place):
+    """An index of weights, which may name any file of the machine; one without end takes all of its memory."""
+    return json.dumps({"metadata": {}, "weight_map": {"model.embed_tokens.weight": place}})
+
+
+PARTS = [
+    (
+        "generation_config.json",
+        [{"eos_token_id": ends} for ends in ("x", [[2]], {"a": 1}, -1, [2, 2.5], True, 10**30)],
+        "the end-of-sequence id .*; allowed: 0 to 2147483647",
+    ),
+    ("tokenizer.json", [without_tokenizer, "{"], "no tokenizer can be read: "),
+    ("tokenizer.json", [{"normalizer": table(5, b"\0" * 5 + b"\xff\0")}], "no tokenizer can be read: Precompiled"),
+    (
+        "tokenizer.json",
+        [{"pre_tokenizer": {"type": "FixedLength", "length": 0}}],
+        "tokenizer does not take the prompt .*: chunk size",
+    ),
+    (
+        "tokenizer.json",
+        [
+            {"normalizer": {"type": "Sequence", "normalizers": [LONGER, LONGER]}},
+            {"normalizer": {"type": "Sequence", "normalizers": [table(0, b"ab\0" + b"e" * 40 + b"\0"), LONGER]}},
+            {"decoder": {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": [LONGER]}, LONGER]}},
+        ],
+        "of its tokenizer may write more than 1000 characters for one",
+    ),
+    (
+        "chat_template.jinja",
+        [Path.unlink],
+        "the tokenizer has no chat template, and the prompts of this task are chat messages",
+    ),
+    ("model.safetensors", [Path.unlink, as_a_pickle, "damaged"], "no causal language model can be read: "),
+    (
+        "model.safetensors.index.json",
+        map(weights_in, ["/dev/zero", "../model.safetensors", "weights.bin", "", 3, None, ["model.safetensors"]]),
+        r"index.json has weights in .*; allowed: safetensors files of the folder",
+    ),
+    (
+        "model.safetensors.index.json",
+        ["", "[]", "{}", '{"weight_map": ["a"]}', "[" * 100_000],
+        r"model\.safetensors\.index\.json is no index of weights",
+    ),
+    ("config.json", ["{}"], "can be read: "),
+    (
+        "config.json",
+        [lambda place: os.truncate(place, 10**12)],  # a hole, which takes no room on the disk
+        r"config\.json has more than 268435456 bytes; allowed: at most that",
+    ),
+]
+PLANNED = [
+    ("adapter_config.json", [json.dumps({"r": 2})], "holds an adapter; allowed: a folder of a whole model"),
+    *(
+        ("config.json", [{name: value}], re.escape(f": its config.json has {name} = {value}; allowed: at most {most}"))
+        for name, value, most in (
+            ("num_hidden_layers", 10**9, 4096),
+            ("num_attention_heads", 10**12, 4096),
+            ("hidden_size", 10**15, 2097152),
+            ("vocab_size", 1e300, 2097152),
+            ("head_dim", 10**9, 2097152),
+        )
+    ),
+    *(
+        (name, [piped], f"{name} in it is neither a file nor a folder; allowed: a folder of files")
+        for name in ("config.json", "tokenizer.json", "model.safetensors")
+    ),
+]
+"""Those that a plan refuses too."""
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"), [(file, each, said) for file, some, said in PARTS + PLANNED for each in some]
+)
+def test_a_hostile_or_missing_part_is_one_line(file, content, message, copied, data, tmp_path):
+    """What a library written in Rust raises where it panics is no Exception. An adapter would be put into the model,
+    and trained as if it were a part of it."""
+    if isinstance(content, dict):
+        change(copied, file, content)
+    elif isinstance(content, str):
+        (copied / file).write_text(content)
+    else:
+        content(copied / file)
+    with no_hang(), pytest.raises(UserError, match=message):
+        train(chat_run(copied, data), tmp_path / "run")
+    if message in [planned for _, _, planned in PLANNED]:
+        with no_hang(), pytest.raises(UserError, match=f"^model.source = {str(copied)!r}.*{message}"):
+            read_shape(Model(str(copied)))
 
 
 @pytest.mark.parametrize(
@@ -61,53 +149,6 @@ def test_a_table_of_characters_is_as_large_as_it_says(rule, message, copied, tmp
         check_growth(copied)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"normalizer": {"type": "Sequence", "normalizers": [LONGER, LONGER]}},
-        {"normalizer": {"type": "Sequence", "normalizers": [table(0, b"ab\0" + b"e" * 40 + b"\0"), LONGER]}},
-        {"decoder": {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": [LONGER]}, LONGER]}},
-    ],
-)
-def test_a_tokenizer_that_makes_texts_longer_without_measure_is_refused(part, copied, data, tmp_path):
-    change(copied, "tokenizer.json", part)
-    with pytest.raises(UserError, match=r"of its tokenizer may write more than 1000 characters for one"):
-        train(chat_run(copied, data), tmp_path / "run")
-
-
 def test_one_replacement_is_no_reason_to_refuse(copied, data, tmp_path):
     change(copied, "tokenizer.json", {"normalizer": LONGER | {"content": "e"}})
     check_growth(copied)
-
-
-def test_an_adapter_is_no_model(copied, data, tmp_path):
-    """It would be put into the model, and trained as if it were a part of it."""
-    (copied / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "someone/else", "r": 2}))
-    for use in (lambda: train(chat_run(copied, data), tmp_path / "run"), lambda: read_shape(Model(str(copied)))):
-        with pytest.raises(UserError, match="holds an adapter; allowed: a folder of a whole model"):
-            use()
-
-
-@pytest.mark.parametrize(
-    "place", ["/dev/zero", "../model.safetensors", "weights.bin", "", 3, None, ["model.safetensors"]]
-)
-def test_weights_are_in_safetensors_files_of_the_folder(place, copied, data, tmp_path):
-    """An index may name any file of the machine; one without end takes all of its memory."""
-    index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": place}}
-    (copied / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(UserError, match=r"index.json has weights in .*; allowed: safetensors files of the folder"):
-        train(chat_run(copied, data), tmp_path / "run")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": ["a"]}', "[" * 100_000])
-def test_an_index_of_weights_that_is_none_is_named(text, copied, data, tmp_path):
-    (copied / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(UserError, match=r"model\.safetensors\.index\.json is no index of weights"):
-        train(chat_run(copied, data), tmp_path / "run")
-
-
-def test_a_configuration_without_end_is_not_read(copied, data, tmp_path):
-    with (copied / "config.json").open("r+b") as file:
-        file.truncate(10**12)  # a hole, which takes no room on the disk
-    with pytest.raises(UserError, match=r"config\.json has more than 268435456 bytes; allowed: at most that"):
-        train(chat_run(copied, data), tmp_path / "run")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import rftlab.llm.policy.tensors
 from rftlab.llm.config import AdamW, Compute, LoRA, model_config
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.models.load import load_model
@@ -19,7 +18,7 @@ from rftlab.llm.train import train
 from rftlab.llm.training.update import make_optimizer, step
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
-from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same, same_weights, weights_of  # noqa: F401
 
 pytest.importorskip("peft", reason="peft is not installed (pip install '.[lora]' in rftlab's folder)")
 
@@ -88,10 +87,8 @@ def test_adapters_are_a_function_of_the_seed_and_draw_nothing_else():
 
 def test_targets_name_the_layers_that_get_adapters():
     policy = adapted_policy(LoRA(2, targets=("q_proj", "down_proj")))
-    assert {name.split(".lora_")[0].rpartition(".")[2] for name, _ in policy.named_parameters()} == {
-        "q_proj",
-        "down_proj",
-    }
+    layers = {name.split(".lora_")[0].rpartition(".")[2] for name, _ in policy.named_parameters()}
+    assert layers == {"q_proj", "down_proj"}
     with pytest.raises(UserError) as caught:
         adapted_policy(LoRA(2, targets=("q_proj", "query")))
     assert str(caught.value) == f"lora.targets = 'query' is unknown; allowed: {', '.join(sorted(LAYERS))}"
@@ -102,9 +99,8 @@ def test_rank_0_leaves_the_model_as_it_was():
     assert with_adapters(model, LoRA(), 0) is model and all(p.requires_grad for p in model.parameters())
     policy = Policy(model, Compute())
     assert [name for name, _ in policy.named_parameters()] == [name for name, _ in model.named_parameters()]
-    assert all(
-        mine is theirs for (_, mine), (_, theirs) in zip(policy.weights(), model.named_parameters(), strict=True)
-    )
+    pairs = zip(policy.weights(), model.named_parameters(), strict=True)
+    assert all(mine is theirs for (_, mine), (_, theirs) in pairs)
 
 
 def test_the_reference_is_the_base_before_and_after_updates():
@@ -175,9 +171,8 @@ def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):
 
 
 def lora_run(**more):
-    return run_of(
-        **{"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "learning_rate": 1e-2, "greedy": False} | more
-    )
+    usual = {"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "learning_rate": 1e-2, "greedy": False}
+    return run_of(**usual | more)
 
 
 def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
@@ -185,11 +180,8 @@ def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
     for rounds in (3, 5):
         killed_at(lora_run(), tmp_path / "parts", rounds)
     assert same(whole, train(lora_run(), tmp_path / "parts")) and whole.curve.kl[-1] > 0
-    a, b = (
-        rftlab.llm.policy.tensors.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
-        for part in ("whole", "parts")
-    )
-    assert all(torch.equal(a[name], b[name]) for name in a) and all(".lora_" in name for name in a)
+    assert same_weights(tmp_path / "whole", tmp_path / "parts")
+    assert all(".lora_" in name for name in weights_of(tmp_path / "whole"))
     assert not same(whole, train(lora_run(rank=4), tmp_path / "other"))
 
 
@@ -212,8 +204,7 @@ def test_another_rank_is_refused(tmp_path):
 def test_bf16_runs_beside_fp32_adapters(tmp_path):
     outcome = train(lora_run(rounds=2, eval_every=2, precision="bf16"), tmp_path)
     assert 1e-5 < outcome.metrics.mismatch[1] < 0.06
-    weights = rftlab.llm.policy.tensors.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
-    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert {tensor.dtype for tensor in weights_of(tmp_path, 2).values()} == {torch.float32}
 
 
 def test_a_missing_package_is_one_line_before_anything_is_loaded(monkeypatch):

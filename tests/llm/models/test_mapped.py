@@ -16,11 +16,13 @@ from tests.support.trainer.tiny_models import random_responses, small_policy
 RESIDENT = """
 import mmap, re, torch
 from pathlib import Path
+from rftlab.llm.meter import trim_heap
 from rftlab.llm.policy.policy import mapped_copies
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-
+"""
+MAPPED = """
 memory, copies = mapped_copies([torch.ones(8 << 20), torch.ones(8 << 20)])
 seen = [resident()]
 for _ in range(2):
@@ -32,22 +34,23 @@ print(*seen)
 """
 
 
+def megabytes(program):
+    """Resident memory of a process at the moments that a program names."""
+    command = [sys.executable, "-c", RESIDENT + program]
+    return map(float, subprocess.check_output(command, text=True, cwd=ROOT).split())
+
+
 def test_copies_have_the_bits_shapes_and_alignment_of_what_they_copy():
     torch.manual_seed(0)
-    tensors = [
-        torch.randn(3, 5),
-        torch.randn(7).to(torch.bfloat16),
-        torch.tensor(2.5, dtype=torch.float64),
-        torch.randn(4, 6).T,
-    ]
+    narrow, number = torch.randn(7).to(torch.bfloat16), torch.tensor(2.5, dtype=torch.float64)
+    tensors = [torch.randn(3, 5), narrow, number, torch.randn(4, 6).T]
     for copied, tensor in zip(mapped_copies(tensors)[1], tensors, strict=True):
         assert copied.dtype == tensor.dtype and torch.equal(copied, tensor) and copied.data_ptr() % ALIGNMENT == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_comes_with_use_and_goes_at_rest():
-    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True)
-    new, first, rested, again, last = map(float, done.stdout.split())
+    new, first, rested, again, last = megabytes(MAPPED)
     assert first - new > 60 and again - rested > 60 and abs(rested - new) < 8 and abs(last - new) < 8  # of 64 MB
 
 
@@ -81,13 +84,6 @@ def test_a_full_disk_is_one_line_that_names_the_remedy(monkeypatch):
 
 
 FREED = """
-import re, torch
-from pathlib import Path
-from rftlab.llm.meter import trim_heap
-
-def resident():
-    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-
 def free(megabytes):
     arrays = [torch.ones(25_000) for _ in range(10 * megabytes)]
     return torch.ones(25_000)  # behind them, so that the C library alone keeps what they leave
@@ -104,7 +100,6 @@ print(*seen)
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library than glibc, or an old one")
 def test_freed_memory_is_given_back_where_it_is_much():
-    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, cwd=ROOT, check=True)
-    start, little, kept, much, rest = map(float, done.stdout.split())
+    start, little, kept, much, rest = megabytes(FREED)
     assert little - start > 15 and abs(kept - little) < 2, "a little is not worth the time"
     assert much - start > 250 and rest - start < 50

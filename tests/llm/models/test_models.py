@@ -63,16 +63,8 @@ def test_prompts_do_not_change_overnight(folder):
 @pytest.mark.parametrize(
     ("kind", "advice"),
     [
-        (
-            GatedRepoError,
-            "accept the terms at https://huggingface.co/meta-llama/Llama-3.2-1B-Instruct, then `hf auth "
-            "login`, or HF_TOKEN in the environment",
-        ),
-        (
-            RepositoryNotFoundError,
-            "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or "
-            "HF_TOKEN in the environment",
-        ),
+        (GatedRepoError, "accept the terms at https://huggingface.co/meta-llama/Llama-3.2-1B-Instruct, then"),
+        (RepositoryNotFoundError, "the hub has no such model, or does not show it to you: correct the name, or"),
     ],
 )
 def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkeypatch, tmp_path):
@@ -83,36 +75,8 @@ def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkey
             raise OSError("You are trying to access a gated repo.\nMake sure ...") from error
 
     monkeypatch.setattr("rftlab.llm.models.load.raw_config", refused)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=f"{advice} `hf auth login`, or HF_TOKEN in the environment$"):
         train(chat_run("meta-llama/Llama-3.2-1B-Instruct", "unused"), tmp_path)
-    assert str(caught.value).endswith(advice)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tokenizer.json": None, "tokenizer_config.json": None}, "no tokenizer can be read: "),
-        ({"tokenizer.json": "{"}, "no tokenizer can be read: "),
-        ({"model.safetensors": None}, "no causal language model can be read: "),
-        (
-            {"model.safetensors": None, "pytorch_model.bin": "a pickle, which could run anything"},
-            "no causal language model can be read: ",
-        ),
-        ({"model.safetensors": "damaged"}, "no causal language model can be read: "),
-        ({"config.json": "{}"}, "can be read: "),
-        (
-            {"chat_template.jinja": None},
-            "the tokenizer has no chat template, and the prompts of this task are chat messages",
-        ),
-    ],
-)
-def test_what_a_folder_lacks_is_one_line(copied, data, tmp_path, changes, message):
-    for name, content in changes.items():
-        (copied / name).unlink(missing_ok=True)
-        if content is not None:
-            (copied / name).write_text(content)
-    with pytest.raises(UserError, match=re.escape(message)):
-        train(chat_run(copied, data), tmp_path / "run")
 
 
 def test_no_end_of_sequence_is_refused(folder):
@@ -125,15 +89,10 @@ def test_no_end_of_sequence_is_refused(folder):
 def test_a_folder_that_lacks_weights_is_refused(copied, data, tmp_path):
     """transformers would draw them at random, and say so where nobody looks."""
     weights = load_file(copied / "model.safetensors")
-    del weights["model.layers.0.mlp.up_proj.weight"], weights["model.layers.1.input_layernorm.weight"]
-    save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    with pytest.raises(
-        UserError,
-        match=(
-            r"2 weights are missing, model\.layers\.0\.mlp\.up_proj\.weight, "
-            r"model\.layers\.1\.input_layernorm\.weight among them"
-        ),
-    ):
+    lost = ["model.layers.0.mlp.up_proj.weight", "model.layers.1.input_layernorm.weight"]
+    kept = {name: value for name, value in weights.items() if name not in lost}
+    save_file(kept, copied / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=re.escape(f"2 weights are missing, {', '.join(lost)} among them")):
         train(chat_run(copied, data), tmp_path / "run")
 
 
@@ -150,24 +109,23 @@ def test_a_tied_head_is_not_missing(copied, data, tmp_path):
         (
             "{{ raise_exception('roles must alternate') }}",
             "What",
-            "does not take the prompt .*: roles must alternate; correct it, or name another model",
+            " .*: roles must alternate; correct it, or name another",
         ),
-        ("{% for m in messages %}", "What", "does not take the prompt"),
-        (TEMPLATE, "\ud800", "does not take the prompt"),
+        ("{% for m in messages %}", "What", ""),
+        (TEMPLATE, "\ud800", ""),
     ],
 )
 def test_a_prompt_that_the_model_does_not_take_is_one_line(template, question, message, folder):
     _, codec = load_model(chat_run(folder, "unused"))
     codec.tokenizer.chat_template = template
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"does not take the prompt{message}"):
         codec.encode([[{"role": "user", "content": question}]])
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(copied, data, tmp_path):
     small_model(1, vocabulary=10).save_pretrained(copied)
-    with pytest.raises(
-        UserError, match=r"the tokenizer makes the id \d+ of a prompt; allowed: below 10, a model with the tokenizer"
-    ):
+    said = r"the tokenizer makes the id \d+ of a prompt; allowed: below 10, a model with the tokenizer"
+    with pytest.raises(UserError, match=said):
         train(chat_run(copied, data), tmp_path / "run")
 
 
@@ -183,12 +141,10 @@ def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
 
 
 def test_the_tiny_model_is_as_described():
-    model = build_tiny(Tiny())
+    model, again, other = build_tiny(Tiny()), build_tiny(Tiny()), build_tiny(Tiny(seed=1))
     assert sum(p.numel() for p in model.parameters()) == 109_376
-    assert model.config.eos_token_id == END
-    assert model.config.pad_token_id == PAD
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), build_tiny(Tiny()).parameters(), strict=True))
-    other = build_tiny(Tiny(seed=1))
+    assert (model.config.eos_token_id, model.config.pad_token_id) == (END, PAD)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
     assert not torch.equal(model.lm_head.weight, other.lm_head.weight)
 
 
@@ -210,8 +166,6 @@ def test_the_two_sums_have_base_models_of_their_own():
 
 
 def test_batches_come_in_epoch_order():
-    epoch = [batch_rows(10, 3, 5, i).tolist() for i in range(3)]
-    assert len({c for batch in epoch for c in batch}) == 9
-    assert batch_rows(10, 3, 5, 3).tolist() != epoch[0]
-    assert batch_rows(10, 3, 6, 0).tolist() != epoch[0]
-    assert batch_rows(10, 3, 5, 0).tolist() == epoch[0]
+    epoch, first = [batch_rows(10, 3, 5, i).tolist() for i in range(3)], batch_rows(10, 3, 5, 0).tolist()
+    assert len({c for batch in epoch for c in batch}) == 9 and epoch[0] == first
+    assert all(batch_rows(10, 3, *other).tolist() != first for other in ((5, 3), (6, 0)))

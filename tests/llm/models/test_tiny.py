@@ -19,6 +19,7 @@ from rftlab.llm.stored import locked
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
+from tests.support.machine.locks import held
 from tests.support.trainer.tiny_runs import SIZES, TINY
 
 TASK, LONG = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.5, check_every=5, max_steps=40)
@@ -42,15 +43,14 @@ def cache(tmp_path, monkeypatch):
 
 def trained(monkeypatch, **more):
     """The weights after the last step, which counts as good enough, and the steps at which progress was told."""
-    steps = []
-    real = rftlab.llm.models.tiny.validation_pass_at_1
-    monkeypatch.setattr(
-        rftlab.llm.models.tiny,
-        "validation_pass_at_1",
-        lambda policy, split, step: 1.0 if step == LONG.max_steps else real(policy, split, step),
-    )
-    model = pretrained(TASK, LONG, lambda step, rate: steps.append(step), **more)
-    monkeypatch.setattr(rftlab.llm.models.tiny, "validation_pass_at_1", real)
+    steps, real = [], rftlab.llm.models.tiny.validation_pass_at_1
+
+    def good_in_the_end(policy, split, step):
+        return 1.0 if step == LONG.max_steps else real(policy, split, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rftlab.llm.models.tiny, "validation_pass_at_1", good_in_the_end)
+        model = pretrained(TASK, LONG, lambda step, rate: steps.append(step), **more)
     return [parameter.detach() for parameter in model.parameters()], steps
 
 
@@ -82,48 +82,25 @@ def test_a_damaged_checkpoint_is_named_and_not_used(cache, monkeypatch):
     victim.write_bytes(victim.read_bytes()[:-3])
     remarks = []
     again, steps = trained(monkeypatch, remark=remarks.append)
-    assert steps[0] == 5
-    assert len(remarks) == 1
-    assert remarks[0].startswith("damaged, the base model is trained from the beginning: ")
+    (remark,) = remarks
+    assert steps[0] == 5 and remark.startswith("damaged, the base model is trained from the beginning: ")
     assert all(torch.equal(a, b) for a, b in zip(whole, again, strict=True))
 
 
 def test_a_target_out_of_reach_is_told_again_at_once():
-    for told in ([5, 10], []):
+    """Fewer steps than there are between looks end with a look."""
+    for most, told in ((10, [5, 10]), (10, []), (3, [3])):
         steps = []
-        with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.max_steps = 10 steps"):
-            pretrained(TASK, replace(LONG, max_steps=10), lambda step, rate, steps=steps: steps.append(step))
+        with pytest.raises(UserError, match=rf"Pass@1 is 0\.\d+ after tiny.max_steps = {most} steps"):
+            pretrained(TASK, replace(LONG, max_steps=most), lambda step, rate, steps=steps: steps.append(step))
         assert steps == told
-
-
-def test_fewer_steps_than_there_are_between_looks_end_with_a_look():
-    with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.max_steps = 3 steps"):
-        pretrained(TASK, replace(LONG, max_steps=3))
-
-
-HOLDER = """
-import sys
-from pathlib import Path
-from rftlab.llm.stored import locked
-with locked(Path(sys.argv[1]), print):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
 def holder(cache):
-    """A process that trains the base model of TASK, as far as locks can tell, until its input ends."""
-    place = cache / f"{rftlab.llm.models.tiny._identity(TASK, TINY)}.reading"
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert child.stdout.readline() == "held\n"
-    yield child
-    child.kill()
-    child.wait()
-    child.stdin.close()
-    child.stdout.close()
+    """A process that trains the base model of TASK, as far as locks can tell."""
+    with held(cache / f"{rftlab.llm.models.tiny._identity(TASK, TINY)}.reading") as child:
+        yield child
 
 
 def test_who_waits_says_for_what(holder, cache):

@@ -66,6 +66,9 @@ def test_raw_columns_become_prompts_and_truths(tmp_path, suffix):
 def test_prepared_columns_are_taken_as_they_are(tmp_path):
     task = benchmarks.load_benchmark("math", folder(tmp_path, PREPARED, suffix=".parquet"))
     assert replace(task["train"], solutions=()) == Split(([{"role": "user", "content": "1 + 1?"}],), ("2",))
+    for truth in ("7", "-7", "0.5", ".5", "72."):
+        task = benchmarks.load_benchmark("gsm8k", folder(tmp_path, [prepared(truth)], suffix=".parquet"))
+        assert score("gsm8k", [f"#### {truth}"], task["train"].answers, None).strict.tolist() == [1], truth
 
 
 def test_shards_and_two_files_are_read(tmp_path):
@@ -124,12 +127,6 @@ def prepared(truth, content="What is 1 + 1?"):
     return {"prompt": [{"role": "user", "content": content}], "reward_model": {"ground_truth": truth}}
 
 
-@pytest.mark.parametrize("truth", ["7", "-7", "0.5", ".5", "72."])
-def test_a_truth_that_the_strict_rule_finds_is_taken(truth, tmp_path):
-    task = benchmarks.load_benchmark("gsm8k", folder(tmp_path, [prepared(truth)]))
-    assert score("gsm8k", [f"#### {truth}"], task["train"].answers, None).strict.tolist() == [1]
-
-
 def fake_hub(monkeypatch, load_dataset):
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
 
@@ -157,13 +154,8 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch):
         raise ConnectionError("no route\nto host")
 
     fake_hub(monkeypatch, fail)
-    with pytest.raises(
-        UserError,
-        match=(
-            r"^openai/gsm8k \(train\) cannot be loaded from the hub: no route; source can also name a local "
-            r"file or folder$"
-        ),
-    ):
+    advice = "source can also name a local file or folder"
+    with pytest.raises(UserError, match=rf"^openai/gsm8k \(train\) cannot be loaded from the hub: no route; {advice}$"):
         load_task(TaskConfig("gsm8k"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"^source = 'hub' needs the package datasets: pip install '\.\[llm\]'"):
@@ -174,23 +166,11 @@ BOTH = "allowed: question and answer, or prompt and reward_model"
 UNMATCHED = ": no response can match the answer "
 UNSAID = "It is 1.' and states no answer; allowed: "
 BAD_ROWS = [
-    (
-        "gsm8k",
-        {"question": "1?"},
-        f": column answer is missing (there are: question); {BOTH}",
-    ),
+    ("gsm8k", {"question": "1?"}, f": column answer is missing (there are: question); {BOTH}"),
     ("math", {"a": 1}, ": column problem is missing (there are: a)"),
     ("gsm8k", {"question": "1?", "answer": " "}, ": answer is ' '; allowed: text that is not empty"),
-    (
-        "gsm8k",
-        {"question": "1?", "answer": "It is 1."},
-        f": answer is '{UNSAID}text with #### and a number",
-    ),
-    (
-        "math",
-        {"problem": "1?", "solution": "It is 1."},
-        f": solution is '{UNSAID}text with \\boxed{{}}",
-    ),
+    ("gsm8k", {"question": "1?", "answer": "It is 1."}, f": answer is '{UNSAID}text with #### and a number"),
+    ("math", {"problem": "1?", "solution": "It is 1."}, f": solution is '{UNSAID}text with \\boxed{{}}"),
     ("math", {"problem": "1?", "solution": "\\boxed{}"}, ": solution is "),
     ("gsm8k", {"question": None, "answer": "#### 1"}, ": question is None; allowed: text"),
     ("gsm8k", {"question": "1?", "answer": 1}, ": answer is 1; allowed: text"),
@@ -218,23 +198,18 @@ def test_a_bad_row_is_one_line_that_says_where(benchmark, row, message, tmp_path
 
 
 def test_damaged_files_are_one_line(tmp_path):
-    whole = write(tmp_path / "whole.parquet", GSM8K).read_bytes()
-    damaged = {
-        "cut.parquet": whole[: len(whole) // 2],
-        "empty.parquet": b"",
-        "text.parquet": b"question,answer\n",
-        "bytes.jsonl": b"\xff\xfe{}\n",
-    }
-    for name, data in damaged.items():
+    whole, lines = write(tmp_path / "whole.parquet", GSM8K).read_bytes(), [json.dumps(row) for row in GSM8K]
+    for name, data, message in (
+        ("cut.parquet", whole[: len(whole) // 2], r" cannot be read: [^\n]+$"),
+        ("empty.parquet", b"", r" cannot be read: [^\n]+$"),
+        ("text.parquet", b"question,answer\n", r" cannot be read: [^\n]+$"),
+        ("bytes.jsonl", b"\xff\xfe{}\n", r" cannot be read: [^\n]+$"),
+        ("cut.jsonl", f"{lines[0]}\n{lines[1][:-9]}".encode(), r" line 2 cannot be read as JSON: [^\n]+$"),
+        ("nothing.jsonl", b"\n", r" has no rows; allowed: 1 or more$"),
+    ):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(UserError, match=rf"^{re.escape(str(tmp_path / name))} cannot be read: [^\n]+$"):
+        with pytest.raises(UserError, match=rf"^{re.escape(str(tmp_path / name))}{message}"):
             benchmarks.load_benchmark("gsm8k", str(tmp_path / name), str(tmp_path / name))
-    (tmp_path / "cut.jsonl").write_text(json.dumps(GSM8K[0]) + "\n" + json.dumps(GSM8K[1])[:-9])
-    with pytest.raises(UserError, match=r"cut\.jsonl line 2 cannot be read as JSON: [^\n]+$"):
-        benchmarks.load_benchmark("gsm8k", str(tmp_path / "cut.jsonl"), str(tmp_path / "cut.jsonl"))
-    (tmp_path / "nothing.jsonl").write_text("\n")
-    with pytest.raises(UserError, match=r"nothing\.jsonl has no rows; allowed: 1 or more$"):
-        benchmarks.load_benchmark("gsm8k", str(tmp_path / "nothing.jsonl"), str(tmp_path / "nothing.jsonl"))
 
 
 def test_sources_are_checked(tmp_path):

@@ -1,5 +1,6 @@
 """Generated tasks, and what every task has: splits, a checksum, a limit for prompts."""
 
+import operator
 import re
 import subprocess
 import sys
@@ -31,21 +32,24 @@ SMALL = Sizes(train=40, validation=10, test=20, pretrain=60)
 GENERATED = (*KINDS, "words", "largest")
 
 
-def test_configurations_are_checked():
-    with pytest.raises(
-        UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, sign97, chain, words, largest"
-    ):
-        TaskConfig("gsm9k")
-    with pytest.raises(UserError, match="source = 'x'; mix97 is generated from a seed and has no source"):
-        TaskConfig("mix97", source="x")
-    with pytest.raises(UserError, match="test_source = 'x'; words is generated"):
-        TaskConfig("words", test_source="x")
-    with pytest.raises(UserError, match=r"sizes\.test = 0; allowed: 1 or more"):
-        Sizes(test=0)
-    with pytest.raises(UserError, match=r"9810 problems in all; allowed: up to 9409"):
-        load_task(TaskConfig("mod97", sizes=Sizes(pretrain=8060)))
-    with pytest.raises(UserError, match="split = 'dev' is unknown; allowed: "):
-        load_task(TaskConfig("mod97", sizes=SMALL))["dev"]
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TaskConfig("gsm9k"), f"task = 'gsm9k' is unknown; allowed: {', '.join(TASKS)}"),
+        (lambda: TaskConfig("mix97", source="x"), "source = 'x'; mix97 is generated from a seed and has no source"),
+        (lambda: TaskConfig("words", test_source="x"), "test_source = 'x'; words is generated"),
+        (lambda: Sizes(test=0), "sizes.test = 0; allowed: 1 or more"),
+        (
+            lambda: load_task(TaskConfig("mod97", sizes=Sizes(pretrain=8060))),
+            "9810 problems in all; allowed: up to 9409",
+        ),
+        (lambda: load_task(TaskConfig("mod97", sizes=SMALL))["dev"], "split = 'dev' is unknown; allowed: "),
+        (lambda: Split(("a", "b"), ("1",)), "2 prompts and 1 answers"),
+    ],
+)
+def test_configurations_are_checked(make, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        make()
 
 
 def test_long_prompts_are_left_out_and_counted():
@@ -53,8 +57,6 @@ def test_long_prompts_are_left_out_and_counted():
     assert fitting(prompts, 4) == [0, 2] and fitting(prompts, 6) == [0, 1, 2, 3]
     with pytest.raises(UserError, match="prompt limit = 3 tokens; each of the 4 prompts is longer"):
         fitting(prompts, 3)
-    with pytest.raises(UserError, match="2 prompts and 1 answers"):
-        Split(("a", "b"), ("1",))
 
 
 def test_the_checksum_sees_every_part_and_the_order():
@@ -75,17 +77,19 @@ def test_the_checksum_sees_every_part_and_the_order():
 
 def test_generated_problems_stay_what_they_are():
     """A change of these checksums means that results on the tasks cannot be compared with earlier ones."""
-    assert {name: load_task(TaskConfig(name)).sha256[:16] for name in GENERATED} == CHECKSUMS
-
-
-CHECKSUMS = {
-    "mod97": "a0d3812164ccb6f7",
-    "mix97": "a0d3812164ccb6f7",
-    "sign97": "6f641715436d1ed4",
-    "chain": "aedb0bb3b3317a5f",
-    "words": "d298091f0ee28d5d",
-    "largest": "01c05352253ecae2",
-}
+    tasks = {name: load_task(TaskConfig(name)) for name in GENERATED}
+    assert {name: (task.sha256[:16], task.verifier) for name, task in tasks.items()} == {
+        "mod97": ("a0d3812164ccb6f7", "arithmetic"),
+        "mix97": ("a0d3812164ccb6f7", "arithmetic"),
+        "sign97": ("6f641715436d1ed4", "arithmetic"),
+        "chain": ("aedb0bb3b3317a5f", "arithmetic"),
+        "words": ("d298091f0ee28d5d", "gsm8k"),
+        "largest": ("01c05352253ecae2", "gsm8k"),
+    }
+    assert set(TASKS) == {*GENERATED, "gsm8k", "math", "own"}
+    assert tasks["mod97"].splits == tasks["mix97"].splits
+    for name in ("words", "largest"):
+        assert set(tasks[name].splits) == {"train", "validation", "test"}
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -104,11 +108,8 @@ def test_seeds_decide_and_pools_are_disjoint(name):
 def test_problems_are_the_same_in_another_process():
     imports = "from rftlab.llm.tasks.config import TaskConfig; from rftlab.llm.tasks.load import load_task"
     code = f"{imports}; print(load_task(TaskConfig('words')).sha256, load_task(TaskConfig('chain')).sha256)"
-    environment = {"PYTHONHASHSEED": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
-    )
-    assert done.stdout.split() == [load_task(TaskConfig(name)).sha256 for name in ("words", "chain")]
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT, env={"PYTHONHASHSEED": "1"})
+    assert printed.split() == [load_task(TaskConfig(name)).sha256 for name in ("words", "chain")]
 
 
 def test_a_pool_that_shares_problems_is_noticed(monkeypatch):
@@ -150,15 +151,13 @@ def test_answers_are_right(name):
 
 
 def test_the_two_sums_differ_in_what_the_base_model_read():
-    assert load_task(TaskConfig("mod97")).splits == load_task(TaskConfig("mix97")).splits
     split = load_task(TaskConfig("mod97", sizes=SMALL))["pretrain"]
-    read = {
-        name: [response for _, response in corpus(split, KINDS[name].styles, seed=0)] for name in ("mod97", "mix97")
-    }
-    assert score("arithmetic", read["mod97"], split.answers, None).strict.mean() == 1.0 and all(
-        r.startswith("####") for r in read["mod97"]
+    direct, mixed = (
+        [response for _, response in corpus(split, KINDS[name].styles, seed=0)] for name in ("mod97", "mix97")
     )
-    assert score("arithmetic", read["mix97"], split.answers, None).strict.mean() < 0.7
+    assert score("arithmetic", direct, split.answers, None).strict.mean() == 1.0
+    assert all(response.startswith("####") for response in direct)
+    assert score("arithmetic", mixed, split.answers, None).strict.mean() < 0.7
 
 
 def test_working_by_hand():
@@ -197,7 +196,6 @@ def test_symbols():
 
 def test_word_problems_show_three_examples_and_are_right():
     task = load_task(TaskConfig("words"))
-    assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
     stories = [
         [re.compile(re.escape(text).replace(r"\{", "{").replace(r"\}", "}").format(**GROUPS)), operation]
         for operation, text in words.TEMPLATES
@@ -208,22 +206,17 @@ def test_word_problems_show_three_examples_and_are_right():
         question = prompt[-1]["content"]
         assert question.endswith(" " + words.INSTRUCTION)
         matches = [(pattern.match(question), operation) for pattern, operation in stories if pattern.match(question)]
-        assert len(matches) == 1
-        (match, operation), expected = matches[0], None
+
+        ((match, operation),) = matches
+
         numbers = {key: int(value) for key, value in match.groupdict().items()}
-        if operation == "/":
-            expected = numbers["total"] / numbers["a"]
-        else:
-            expected = {
-                "+": numbers["a"] + numbers["b"],
-                "-": numbers["a"] - numbers["b"],
-                "*": numbers["a"] * numbers["b"],
-            }[operation]
-        assert expected == int(answer) > 0
+        first, second = ("total", "a") if operation == "/" else ("a", "b")
+        assert COMPUTE[operation](numbers[first], numbers[second]) == int(answer) > 0
         seen.add(operation)
     assert seen == {"+", "-", "*", "/"}
 
 
+COMPUTE = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 GROUPS = {
     "name": "[A-Z][a-z]+",
     "things": "[a-z]+",
@@ -240,7 +233,6 @@ def test_the_examples_earn_the_reward():
 
 def test_the_largest_of_three_numbers_is_the_answer_and_the_example_no_problem():
     task = load_task(TaskConfig("largest"))
-    assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
     question = re.compile(r'Which number is the largest, (\d+), (\d+) or (\d+)\? Answer after "####"\.')
     places = []
     for prompt, answer in zip(task["train"].prompts, task["train"].answers, strict=True):
@@ -251,10 +243,3 @@ def test_the_largest_of_three_numbers_is_the_answer_and_the_example_no_problem()
         places.append(numbers.index(int(answer)))
         assert asked != shown and score("gsm8k", [response["content"]], ["512"], None).strict.tolist() == [1]
     assert min(places.count(place) for place in range(3)) > 0.28 * len(places)
-
-
-def test_every_task_has_a_verifier_and_a_name():
-    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words", "largest", "own"}
-    assert [load_task(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + [
-        "gsm8k"
-    ] * 2

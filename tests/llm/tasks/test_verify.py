@@ -43,22 +43,35 @@ TEXT_TABLE = [
     ("arithmetic", "####6####7", "6", 0, 0),
     ("arithmetic", "####06", "6", 0, 0),
     ("arithmetic", "####", "6", 0, 0),
+    ("number", "so #### 1,875.", "1875", 1, 1),
+    ("number", "####1875.00", "1875", 1, 1),
+    ("number", "it is 1,875 dollars", "1875", 0, 1),
+    ("number", "5-3", "-3", 0, 0),
+    ("number", "x = -3", "-3", 0, 1),
+    ("number", "#### 6, or 5", "5", 0, 1),
+    ("number", "#### five", "5", 0, 0),
+    ("number", "#### 1000", "1e3", 1, 1),
+    ("choice", "Because.\n(B)", "B", 1, 1),
+    ("choice", "Answer: B.", "B", 1, 1),
+    ("choice", r"\boxed{B}", "B", 1, 1),
+    ("choice", "It is B, of course", "B", 0, 1),
+    ("choice", "A\nI say B's", "B", 0, 0),
+    ("choice", "BB", "B", 0, 0),
+    ("text", " New  York\n", "New York", 1, 1),
+    ("text", "Well...\nAnswer: new york!", "New York", 0, 1),
+    ("text", "New York City", "New York", 0, 0),
+    ("text", "!", "?", 0, 0),
 ]
 
 
-def test_gsm8k_agrees_with_every_reference_reward():
-    cases = golden()["gsm8k_strict"]
-    found = score("gsm8k", [c["response"] for c in cases], [c["ground_truth"] for c in cases], NoPool())
-    assert [c for c, reward in zip(cases, found.strict, strict=True) if c["reward"] != reward] == []
-    assert [c for c, reward in zip(cases, found.flexible, strict=True) if c["flexible_reward"] != reward] == []
-    assert len(cases) >= 100 and 0 < found.strict.mean() < 1
-
-
-def test_math_agrees_with_every_reference_reward():
-    cases = golden()["math_strict"]
-    found = score("math", [c["response"] for c in cases], [c["ground_truth"] for c in cases], NoPool())
+@pytest.mark.parametrize("verifier", ["gsm8k", "math"])
+def test_every_reference_reward_is_ours(verifier):
+    cases = golden()[f"{verifier}_strict"]
+    found = score(verifier, [c["response"] for c in cases], [c["ground_truth"] for c in cases], NoPool())
     assert [c for c, reward in zip(cases, found.strict, strict=True) if c["reward"] != reward] == []
     assert len(cases) >= 100 and 0 < found.strict.mean() < 1
+    if verifier == "gsm8k":
+        assert [c for c, reward in zip(cases, found.flexible, strict=True) if c["flexible_reward"] != reward] == []
 
 
 def test_our_table_by_text():
@@ -100,8 +113,9 @@ def test_what_cannot_be_normalised_is_compared_as_it_stands(text):
 
 
 def test_unknown_verifiers_and_unequal_lists_are_errors():
-    with pytest.raises(UserError, match="verifier = 'vibes' is unknown; allowed: gsm8k, arithmetic, math"):
-        score("vibes", [], [], NoPool())
+    for ask in (lambda *given: score(*given, [], NoPool()), well_formed, answers_found):
+        with pytest.raises(UserError, match="verifier = 'vibes' is unknown; allowed: gsm8k, arithmetic, math"):
+            ask("vibes", [])
     with pytest.raises(UserError, match="2 responses and 1 truths"):
         score("math", ["", ""], ["1"], NoPool())
     for verifier in VERIFIERS:
@@ -118,10 +132,6 @@ def test_a_response_is_well_formed_where_the_strict_rule_finds_an_answer():
         assert well_formed(verifier, list(cases)).tolist() == [bool(value) for value in cases.values()]
     for verifier, response, truth, strict, _ in TEXT_TABLE + as_math(MATH_TABLE):
         assert well_formed(verifier, [response])[0] or not strict, (response, truth)
-    with pytest.raises(UserError, match="verifier = 'vibes' is unknown"):
-        well_formed("vibes", [])
-    with pytest.raises(UserError, match="verifier = 'x' is unknown"):
-        answers_found("x", [""])
 
 
 RESPONSES = {

@@ -2,6 +2,7 @@
 configuration is named."""
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -27,7 +27,16 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
-from tests.support.trainer.tiny_runs import SIZES, Killed, even, killed_at, one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import (  # noqa: F401
+    SIZES,
+    Killed,
+    even,
+    killed_at,
+    one_cache,
+    run_of,
+    same,
+    same_weights,
+)
 
 WITH_EVERYTHING = {
     "windows": {"replay_window": 5, "rollouts": 2, "support_rollouts": 1},
@@ -57,11 +66,7 @@ def test_killed_and_resumed_is_the_same_run(name, kills, tmp_path):
     resumed = train(run, tmp_path / "parts", TrainingCallbacks(rounds=rounds.append))
     assert same(whole, resumed) and rounds == list(range((max(kills) - 1) // 2 * 2 + 1, 9))
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
-    a, b = (
-        rftlab.llm.policy.tensors.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
-        for part in ("whole", "parts")
-    )
-    assert all(torch.equal(a[key], b[key]) for key in a) and whole.curve.seconds[-1] > 0
+    assert same_weights(tmp_path / "whole", tmp_path / "parts") and whole.curve.seconds[-1] > 0
     assert sorted(path.name for path in (tmp_path / "parts" / "checkpoints").iterdir()) == ["000006", "000008"]
 
 
@@ -72,27 +77,25 @@ def test_a_finished_run_is_only_read(tmp_path):
     assert same(first, again) and first.curve.seconds[-1] == again.curve.seconds[-1]
 
 
-@pytest.mark.parametrize("moment", ["model", "records", "rename"])
-def test_killed_while_writing(moment, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("place", "name", "at"),
+    [
+        (rftlab.llm.policy.tensors, "save_file", 3),
+        (rftlab.llm.train, "write_rollouts", 2),
+        (rftlab.shared.plumbing.files.os, "rename", 2),
+    ],
+)
+def test_killed_while_writing(place, name, at, tmp_path, monkeypatch):
     run = run_of(rounds=8)
     whole = train(run, tmp_path / "whole")
-    calls = {"n": 0}
+    calls, real = itertools.count(1), getattr(place, name)
 
-    def dies(real, at):
-        def function(*arguments, **more):
-            calls["n"] += 1
-            if calls["n"] == at:
-                raise Killed
-            return real(*arguments, **more)
+    def dies(*arguments, **more):
+        if next(calls) == at:
+            raise Killed
+        return real(*arguments, **more)
 
-        return function
-
-    place, name, at = {
-        "model": (rftlab.llm.policy.tensors, "save_file", 3),
-        "records": (rftlab.llm.train, "write_rollouts", 2),
-        "rename": (rftlab.shared.plumbing.files.os, "rename", 2),
-    }[moment]
-    monkeypatch.setattr(place, name, dies(getattr(place, name), at))
+    monkeypatch.setattr(place, name, dies)
     with pytest.raises(Killed):
         train(run, tmp_path / "parts")
     monkeypatch.undo()
@@ -137,16 +140,13 @@ def test_another_configuration_is_refused(tmp_path):
     run = run_of(rounds=4)
     train(run, tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
-    for other, message in [
-        (run_of(rounds=4, rollouts=2), "design.rollouts = 4 there, 2 here"),
-        (run_of(rounds=4, seed=3), "seed = 0 there, 3 here"),
-        (
-            run_of(rounds=4, estimator=Estimator(Advantage("none"))),
-            "design.estimator.advantage.baseline = 'group_mean' there, 'none' here",
-        ),
+    for change, message in [
+        ({"rollouts": 2}, "design.rollouts = 4 there, 2 here"),
+        ({"seed": 3}, "seed = 0 there, 3 here"),
+        ({"estimator": Estimator(Advantage("none"))}, "advantage.baseline = 'group_mean' there, 'none' here"),
     ]:
         with pytest.raises(UserError, match=f"{re.escape(message)}; name another folder$"):
-            train(other, tmp_path)
+            train(run_of(rounds=4, **change), tmp_path)
     assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
 
 
@@ -193,7 +193,10 @@ def test_another_base_model_is_refused_where_a_run_still_reads_it(more, refused,
     assert train(run, tmp_path).curve.round[-1] == 8
 
 
-@pytest.mark.parametrize("place", ["checkpoint", "records", "curve", "model"])
+@pytest.mark.parametrize(
+    "place",
+    ["training.checkpoint.write_folder", "train.write_rollouts", "train.write_file", "policy.tensors.save_file"],
+)
 def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch):
     run = run_of(rounds=8)
     whole = train(run, tmp_path / "whole")
@@ -202,16 +205,9 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
     def full(*arguments, **more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    if place == "model":
-        monkeypatch.setattr(rftlab.llm.policy.tensors, "save_file", full)
-    else:
-        function = {"checkpoint": "write_folder", "records": "write_rollouts", "curve": "write_file"}[place]
-        monkeypatch.setattr(
-            rftlab.llm.training.checkpoint if place == "checkpoint" else rftlab.llm.train, function, full
-        )
-    with pytest.raises(UserError) as caught:
+    monkeypatch.setattr(f"rftlab.llm.{place}", full)
+    with pytest.raises(UserError, match="cannot be written: the disk is full; "):
         train(run, tmp_path / "parts")
-    assert "cannot be written: the disk is full; " in str(caught.value)
     monkeypatch.undo()
     monkeypatch.setattr(rftlab.llm.training.samples, "score", even)
     assert same(whole, train(run, tmp_path / "parts"))
@@ -232,20 +228,16 @@ def test_a_file_in_the_way_is_one_line(tmp_path):
         train(run_of(), tmp_path / "folder")
 
 
-def test_others_may_read_what_the_umask_lets_them_read(tmp_path):
+def test_nothing_is_pickled_and_others_may_read_what_the_umask_lets_them_read(tmp_path):
     before = os.umask(0o027)
     try:
         train(run_of(rounds=4), tmp_path)
     finally:
         os.umask(before)
-    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file() and path.name != LOCK}
-    assert modes == {0o640} and (tmp_path / "checkpoints" / "000004").stat().st_mode & 0o777 == 0o750
-
-
-def test_nothing_is_pickled(tmp_path):
-    train(run_of(rounds=4), tmp_path)
-    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert {Path(name).suffix for name in names - {LOCK}} == {".json", ".jsonl", ".safetensors", ".parquet"}
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != LOCK]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+    assert (tmp_path / "checkpoints" / "000004").stat().st_mode & 0o777 == 0o750
+    assert {path.suffix for path in files} == {".json", ".jsonl", ".safetensors", ".parquet"}
     facts = json.loads((tmp_path / "checkpoints" / "000004" / "state.json").read_bytes())
     assert len(facts["next"]["prompts"]) == 6 and facts["state"]["round"] == 4
 
@@ -275,12 +267,14 @@ train(run, Path(sys.argv[1]), TrainingCallbacks(rounds=lambda done: print(done, 
 
 def training(folder):
     """A process that has trained a round."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ}
-    )
+    command = [sys.executable, "-c", PROGRAM, str(folder)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout.readline() == "ready\n"
     child.stdout.readline()
     return child
+
+
+EVERY_4 = {"rounds": 40, "eval_every": 4, "checkpoint_every": 2}
 
 
 def kill(child):
@@ -312,9 +306,9 @@ def test_a_second_process_is_refused_and_touches_nothing(tmp_path):
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     try:
         with pytest.raises(Busy, match="another process is training here"):
-            train(run_of(rounds=40, eval_every=4, checkpoint_every=2), tmp_path)
+            train(run_of(**EVERY_4), tmp_path)
         assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     finally:
         kill(child)
-    train(run_of(rounds=40, eval_every=4, checkpoint_every=2), tmp_path)
+    train(run_of(**EVERY_4), tmp_path)
     assert not (tmp_path / ".writing-now").exists()

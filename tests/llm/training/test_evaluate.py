@@ -41,33 +41,24 @@ def test_standard_errors_are_those_of_a_fixed_set():
 
 
 def test_the_training_questions_are_always_the_same():
-    assert subset(30, 10).tolist() == subset(30, 10).tolist() == sorted(subset(30, 10))
-    assert len(set(subset(30, 10))) == 10
-    assert subset(30, 500).tolist() == list(range(30))
+    assert subset(30, 10).tolist() == subset(30, 10).tolist() == sorted(set(subset(30, 10)))
+    assert len(subset(30, 10)) == 10 and subset(30, 500).tolist() == list(range(30))
 
 
 def test_what_an_evaluation_asks(tmp_path, monkeypatch):
     asked = []
     real = rftlab.llm.training.evaluate.answer_questions
 
-    def listening(run, engine, judge, problems, shift, count, temperature, index):
-        right, checks = real(run, engine, judge, problems, shift, count, temperature, index)
-        asked.append((len(problems.answers), shift, count, temperature, index, right["strict"]))
+    def listening(run, engine, judge, problems, *more):
+        right, checks = real(run, engine, judge, problems, *more)
+        asked.append((len(problems.answers), *more, right["strict"]))
         return right, checks
 
     monkeypatch.setattr(rftlab.llm.training.evaluate, "answer_questions", listening)
     run = run_of(rounds=2, eval_every=2, samples=3, pass_at=(1, 3), train_subset=12, temperature=0.8)
     outcome = train(run, tmp_path)
-    assert [call[:5] for call in asked] == [
-        (12, 0, 3, 0.8, 0),
-        (12, 0, 1, 0.0, 0),
-        (20, UNSEEN, 3, 0.8, 0),
-        (20, UNSEEN, 1, 0.0, 0),
-        *[
-            (n, s, c, t, 2)
-            for n, s, c, t in ((12, 0, 3, 0.8), (12, 0, 1, 0.0), (20, UNSEEN, 3, 0.8), (20, UNSEEN, 1, 0.0))
-        ],
-    ]
+    sets = ((12, 0, 3, 0.8), (12, 0, 1, 0.0), (20, UNSEEN, 3, 0.8), (20, UNSEEN, 1, 0.0))
+    assert [call[:5] for call in asked] == [(*each, index) for index in (0, 2) for each in sets]
     row, table = outcome.metrics.iloc[-1], asked[-2][5]
     assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[-1]
     assert row.test_strict_error == measured_set_error(table)
@@ -125,11 +116,8 @@ def test_math_verify_begins_while_others_are_sampled(monkeypatch):
     texts = [r"\boxed{12}", r"\boxed{13}", "nothing", r"so $12.0$", r"\boxed{12.0}"]
     pool, truths = Listening(), ["12", "0.5"]
     tokens, starts = packed([list(map(ord, text)) for text in texts])
-    rollouts = Rollouts(
-        Responses(((1,), (2,)), np.array([0, 0, 0, 1, 1]), tokens, starts),
-        np.zeros(len(tokens)),
-        np.ones(5, dtype=bool),
-    )
+    responses = Responses(((1,), (2,)), np.array([0, 0, 0, 1, 1]), tokens, starts)
+    rollouts = Rollouts(responses, np.zeros(len(tokens)), np.ones(5, dtype=bool))
     judge = Judge("math", Letters(), pool)
     ended = judge.early(truths)
     for i in (1, 4, 0):

@@ -114,12 +114,8 @@ def test_a_flipped_sign_or_a_lost_micro_batch_would_be_seen():
     lost = batch.share.copy()
     lost[-5:] = 0
     right = gradient(batch)
-    for wrong in (
-        batch._replace(advantage=-batch.advantage),
-        batch._replace(kl_share=-batch.kl_share),
-        batch._replace(share=lost),
-    ):
-        assert float((gradient(wrong) - right).norm() / right.norm()) > 1e-3
+    for wrong in ({"advantage": -batch.advantage}, {"kl_share": -batch.kl_share}, {"share": lost}):
+        assert float((gradient(batch._replace(**wrong)) - right).norm() / right.norm()) > 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
@@ -187,17 +183,10 @@ def test_equal_responses_go_through_the_model_once():
         logp, entropy = (torch.cat([column[i] for column in columns]) for i in range(2))
         ((logp + entropy) * weights).sum().backward()
         assert sum(seen) == (6 if together else 40)
-        results.append(
-            (
-                logp.detach(),
-                entropy.detach(),
-                policy.model.lm_head.weight.grad,
-                policy.model.model.embed_tokens.weight.grad,
-            )
-        )
-    for a, b, tolerance in zip(
-        *results, (1e-12, 1e-12, 1e-12, 1e-6), strict=True
-    ):  # the model's norms are float32, gradients through them too
+        ends = (layer.weight.grad for layer in (policy.model.lm_head, policy.model.model.embed_tokens))
+        results.append((logp.detach(), entropy.detach(), *ends))
+    tolerances = (1e-12, 1e-12, 1e-12, 1e-6)  # the model's norms are float32, gradients through them too
+    for a, b, tolerance in zip(*results, tolerances, strict=True):
         assert float((a - b).norm() / b.norm()) < tolerance
 
 
@@ -206,27 +195,22 @@ def test_warm_up_and_clipping():
     assert [rate_at(spec, i) for i in range(6)] == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
     assert rate_at(AdamW(learning_rate=0.5), 0) == 0.5
     policy = small_policy(0)
-    before = [p.detach().clone() for _, p in policy.named_parameters()]
-    for _, p in policy.named_parameters():
+    weights = [p for _, p in policy.named_parameters()]
+    before = torch.nn.utils.parameters_to_vector(weights).detach().clone()
+    for p in weights:
         p.grad = torch.ones_like(p)
-    size = sum(p.numel() for _, p in policy.named_parameters())
-    norm = step(policy, torch.optim.SGD([p for _, p in policy.named_parameters()], 1.0), spec, 3)
-    assert norm == pytest.approx(math.sqrt(size), rel=1e-5)
-    moved = math.sqrt(
-        sum(float((b - p.detach()).square().sum()) for b, (_, p) in zip(before, policy.named_parameters(), strict=True))
-    )
+    norm = step(policy, torch.optim.SGD(weights, 1.0), spec, 3)
+    assert norm == pytest.approx(math.sqrt(len(before)), rel=1e-5)
+    moved = float((torch.nn.utils.parameters_to_vector(weights).detach() - before).norm())
     assert moved == pytest.approx(0.5 * 0.01, rel=1e-3)
 
 
 TWINS = {
-    "raw": (Design(6, 1, estimator=Estimator(Advantage("none"), Reinforce())), "sgd"),
-    "grpo": (Design(6, 4, estimator=Estimator(kl=KL("k3", 0.3))), "adam"),
-    "token mean": (
-        Design(6, 4, estimator=Estimator(Advantage("leave_one_out"), aggregation=Aggregation("token_mean"))),
-        "adam",
-    ),
+    "raw": ({"estimator": Estimator(Advantage("none"), Reinforce()), "rollouts": 1}, "sgd"),
+    "grpo": ({"estimator": Estimator(kl=KL("k3", 0.3))}, "adam"),
+    "token mean": ({"estimator": Estimator(Advantage("leave_one_out"), aggregation=Aggregation("token_mean"))}, "adam"),
     "updates": (
-        Design(6, 4, estimator=Estimator(surrogate=Clip(0.05, 0.1, 1.5), kl=KL("k1", 0.2)), epochs=2, minibatches=2),
+        {"estimator": Estimator(surrogate=Clip(0.05, 0.1, 1.5), kl=KL("k1", 0.2)), "epochs": 2, "minibatches": 2},
         "adam",
     ),
 }
@@ -255,15 +239,13 @@ def test_a_step_lands_where_the_simulators_does(name):
 
     Adam's eps keeps gradients that are 0 but for rounding from acting by their sign.
     """
-    design, kind = TWINS[name]
+    settings, kind = TWINS[name]
+    design = Design(**{"batch_size": 6, "rollouts": 4} | settings)
     rng = np.random.default_rng(8)
     base, correct = rng.standard_normal((6, 5)), rng.random((6, 5)) < 0.4
     world = tabular_world(base, correct)
-    run = Simulation(
-        design=Design(**{**vars(design), "rounds": 1, "eval_every": 1}),
-        optimizer=Optimizer(kind, learning_rate=0.05, eps=1e-3),
-        seed=2,
-    )
+    rule = Optimizer(kind, learning_rate=0.05, eps=1e-3)
+    run = Simulation(design=replace(design, rounds=1, eval_every=1), optimizer=rule, seed=2)
     plan, state, work = make_plan(run, world), start_state(run, world), make_work(run, world)
     contexts = np.arange(6)[None]
     train_rounds(world.train, plan, as_rule(design.estimator), state, work, contexts, 0, no_totals())
@@ -271,11 +253,8 @@ def test_a_step_lands_where_the_simulators_does(name):
     arms, rewards, group = work.arm[: n * k], work.reward[: n * k], np.repeat(np.arange(n), k)
     logp = work.old_logp[: n * k]
     table = Table(base)
-    optimizer = (
-        torch.optim.Adam(table.parameters(), 0.05, eps=1e-3)
-        if kind == "adam"
-        else torch.optim.SGD(table.parameters(), 0.05)
-    )
+    kinds = {"adam": lambda weights: torch.optim.Adam(weights, 0.05, eps=1e-3)}
+    optimizer = kinds.get(kind, lambda weights: torch.optim.SGD(weights, 0.05))(table.parameters())
     tokens, starts = packed([[arm] for arm in arms])
     everything = Responses(tuple((i,) for i in range(n)), group, tokens, starts)
     frozen = prepare(design.estimator, rewards, group, starts, logp, work.ref_logp[: n * k])

@@ -30,7 +30,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.naive import estimators as naive
-from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of, same, weights_of  # noqa: F401
 
 LONG = Length(0.5, limit=10, buffer=8)
 DESIGNS = {
@@ -411,9 +411,7 @@ def test_only_the_shortest_are_in_the_baseline_set():
 
 
 def weights_after(run, folder):
-    last = train(run, folder)
-    file = folder / "checkpoints" / f"{run.design.rounds:06}" / "model.safetensors"
-    return last, rftlab.llm.policy.tensors.load_file(file)
+    return train(run, folder), weights_of(folder, run.design.rounds)
 
 
 @pytest.mark.parametrize("minibatches", [1, 2])

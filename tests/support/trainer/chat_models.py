@@ -13,27 +13,8 @@ from rftlab.shared.design import Design
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import GRPO
 
-WORDS = [
-    "<pad>",
-    "<s>",
-    "</s>",
-    "<turn>",
-    "user",
-    "model",
-    "####",
-    *"0123456789",
-    "+",
-    "Let's",
-    "think",
-    "step",
-    "by",
-    "and",
-    "output",
-    "What",
-    "is",
-    "?",
-    ".",
-]
+WORDS = ["<pad>", "<s>", "</s>", "<turn>", "user", "model", "####", *"0123456789", "+"]
+WORDS += ["Let's", "think", "step", "by", "and", "output", "What", "is", "?", "."]
 TEMPLATE = (
     "{% for m in messages %}<turn> {{ m['role'] }} {{ m['content'] }} {% endfor %}{% if "
     "add_generation_prompt %}<turn> model{% endif %}"
@@ -46,13 +27,8 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("model")
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="."))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="</s>",
-        pad_token="<pad>",
-        bos_token="<s>",
-        additional_special_tokens=["<turn>"],
-    )
+    special = {"eos_token": "</s>", "pad_token": "<pad>", "bos_token": "<s>", "additional_special_tokens": ["<turn>"]}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
     fast.chat_template = TEMPLATE
     fast.save_pretrained(place)
     model = small_model(1, vocabulary=len(WORDS))
@@ -103,9 +79,7 @@ def with_code(source, place, file):
     """A copy of a model's folder with a program, which a file of it asks for."""
     shutil.copytree(source, place)
     (place / "own.py").write_text(CODE.format(mark=str(place / "ran")))
-    wants = {
-        "config.json": {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
-    }
+    model = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
     tokenizer = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
-    change(place, file, wants.get(file, tokenizer))
+    change(place, file, model if file == "config.json" else tokenizer)
     return place

@@ -14,16 +14,8 @@ KINDS = dict(zip(KNOWN, ("llama", "qwen2", "llama", "olmo2"), strict=True))
 
 def config_of(kind, shape):
     """The configuration of a real model of that shape."""
-    return FAMILY[kind][0](
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        intermediate_size=shape.ffn,
-        tie_word_embeddings=shape.tied,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        **({"head_dim": shape.head_dim} if kind == "llama" else {}),
-    )
+    heads = {"num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads}
+    sizes = {"vocab_size": shape.vocabulary, "hidden_size": shape.hidden, "intermediate_size": shape.ffn}
+    sizes |= {"num_hidden_layers": shape.layers, "tie_word_embeddings": shape.tied}
+    sizes |= {"head_dim": shape.head_dim} if kind == "llama" else {}
+    return FAMILY[kind][0](**sizes, **heads, pad_token_id=0, bos_token_id=1, eos_token_id=2)

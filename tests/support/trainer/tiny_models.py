@@ -14,18 +14,9 @@ VOCABULARY = 20
 
 def small_model(seed=0, width=16, vocabulary=VOCABULARY, spread=0.1, **more):
     """A random Llama with weights large enough that its distributions are not flat."""
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        initializer_range=spread,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        **more,
-    )
+    sizes = {"vocab_size": vocabulary, "hidden_size": width, "intermediate_size": 2 * width}
+    depth = {"num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": spread}
+    config = LlamaConfig(**sizes, **depth, bos_token_id=1, eos_token_id=2, pad_token_id=0, **more)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)
@@ -51,9 +42,7 @@ def exact_norms(monkeypatch):
     """Norms and rotations of these models are float32 whatever their weights are, which would hide differences below
     1e-7."""
     monkeypatch.setattr(torch.Tensor, "to", _not_narrower(torch.Tensor.to))
-    monkeypatch.setattr(
-        torch.Tensor, "float", lambda self: self if self.dtype == torch.float64 else self.to(torch.float32)
-    )
+    monkeypatch.setattr(torch.Tensor, "float", lambda self: self.to(torch.float32))
 
 
 def _not_narrower(to):

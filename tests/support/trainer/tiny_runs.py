@@ -6,6 +6,7 @@ import torch
 
 import rftlab.llm.training.samples
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny
+from rftlab.llm.policy.tensors import load_file
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores
 from rftlab.llm.tasks.config import TaskConfig
@@ -28,18 +29,12 @@ def run_of(rollouts=4, rounds=8, task="mix97", eval_every=4, **more):
         name: {key: more.pop(key) for key in list(more) if key in kind.__dataclass_fields__ and key != "device"}
         for name, kind in places.items()
     }
-    parts["design"] = {
-        "batch_size": 6,
-        "rollouts": rollouts,
-        "rounds": rounds,
-        "eval_every": eval_every,
-        "estimator": GRPO,
-    } | parts["design"]
+    sizes = {"batch_size": 6, "rollouts": rollouts, "rounds": rounds, "eval_every": eval_every}
+    parts["design"] = {"estimator": GRPO} | sizes | parts["design"]
     parts["optimizer"] = {"learning_rate": 3e-3} | parts["optimizer"]
     built = {name: kind(**parts[name]) for name, kind in places.items()}
-    return LLMRun(
-        TaskConfig(task, sizes=SIZES), Model(tiny=TINY, max_prompt_length=16, max_response_length=12), **built, **more
-    )
+    model = Model(tiny=TINY, max_prompt_length=16, max_response_length=12)
+    return LLMRun(TaskConfig(task, sizes=SIZES), model, **built, **more)
 
 
 def even(verifier, responses, truths, pool):
@@ -66,6 +61,17 @@ def same(a, b):
     )
     measured = [name for name in a.metrics if not name.startswith(("seconds", "peak"))]
     return curves and a.metrics[measured].equals(b.metrics[measured]) and a.diverged_at == b.diverged_at
+
+
+def weights_of(folder, rounds=8):
+    """The weights of a checkpoint, by name."""
+    return load_file(folder / "checkpoints" / f"{rounds:06}" / "model.safetensors")
+
+
+def same_weights(one, other):
+    """Bitwise equality of the checkpoints of two runs after round 8."""
+    mine, theirs = weights_of(one), weights_of(other)
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 class Killed(BaseException):

@@ -99,21 +99,18 @@ def trainer_of(
     """A trainer of a small model, three prompts a round; more: options of TRL."""
     parts = K * GROUPS // rows
     given = {"max_steps": 1, "steps_per_generation": parts, "learning_rate": 3e-3, "lr_scheduler_type": "constant"}
+    given |= {"num_generations": K, "max_completion_length": 6, "max_grad_norm": 0.0, "save_strategy": "no"}
+    given |= {
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "model_init_kwargs": {"dtype": "float32"},
+    }
+    given |= {"report_to": [], "logging_steps": 1, "disable_tqdm": True}
     settings = GRPOConfig(
         output_dir=str(folder),
         per_device_train_batch_size=rows,
         gradient_accumulation_steps=more.pop("accumulate", parts),
-        num_generations=K,
-        max_completion_length=6,
-        max_grad_norm=0.0,
-        logging_steps=1,
-        save_strategy=more.pop("save_strategy", "no"),
-        report_to=[],
-        use_cpu=True,
-        bf16=False,
-        disable_tqdm=True,
-        gradient_checkpointing=False,
-        model_init_kwargs={"dtype": "float32"},
         **(given | more),
     )
     data, watch = Dataset.from_list([{"prompt": text} for text in prompts]), Watch()
@@ -121,16 +118,8 @@ def trainer_of(
     if not place.exists():  # TRL reads the reference from where the model lies
         small_model(spread=0.3).save_pretrained(place)
         tokenizer().save_pretrained(place)
-    made = Watched(
-        str(place),
-        reward or seen_reward([]),
-        settings,
-        data,
-        callbacks=[watch, *callbacks],
-        estimator=estimator,
-        support=support,
-        window=window,
-    )
+    ours = {"estimator": estimator, "support": support, "window": window}
+    made = Watched(str(place), reward or seen_reward([]), settings, data, callbacks=[watch, *callbacks], **ours)
     watch.trainer = made
     return made, watch
 
