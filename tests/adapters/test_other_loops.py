@@ -14,8 +14,7 @@ if not find_spec("torch"):
 
 import torch
 
-from rftlab.shared.cards import preset
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import UserError, preset
 from rftlab.studies.integrations import losses, prime_rl, slime, tinker
 
 LENGTHS = (3, 5, 1, 4)

@@ -12,12 +12,10 @@ if not find_spec("trl"):
 import torch
 from trl.trainer.callbacks import TrainerCallback
 
+from rftlab import UserError, objective_and_weights, preset
 from rftlab.llm.training.update import add_gradient
 from rftlab.shared.aggregation import shares
-from rftlab.shared.cards import preset
 from rftlab.shared.config.surrogate import Cispo, Clip
-from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.prepare import batch_from_advantages
 from rftlab.studies.analysis.diagnose.alarms import FiredAlarm, alarms_so_far, watched_metrics
 from rftlab.studies.integrations.alarms import watch_alarms

@@ -22,8 +22,7 @@ from verl.workers.config import ActorConfig
 from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
-from rftlab.shared.cards import CARDS, preset
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import CARDS, UserError, preset
 from rftlab.studies.forecast.law.noise import read_law_run
 from tests.support.estimators.vectors import ROOT
 

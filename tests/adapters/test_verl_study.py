@@ -20,11 +20,9 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from rftlab import Design, preset, start_at
 from rftlab.llm.config import LoRA, model_config
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
-from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.points import RunSpec, study_points
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.files import write_pair

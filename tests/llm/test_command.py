@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rftlab import UserError, start_at
 from rftlab.llm.config import model_config
 from rftlab.llm.tracking import ROUNDS, make_tracker, read_rounds
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.diagnose.alarms import AlarmWatch
 from rftlab.studies.cli.common import LLMFlags, PlanFlags, llm_flags
 from rftlab.studies.cli.execute import status
@@ -21,7 +21,6 @@ from rftlab.studies.cli.execute.plan import fill_memory
 from rftlab.studies.cli.execute.status import follow_rounds
 from rftlab.studies.cli.execute.train_model import sample_lines, train_model
 from rftlab.studies.cli.trained import Train, parse_train
-from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs.progress import live_line
 from rftlab.studies.readers.run import KnownDesign
 from tests.support.estimators.vectors import ROOT

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402 (what needs torch is imported where there is one)
 import rftlab as rl
+from rftlab import Clip, Length
 from rftlab.llm.losses.inputs import reads_entropy
 from rftlab.llm.losses.layout import on_cpu
 from rftlab.shared.advantage import advantages
@@ -17,8 +18,6 @@ from rftlab.shared.cards import PRESETS
 from rftlab.shared.combine import combined_advantages
 from rftlab.shared.config.advantage import PER_TOKEN
 from rftlab.shared.config.mask import OF_BATCH, Drift, TopEntropy, Unmasked
-from rftlab.shared.config.shaping import Length
-from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.plumbing.pool import make_pool
 from rftlab.shared.prepare import shaped_rewards
 from tests.support.checks import naive, naive_objective

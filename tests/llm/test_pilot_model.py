@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rftlab import UserError, start_at
 from rftlab.llm.engines.rollouts import Draws
 from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.policy.policy import Policy
@@ -16,9 +17,7 @@ from rftlab.llm.probe_config import ProbeConfig
 from rftlab.llm.tasks.benchmarks import load_benchmark
 from rftlab.llm.train import engine_for
 from rftlab.shared.plumbing.callbacks import noop
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.forecasting import parse_pilot
-from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot.headroom import measure_entropy
 from tests.support.machine.here import rftlab

@@ -14,12 +14,11 @@ from rich.console import Console
 
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
+from rftlab import UserError, train
 from rftlab.llm.policy.packing import Responses
 from rftlab.llm.probe import CENTRED, RAW, gradient, number_answers, probe, probe_trained, products
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
-from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.pairs import PAIRS, Pair
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.runner import collect

@@ -13,13 +13,11 @@ from rich.console import Console
 
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
-from rftlab.llm.config import Model
+from rftlab import Estimator, Model, UserError
 from rftlab.llm.rewards.load import VARIABLE
 from rftlab.llm.stored import locked
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import Curve, make_curve
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.execute.train_model import show_curve
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.runs import store

@@ -18,16 +18,14 @@ if importlib.util.find_spec("vllm") is None:
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from rftlab.llm.config import Compute, LLMRun, LoRA, Model
+from rftlab import Compute, LLMRun, LoRA, Model, UserError, train
 from rftlab.llm.engines import vllm as vllm_engine
 from rftlab.llm.engines.rollouts import Draws, ignore
 from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, engine_arguments, engine_seeds
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.tensors import turned_off, with_adapters
 from rftlab.llm.random import EVALUATION, ROLLOUT
-from rftlab.llm.train import train
 from rftlab.llm.truncation import Truncation
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.families import FAMILY
 from tests.support.trainer.tiny_runs import TINY, one_cache, run_of, same  # noqa: F401
 

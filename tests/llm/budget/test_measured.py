@@ -8,12 +8,11 @@ import pytest
 from rich.console import Console
 
 from benchmarks.llm import measure
+from rftlab import UserError, start_at
 from rftlab.llm.budget.devices import FORMAT, GPUS, known_gpu, named_device
 from rftlab.llm.budget.footprint import memory_use
 from rftlab.llm.budget.plan import Assumed, cost_plan
 from rftlab.llm.budget.shapes import read_shape
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.data.paper.pairs import start_at
 from tests.support.machine.here import rftlab
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 

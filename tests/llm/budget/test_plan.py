@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rftlab import Design, Estimator, UserError, preset
 from rftlab.llm.budget.devices import GPUS, named_device
 from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_use
 from rftlab.llm.budget.plan import (
@@ -26,10 +27,6 @@ from rftlab.llm.budget.plan import (
 )
 from rftlab.llm.budget.shapes import read_shape
 from rftlab.llm.config import Compute, LoRA, model_config
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import planned
 from rftlab.studies.data.paper.experiments import EXPERIMENTS

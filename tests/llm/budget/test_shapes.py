@@ -7,16 +7,13 @@ import pytest
 import torch
 
 import rftlab.llm.budget.shapes
+from rftlab import Compute, Design, LLMRun, LoRA, Model, TaskConfig, UserError
 from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_memory, responses_in_sequence, saved_bytes
 from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, read_shape, shape_from
-from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.models.tiny import build_tiny
 from rftlab.llm.policy.packing import PAIRS, Responses, Sharing, packed, sequences
 from rftlab.llm.policy.policy import autocast, blinders, compute_again
 from rftlab.llm.policy.tensors import with_adapters
-from rftlab.llm.tasks.config import TaskConfig
-from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.families import FAMILY, KINDS, config_of
 from tests.support.trainer.tiny_models import small_model
 

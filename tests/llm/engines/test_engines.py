@@ -12,14 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rftlab.llm.config import Compute, LoRA
+from rftlab import Compute, LoRA, UserError, train
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.engines.vllm import VLLMEngine
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.tensors import with_adapters
 from rftlab.llm.random import ROLLOUT
-from rftlab.llm.train import train
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 

@@ -7,16 +7,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from rftlab import Correction, UserError, prepare, preset, train
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.policy.policy import Policy
-from rftlab.llm.train import train
 from rftlab.llm.training import trainer
 from rftlab.llm.training.update import check_mismatch
 from rftlab.llm.truncation import Truncation
-from rftlab.shared.cards import preset
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.shared.prepare import prepare
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 

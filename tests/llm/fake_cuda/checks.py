@@ -18,6 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import rftlab as rl
+from rftlab import KL, prepare, start_at
 from rftlab.llm.budget.footprint import memory_use
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.llm.losses import weights as frozen
@@ -28,9 +29,6 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.training import update
 from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.advantage import PER_TOKEN
-from rftlab.shared.config.kl import KL
-from rftlab.shared.prepare import prepare
-from rftlab.studies.data.paper.pairs import start_at
 from tests.llm.fake_cuda.watch import fake_gpu
 from tests.support.trainer.families import KINDS, config_of
 

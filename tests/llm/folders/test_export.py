@@ -14,16 +14,14 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from rftlab.llm.config import Compute, LoRA
+from rftlab import Compute, LoRA, UserError, train
 from rftlab.llm.export import export, symbol_tokenizer
 from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.tensors import WEIGHTS
 from rftlab.llm.stored import built, stored_run
 from rftlab.llm.tasks.arithmetic import END, START, SYMBOLS, encode_symbols
-from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.trained import Export
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
 from tests.support.trainer.own_rewards import digits

@@ -6,10 +6,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from rftlab import UserError, train
 from rftlab.llm.stored import locked
-from rftlab.llm.train import train
 from rftlab.shared.plumbing.callbacks import noop
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import parse
 from rftlab.studies.data.runs import store
 from tests.support.trainer.own_rewards import digits

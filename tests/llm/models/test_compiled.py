@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from rftlab.llm.config import LoRA
+from rftlab import LoRA, UserError
 from rftlab.llm.policy.tensors import turned_off, with_adapters
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import random_responses, small_model, small_policy
 
 compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs the C++ compiler g++")

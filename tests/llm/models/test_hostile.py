@@ -9,12 +9,11 @@ import sys
 
 import pytest
 
+from rftlab import Model, UserError
 from rftlab.llm.budget.shapes import raw_config, read_shape
-from rftlab.llm.config import Model
 from rftlab.llm.tasks.benchmarks import BENCHMARKS, _raw
 from rftlab.llm.tasks.codec import TODAY, rendered
 from rftlab.llm.tasks.files import read_rows
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rftlab import Model, UserError, train
 from rftlab.llm.budget.shapes import read_shape
-from rftlab.llm.config import Model
 from rftlab.llm.models.load import check_growth
-from rftlab.llm.train import train
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.damage import no_hang
 from tests.support.trainer.chat_models import change, chat_run, copied, data, folder  # noqa: F401
 

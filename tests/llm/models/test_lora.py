@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from rftlab import UserError, train
 from rftlab.llm.config import AdamW, Compute, LoRA, model_config
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.models.load import load_model
 from rftlab.llm.policy.packing import token_indices
 from rftlab.llm.policy.policy import Frozen, Policy
 from rftlab.llm.policy.tensors import with_adapters
-from rftlab.llm.train import train
 from rftlab.llm.training.update import make_optimizer, step
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same, same_weights, weights_of  # noqa: F401
 

@@ -15,16 +15,14 @@ from transformers import GenerationConfig
 
 import rftlab.llm.models.tiny
 import rftlab.llm.training.samples
+from rftlab import TaskConfig, UserError, train
 from rftlab.llm.config import Compute, Tiny
 from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.models.tiny import batch_rows, build_tiny, pretrained, validation_pass_at_1
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.tasks.arithmetic import END, PAD
 from rftlab.llm.tasks.codec import TextCodec
-from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.load import load_task
-from rftlab.llm.train import train
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.trainer.chat_models import TEMPLATE, WORDS, chat_run, copied, data, folder  # noqa: F401
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401

@@ -14,10 +14,9 @@ import pytest
 import torch
 
 import rftlab.llm.models.tiny
+from rftlab import TaskConfig, UserError
 from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.stored import locked
-from rftlab.llm.tasks.config import TaskConfig
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.locks import held
 from tests.support.trainer.tiny_runs import SIZES, TINY

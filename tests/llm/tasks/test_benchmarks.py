@@ -10,13 +10,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from rftlab import TaskConfig, UserError
 from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks import benchmarks
 from rftlab.llm.tasks.benchmarks import BENCHMARKS
-from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.load import load_task
 from rftlab.llm.tasks.task import Split
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import WHOLE
 from tests.support.trainer.verdicts import NoPool
 

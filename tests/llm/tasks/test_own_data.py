@@ -10,12 +10,10 @@ import pandas as pd
 import pytest
 
 import rftlab.llm.training.samples
-from rftlab.llm.config import LLMRun
+from rftlab import LLMRun, UserError, train
 from rftlab.llm.rewards.verify import score, well_formed
 from rftlab.llm.tasks.config import OwnData, TaskConfig, task_facts
 from rftlab.llm.tasks.load import load_task
-from rftlab.llm.train import train
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.trained import parse_train
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
 from tests.support.trainer.own_rewards import digits

@@ -7,12 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.llm.config import Evaluation
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import Evaluation, UserError, start_at
 from rftlab.studies.cli.commands import parse
 from rftlab.studies.cli.execute.plan import assume_lengths
 from rftlab.studies.cli.execute.study import _questions
-from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.paper.questions import (
     QuestionCount,
     count_questions,

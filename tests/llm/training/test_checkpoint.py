@@ -20,12 +20,9 @@ import rftlab.llm.policy.tensors
 import rftlab.llm.train
 import rftlab.llm.training.checkpoint
 import rftlab.shared.plumbing.files
+from rftlab import Advantage, Estimator, Sampling, UserError
 from rftlab.llm.stored import LOCK, Busy
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.tiny_runs import (  # noqa: F401
     SIZES,

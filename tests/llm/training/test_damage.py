@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 import rftlab.llm.training.trainer
-from rftlab.llm.config import Compute, Model
+from rftlab import Compute, Model, UserError
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_folder
 from rftlab.shared.plumbing.folders import entries
 from tests.support.damage import content, no_hang, old_files

@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from rftlab.llm.config import AdamW
+from rftlab import KL, AdamW, Advantage, Aggregation, Design, objective_and_weights, prepare, preset
 from rftlab.llm.policy.packing import ALONE, Responses, micro_batches, packed, token_indices
 from rftlab.llm.training.update import accumulate, add_gradient, batch_part, rate_at, step
-from rftlab.shared.cards import preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Clip, Reinforce
-from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator, as_rule
-from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds

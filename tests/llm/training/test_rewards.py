@@ -13,17 +13,13 @@ import pandas as pd
 import pytest
 import torch
 
+from rftlab import Advantage, Estimator, Length, Sampling, UserError
 from rftlab.llm.rewards.call import OutOfTime, RewardBatch, RewardCaller, within
 from rftlab.llm.rewards.load import NamedReward, asked_for, function_at, loaded
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.custom.identity import source_sha256
-from rftlab.shared.estimator import Estimator
 from rftlab.shared.memory import difficulty_within, estimated_pass_rate
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.trained import parse_train
 from tests.support.trainer import own_rewards as mine
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401

@@ -10,23 +10,14 @@ import torch
 
 import rftlab.llm.policy.tensors
 import rftlab.llm.training.trainer
+from rftlab import KL, Advantage, Aggregation, Correction, Design, Length, Ratio, Sampling, TaskConfig, preset
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny, model_config
 from rftlab.llm.engines.rollouts import Rollouts
 from rftlab.llm.policy.packing import Responses
-from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Samples, baseline_sets, chosen, joined, with_signal
-from rftlab.shared.cards import preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import ClipCov, Divergence, TopEntropy
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip, Reinforce
-from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.naive import estimators as naive

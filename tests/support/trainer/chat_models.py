@@ -7,9 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-from rftlab.llm.config import Evaluation, LLMRun, Model
-from rftlab.llm.tasks.config import TaskConfig
-from rftlab.shared.design import Design
+from rftlab import Design, Evaluation, LLMRun, Model, TaskConfig
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import GRPO
 

@@ -5,16 +5,13 @@ import pytest
 import torch
 
 import rftlab.llm.training.samples
+from rftlab import KL, Design, Estimator, TaskConfig
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny
 from rftlab.llm.policy.tensors import load_file
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores
-from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.task import Sizes
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.config.kl import KL
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
 
 SIZES = Sizes(train=30, validation=20, test=20, pretrain=60)
 TINY = Tiny(width=16, heads=2, hidden=32, target=0.0, check_every=40, batch=30)
