@@ -82,12 +82,10 @@ def test_ratios_of_a_run_are_those_of_a_pilot_on_the_same_responses(tmp_path):
 
 def test_a_run_is_the_same_with_and_without(tmp_path):
     """Gradients of every update and weights, bit for bit, in two micro-batches; and the methods come back."""
-    made = []
-    for place in (tmp_path / "plain", tmp_path / "measured"):
-        place.mkdir()
-        made.append(trainer_of(place, "dr_grpo", rows=K * GROUPS // 3, max_steps=3, learning_rate=3e-3))
-    (plain, before), (trainer, after) = made
+    settings = {"rows": K * GROUPS // 3, "max_steps": 3, "learning_rate": 3e-3}
+    plain, before = trainer_of(tmp_path / "plain", "dr_grpo", **settings)
     plain.train()
+    trainer, after = trainer_of(tmp_path / "measured", "dr_grpo", **settings)
     trainer.add_callback(MeasureNoise(trainer, "mine", tmp_path / "results", questions=16))
     with pytest.warns(UserWarning, match="9 prompts were measured; allowed: 16 or more"):
         trainer.train()
