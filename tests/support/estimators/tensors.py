@@ -200,8 +200,17 @@ def kl_penalty(spec, logp, ref_logp):
 
 def tensor_api(padded: bool) -> Api:
     """The functions under test, on tensors."""
-    laid_out = [advantages, token_advantages, shares, corrections, shaped_rewards, batch_from_advantages, prepare]
-    laid_out += [apply_mask, objective_and_weights]
+    laid_out = (
+        advantages,
+        token_advantages,
+        shares,
+        corrections,
+        shaped_rewards,
+        batch_from_advantages,
+        prepare,
+        apply_mask,
+        objective_and_weights,
+    )
     made = {function.__name__: partial(function, padded) for function in laid_out}
     return replace(REAL, surrogate=surrogate, kl_penalty=kl_penalty, **made)
 
