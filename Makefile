@@ -46,7 +46,7 @@ test-verl: .venv-verl/tests
 # TRL=FOLDER, a checkout of github.com/huggingface/trl: TRL's own tests too, which are not in its package
 test-trl: $(VENV)/installed-trl
 	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]' $(IN_ORDER)
-	$(if $(TRL),$(BIN)/python -m tests.support.trainer.trl_own $(TRL))
+	$(if $(TRL),$(BIN)/python -m tests.support.trainer.trl_own '$(TRL)')
 
 trainer: $(VENV)/installed-trainer
 

@@ -131,17 +131,17 @@ def fit(name: str, evaluations: int, seed: int, runs: Path | None) -> Simulation
         for number, x in enumerate(points, start=generation * search.popsize):
             if number < len(kept):
                 check(np.allclose(kept[number][0], x), f"{runs} holds another search; allowed: another file")
-                found = np.array(kept[number][1])
+                off = np.array(kept[number][1])
             else:
-                found = errors(known, decode(run, x), seed, FITTED)
+                off = errors(known, decode(run, x), seed, FITTED)
                 if runs is not None:
                     with runs.open("a") as file:
-                        file.write(json.dumps([x.tolist(), found.tolist()]) + "\n")
-            losses.append(loss_of(found))
+                        file.write(json.dumps([x.tolist(), off.tolist()]) + "\n")
+            losses.append(loss_of(off))
             if losses[-1] < least:
                 best, least = x, losses[-1]
                 values = " ".join(f"{knob.name}={knob.decode(at):.4g}" for knob, at in zip(KNOBS, x, strict=True))
-                print(f"{number} {np.abs(found).mean():.4f} {values}", flush=True)
+                print(f"{number} {np.abs(off).mean():.4f} {values}", flush=True)
         search.tell(points, losses)
     return decode(run, best)
 

@@ -7,7 +7,7 @@ import ast
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,25 +49,27 @@ def read_modules(folders: tuple[str, ...]) -> list[Module]:
     return modules
 
 
-def imported_names(module: Module) -> Iterator[str]:
-    """Yield every dotted name that a module imports, also inside functions and for types alone."""
+def imported_names(module: Module, known: Container[str] = ()) -> Iterator[str]:
+    """Yield every dotted name that a module imports, also inside functions and for types alone.
+
+    known: modules; where all that is imported from a package is among them, the package itself is not read."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from names
+            if not all(name in known for name in names):
+                yield node.module
 
 
 def importers(modules: list[Module]) -> dict[str, set[str]]:
-    """Return the paths that import each module of ours, by the module's dotted name.
-
-    `from package import module` reads the module, not the package."""
+    """Return the paths that import each module of ours, by the module's dotted name."""
     known, readers = {m.name for m in modules}, defaultdict(set)
     for module in modules:
-        names = {name for name in imported_names(module) if name in known and name != module.name}
-        for name in names - {name.rpartition(".")[0] for name in names}:
-            readers[name].add(module.path)
+        for name in imported_names(module, known):
+            if name in known and name != module.name:
+                readers[name].add(module.path)
     return readers
 
 
