@@ -11,7 +11,9 @@ output belongs into `studies/assets/pairs.csv`.
 import argparse
 import json
 import math
+import sys
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +21,12 @@ import numpy as np
 from scipy.special import expit, logit
 
 from rftlab.shared.curve import SPLITS
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import write_file
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
+from rftlab.studies.console.terminal import guarded
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, published
 from rftlab.studies.data.paper.pairs import Pair, linear_environment, pair, start_at
 
@@ -116,22 +120,36 @@ def loss_of(found: np.ndarray) -> float:
     return float((np.sqrt(found**2 + BEND**2) - BEND).mean())
 
 
+def read_runs(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Coordinates and errors of the runs in a file. A line that was cut off leaves the file. Raises UserError for
+    another that is no run."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    try:
+        known = [tuple(np.array(numbers, dtype=float) for numbers in json.loads(line)) for line in lines]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} holds no runs of a search ({error}); allowed: another file") from None
+    if lines:
+        write_file(path, ("\n".join(lines) + "\n").encode())
+    return known
+
+
 def fit(name: str, evaluations: int, seed: int, runs: Path | None) -> Simulation:
     """The simulation with fitted parameters; each improvement is printed. runs: a file that holds the runs so far."""
     known, run = pair(name), start_at(name, "sim")
     if not evaluations:
         return run
+    check(find_spec("cma") is not None, "a search needs cma; allowed: pip install cma")
     import cma
 
-    kept = [json.loads(line) for line in runs.read_text().splitlines()] if runs is not None and runs.exists() else []
+    known_runs = [] if runs is None else read_runs(runs)
     search = cma.CMAEvolutionStrategy(encode(run), SPREAD, {"seed": seed + 1, "verbose": -9})
     best, least = encode(run), np.inf
     for generation in range(math.ceil(evaluations / search.popsize)):
         points, losses = search.ask(), []
         for number, x in enumerate(points, start=generation * search.popsize):
-            if number < len(kept):
-                check(np.allclose(kept[number][0], x), f"{runs} holds another search; allowed: another file")
-                off = np.array(kept[number][1])
+            if number < len(known_runs):
+                at, off = known_runs[number]
+                check(at.shape == x.shape and np.allclose(at, x), f"{runs} holds another search; allowed: another file")
             else:
                 off = errors(known, decode(run, x), seed, FITTED)
                 if runs is not None:
@@ -146,13 +164,16 @@ def fit(name: str, evaluations: int, seed: int, runs: Path | None) -> Simulation
     return decode(run, best)
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Look for better parameters of a pair, and print how far off they are, seed by seed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pair")
     parser.add_argument("--evaluations", type=int, default=400, help="a generation has ten")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path)
     arguments = parser.parse_args()
+    for name in ("evaluations", "seed"):
+        check(getattr(arguments, name) >= 0, f"{name} = {getattr(arguments, name)}; allowed: 0 or more")
     fitted = fit(arguments.pair, arguments.evaluations, arguments.seed, arguments.runs)
     for seed in range(5):
         train, test = errors(pair(arguments.pair), fitted, seed).reshape(2, -1)
@@ -161,3 +182,8 @@ if __name__ == "__main__":
             f"of the largest batch, not fitted, {train[-2]:.4f} and {test[-2]:.4f}",
             flush=True,
         )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

@@ -61,11 +61,16 @@ def test_a_search_finds_what_is_planted_and_one_that_was_cut_off_goes_on(tmp_pat
     whole = fit.fit("qwen-math-fragile", 400, 0, tmp_path / "whole")
     assert loss_of(errors(None, whole, 0, 0)) < 1e-3 < 0.02 * loss_of(errors(None, decode(whole, start), 0, 0))
     fit.fit("qwen-math-fragile", 390, 0, tmp_path / "parts")
+    with (tmp_path / "parts").open("a") as file:
+        file.write("[[0.1, 0.")  # killed while writing
     calls.clear()
     assert fit.fit("qwen-math-fragile", 400, 0, tmp_path / "parts") == whole and len(calls) == 10
     assert (tmp_path / "parts").read_text() == (tmp_path / "whole").read_text()
     with pytest.raises(UserError, match="holds another search"):
         fit.fit("qwen-math-fragile", 10, 1, tmp_path / "parts")
+    (tmp_path / "other").write_text('{"step": 1}\n')
+    with pytest.raises(UserError, match="holds no runs of a search"):
+        fit.fit("qwen-math-fragile", 10, 1, tmp_path / "other")
 
 
 def test_runs_of_a_fragile_pair_fail_where_those_of_a_preset_do_not():
