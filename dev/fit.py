@@ -125,7 +125,7 @@ def read_runs(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     another that is no run."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     try:
-        known = [tuple(np.array(numbers, dtype=float) for numbers in json.loads(line)) for line in lines]
+        known = [(np.array(at, dtype=float), np.array(off, dtype=float)) for at, off in map(json.loads, lines)]
     except (ValueError, TypeError) as error:
         raise UserError(f"{path} holds no runs of a search ({error}); allowed: another file") from None
     if lines:
