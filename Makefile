@@ -64,7 +64,7 @@ pins:
 	rm -rf .venv-newest
 	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-explore .venv-newest/installed-notebooks .venv-newest/installed-docs .venv-newest/installed-trl
 	head -n 1 constraints.txt >constraints.new
-	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' | tr A-Z a-z >>constraints.new
+	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio|apache-tvm-ffi)/d; s/\+cpu$$//' | tr A-Z a-z >>constraints.new
 	mv constraints.new constraints.txt
 	rm -rf .venv-newest
 
