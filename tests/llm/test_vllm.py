@@ -3,11 +3,12 @@ that is trained."""
 
 import gc
 import importlib.util
+import inspect
 import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -35,6 +36,14 @@ PROMPTS = tuple(tuple(range(3, 3 + n)) for n in (5, 40, 9))
 """The longest has more than a block of the cache."""
 COUNTS = np.array([4, 2, 3])
 ARCHITECTURES = FAMILY | {"gpt2": (GPT2Config, GPT2LMHeadModel)}
+
+
+def test_arguments_for_a_gpu_and_variables_are_those_of_this_version(tmp_path):
+    from vllm import LLM, EngineArgs, envs
+
+    known = {field.name for field in fields(EngineArgs)} | inspect.signature(LLM).parameters.keys()
+    assert engine_arguments(LLMRun(compute=Compute("cuda", engine="vllm")), tmp_path, True).keys() <= known
+    assert IN_PROCESS.keys() <= envs.environment_variables.keys()
 
 
 class Codec:
