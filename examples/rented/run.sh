@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# From a bare machine with an NVIDIA driver, Python 3.11 or newer, git and make to results and a report.
+# From a bare machine with an NVIDIA driver (580 or newer), Python 3.11 or newer with its headers, a C compiler, git and
+# make to results and a report: apt install python3-venv python3-dev gcc git make.
 # Not run on such a machine. The same command goes on where the last one stopped.
 #
 #     HOURS=100 PAIRS=all bash examples/rented/run.sh

@@ -223,7 +223,8 @@ def _notes(console: Console, plan: CostPlan) -> None:
     if compute.engine == "vllm" and compute.device != "cpu":
         say(
             console,
-            "vLLM 0.32 from PyPI is built for CUDA 13: driver 580 or newer (nvidia-smi).",
+            "vLLM 0.32 from PyPI is built for CUDA 13: driver 580 or newer (nvidia-smi). It needs a C compiler and "
+            "Python's headers.",
         )
     text = (
         f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the "
