@@ -108,7 +108,7 @@ def test_a_cell_is_the_mean_over_equal_rollouts_between_the_anchors_and_not_clip
     assert scores.cell(TASKS["dense"], curve([0.2, 0.6], [0, 200]), None, 100) == pytest.approx(0.3)
 
 
-def test_differences_are_paired_by_seed_and_the_bootstrap_resamples_them_within_tasks():
+def test_differences_are_paired_by_seed_and_means_over_tasks_have_the_spread_of_seeds_within_them():
     rng = np.random.default_rng(0)
     base = rng.random(6)
     cells = cells_of(a=base - 0.02 + 0.001 * rng.normal(size=6), b=base)
@@ -121,10 +121,13 @@ def test_differences_are_paired_by_seed_and_the_bootstrap_resamples_them_within_
     # Tasks differ by much, seeds by little: the interval is as narrow as the seeds say, and as the normal one.
     rng = np.random.default_rng(1)
     tasks = [level + 0.1 * rng.normal(size=10) for level in (0.0, 0.5, 1.0)]
-    middle, low, high = scores.bootstrap(tasks)
-    error = np.sqrt(sum(values.var() / values.size for values in tasks)) / len(tasks)
-    assert middle == pytest.approx(np.mean([values.mean() for values in tasks]))
-    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.1)
+    known = scores.mean_over_tasks(tasks)
+    error = np.sqrt(sum(values.var(ddof=1) / values.size for values in tasks)) / len(tasks)
+    assert known.value == pytest.approx(np.mean([values.mean() for values in tasks]))
+    assert 1.96 * error < known.half == pytest.approx(1.96 * error, rel=0.1)
+    lone = scores.summary(cells_of(a=[0.5]))
+    assert lone["fixed"][0] == pytest.approx(0.5) and lone["fixed_low"].isna().all(), "one seed has no interval"
+    assert "no task has two seeds of both" in scores.said(cells_of(a=[0.5], b=[0.2]), "a", "b")
 
 
 def test_every_card_fits_every_task():

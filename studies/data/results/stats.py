@@ -1,6 +1,7 @@
 """A number with its uncertainty: t intervals of means and of their differences, how many seeds a difference needs, and
 what picking the best cell adds."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -47,13 +48,19 @@ class Mean(NamedTuple):
         return high - value if np.isfinite(high) else np.nan
 
     def less(self, other: "Mean") -> "Mean":
-        """The difference to the mean of an independent sample, with the degrees of freedom of Welch: each has a
-        variance of its own."""
-        # Welch-Satterthwaite: (sum of squared errors)^2 over the sum of their squares by degrees of freedom
-        squares = np.array([self.error, other.error]) ** 2
-        parts = (squares**2 / [self.freedom, other.freedom]).sum()
-        freedom = squares.sum() ** 2 / parts if parts > 0 else min(self.freedom, other.freedom)
-        return Mean(self.value - other.value, float(np.sqrt(squares.sum())), float(freedom))
+        """The difference to the mean of an independent sample."""
+        return weighted_sum([self, other], [1, -1])
+
+
+def weighted_sum(parts: Sequence[Mean], weights: Any) -> Mean:
+    """The sum of means of independent samples, each times its weight, with the degrees of freedom of Welch: each has a
+    variance of its own."""
+    values, errors, freedoms = np.array(parts, dtype=np.float64).T
+    # Welch-Satterthwaite: (sum of squared errors)^2 over the sum of their squares by degrees of freedom
+    squares = (np.asarray(weights) * errors) ** 2
+    spread = (squares**2 / freedoms).sum()
+    freedom = squares.sum() ** 2 / spread if spread > 0 else freedoms.min()
+    return Mean(float(values @ weights), float(np.sqrt(squares.sum())), float(freedom))
 
 
 def t_errors(freedom: Any, confidence: Any = CONFIDENCE) -> Any:
@@ -155,4 +162,4 @@ def winners_curse(n: int, error: float, spread: float = 0.0) -> float:
     E[max] error^2/sqrt(error^2 + spread^2): all of E[max] error where the cells are equal, less where they differ.
     """
     total = float(np.hypot(error, spread))
-    return expected_maximum(n) * error**2 / total if total > 0 else 0.0
+    return 0.0 if total == 0 else expected_maximum(n) * error**2 / total

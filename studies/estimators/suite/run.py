@@ -181,7 +181,8 @@ def _show(console: Console, result: SuiteResult) -> None:
     columns = ("estimator", "fixed", "95% interval", "best", "tasks", "worst at the fixed rate")
     table = Table(*columns, align="left")
     for row in result.summary.itertuples():
-        ends = (f"{row.fixed:.3f}", f"{row.fixed_low:.3f} to {row.fixed_high:.3f}", f"{row.best:.3f}")
+        bounds = f"{row.fixed_low:.3f} to {row.fixed_high:.3f}" if row.fixed_low == row.fixed_low else "one seed"
+        ends = (f"{row.fixed:.3f}", bounds, f"{row.best:.3f}")
         known = ends if row.fixed == row.fixed else ("not all tasks", "", "")
         table.add(row.estimator, *known, row.tasks, row.worst)
     title = "Mean score over tasks at the fixed rate and at the best of three: 0 the untrained policy, 1 a run with 16 "

@@ -1,12 +1,12 @@
-"""From runs to scores: cells, anchors, means over tasks with a bootstrap, differences by seed, and what they say.
+"""From runs to scores: cells, anchors, means over tasks with intervals, differences by seed, and what they say.
 
 A cell is the mean of a task's metric on an even grid of rollouts up to the task's budget: whoever samples more has
 trained less by then. A score puts it between two anchors, 0 the untrained policy and 1 a run with 16 times the
 rollouts (at most 256 of a context) at its best rate, without lag or noise in the rewards. Scores are not clipped: below
 0 training did harm.
 
-The bootstrap resamples seeds within tasks; tasks are not a sample. rliable is no dependency: version 1.2.0 cannot be
-imported beside pandas 3, and draws from NumPy's global state, so that a seed of its own does not repeat an interval.
+Intervals are over seeds within tasks; tasks are not a sample. A bootstrap of few seeds, as rliable has it, is too
+narrow: its 95% intervals of a mean over 19 tasks hold the truth in 85% of cases with three seeds, and never with one.
 """
 
 from functools import cache
@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.data.results.stats import interval, pooled_interval
+from rftlab.studies.data.results.stats import Mean, interval, mean, pooled_interval, weighted_sum
 from rftlab.studies.estimators.suite.tasks import ASSETS, DESIGN, FIXED, PARTS, PASS_AT_1, TASKS, VERSION, SuiteTask
 
-DRAWS = 2000
 CANNOT = "cannot run"
 """Beginning of the note on a task where an estimator cannot run; that task is left out of its mean."""
 KEYS = ["estimator", "task", "rate", "seed"]
@@ -102,14 +101,9 @@ def best_rows(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[table.groupby(["estimator", "task"], sort=False)["score"].idxmax()]
 
 
-def bootstrap(tasks: list[np.ndarray]) -> tuple[float, float, float]:
-    """Mean over tasks of their mean scores, and its 95% interval; seeds are resampled within each task."""
-    rng, means = np.random.default_rng(0), np.zeros(DRAWS)
-    for values in tasks:
-        means += values[rng.integers(values.size, size=(DRAWS, values.size))].mean(axis=1) / len(tasks)
-    middle = float(np.mean([values.mean() for values in tasks]))
-    low, high = np.quantile(means, (0.025, 0.975))
-    return middle, float(low), float(high)
+def mean_over_tasks(tasks: list[np.ndarray]) -> Mean:
+    """Mean over tasks of their mean scores (seeds,); its interval is over seeds, and there is none with one seed."""
+    return weighted_sum([mean(values) for values in tasks], np.full(len(tasks), 1 / len(tasks)))
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
@@ -126,7 +120,8 @@ def summary(cells: pd.DataFrame) -> pd.DataFrame:
             chosen = (
                 [rates[FIXED if what == "fixed" else best_rate(rates)] for rates in by_task.values()] if whole else []
             )
-            ends = bootstrap(chosen) if whole else (np.nan,) * 3
+            known = mean_over_tasks(chosen) if whole else Mean(np.nan)
+            ends = known.value, known.value - known.half, known.value + known.half
             row |= dict(zip((what, f"{what}_low", f"{what}_high"), ends, strict=True))
         means = {task: rates[FIXED].mean() for task, rates in by_task.items() if FIXED in rates}
         worst = sorted(means, key=lambda task: means[task])[:2]
@@ -167,6 +162,8 @@ def against(cells: pd.DataFrame, name: str, reference: str) -> list[Against]:
 def said(cells: pd.DataFrame, name: str, reference: str) -> str:
     """In a sentence, what an estimator is sensitive to beside a reference."""
     rows = against(cells, name, reference)
+    if not rows:
+        return f"{name} beside {reference}: nothing can be said, because no task has two seeds of both."
     parts = []
     for word, chosen in (
         ("below", [row for row in rows if row.high < 0]),
