@@ -75,7 +75,7 @@ def test_a_configuration_alone_says_memory_hours_rate_and_what_to_measure(tmp_pa
     text = flowing(written(tmp_path, "grpo.json", TRL), "--processes", 8, "--gpus", "8xH100")
     assert "On 8xH100 it fits: it needs" in text and "500 steps take" in text
     assert "The optimizer takes 1 update a step, on all of them." in text and "is a guess, one for each" not in text
-    assert "The learning rate 1e-06 is low for full weights of 1.7B: 1e-05 is the highest rate that held" in text
+    assert "The learning rate 1e-06 is low for full weights of 1.7B: in each of 4 public sources that" in text
     assert "Learning rate 1e-06 -> 1e-05." in text and "MeasureNoise(trainer, 'mine')" in text
     assert "in the first 8 steps of a run, about" in text and "Health" not in text and "Where it ends" not in text
 
@@ -113,7 +113,9 @@ def collection(tmp_path, *runs):
 def test_a_healthy_log_ends_somewhere_and_needs_no_more_rollouts(tmp_path):
     text = flowing(*collection(tmp_path, ("a", log_of(healthy()))), "--rounds", 400)
     assert "Healthy as far as the log shows. 17 of 17 checks could be made." in text
-    assert re.search(r"a ends at test Pass@1 0\.\d\d \[0\.\d\d, 0\.\d\d\] \(80% interval\) after 400 steps\.", text)
+    assert re.search(
+        r"a is forecast to end at test Pass@1 0\.\d\d \[0\.\d\d, 0\.\d\d\] \(80% interval\) after 400 steps\.", text
+    )
     assert "40% of the groups have zero variance and teach nothing: of 256 responses a step about 15" in text
     assert re.search(r"Doubling K at the same cost \(16 prompts x 16 rollouts\) brings nothing .* groups teach", text)
     assert "learning rate 1e-05 is usual" in text

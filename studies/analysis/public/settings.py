@@ -56,10 +56,12 @@ class RateAdvice(NamedTuple):
     """A learning rate with its width."""
 
     value: float
-    """The highest rate that is good in every source."""
+    """The lowest, over sources, of the highest rate that is good there."""
+    good: tuple[float, float]
+    """From the lowest good rate of a source to the highest."""
     low: float
     high: float
-    """From the lowest good rate of a source to the highest, and further where a step has more or fewer responses."""
+    """The same, and further where a step has more or fewer responses: by Adam's rule, a guess."""
     edge: float
     """The lowest rate at which most runs of a source failed; inf where none did."""
     axes: tuple[RateAxis, ...]
@@ -110,7 +112,8 @@ def _advised(axes: tuple[RateAxis, ...], responses: int | None) -> RateAdvice:
     low, high = min(one.good.min() for one in axes), max(one.good.max() for one in axes)
     value = min(one.good.max() for one in axes)
     edge = min(one.edge for one in axes)
-    return RateAdvice(float(value), float(low * min(1, ratio)), float(high * max(1, ratio)), edge, axes)
+    good = float(low), float(high)
+    return RateAdvice(float(value), good, float(low * min(1, ratio)), float(high * max(1, ratio)), edge, axes)
 
 
 def judge_rate(rate: float, advice: RateAdvice) -> str:
@@ -130,10 +133,13 @@ def left_out_ends() -> np.ndarray:
 
 def describe_advice(advice: RateAdvice) -> str:
     """The advice with its width, in a sentence."""
+    (low, high), ends = advice.good, (advice.low, advice.high)
+    wider = "" if ends == advice.good else f" ({ends[0]:.2g} to {ends[1]:.2g} at your batch, a guess)"
     fails = "" if np.isinf(advice.edge) else f". In one source most runs failed from {advice.edge:g} on"
+    sources = f"each of {len(advice.axes)} public sources" if len(advice.axes) > 1 else "the one public source"
     return (
-        f"{advice.value:g} is the highest rate that held in all {len(advice.axes)} public sources that varied it. The "
-        f"best rates of each lie between {advice.low:.2g} and {advice.high:.2g}{fails}"
+        f"in {sources} that varied it {advice.value:g} or a higher rate did well. The best rates of each lie between "
+        f"{low:.2g} and {high:.2g}{wider}{fails}"
     )
 
 
@@ -150,7 +156,7 @@ def rate_evidence(advice: RateAdvice) -> list[str]:
         f"trust: with each source left out in turn, the rate that the others support reached {worth[0]:.2f} to "
         f"{worth[-1]:.2f} of that source's best end (median {np.median(worth):.2f})"
     )
-    lines.append("these runs had 32 prompts x 8 rollouts, 50 to 200 steps; the width beyond that is Adam's root rule")
+    lines.append("these runs had 32 prompts x 8 rollouts, where they say, 50 to 200 steps; beyond is Adam's root rule")
     return lines
 
 

@@ -44,7 +44,7 @@ def _from_health(subject: Subject) -> Iterator[Sentence]:
     for run in subject.runs:
         for finding in diagnose(run, subject.asked.questions).findings:
             if finding.severity != "note":
-                trust = "docs/diagnose.md counts hits and false alarms of this check"
+                trust = "docs/lab/diagnose.md counts hits and false alarms of most checks"
                 advice = f"{finding.advice[:1].upper()}{finding.advice[1:]}"
                 text = f"{advice}. Expected effect: against '{finding.kind}', of unknown size. Trust: {trust}."
                 yield Sentence(text, (*finding.evidence, f"threshold: {finding.threshold}"))
@@ -58,8 +58,10 @@ def _from_settings(subject: Subject) -> Iterator[Sentence]:
         effect = f"no public run like it had {rate:g}"
         if len(known):
             shares = f"{known.min():.2f}" + (f" to {known.max():.2f}" if len(known) > 1 else "")
+            tried = [one.rates for one, ratio in zip(advice.axes, ratios, strict=True) if np.isfinite(ratio)]
+            read = "" if all({rate, advice.value} <= {*rates} for rates in tried) else ", read between their rates"
             effect = (f"after as many steps runs at {rate:g} had {shares} of the test Pass@1 of runs at "
-                      f"{advice.value:g}, in {len(known)} of {len(ratios)} public sources")  # fmt: skip
+                      f"{advice.value:g}, in {len(known)} of {len(ratios)} public sources{read}")  # fmt: skip
         apart = max(one.good.max() for one in advice.axes) / advice.value
         yield Sentence(
             f"Learning rate {rate:g} -> {advice.value:g}. Expected effect: {effect}. Trust: low, the best rates of "
@@ -129,7 +131,8 @@ def _doubled(subject: Subject, gains: dict[tuple[int, int], Estimate]) -> Iterat
     share, gain = teaching_share(subject, k, 2 * k), gains.get((b // 2, 2 * k))
     signal = f"{(1 - (subject.silence or 0)) * b:.0f} -> {share * b / 2:.0f} groups teach" if share is not None else ""
     said = ", ".join(filter(None, (signal, _shown(gain) if gain else "")))
-    worth = "" if gain is None else " is worth a try" if gain.value >= VISIBLE else " brings nothing that can be seen"
+    nothing = " brings nothing that can be seen"
+    worth = "" if gain is None else " may be worth a try" if gain.value >= VISIBLE else nothing
     yield Sentence(
         f"Doubling K at the same cost ({b // 2} prompts x {2 * k} rollouts){worth}: "
         f"{said or 'unknown without pass rates and test evaluations in a log'}.",

@@ -155,8 +155,9 @@ def describe_health(subject: Subject) -> Iterator[Sentence]:
     for run in subject.runs:
         said, name = diagnose(run, subject.asked.questions), f"{run.name}: " if len(subject.runs) > 1 else ""
         grave = [finding.kind for finding in said.findings if finding.severity != "note"]
-        verdict = f"Not healthy: {', '.join(grave)}" if grave else "Healthy as far as the log shows"
         judged = len(CHECKS) - len(said.unjudged)
+        quiet = "Healthy as far as the log shows" if judged else "Whether it is healthy the log does not show"
+        verdict = f"Not healthy: {', '.join(grave)}" if grave else quiet
         yield Sentence(
             f"{name}{verdict}. {judged} of {len(CHECKS)} checks could be made.",
             (*(f"checked and not there: {kind}" for kind in said.clear),
@@ -167,11 +168,11 @@ def describe_health(subject: Subject) -> Iterator[Sentence]:
             rates = f" Of {describe_rates(finding.kind).replace(': ', ' it ', 1)}." if tested else ""
             evidence = (*finding.evidence, f"threshold: {finding.threshold}", f"try: {finding.advice}")
             yield Sentence(f"{name}{finding.severity.capitalize()}: {finding.kind}: {finding.what}.{rates}", evidence)
-        if quiet := [kind for kind in said.clear if kind in ALARM_CHECKS]:
-            kinds = ", ".join(kind.removeprefix("alarm: ") for kind in quiet)
+        if silent := [kind for kind in said.clear if kind in ALARM_CHECKS]:
+            kinds = ", ".join(kind.removeprefix("alarm: ") for kind in silent)
             yield Sentence(
                 f"{name}No alarm of {kinds}. Of {describe_rates(ANY).replace(': ', ' alarms ', 1)}.",
-                tuple(f"{kind}: {describe_rates(kind)}" for kind in quiet),
+                tuple(f"{kind}: {describe_rates(kind)}" for kind in silent),
             )
 
 
@@ -187,8 +188,8 @@ def describe_ends(subject: Subject) -> Iterator[Sentence]:
             yield Sentence(f"{run.name}: no forecast, {str(error).partition('; allowed')[0]}.", (str(error),))
             continue
         yield Sentence(
-            f"{run.name} ends at test Pass@1 {one.end.value:.2f} [{one.end.low:.2f}, {one.end.high:.2f}] ({LEVEL:.0%} "
-            f"interval) after {planned:,} steps{told}. At step {one.known:,} it has {one.last:.2f}.",
+            f"{run.name} is forecast to end at test Pass@1 {one.end.value:.2f} [{one.end.low:.2f}, {one.end.high:.2f}] "
+            f"({LEVEL:.0%} interval) after {planned:,} steps{told}. At step {one.known:,} it has {one.last:.2f}.",
             (f"rftlab predict LOG --rounds {planned}", *ending_lines(one.known / planned)),
         )
     if len(ends) == 2:
