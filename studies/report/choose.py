@@ -2,7 +2,8 @@
 
 The choice is the cheapest design, by rollouts a round, that is surely no worse than the best one by more than `SAME`:
 the 95% t interval of the paired difference lies below it. The best of many designs is named by the numbers that show
-how good it is, which flatters it; so the gain is that of the choice. Trust is a rule of three words, with its reasons.
+how good it is, which flatters it; so the gain is that of the choice. A design of which runs are missing, as those that
+diverged, is not compared: what is left of it would flatter it too. Trust is a rule of three words, with its reasons.
 """
 
 from collections import Counter
@@ -61,9 +62,10 @@ def advise_pairs(
     advice = []
     for name in curves["pair"].unique():
         table = finals(curves, name, "test")
-        known = [cell for cell in table.columns if cell in designs and table[cell].notna().any()]
-        if known:
-            advice.append(_advice(name, level, table, known, designs, _trust(name, curves, endpoints, level, table)))
+        runs = table[[cell for cell in table.columns if cell in designs]].count()
+        if seeds := int(max(runs, default=0)):
+            known = list(runs.index[runs == seeds])
+            advice.append(_advice(name, level, table, known, designs, _trust(name, curves, endpoints, level, seeds)))
     return advice
 
 
@@ -111,12 +113,11 @@ def in_words(design: Design) -> str:
 
 
 def _trust(
-    name: str, curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, table: pd.DataFrame
+    name: str, curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, seeds: int
 ) -> tuple[Trust, tuple[str, ...]]:
     """A word, and what it rests on: `low` with too few seeds, other rounds than those that were compared with the
     paper, or a simulation far from what is published or not compared at all; `fair` for other simulations; `good`
     for runs of the very model."""
-    seeds = len(table)
     few = seeds < FEW_SEEDS
     reasons = [f"{seeds} seed{'s' * (seeds > 1)}{', too few' * few}"]
     if level == "llm":

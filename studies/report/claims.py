@@ -61,12 +61,8 @@ class Count(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The count in a sentence, never without that of shuffled labels, nor without saying where it is in-sample."""
-        return (
-            f"{self.name}: {self.tally.holds} of {self.tally.of} {self.verb}; "
-            f"{self.tally.expected:.1f} expected if designs did not matter "
-            f"({self.tally.little} more say little, {self.tally.missed} of them misses)"
-        )
+        """The count in a sentence, never without saying where it is in-sample."""
+        return f"{self.name}: {self.tally.said(self.verb, 'designs did not matter')}"
 
 
 def count_verdicts(level: Level, findings: list[ClaimFinding], changed: bool = False) -> list[Count]:

@@ -56,16 +56,17 @@ class Best(NamedTuple):
     corrected: float
     """Less what picking the best adds on average."""
     share: float
-    """Part of the draws in which it is ahead."""
+    """Part of the draws in which it is ahead; nan, as `corrected`, where there are none."""
 
 
 def resample(own: CurveSet, generator: np.random.Generator, draws: int = DRAWS) -> Finals:
-    """Draws of the mean Pass@1 after training: a row per draw (an even number), columns as those of `own.finals`.
+    """Draws of the mean Pass@1 after training: a row per draw (an even number), columns as those of `own.finals`; nan
+    where nothing tells a spread, as of one run without questions.
 
     Draws come in pairs that lie opposite each other, so their mean is the measured one.
     """
     n, seeds = draws // 2, own.seeds
-    weights = np.zeros((n, seeds))  # one seed shows no spread
+    weights = np.full((n, seeds), 0.0 if own.responses["test"] or own.rounding else np.nan)  # one seed shows no spread
     if seeds > 1:
         # a normal over the root of chi-square / freedom has the tails of Student's t
         weights = generator.standard_normal((n, seeds)) / np.sqrt(generator.chisquare(seeds - 1, (n, 1)) / (seeds - 1))
@@ -99,10 +100,13 @@ def estimate(value: float, drawn: np.ndarray, low: float, high: float) -> Estima
     """Basic bootstrap interval, within the statistic's bounds: the draws' quantiles mirrored at the measured value.
 
     Noise raises an absolute error and lowers a rank agreement, in a draw once more than in the measurement. Mirroring
-    takes that off; plain quantiles would put it in twice. The interval holds the measured value.
+    takes that off; plain quantiles would put it in twice. The interval holds the measured value. Without draws it
+    is all that the statistic can be.
     """
     if not np.isfinite(value):
         return NONE
+    if not np.isfinite(drawn).any():
+        return Estimate(value, low, high)
     below, above = np.nanquantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Estimate(
         value, float(np.clip(2 * value - above, low, value)), float(np.clip(2 * value - below, value, high))
@@ -158,14 +162,15 @@ def _agree(first: CurveSet, second: CurveSet, split: str, cells: list[str], draw
 
 
 def standard_error(own: CurveSet, cells: list[str]) -> float:
-    """Standard error of a cell's mean test Pass@1, its variance taken as common to the cells."""
+    """Standard error of a cell's mean test Pass@1, its variance taken as common to the cells; nan where nothing tells
+    it."""
     table, rounding = own.finals["test"][cells], own.rounding**2 / 12
     runs = table.count()
     if (runs > 1).any():
         return float(np.sqrt((table.var() / runs)[runs > 1].mean() + rounding))
     responses = own.responses["test"]
     if not responses:
-        return 0.0
+        return np.nan
     return float(np.sqrt((_question_error(table.mean().to_numpy(), responses) ** 2).mean() + rounding))
 
 
@@ -182,7 +187,7 @@ def best(own: CurveSet, draws: Finals, cells: list[str]) -> Best:
     """The design with the highest test Pass@1 among `cells`, corrected for having been picked."""
     means = own.finals["test"][cells].mean()
     chosen = means.idxmax()
-    share = float((draws["test"][cells].idxmax(axis=1) == chosen).mean())
+    share = float((draws["test"][cells].dropna().idxmax(axis=1) == chosen).mean())
     return Best(own.name, chosen, len(cells), float(means[chosen]), float(means[chosen]) - curse(own, cells), share)
 
 
@@ -268,14 +273,13 @@ def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
         return _absent("" if part.with_itself else part.name)
     if part.with_itself:
         return _absent("")._replace(cells=part.cells[:1])
-    measured = part.measured  # of whole runs, which are not drawn, the interval over seeds
-    if np.isfinite(drawn.values).any():
-        picked = curse(own, list(part.among)) if part.among and part.values.any() else 0.0
+    value, low, high = part.measured  # over seeds: of whole runs, which are not drawn, and where a design lacks seeds
+    if np.isfinite(drawn.values).any() and np.isfinite(part.values).all():
         low, high = np.nanquantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        measured = Estimate(part.measured.value - picked, float(low) - picked, float(high) - picked)
-    spread = own.seeds > 1 or own.responses["test"] > 0
+    picked = np.nan_to_num(curse(own, list(part.among))) if part.among and part.values.any() else 0.0
+    measured = Estimate(*(float(end - picked) for end in (value, low, high)))
     sign = PLUS if measured.low > 0 else MINUS if measured.high < 0 else OPEN
-    return Side(part.name, measured, sign if spread else OPEN, part.cells)
+    return Side(part.name, measured, sign, part.cells)
 
 
 def _absent(name: str) -> Side:

@@ -41,7 +41,7 @@ from rftlab.studies.analysis.compare.levels import MEASURED, CurveSet, level_gro
 from rftlab.studies.analysis.imported import page
 from rftlab.studies.analysis.imported.groups import common_measure, measures_in, source_groups
 from rftlab.studies.analysis.source import RunSource
-from rftlab.studies.console.table import Column, Table, put, say, write_numbers
+from rftlab.studies.console.table import Column, Table, number, put, say, write_numbers
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.results.stats import Estimate
@@ -225,6 +225,8 @@ def show(console: Console, comparison: Comparison) -> None:
     _show_agreements(console, comparison.agreements)
     console.print(_winners(comparison))
     console.print(_signs(comparison))
+    if alone := ", ".join(own.name for own in comparison.levels if own.seeds == 1):
+        say(console, f"{alone}: one run of each design, so that no interval has the spread of training in it", "dim")
     counts = Counter(comparison.verdicts.values())
     console.print(
         Text("   ").join(
@@ -250,7 +252,7 @@ def _winners(comparison: Comparison) -> Table:
     columns = ("level", "designs", "best on test", "observed", "corrected", "ahead in draws")
     table = Table(*columns, wrap="never", collapse_padding=True, title="best designs")
     for b in comparison.best:
-        numbers = (f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}")
+        numbers = (f"{b.observed:.3f}", number(b.corrected), "" if np.isnan(b.share) else f"{b.share:.0%}")
         table.add(Text(b.level), str(b.among), short_label(b.cell), *numbers)
     return table
 

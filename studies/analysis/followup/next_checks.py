@@ -255,9 +255,5 @@ def _ended(value: float, half: float) -> str:
 
 def count_words(findings: list[ClaimFinding]) -> str:
     """The count of all checks, with that of shuffled labels."""
-    counts = tally([f.within for f in findings])
-    return (
-        f"{counts.holds} of {counts.of} claims hold; {counts.expected:.1f} expected if it did not matter which run is "
-        f"which ({counts.little} more say little, {counts.missed} of them misses). Intervals are over seeds, and not "
-        "corrected for the number of claims."
-    )
+    counts = tally([f.within for f in findings]).said("claims hold", "it did not matter which run is which")
+    return f"{counts}. Intervals are over seeds, and not corrected for the number of claims."

@@ -105,16 +105,14 @@ def _mean(rows: list[pd.Series], exact: bool) -> Mean:
     value = over_runs.value
     if exact or not np.isfinite(n) or not 0 <= value <= 1:
         return Mean(value)
-    return Mean(value, float(np.sqrt(value * (1 - value) / n)), np.inf)
+    inner = np.clip(value, 2 / (n + 4), 1 - 2 / (n + 4))  # none or all right has an error too (Agresti and Coull 1998)
+    return Mean(value, float(np.sqrt(inner * (1 - inner) / n)), np.inf)
 
 
 def _gain(gains: list[float], base: Mean, end: Mean) -> Mean:
-    """Within runs where there are several, else of two evaluations."""
-    if not gains:
-        return Mean(np.nan)
-    if len(gains) > 1:
-        return mean(gains)
-    return end.less(base._replace(value=end.value - gains[0]))
+    """Within runs where several differ, else of two evaluations."""
+    within = mean(gains)
+    return within if not gains or within.error > 0 else end.less(base._replace(value=end.value - within.value))
 
 
 def _at(runs: list[pd.DataFrame], place: float, axis: str = "round") -> float:
@@ -190,7 +188,8 @@ def advice_on(ends: list[Ends]) -> list[Advice]:
 
 def _advice(side: str, place: str, own: list[Ends]) -> Advice:
     best = max(own, key=lambda one: one.end.value)
-    close = [one for one in own if one is best or best.end.less(one.end).interval().high <= SAME]
+    several = [one for one in own if min(len(one.group.runs), len(best.group.runs)) > 1]
+    close = [best, *(one for one in several if best.end.less(one.end).interval().high <= SAME)]
     chosen = min(close, key=lambda one: (one.group.per_round or np.inf, -one.end.value))
     moved = best.gain.interval().high >= STILL or not np.isfinite(best.gain.value)
     return Advice(

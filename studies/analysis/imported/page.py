@@ -206,7 +206,8 @@ def show_view(console: Console, view: CollectionView) -> None:
         console.print(table)
         if len(own) > MAX_ROWS:
             say(console, f"{len(own) - MAX_ROWS} more are in the page and in ends.csv", "dim")
-    say(console, "±: half of a 95% interval; noise: of one evaluation about a smooth curve", "dim")
+    half = "±: half of a 95% interval over runs, or of one run over its answers, without the spread of training"
+    say(console, f"{half}\nnoise: of one evaluation about a smooth curve", "dim")
     for pair in view.pairs:
         _show_common(console, view, *pair)
 

@@ -48,7 +48,7 @@ def _row(
 ) -> dict:
     values = np.array([]) if values is None else values.dropna().to_numpy()
     known = interval(values)
-    low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
+    low, high = (np.clip(bound, 0.0, 1.0) if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
     reported = published(pair(pair_name).model, pair(pair_name).dataset, split, design)
     reported = np.nan if reported is None else reported
     return {

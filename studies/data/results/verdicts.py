@@ -139,6 +139,15 @@ class Tally(NamedTuple):
     missed: int
     """How many of these do not hold."""
 
+    def said(self, hold: str, chance: str) -> str:
+        """The count in words, never without that of shuffled labels. hold: what held verdicts do; chance: what the
+        shuffles stand for."""
+        little = f"say little, {self.missed} of them misses"
+        if not self.of:
+            return f"no verdict is counted: {self.little} {little}"
+        known = f"{self.holds} of {self.of} {hold}; {self.expected:.1f} expected if {chance}"
+        return f"{known} ({self.little} more {little})"
+
 
 def tally(judgements: list[Judgement]) -> Tally:
     """The count of what holds, with that of shuffled labels. Theirs is over all verdicts, not those alone that are

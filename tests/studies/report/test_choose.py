@@ -42,6 +42,9 @@ def test_the_cheapest_of_those_that_are_surely_as_good_is_chosen():
     assert advise(curves(close, noise=0.05)).design == "32 contexts x 16 rollouts"
     assert advise(curves(close, seeds=1)).design == "32 contexts x 64 rollouts"
     assert advise(curves(dict.fromkeys(CELLS, 0.011))).design == "", "nothing moves it"
+    table = curves(close)
+    left = advise(table[(table["cell"] != CELLS[-1]) | (table["seed"] == 0) | (table["round"] == 0)])
+    assert (left.best, left.tried) == ("32 contexts x 32 rollouts", 4), "four runs of 64 rollouts diverged"
 
 
 def test_the_best_split_of_a_common_cost_is_told():
