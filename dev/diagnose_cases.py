@@ -55,7 +55,7 @@ from rftlab.studies.analysis.diagnose.alarms import (
     fired_round,
     score_runs,
 )
-from rftlab.studies.analysis.diagnose.observed import Finding, observe
+from rftlab.studies.analysis.diagnose.observed import Finding, ObservedRun, observe
 from rftlab.studies.data.results import reference
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
@@ -169,9 +169,10 @@ def _continued(line, cut: int) -> dict[str, bool]:
 def score(cases: list[KnownCase]) -> dict[str, Counts]:
     """Counts by kind, of the kinds of which something is known. The truth of an alarm is whether the run collapses."""
     table = {}
+    seen = [(case.truth, observe(case.run)) for case in cases]
     for kind in CHECKS:
         truth = "collapse" if kind in ALARM_CHECKS else kind
-        said = [(case.truth[truth], _said_of(case.run, kind)) for case in cases if truth in case.truth]
+        said = [(known[truth], _said_of(run, kind)) for known, run in seen if truth in known]
         judged = [(true, found) for true, found in said if found is not None]
         if said:
             true, false = sum(true for true, _ in said), sum(not true for true, _ in said)
@@ -180,8 +181,8 @@ def score(cases: list[KnownCase]) -> dict[str, Counts]:
     return table
 
 
-def _said_of(run: ImportedRun, kind: str) -> bool | None:
-    said = CHECKS[kind](observe(run))
+def _said_of(run: ObservedRun, kind: str) -> bool | None:
+    said = CHECKS[kind](run)
     return isinstance(said, Finding) if said is None or isinstance(said, Finding) else None
 
 
