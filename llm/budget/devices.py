@@ -2,6 +2,7 @@
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -133,7 +134,8 @@ def device_at_hand(device: str) -> Device | None:
 
         if not torch.cuda.is_available():
             return None
-        properties, free = torch.cuda.get_device_properties(device), torch.cuda.mem_get_info(device)[0]
+        properties = torch.cuda.get_device_properties(device)
+        free = _free(torch.cuda, device, properties)
     except (ImportError, RuntimeError, AssertionError):
         return None
     like = similar_gpu(properties.name, properties.total_memory)
@@ -141,6 +143,15 @@ def device_at_hand(device: str) -> Device | None:
         "" if like else "; its speed is not known: times are those of an A100-40"
     )
     return (like or GPUS["A100-40"])._replace(name=properties.name, memory=float(free), note=note)
+
+
+def _free(cuda: Any, device: str, properties: Any) -> float:
+    """Bytes of a GPU that are free, from the driver's own library where it can tell. Asking CUDA makes the process hold
+    half a gigabyte as long as it lives, and a GPU that takes one process alone (compute mode) then takes no other."""
+    with suppress(Exception):  # no nvidia-ml-py, names of devices that it does not know
+        if "MIG" not in properties.name:
+            return properties.total_memory - cuda.device_memory_used(device)
+    return cuda.mem_get_info(device)[0]
 
 
 def similar_gpu(name: str, memory: int) -> Device | None:

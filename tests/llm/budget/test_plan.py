@@ -229,6 +229,10 @@ def test_the_gpu_at_hand_is_taken(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70e9, 85e9))
     found = named_device("cuda", None)
     assert (found.memory, found.bf16, found.name) == (70e9, 989e12, properties.name) and "70.0 of 85.0 GB" in found.note
+    monkeypatch.setattr(torch.cuda, "device_memory_used", lambda device: 5e9)
+    assert named_device("cuda", None).memory == 80e9, "the driver's library is asked first, which holds no memory"
+    properties.name += " MIG 3g.40gb"
+    assert named_device("cuda", None).memory == 70e9, "of a part the library tells of the whole"
     for total, like in ((85.1e9, "A100-80"), (42.4e9, "A100-40")):
         properties.name, properties.total_memory = f"NVIDIA A100-SXM4-{like[-2:]}GB", total
         assert named_device("cuda", None).bandwidth == GPUS[like].bandwidth
