@@ -3,18 +3,15 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 
 import tyro
 from rich.console import Console
 
-from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count, check_finite
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count, check_finite, plain
 from rftlab.studies.cli.common import check_named
 from rftlab.studies.console.table import say
 from rftlab.studies.integrations.cluster import EngineChoice
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MAX_DESIGNS = 60
 _HOURS = re.compile(
@@ -178,16 +175,20 @@ class Power:
     def execute(self, console: Console) -> int:
         """Print what follows."""
         from rftlab.studies.forecast.signal import show as show
-        from rftlab.studies.forecast.signal.power import checked_questions, chosen, final_scores, selected
+        from rftlab.studies.forecast.signal.power import checked_questions, chosen_sides, final_scores, selected
 
         sigma = self.sigma
         runs = selected(self.results, self.imported) if self.imported else None
         if runs:
             show.show_tasks(console, *runs)
         if self.a:
-            scores = final_scores(*runs) if runs else {}
-            a, b = (chosen(scores, getattr(self, name)) if runs else self._numbers(name) for name in ("a", "b"))
-            show.show_compared(console, a, b, self.paired, sigma)
+            if runs:
+                a, b = chosen_sides(final_scores(*runs), self.a, self.b)
+            else:
+                a, b = self._numbers("a"), self._numbers("b")
+            if runs and self.paired:
+                say(console, f"pairs: {plain(', '.join(map(' with '.join, zip(a, b, strict=False))))}")
+            show.show_compared(console, [*a.values()], [*b.values()], self.paired, sigma)
         elif runs and sigma is None:
             sigma = show.show_repeats(console, *runs)
         if sigma is not None and self.difference is not None:
@@ -197,19 +198,18 @@ class Power:
             show.show_questions(console, questions, self.difference, self.questions)
         return 0
 
-    def _numbers(self, name: str) -> "np.ndarray":
-        """Return the Pass@1 of the runs of side a or b. Raises UserError for what is none."""
-        import numpy as np
-
-        values = []
-        for text in getattr(self, name):
+    def _numbers(self, name: str) -> dict[str, float]:
+        """Return the Pass@1 of the runs of side a or b, by their places. Raises UserError for what is none."""
+        values = {}
+        for place, text in enumerate(getattr(self, name)):
             try:
-                values.append(float(text))
+                value = float(text)
             except ValueError:
                 allowed = "numbers from 0 to 1, or names of runs with --imported"
                 raise UserError(f"{name} = {text!r}; allowed: {allowed}") from None
-            check(0 <= values[-1] <= 1, f"{name} = {text}; allowed: 0 to 1")
-        return np.array(values)
+            check(0 <= value <= 1, f"{name} = {text}; allowed: 0 to 1")
+            values[str(place)] = value
+        return values
 
 
 @dataclass(frozen=True)

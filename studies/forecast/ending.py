@@ -133,6 +133,12 @@ def chance_of_leader(lead: float) -> float:
     return float(norm.cdf(abs(lead) / LEAD))
 
 
+def chance_text(lead: float) -> str:
+    """The same in words: no record is long enough for a certainty."""
+    chance = chance_of_leader(lead)
+    return f"{chance:.2f}" if chance < 0.985 else "above 0.98"
+
+
 def _test_curves(run: ImportedRun) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Task, rounds (n,) and test Pass@1 (n,) of each task that has any."""
     curves = []
@@ -170,7 +176,7 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
     lead, part = ahead.last - behind.last, max(one.known for one in endings) / planned
     say(
         console,
-        f"{ahead.run} is ahead by {lead:.3f} and ends higher with probability {chance_of_leader(lead):.2f}. Going on "
+        f"{ahead.run} is ahead by {lead:.3f} and ends higher with probability {chance_text(lead)}. Going on "
         f"with it alone saves {(1 - part) / 2:.0%} of the rounds of both.",
     )
     say(console, plan_line())

@@ -287,8 +287,9 @@ def forecast_designs(request: Request, simulated: CellForecast | None, budget: i
 
 
 def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:
-    """Chance that each cell's expected Pass@1 is within CLOSE of the best one in budget; nan beyond it."""
-    if forecast.draws is None:
+    """Chance that each cell's expected Pass@1 is within CLOSE of the best one in budget; nan beyond it, and of one cell
+    that no other is compared with."""
+    if forecast.draws is None or within.sum() < 2:
         return np.full(len(within), np.nan)
     best = forecast.draws[:, within].max(axis=1, keepdims=True)
     return np.where(within, (forecast.draws >= best - CLOSE).mean(axis=0), np.nan)

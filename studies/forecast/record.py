@@ -92,8 +92,8 @@ def design_lines(other_rate: bool) -> list[str]:
 def ending_lines(part: float) -> list[str]:
     """How far off ends were that were forecast from this part of a run, the nearest part that was scored, and whether
     it was known that more comes."""
-    rows = record(ENDS)
-    part = float(min(rows["part"].unique(), key=lambda one: abs(one - part)))
+    rows, own = record(ENDS), part
+    part = float(min(rows["part"].unique(), key=lambda one: abs(one - own)))
     rows = rows[rows["part"] == part]
     shown = {name: source_mean(rows, errors(rows, name)) for name in ("forecast", "last", "sigmoid")}
     comes, said = rows["truth"] - rows["last"] > MORE, rows["forecast"] - rows["last"] > MORE
@@ -103,6 +103,8 @@ def ending_lines(part: float) -> list[str]:
         f"From {part:.0%} of a run the ends of {len(rows)} curves of {rows['source'].nunique()} public sources were "
         f"{shown['forecast']:.3f} off, the last value {shown['last']:.3f}, a saturating curve {shown['sigmoid']:.3f}."
     ]
+    if own < 0.75 * part:
+        lines.append(f"This run is known to {own:.2g} of its length, less than was scored: expect larger errors.")
     if not known:
         lines.append(
             f"It is unknown whether going on brings {MORE:g} more: the forecast was right for {right:.0%} of these "

@@ -281,7 +281,7 @@ def seen(table: pd.DataFrame, recommended: str) -> list[str]:
     said = [
         f"The 80% intervals of {level} of {len(within)} other designs in budget reach into that of the recommended "
         f"one: {'it is not told apart from them' if level else 'it stands alone'}."
-    ]
+    ] * bool(len(within))
     known = table.dropna(subset=["measured"])
     if len(known):
         off = float(np.abs(known["forecast"] - known["measured"]).mean())

@@ -177,6 +177,8 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     text, (sigma, _) = shown(*ask, "--difference", 0.02), signal_power.pooled_sigma([A, B])
     assert f"sigma = {sigma:.4f}" in text and f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
     assert "a-0, a-1" in refused(*ask, "--a", "a-0", "--b", "nobody")
+    assert "a-1 on both sides" in refused(*ask, "--a", "a-*", "--b", "a-1", "b-0")
+    assert "pairs: a-0 with b-0, a-2 with b-1\n" in shown(*ask, "--a", "a-0", "a-2", "--b", "b-[01]", "--paired")
     write_collection(tmp_path, "one", RUNS[:1])
     assert "repeat" in refused("power", "--results", tmp_path, "--imported", "one")
 
@@ -191,6 +193,8 @@ SIDES = ("--a", "*-n64-m16/*", "--b", "*-n16-m16/*", "--imported")
         (("--a", *A, "--b", *B), ("a difference: the interval leaves out 0", "p = 0.032", "cannot be below 0.100")),
         (("--a", *A, "--b", *B), ("4 seeds a side",)),
         (("--a", 0.40, 0.46, "--b", 0.41, 0.47), ("no difference seen",)),
+        (("--a", 0.1, 0.2, 0.3, "--b", 0.3, 0.1, 0.2), ("0.0000, 95% interval", "no difference seen")),
+        (("--a", *A, "--b", *B, "--paired"), ("counted over all signs of the pairs",)),
         (("--a", *("0.40", "0.41") * 5, "--b", *("0.50", "0.51") * 5), ("p < 0.001",)),
         (PLANNED, ("10 seeds an arm unpaired, 11 paired (correlation 0)", "9,419 unpaired", "5,887 paired", "0.0135")),
         ((*PLANNED, "--correlation", 0.8), ("5 paired (correlation 0.8)",)),

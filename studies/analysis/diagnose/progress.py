@@ -165,18 +165,18 @@ def evaluation_too_small(seen: ObservedRun) -> Finding | Unjudged | None:
     rate, gain = float(np.clip((first + last) / 2, 0, 1)), last - first
     # a rate of 0 or 1 has no measured error; half an answer stands for it
     least = visible(float(np.clip(rate, 0.5 / questions, 1 - 0.5 / questions)), questions)
-    wanted = abs(gain) if seen.claim is None else seen.claim
+    wanted = max(abs(gain) if seen.claim is None else seen.claim, 0.001)
     if wanted > least:
         return None
     # two rates of n answers each differ by wanted = seen * sqrt(2 p (1 - p) / n), solved for n
-    needed = int(np.ceil(2 * limit("seen") ** 2 * max(rate * (1 - rate), 1e-4) / max(wanted, 1e-3) ** 2))
+    needed = int(np.ceil(questions * (least / wanted) ** 2))
     return Finding(
         EVALUATION,
         "note",
         f"{questions} answers cannot show a difference of {wanted:.3f}",
         (
             f"Pass@1 {first:.3f} at round {line.rounds[0]}, {last:.3f} at round {line.rounds[-1]}",
-            f"seen are differences above {least:.3f}; {max(wanted, 0.001):.3f} needs {needed} answers",
+            f"seen are differences above {least:.3f}; {wanted:.3f} needs {needed} answers",
         ),
         f"{limit('seen'):g} standard errors of a difference of two rates",
         "more questions, or several answers to each; compare two models on the same questions, pair by pair",

@@ -147,8 +147,9 @@ def reproduce_within(
     total = sum(pick.hours for pick in picks)
     say(console, f"{len(picks)} of {claims} verdicts decided, {total:.1f} of {hours:g} hours, by forecasts", "bold")
     if not picks:
-        least = min((sum(costs[run[:2]] for run in wish.runs) for wish in wishes), default=float("nan"))
-        say(console, f"no verdict can be had for {hours:g} hours; the cheapest takes {least:.1f}", "red")
+        hourly = [sum(costs[run[:2]] for run in wish.runs) for wish in wishes]
+        why = f"the cheapest takes {min(hourly):.1f}" if hourly else f"{study.seeds} seeds decide none, by forecasts"
+        say(console, f"no verdict can be had for {hours:g} hours; {why}", "red")
         return False
     if flags.dry_run:
         return True

@@ -1,7 +1,7 @@
 """Evidence about a model's Pass@1: none, a pilot, imported runs, a file of pass rates."""
 
 from collections import defaultdict
-from math import inf, nan, sqrt
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.results.stats import interval
+from rftlab.studies.forecast.pilot.headroom import mean_rate
 from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
 from rftlab.studies.forecast.signal.power import final_score, selected
@@ -78,10 +79,8 @@ def _pilot_evidence(root: Path, pair: str) -> AdviceEvidence:
 
 
 def _base(measured: MeasuredRates) -> DesignScore:
-    """Pass@1 of the base model, with the normal interval of questions drawn at random."""
-    value, n = float(measured.rates.mean()), len(measured.rates)
-    error = 1.96 * float(measured.rates.std(ddof=1)) / sqrt(n) if n > 1 else inf
-    return DesignScore(value, max(0.0, value - error), min(1.0, value + error), 1)
+    """Pass@1 of the base model, with the interval of questions drawn at random."""
+    return DesignScore(*mean_rate(1, measured.rates, measured.responses).interval(), 1)
 
 
 def _imported_scores(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:

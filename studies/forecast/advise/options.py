@@ -158,7 +158,8 @@ def _blank(able: list[Option], budget: float) -> list[tuple[Option, str]]:
 def _after(able: list[Option], measured: list[Option]) -> list[tuple[Option, str]]:
     """Some were run: the best again where it was run once, its nearest neighbour that was not, and the farthest."""
     best = max(measured, key=lambda option: option.score.value if option.score else 0.0)
-    runs = [(best, "the best so far, again with another seed: picked among several it looks better than it is")]
+    several = ": picked among several it looks better than it is" * (len(measured) > 1)
+    runs = [(best, f"the best so far, again with another seed{several}")]
     fresh = [option for option in able if option.score is None and option.design.rollouts > 1]
     if fresh:
         near = min(fresh, key=lambda option: (option.distance(best), option.plan.gpu_hours))

@@ -30,7 +30,7 @@ from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.advise.show import COSTS
 from rftlab.studies.forecast.checkup.changes import name_changes, name_unknowns
 from rftlab.studies.forecast.checkup.subject import Sentence, Subject, counted
-from rftlab.studies.forecast.ending import chance_of_leader, run_ending
+from rftlab.studies.forecast.ending import chance_text, run_ending
 from rftlab.studies.forecast.law.curve import LEVEL
 from rftlab.studies.forecast.law.limits import UPDATES
 from rftlab.studies.forecast.record import ending_lines
@@ -197,7 +197,7 @@ def describe_ends(subject: Subject) -> Iterator[Sentence]:
         alike = (first.known, first.task) == (second.known, second.task)
         yield Sentence(
             f"{first.run} is ahead of {second.run} by {first.last - second.last:.2f} and ends higher with probability "
-            f"{chance_of_leader(first.last - second.last):.2f}"
+            f"{chance_text(first.last - second.last)}"
             f"{'' if alike else ', a guess: they are evaluated at other rounds or on other tasks'}.",
             ("rftlab power --a .. --b .. tells whether finished runs differ", *ending_lines(0.3)),
         )

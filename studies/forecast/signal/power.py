@@ -195,14 +195,24 @@ def final_scores(runs: list[ImportedRun], task: str | None = None) -> dict[str, 
     return scores
 
 
-def chosen(scores: dict[str, float], names: tuple[str, ...]) -> np.ndarray:
+def chosen(scores: dict[str, float], names: tuple[str, ...]) -> dict[str, float]:
     """Scores of runs by name, * for any letters, each run once. Raises UserError for a name that is not there."""
     picked: dict[str, float] = {}
     for name in names:
         own = {name: scores[name]} if name in scores else {n: s for n, s in scores.items() if fnmatchcase(n, name)}
         check(bool(own), f"no run {name!r} with a test Pass@1; there are: {', '.join(list(scores)[:12])}")
         picked |= own
-    return np.array([*picked.values()])
+    return picked
+
+
+def chosen_sides(
+    scores: dict[str, float], a: tuple[str, ...], b: tuple[str, ...]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """`chosen` for two sides. Raises UserError for a run that is on both."""
+    sides = chosen(scores, a), chosen(scores, b)
+    both = [name for name in sides[0] if name in sides[1]]
+    check(not both, f"{', '.join(both[:3])} on both sides; allowed: each run on one")
+    return sides
 
 
 class Repeats(NamedTuple):
@@ -235,4 +245,6 @@ def pooled_sigma(groups: list[np.ndarray]) -> tuple[float, int]:
     """Standard deviation of a run over its repeats, pooled, and the degrees of freedom behind it."""
     degrees = sum(len(group) - 1 for group in groups)
     check(degrees > 0, "no runs repeat a design; allowed: two or more runs of one, or --sigma")
-    return sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / degrees), degrees
+    sigma = sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / degrees)
+    check(sigma >= ROUNDING, "runs that repeat a design are all equal; allowed: some that differ, or --sigma")
+    return sigma, degrees

@@ -9,6 +9,7 @@ from scipy.stats import chi2
 from rftlab.shared.effective_batch import effective_batch
 from rftlab.shared.plumbing.errors import plain
 from rftlab.studies.console.table import Column, Table, put, say
+from rftlab.studies.data.results.stats import MANY
 from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial
 from rftlab.studies.forecast.pilot.pilot import Gradient
@@ -58,8 +59,9 @@ def _otherwise(believed: Fitted, measured: MeasuredRates | None, k: int) -> tupl
     """The share by the other fit and from the counts alone; () where no responses were counted."""
     if believed.other is None or measured is None or measured.counts is None:
         return ()
-    alone = measure_silence(measured.counts, measured.responses, k)
-    shown = f"{alone.value:.3f} ± {alone.error:.3f}" if alone else f"only to K = {measured.responses}"
+    alone, shown = measure_silence(measured.counts, measured.responses, k), f"only to K = {measured.responses}"
+    if alone:  # where all questions are alike, as if one were not
+        shown = f"{alone.value:.3f} ± {alone.error or 1 / alone.questions:.3f}"
     return f"{zero_variance_share(believed.other, k):.3f}", shown
 
 
@@ -84,7 +86,7 @@ def show_noise(console: Console, gradient: Gradient, batches: tuple[int, ...], r
     error = gradient.between_error / gradient.within
     values = np.array([[effective_batch(b, k, ratio) for k in rollouts] for b in batches])
     put(console, "effective batch B_eff = B / (r + 1/K), in responses", _map(values, batches, rollouts))
-    lost = gradient.between < 2 * gradient.between_error
+    lost = gradient.between <= 2 * gradient.between_error
     say(
         console,
         f"r = {ratio:.3g} ± {error:.2g}, variance of gradients between prompts over that within, of a response"
@@ -156,16 +158,17 @@ def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts
 SEEDS = (2, 3, 5, 10, 20)
 
 
-def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None) -> None:
+def show_compared(console: Console, a: list[float], b: list[float], paired: bool, sigma: float | None) -> None:
     """Whether measured runs differ."""
-    difference = compare_runs(a, b, paired, sigma)
+    difference = compare_runs(np.array(a), np.array(b), paired, sigma)
     sides = (
-        f"{name}: {len(side)} run{'s' * (len(side) > 1)}, mean {side.mean():.4f}"
+        f"{name}: {len(side)} run{'s' * (len(side) > 1)}, mean {np.mean(side):.4f}"
         for name, side in zip("ab", (a, b), strict=True)
     )
     say(console, "; ".join(sides))
     if not isfinite(difference.low):
-        why = "one run on a side says" if min(len(a), len(b)) < 2 else "runs of a side that are all equal say"
+        alike = "pairs that all differ by as much say" if paired else "runs of a side that are all equal say"
+        why = "one run on a side says" if min(len(a), len(b)) < 2 else alike
         say(
             console,
             f"difference {difference.value:+.4f}; {why} nothing about the seeds, so it is unknown whether it is real",
@@ -181,11 +184,14 @@ def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, 
     unseen = "no difference seen: the interval holds 0, and so differences of either sign up to its ends"
     say(console, "a difference: the interval leaves out 0" if difference.seen else unseen, "bold")
     if not isnan(difference.permutation):
-        say(console, f"counted over all ways to deal the runs: {_p(difference.permutation)}", "dim")
+        ways = "signs of the pairs" if paired else "ways to deal the runs"
+        say(console, f"counted over all {ways}: {_p(difference.permutation)}", "dim")
         if difference.least > 0.05:
             least = f"with so few runs that cannot be below {difference.least:.3f}"
-            say(console, f" {least}: the t test decides, which takes noise as normal", "dim")
-    if difference.sigma > 0 and difference.value != 0:
+            kind = "t" if sigma is None else "z"
+            say(console, f" {least}: the {kind} test decides, which takes noise as normal", "dim")
+    # a smaller one needs more than MANY seeds: (1.96 + 0.84) sqrt(2) deviations over their root
+    if abs(difference.value) > 4 * difference.sigma / sqrt(MANY) > 0:
         need = seeds_for(abs(difference.value), difference.sigma, paired)
         what = "a difference of a pair" if paired else "a run"
         say(

@@ -47,6 +47,7 @@ def test_more_is_said_to_come_only_where_that_is_known(monkeypatch, known):
     lines = record.ending_lines(0.25)
     assert lines[0].startswith("From 30% of a run the ends of 100 curves")
     assert ("It is unknown whether" in " ".join(lines)) is not known
+    assert "expect larger errors" in record.ending_lines(0.01)[1] and "expect larger" not in " ".join(lines)
 
 
 def test_the_plan_has_its_cost_and_its_record(monkeypatch):
