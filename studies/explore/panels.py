@@ -123,7 +123,7 @@ class NumberTiles:
         first, last, effective = group_signal(job.snapshot(), job.run.design.batch_size) if job else (float("nan"),) * 3
         signal = job.signal if job and job.signal is not None else float("nan")
         texts = {
-            "signal": number(signal, ".3g"),
+            "signal": "lost in noise" if signal <= 0 else number(signal, ".3g"),
             "silent": f"{number(first, '.0%')} → {number(last, '.0%')}",
             "effective": number(effective, ".3g"),
             "rollouts": large(cost.rollouts) if cost else "…",

@@ -142,7 +142,9 @@ def test_seeds_that_collapse_and_seeds_that_do_not_are_a_lottery():
     runs["rate x8"] = [curve(lost if seed < 2 else survivor, seed) for seed in range(SEEDS)]
     assert fact.measure(runs).value == 0.4
     runs["rate x8"] = [curve(survivor if seed < 1 else lost, seed) for seed in range(SEEDS)]
-    assert fact.measure(runs).value == 0.2 and judge_fact(fact, fact.measure(runs)).verdict == YES
+    # one of five seeds may be one of many: Wilson's interval reaches below 0.2
+    said = judge_fact(fact, fact.measure(runs))
+    assert (said.measured.value, said.verdict, said.is_sure) == (0.2, NO, False)
     runs["rate x8"] = [curve(lost, seed) for seed in range(SEEDS)]
     assert judge_fact(fact, fact.measure(runs)).verdict == NO
 

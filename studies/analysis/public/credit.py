@@ -151,8 +151,8 @@ def credit_lines(rows: pd.DataFrame) -> list[str]:
     fresh, credited, share = rows[~rows["credited"]], above_reported(rows[rows["credited"]]), share_between_pairs()
     known = fresh[fresh["base_in_harness"].notna()]
     return [
-        f"{len(known)} runs with a known base, of {known['family'].nunique()} families; intervals resample families. "
-        "The reported score of a base model is that of its instruct sibling.",
+        f"{len(known)} runs with a known base, of {known['family'].nunique()} families; intervals resample families, "
+        "and from so few are too narrow. The reported score of a base model is that of its instruct sibling.",
         *(
             f"{name[0].upper()}{name[1:]} end {above.value:+.2f} from the reported score on average, 80% of {len(own)} "
             f"runs between {above.low:+.2f} and {above.high:+.2f}."
@@ -349,8 +349,8 @@ def size_lines(parameters: float, family: str, task: str) -> list[str]:
     whose = f"ends of {family}" if one.known else f"ends of all families, fewer than {FEWEST} of them of {family},"
     left = "sources" if one.known else "families"
     return [
-        f"Runs of {family} with {parameters:g} billion parameters on {TASKS[task]} end at {one.end.value:.2f}, 80% "
-        f"{one.end.low:.2f} to {one.end.high:.2f}: from {one.ends} {whose} of {one.smallest:g} to {one.largest:g} "
+        f"Runs of {family} with {parameters:g} billion parameters on {TASKS[task]} should end at {one.end.value:.2f}, "
+        f"80% {one.end.low:.2f} to {one.end.high:.2f}: from {one.ends} {whose} of {one.smallest:g} to {one.largest:g} "
         f"billion. On {left} that were left out whole the error is {one.error:.3f}.",
         f"Format and prompt are {one.format.value:+.2f} of the gain of such runs (80% of public harnesses "
         f"{one.format.low:+.2f} to {one.format.high:+.2f}): the score that makers report less that of the untrained "

@@ -179,11 +179,13 @@ def rise(column: str) -> Measure:
 
 
 def lottery(runs: dict[str, Runs]) -> Measured:
-    """Return the smaller of the shares of seeds that collapse and that do not, at the rate that divides them most."""
+    """Return the smaller of the shares of seeds that collapse and that do not, at the rate that divides them most, with
+    Wilson's interval."""
     usual = ends(runs["usual"]).mean()
     collapsed = [ends(of_rate) < HALF * usual for name, of_rate in runs.items() if name.startswith("rate")]
-    divided = max(min(fell.sum(), (~fell).sum()) / fell.size for fell in collapsed)
-    return Estimate(divided, divided, divided)
+    divided, seeds = max(min(int(fell.sum()), int((~fell).sum())) for fell in collapsed), len(runs["usual"])
+    share = stats.binomtest(divided, seeds).proportion_ci(method="wilson")
+    return Estimate(divided / seeds, float(share.low), min(float(share.high), 0.5))
 
 
 def by_length(runs: dict[str, Runs]) -> Measured:
