@@ -7,17 +7,21 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
+from io import StringIO
 
 import numba
 import numpy as np
 import pytest
+from rich.console import Console
 
 import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.cards import CARDS, SHIPPED
 from rftlab.shared.cards.card import Card
 from rftlab.shared.config.advantage import CustomAdvantage
+from rftlab.shared.config.mask import ClipCov
 from rftlab.shared.custom.plugins import load_plugin
 from rftlab.shared.custom.registry import configured
 from rftlab.shared.plumbing.pool import make_pool
@@ -26,6 +30,7 @@ from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.estimators.show import show_cards
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 from tests.support.estimators.vectors import ROOT
+from tests.support.machine.command import rftlab
 
 GROUP = np.array([0, 0, 1, 1, 1, 2])
 REWARDS = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
@@ -71,10 +76,8 @@ def test_an_advantage_is_the_one_of_its_formula(compiled):
         batches[1] = batches[1]._replace(advantage=np.where(GROUP[order].repeat(2) == 2, 0, batches[1].advantage))
         np.testing.assert_allclose(batches[0].advantage, batches[1].advantage, atol=1e-12)
     for choices in ({}, {"minibatches": 2}, {"support_rollouts": 2}, {"replay_window": 8}):
-        if not choices or "minibatches" in choices:
-            assert curve(rl.preset("mine"), **choices).equals(curve(same, **choices))
-        else:
-            assert not curve(rl.preset("mine"), **choices).equals(curve(same, **choices))  # it takes no pool
+        alike = curve(rl.preset("mine"), **choices).equals(curve(same, **choices))
+        assert alike == (not choices or "minibatches" in choices), "it takes no pool"
 
 
 def test_arrays_may_lie_anywhere():
@@ -92,10 +95,7 @@ def test_arrays_may_lie_anywhere():
 
 
 def test_an_interrupt_stays_one():
-    def interrupted(rewards):
-        raise KeyboardInterrupt
-
-    rl.advantage("mine")(interrupted)
+    rl.advantage("mine")(lambda rewards: raises(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         prepared(rl.preset("mine"))
 
@@ -112,17 +112,14 @@ def test_a_surrogate_is_the_one_of_its_formula():
     rl.surrogate("mine", kl=rl.KL("k3", coef=0.1))(clipped)
     same = replace(rl.preset("mine"), surrogate=rl.Clip())
     moved = LOGP + np.linspace(-0.6, 0.6, 12)
-    own, shipped = (
-        rl.objective_and_weights(e, rl.prepare(e, REWARDS, GROUP, STARTS, LOGP, LOGP), moved)
-        for e in (rl.preset("mine"), same)
-    )
+    pair = rl.preset("mine"), same
+    batches = (rl.prepare(e, REWARDS, GROUP, STARTS, LOGP, LOGP) for e in pair)
+    own, shipped = (rl.objective_and_weights(e, batch, moved) for e, batch in zip(pair, batches, strict=True))
     np.testing.assert_allclose(own.weight, shipped.weight, atol=1e-12)
     assert own.objective == pytest.approx(shipped.objective, abs=1e-12)
     with pytest.raises(rl.UserError, match="ClipCov"):
-        from rftlab.shared.config.mask import ClipCov
-
         replace(rl.preset("mine"), mask=ClipCov())
-    a, b = (curve(e, minibatches=2, epochs=2) for e in (rl.preset("mine"), same))
+    a, b = (curve(e, minibatches=2, epochs=2) for e in pair)
     np.testing.assert_allclose(a["train_pass_at_1"], b["train_pass_at_1"], atol=1e-4)
 
 
@@ -162,13 +159,6 @@ def test_what_a_function_keeps_is_its_own():
     assert len(kept) > 1 and all(np.array_equal(*pair) for pair in kept)
     with pytest.raises(ValueError, match="cannot set WRITEABLE"):
         kept[0][0].flags.writeable = True
-
-
-def sleeps(rewards):
-    import time
-
-    time.sleep(0.05)
-    return rewards
 
 
 def writes(rewards):
@@ -244,13 +234,7 @@ def test_a_wrong_advantage_is_one_line(how, row):
 
 
 def test_a_wrong_advantage_names_the_round_of_a_simulation():
-    calls = []
-
-    def later(rewards):
-        calls.append(0)
-        return rewards - rewards.mean() if rewards.sum() not in (1.0, 3.0) else np.full(4, np.nan)
-
-    rl.advantage("later")(later)
+    rl.advantage("later")(lambda rewards: rewards - (np.nan if rewards.sum() in (1.0, 3.0) else rewards.mean()))
     with pytest.raises(rl.UserError, match=r"advantage later: round \d+, group \d+: returned numbers that are not fin"):
         curve(rl.preset("later"))
     rl.advantage("later")(centred)
@@ -289,19 +273,11 @@ def around(*arguments):
     return scaled(*arguments)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        scaled,
-        numba.njit(scaled),
-        of_pool,
-        Scaled(0.5).of_group,
-        Scaled(0.5),
-        functools.partial(scaled, eps=0.5),
-        around,
-    ],
-    ids=["default", "compiled", "pool", "method", "object", "partial", "wrapped"],
-)
+WITH_DEFAULTS = {"default": scaled, "compiled": numba.njit(scaled), "pool": of_pool, "method": Scaled(0.5).of_group}
+WITH_DEFAULTS |= {"object": Scaled(0.5), "partial": functools.partial(scaled, eps=0.5), "wrapped": around}
+
+
+@pytest.mark.parametrize("function", WITH_DEFAULTS.values(), ids=WITH_DEFAULTS)
 def test_a_second_parameter_with_a_default_is_not_the_pool(function):
     rl.advantage("mine")(function)
     expected = np.concatenate([scaled(REWARDS[g == GROUP]) for g in range(3)])
@@ -311,13 +287,12 @@ def test_a_second_parameter_with_a_default_is_not_the_pool(function):
 def test_a_function_may_use_another_estimator():
     """And the round is told as if it had not."""
 
-    def nested(rewards):
-        prepared(rl.preset("plain"))
+    def alone(rewards):
         return rewards[:1] if rewards.sum() == 1.0 else rewards - rewards.mean()
 
     rl.advantage("plain")(centred)
-    rl.advantage("nested")(nested)
-    rl.advantage("alone")(lambda rewards: rewards[:1] if rewards.sum() == 1.0 else rewards - rewards.mean())
+    rl.advantage("alone")(alone)
+    rl.advantage("nested")(lambda rewards: (prepared(rl.preset("plain")), alone(rewards))[1])
     said = []
     for name in ("alone", "nested"):
         with pytest.raises(rl.UserError, match=r"round \d+, group \d+: returned shape") as error:
@@ -326,32 +301,26 @@ def test_a_function_may_use_another_estimator():
     assert said[0] == said[1]
 
 
-def test_a_slow_run_says_by_how_much_and_what_to_do(monkeypatch, capfd):
+@pytest.mark.parametrize(("times", "lines"), [(1.0, 1), (1e6, 0)])
+def test_a_slow_run_says_by_how_much_and_what_to_do(times, lines, monkeypatch, capfd):
     """Once for each function, and not of those that are fast already."""
-    monkeypatch.setattr("rftlab.shared.custom.slow.ENOUGH", 0.0)
-    monkeypatch.setattr("rftlab.shared.custom.slow.TIMES", 1.0)
-    monkeypatch.setattr("rftlab.shared.custom.slow._told", set())
+    for name, value in (("ENOUGH", 0.0), ("TIMES", times), ("_told", set())):
+        monkeypatch.setattr(f"rftlab.shared.custom.slow.{name}", value)
     rl.advantage("each")(middle)
     rl.advantage("stacked", batched=True)(middle)
     rl.advantage("compiled")(numba.njit(centred))
     for name in ("each", "stacked", "compiled", "each"):
         curve(rl.preset(name))
     said = [line for line in capfd.readouterr().err.splitlines() if "as long" in line]
-    assert len(said) == 1 and said[0].startswith("rftlab: advantage each in Python makes this run ")
-    assert said[0].endswith(" times as long; batched=True or numba makes it fast")
-
-
-def test_a_run_that_is_not_slow_says_nothing(monkeypatch, capfd):
-    monkeypatch.setattr("rftlab.shared.custom.slow.ENOUGH", 0.0)
-    monkeypatch.setattr("rftlab.shared.custom.slow.TIMES", 1e6)
-    rl.advantage("each")(middle)
-    curve(rl.preset("each"))
-    assert "as long" not in capfd.readouterr().err
+    assert len(said) == lines
+    for line in said:
+        assert line.startswith("rftlab: advantage each in Python makes this run ")
+        assert line.endswith(" times as long; batched=True or numba makes it fast")
 
 
 def test_a_slow_function_is_told_so(monkeypatch):
     monkeypatch.setattr("rftlab.shared.custom.functions.LIMIT", 0.01)
-    rl.advantage("slow")(sleeps)
+    rl.advantage("slow")(lambda rewards: time.sleep(0.05) or rewards)
     with pytest.raises(rl.UserError, match="advantage slow: took 0 seconds; allowed: 0 for a batch"):
         prepared(rl.preset("slow"))
 
@@ -374,21 +343,19 @@ def test_a_function_that_does_not_come_back_is_named_once(monkeypatch):
     assert said == ["advantage stuck: no answer for 0 seconds"]
 
 
-def test_the_command_line_ends_where_a_function_does_not_come_back(tmp_path):
-    """From a worker's thread, where nothing can be raised."""
-    (tmp_path / "stuck.py").write_text(
-        """
+STUCK = """
 import time
 import rftlab as rl
 from rftlab.shared.custom import slow
 
 slow.PATIENCE = 0.5
-
-@rl.advantage("stuck")
-def stuck(rewards):
-    time.sleep(1000)
+rl.advantage("stuck")(lambda rewards: time.sleep(1000))
 """
-    )
+
+
+def test_the_command_line_ends_where_a_function_does_not_come_back(tmp_path):
+    """From a worker's thread, where nothing can be raised."""
+    (tmp_path / "stuck.py").write_text(STUCK)
     run = ("run", "cell", "--preset", "stuck", "--rollouts", "8", "--rounds", "100", "--seeds", "2")
     made = rftlab(*run, "--plugins", "stuck.py", cwd=tmp_path)
     assert made.returncode == 2
@@ -413,16 +380,8 @@ def test_a_wrong_surrogate_is_one_line(function, message):
         curve(rl.preset("wrong"))
 
 
-HELPER = 0.5
-
-
-def helped(rewards):
-    return rewards - HELPER
-
-
 def test_a_changed_function_is_another_run():
-    """The source, what it reads and what it calls are in the identity; the old configuration does not run the new
-    function."""
+    """The old configuration does not run the new function; tests/estimators/test_source.py has what changes one."""
     rl.advantage("mine")(centred)
     first = rl.preset("mine")
     rl.advantage("mine")(lambda rewards: rewards - np.median(rewards))
@@ -431,23 +390,12 @@ def test_a_changed_function_is_another_run():
     assert len(ids) == 2 and first.advantage.source != second.advantage.source
     with pytest.raises(rl.UserError, match="advantage 'mine' is another function than the configuration's"):
         prepared(first)
-    global HELPER
-    sources = set()
-    for number in (0.5, 0.25, 0.5):
-        HELPER = number
-        rl.advantage("helped")(helped)
-        sources.add(rl.preset("helped").advantage.source)
-    assert len(sources) == 2
 
 
 def test_it_has_a_card_and_a_label():
     rl.advantage("mine", surrogate=rl.Clip(0.1, 0.3))(centred)
     assert CARDS["mine"].family == "Your own" and CARDS["mine"].title == "Reward minus the mean."
     assert RunSpec("qwen-gsm8k", small_run(rl.preset("mine"))).cell == "8x4-mine" and "mine" not in SHIPPED
-    from io import StringIO
-
-    from rich.console import Console
-
     console = Console(file=StringIO(), width=200)
     show_cards(console, "mine")
     assert "A = mine(rewards, pool)" in console.file.getvalue() and isinstance(CARDS["mine"], Card)
@@ -541,12 +489,6 @@ def filed(rewards):
 """
 
 
-def rftlab(*arguments, cwd=None, **variables):
-    command = [sys.executable, "-m", "rftlab.studies.cli.main", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=environment)
-
-
 def test_a_file_is_read_by_every_command(tmp_path):
     (tmp_path / "mine.py").write_text(FILE)
     (tmp_path / "broken.py").write_text("import rftlab as rl\n\nx = 1 / 0\n")
@@ -556,10 +498,7 @@ def test_a_file_is_read_by_every_command(tmp_path):
     assert done.returncode == 2 and "'filed' is unknown" in done.stderr
     for arguments, said in (
         (["--plugins", "none.py"], "plugins = 'none.py'; allowed: a Python file that is there"),
-        (
-            ["--plugins", "~nobody at all/a.py"],
-            "plugins = '~nobody at all/a.py': nobody has such a home folder; allowed",
-        ),
+        (["--plugins", "~nobody at all/a.py"], "'~nobody at all/a.py': nobody has such a home folder; allowed"),
         (["--plugins"], "--plugins names no file"),
         (["--plugins=broken.py"], "broken.py, line 3: ZeroDivisionError: division by zero"),
     ):
@@ -567,22 +506,24 @@ def test_a_file_is_read_by_every_command(tmp_path):
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and said in done.stderr
 
 
+NAMING = """
+import pickle, pathlib, sys
+import rftlab as rl
+from rftlab.shared.cards import estimator_name
+from rftlab.shared.custom.plugins import name_plugins
+if sys.argv[1:]:
+    name_plugins([pathlib.Path(sys.argv[1])])
+    pathlib.Path("e").write_bytes(pickle.dumps(rl.preset("filed")))
+print(estimator_name(pickle.loads(pathlib.Path("e").read_bytes())))
+"""
+
+
 def test_a_process_of_its_own_gives_the_same_name(tmp_path):
     """A run of a language model is named in one process and trained in another, which reads the files when it must."""
     (tmp_path / "mine.py").write_text(FILE)
-    first = (
-        "import pickle, pathlib, rftlab as rl; from rftlab.shared.custom.plugins import name_plugins; "
-        "name_plugins([pathlib.Path('mine.py')]); from rftlab.shared.cards import estimator_name; "
-        "e = rl.preset('filed'); "
-        "pathlib.Path('e').write_bytes(pickle.dumps(e)); print(estimator_name(e))"
-    )
-    second = (
-        "import pickle, pathlib; from rftlab.shared.cards import estimator_name; "
-        "print(estimator_name(pickle.loads(pathlib.Path('e').read_bytes())))"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "RFTLAB_PLUGINS": ""}
-    for code, variable in ((first, ""), (second, str(tmp_path / "mine.py"))):
-        command, environment["RFTLAB_PLUGINS"] = [sys.executable, "-c", code], variable
+    for arguments, variable in ((["mine.py"], ""), ([], str(tmp_path / "mine.py"))):
+        command = [sys.executable, "-c", NAMING, *arguments]
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "RFTLAB_PLUGINS": variable}
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
         assert done.stdout == "filed\n", done.stderr
 
@@ -635,6 +576,6 @@ def test_an_advantage_may_look_at_the_whole_batch():
     batch = rl.prepare(rl.preset("of_batch"), rewards, group, np.arange(7), np.zeros(6))
     np.testing.assert_allclose(batch.advantage, rewards - 0.5)
     report = rl.check_estimator("of_batch")
-    assert report.passed and any(line.what == "alone" and line.verdict == "fact" for line in report.lines)
+    assert report.passed and ("alone", "fact") in [(line.what, line.verdict) for line in report.lines]
     with pytest.raises(rl.UserError, match="scope"):
         rl.advantage("nowhere", scope="epoch")(lambda rewards: rewards)

@@ -14,76 +14,68 @@ HEAD = "import numpy as np\n"
 F = "def f(rewards):\n    return {}\n"
 FRAME = "import pandas as pd\nT = pd.DataFrame({'a': range(1000)})\n"
 CASES = {
-    "a helper below": (F.format("g(rewards)") + "def g(r):\n    return r * 1\n", "r * 1", "r * 2"),
-    "a constant below": (F.format("rewards * K") + "K = 1\n", "K = 1", "K = 2"),
-    "a module that is imported": ("import other\n" + F.format("rewards * other.FACTOR"), "", ""),
-    "a name from a module": ("from other import FACTOR\n" + F.format("rewards * FACTOR"), "", ""),
-    "an import in the function": ("def f(r):\n    from other import FACTOR\n    return r * FACTOR\n", "", ""),
-    "an import that only acts": ("import other\n" + F.format("rewards"), "", ""),
-    "an import of an import": ("import middle\n" + F.format("middle.g(rewards)"), "", ""),
-    "an attribute of a function": (F.format("rewards * f.k") + "f.k = 1\n", "f.k = 1", "f.k = 2"),
+    "a helper below": (F.format("g(rewards)") + "def g(r):\n    return r * 1\n", "r * 1"),
+    "a constant below": (F.format("rewards * K") + "K = 1\n", "K = 1"),
+    "a module that is imported": ("import other\n" + F.format("rewards * other.FACTOR"), ""),
+    "a name from a module": ("from other import FACTOR\n" + F.format("rewards * FACTOR"), ""),
+    "an import in the function": ("def f(r):\n    from other import FACTOR\n    return r * FACTOR\n", ""),
+    "an import that only acts": ("import other\n" + F.format("rewards"), ""),
+    "an import of an import": ("import middle\n" + F.format("middle.g(rewards)"), ""),
+    "an attribute of a function": (F.format("rewards * f.k") + "f.k = 1\n", "f.k = 1"),
     "a class attribute from outside": (
         "class A:\n    k = 0\n" + F.format("rewards * A.k") + "setattr(A, 'k', 1)\n",
         "'k', 1",
-        "'k', 2",
     ),
-    "one of two lambdas on a line": ("a, f = lambda r: r * 1, lambda r: r * 2\n", "r * 2", "r * 3"),
-    "a subclass of float": ("class X(float):\n    pass\nx = X(1)\n" + F.format("rewards * x"), "X(1)", "X(2)"),
+    "one of two lambdas on a line": ("a, f = lambda r: r * 2, lambda r: r * 1\n", "r * 1"),
+    "a subclass of float": ("class X(float):\n    pass\nx = X(1)\n" + F.format("rewards * x"), "X(1)"),
     "a table of scipy": (
         "from scipy.interpolate import interp1d\nt = interp1d([0, 1], [0, 1])\n" + F.format("t(rewards)"),
         "[0, 1])\n",
-        "[0, 2])\n",
     ),
-    "a partial": ("import functools\ndef g(r, k):\n    return r * k\nf = functools.partial(g, k=1)\n", "k=1", "k=2"),
-    "a closure": ("def make(k):\n    return lambda r: r * k\nf = make(1)\n", "make(1)", "make(2)"),
-    "a name that shadows a module": ("import math\nmath = 1\n" + F.format("rewards * math"), "math = 1", "math = 2"),
+    "a partial": ("import functools\ndef g(r, k):\n    return r * k\nf = functools.partial(g, k=1)\n", "k=1"),
+    "a closure": ("def make(k):\n    return lambda r: r * k\nf = make(1)\n", "make(1)"),
+    "a name that shadows a module": ("import math\nmath = 1\n" + F.format("rewards * math"), "math = 1"),
     "a function of numba": (
         "import numba\n@numba.njit\ndef g(r):\n    return r * 1\n@numba.njit\ndef f(r):\n    return g(r)\n",
         "r * 1",
-        "r * 2",
     ),
     "a cached function": (
         "import functools\n@functools.lru_cache\ndef g():\n    return 1\n" + F.format("rewards * g()"),
         "return 1",
-        "return 2",
     ),
-    "a patched module": (F.format("np.sort(rewards)") + "np.extra = 1\n", "np.extra = 1", "np.extra = 2"),
+    "a patched module": (F.format("np.sort(rewards)") + "np.extra = 1\n", "np.extra = 1"),
     "a file that is read at import": (
         "from pathlib import Path\nK = float((Path(__file__).parent / 'k.txt').read_text())\n"
         + F.format("rewards * K"),
-        "",
         "",
     ),
     "an instance": (
         "class A:\n    def __init__(self, k):\n        self.k = k\n"
         "    def __call__(self, r):\n        return r * self.k\nf = A(1)\n",
         "A(1)",
-        "A(2)",
     ),
     "a dataclass and a property": (
         "from dataclasses import dataclass\n@dataclass\nclass A:\n    k: int = 1\n    @property\n    def two(self):\n"
         "        return self.k * 1\na = A()\n" + F.format("rewards * a.two"),
         "self.k * 1",
-        "self.k * 2",
     ),
     "a global that is changed later": (
-        "K = [1]\n" + F.format("rewards * K[0]") + "def later():\n    K[0] = 5\nlater()\n",
-        "K[0] = 5",
-        "K[0] = 6",
+        "K = [5]\n" + F.format("rewards * K[0]") + "def later():\n    K[0] = 1\nlater()\n",
+        "K[0] = 1",
     ),
-    "a number of a large array": ("T = np.zeros(5000)\nT[2500] = 1\n" + F.format("rewards + T"), "= 1", "= 2"),
-    "a number of a table": (FRAME + "T.loc[500, 'a'] = 1\n" + F.format("rewards + T.a[3]"), "= 1", "= 2"),
-    "a label of a table": ("import pandas as pd\nT = pd.Series({'a': 1})\n" + F.format("rewards + T[0]"), "'a'", "'b'"),
-    "a slot": ("class A:\n    __slots__ = ('k',)\na = A()\na.k = 1\n" + F.format("rewards + a.k"), "k = 1", "k = 2"),
+    "a number of a large array": ("T = np.zeros(5000)\nT[2500] = 1\n" + F.format("rewards + T"), "= 1"),
+    "a number of a table": (FRAME + "T.loc[500, 'a'] = 1\n" + F.format("rewards + T.a[3]"), "= 1"),
+    "a label of a table": ("import pandas as pd\nT = pd.Series({'1': 5})\n" + F.format("rewards + T[0]"), "'1'"),
+    "a slot": ("class A:\n    __slots__ = ('k',)\na = A()\na.k = 1\n" + F.format("rewards + a.k"), "k = 1"),
     "what a method reads": (
         "K = 1\nclass A:\n    def g(self):\n        return K\n" + F.format("rewards + A().g()"),
         "K = 1",
-        "K = 2",
     ),
-    "a base class elsewhere": ("import other\nclass A(other.B):\n    pass\n" + F.format("rewards + A.k"), "", ""),
-    "a default": ("K = 1\ndef f(r, k=K):\n    return r * k\n", "K = 1", "K = 2"),
-    "a class made by a call": ("A = type('A', (), {'k': 1})\n" + F.format("rewards * A.k"), "'k': 1", "'k': 2"),
+    "a base class elsewhere": ("import other\nclass A(other.B):\n    pass\n" + F.format("rewards + A.k"), ""),
+    "a default": ("K = 1\ndef f(r, k=K):\n    return r * k\n", "K = 1"),
+    "a class made by a call": ("A = type('A', (), {'k': 1})\n" + F.format("rewards * A.k"), "'k': 1"),
 }
+"""A file, and what of it changes: from 1 to 2; where nothing is named, the modules that it imports change."""
 SHOW = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -114,12 +106,13 @@ def written(folder, text, factor=1):
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_changes_a_function_changes_its_identity(case, tmp_path, monkeypatch):
-    text, old, new = CASES[case]
+    text, old = CASES[case]
     assert not old or text.count(old) == 1
+    changed = (text.replace(old, old.replace("1", "2")), 1) if old else (text, 2)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     found = []
-    for own, factor in ((text, 1), (text, 1), (text.replace(old, new) if old else text, 1 if old else 2)):
+    for own, factor in ((text, 1), (text, 1), changed):
         written(tmp_path, own, factor)
         for name in ("mine", "other", "middle"):
             sys.modules.pop(name, None)

@@ -3,18 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
 from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr, Vespo
+from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Surrogate, Topr, Vespo
 from rftlab.shared.estimator import Estimator
-from tests.support.estimators.random_batches import Batches, baseline_for, binary, random_batch
+from tests.support.estimators.random_batches import Batches, baseline_for, binary, random_batch, random_estimator
 from tests.support.estimators.vectors import Api, seeds
 
 H, SMOOTH = 1e-5, 1e-3
@@ -31,8 +30,14 @@ def agree(slope: float, measured: float, scale: float, what: str) -> None:
     assert abs(slope - measured) <= 1e-7 * max(abs(scale), 1e-6), f"{what}: slope {slope!r}, difference {measured!r}"
 
 
-THROUGH = (*map(Clip, (0.2, 0.1, 1.0), (0.2, 0.4, math.inf)), Clip(0.3, 0.1, 1.5), Clip(1.0, math.inf, 3.0), Sapo())
-"""Surrogates whose derivative goes through the ratio, so that it is that of the value."""
+FIXED = (Cispo, Topr, Vespo)
+"""Surrogates that hold the ratio fixed, so that their derivative is not that of their value."""
+
+
+def differentiable(estimator: Estimator) -> bool:
+    """Whether the weights are the derivative of the value."""
+    fixed = isinstance(estimator.surrogate, FIXED) or estimator.ratio.level == "sequence_token"
+    return not fixed and not estimator.kl.straight_through
 
 
 def kinks(spec: Surrogate, ratio: Ratio) -> list[float]:
@@ -41,39 +46,6 @@ def kinks(spec: Surrogate, ratio: Ratio) -> list[float]:
     turns += [spec.dual] if isinstance(spec, Clip) else []
     edges = [-spec.low, spec.high] if isinstance(spec, GeometricMean) else []
     return [math.log(turn) for turn in turns if 0 < turn < math.inf] + edges + [ratio.floor, ratio.cap, -20.0, 20.0]
-
-
-LEVELS = [Ratio(level, *ends) for level in ("token", "sequence", "product") for ends in ((-20.0, 20.0), (-0.4, 0.3))]
-PENALTIES = [KL("none"), KL("abs", 0.3, anchor="old"), *(KL(kind, 0.3) for kind in ("k1", "k2", "k3"))]
-PENALTIES += [KL("k3", 0.3, weighted=True), KL("k1", 0.5, weighted=True)]
-AGGREGATIONS = (
-    Aggregation("token_mean"),
-    Aggregation("seq_mean_token_mean", eps=0.5),
-    Aggregation("token_sum", length=16),
-    Aggregation("micro_batch_token_mean", micro_batch=2),
-)
-
-
-def combinations() -> dict[str, Estimator]:
-    """Every surrogate that is differentiated through its ratio, at every level, with every penalty; aggregations
-    take turns."""
-    token = (Reinforce(), Dro(0.7), GeometricMean(0.4, 0.2), GeometricMean(math.inf, math.inf))
-    found = {}
-    for spec, ratio, kl in [*product(THROUGH, LEVELS, PENALTIES), *product(token, (Ratio(),), PENALTIES)]:
-        if not (kl.weighted and isinstance(spec, GeometricMean)):
-            estimator = Estimator(Advantage("none"), spec, kl, AGGREGATIONS[len(found) % len(AGGREGATIONS)], ratio)
-            found[f"{spec}, {ratio}, {kl}"] = estimator
-    return found
-
-
-FIXED = (Cispo, Topr, Vespo)
-"""Surrogates that hold the ratio fixed."""
-ESTIMATORS = {
-    name: estimator
-    for name, estimator in PRESETS.items()
-    if not isinstance(estimator.surrogate, FIXED) and estimator.ratio.level != "sequence_token"
-}
-ESTIMATORS["kl in the reward"] = replace(PRESETS["dr_grpo"], kl=KL("k3", 0.3, "reward"))
 
 
 def smooth_batch(rng: np.random.Generator, estimator: Estimator, spread: float) -> Batches:
@@ -116,12 +88,14 @@ def check_objective(api: Api, name: str, estimator: Estimator, rng: np.random.Ge
 
 
 def check_slopes(api: Api) -> None:
-    """Every preset that is differentiated through its ratio, with importance correction and without; surrogate x
-    level of the ratio x penalty."""
-    for first, estimators in ((100, ESTIMATORS), (200, combinations())):
-        for i, (name, estimator) in enumerate(estimators.items()):
-            for rng in seeds(first + i, 6 if first == 100 else 2):
-                check_objective(api, name, estimator, rng)
+    """Every preset that is differentiated through its ratio, and random surrogates, levels, penalties and
+    aggregations; with importance correction and without."""
+    presets = PRESETS | {"kl in the reward": replace(PRESETS["dr_grpo"], kl=KL("k3", 0.3, "reward"))}
+    fixed = {"advantage": lambda rng: Advantage("none"), "mask": lambda rng: Unmasked()}
+    drawn = {f"estimator {i}": random_estimator(rng, **fixed) for i, rng in enumerate(seeds(200, 400))}
+    for i, (name, estimator) in enumerate((presets | drawn).items()):
+        for rng in seeds(1000 + i, (6 if name in presets else 2) * differentiable(estimator)):
+            check_objective(api, name, estimator, rng)
 
 
 CHECKS = {"check_slopes": check_slopes}

@@ -1,17 +1,15 @@
 """The checks of tests/estimators/test_naive_objective.py."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
-from hypothesis import strategies as st
 
 from rftlab.shared.config.advantage import PER_TOKEN, Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Divergence, Drift, KLCov, Unmasked
 from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
+from rftlab.shared.config.surrogate import GeometricMean, Surrogate
 from rftlab.shared.estimator import Estimator
 from tests.support.estimators.random_batches import (
     Batches,
@@ -243,29 +241,3 @@ CHECKS: dict[str, Callable[[Api], None]] = {
     for name, check in dict(globals()).items()
     if name.startswith("check_") and not name.startswith("check_token")
 }
-
-
-def bounded(most: float):
-    return st.floats(0, most) | st.just(math.inf)
-
-
-SPECS = st.one_of(
-    st.just(Reinforce()),
-    st.builds(Clip, low=st.floats(0, 1), high=bounded(9), dual=st.floats(1.25, 9) | st.just(math.inf)),
-    st.builds(Cispo, low=st.floats(0, 1), high=bounded(9)),
-    st.builds(Sapo, tau_positive=st.floats(0.1, 5), tau_negative=st.floats(0.1, 5)),
-    st.builds(Dro, beta=st.floats(0, 9)),
-    st.builds(
-        Vespo,
-        k_positive=st.floats(0, 5),
-        lam_positive=st.floats(0.1, 5),
-        k_negative=st.floats(0, 5),
-        lam_negative=st.floats(0.1, 5),
-    ),
-)
-
-
-def kinks(spec: Surrogate) -> list[float]:
-    """Ratios where value or slope turn."""
-    clip = [1.0 - spec.low, 1.0 + spec.high] if isinstance(spec, (Clip, Cispo)) else []
-    return [*clip, *([spec.dual] if isinstance(spec, Clip) else []), math.exp(20.0), math.exp(-20.0)]

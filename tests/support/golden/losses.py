@@ -31,23 +31,15 @@ VERSIONS = ("verl_0.9.1", "verl_0.8.0.dev", "fork_0.7.0.dev")
 
 def aggregation_of(version: str, params: dict, width: int) -> Aggregation:
     """What a version of the source library calls `agg_mode`; `width` is the padded length of its rows."""
-    mode = params["agg_mode"]
     fork = version == "fork_0.7.0.dev"
-    empty = "count" if fork else "skip"
-    if mode == "token-mean":
-        return Aggregation("token_mean", eps=1e-8 if fork else 0.0)
-    if mode == "token-sum":
-        return Aggregation("token_sum")
-    if mode == "seq-mean-token-sum":
-        return Aggregation("seq_mean_token_sum", empty=empty)
-    if mode == "seq-mean-token-mean":
-        return Aggregation("seq_mean_token_mean", eps=0.0 if fork else 1e-8, empty=empty)
-    if mode == "seq-mean-token-sum-norm":
-        return Aggregation(
-            "seq_mean_token_sum" if version == "verl_0.9.1" else "token_sum",
-            length=params.get("loss_scale_factor") or width,
-        )
-    raise AssertionError(f"agg_mode {mode!r} is not known to these tests")
+    empty, normed = "count" if fork else "skip", "seq_mean_token_sum" if version == "verl_0.9.1" else "token_sum"
+    return {
+        "token-mean": Aggregation("token_mean", eps=1e-8 if fork else 0.0),
+        "token-sum": Aggregation("token_sum"),
+        "seq-mean-token-sum": Aggregation("seq_mean_token_sum", empty=empty),
+        "seq-mean-token-mean": Aggregation("seq_mean_token_mean", eps=0.0 if fork else 1e-8, empty=empty),
+        "seq-mean-token-sum-norm": Aggregation(normed, length=params.get("loss_scale_factor") or width),
+    }[params["agg_mode"]]
 
 
 def counts(params: dict) -> dict:
@@ -81,17 +73,14 @@ def frozen(api: Api, estimator: Estimator, tokens: Tokens, reference: np.ndarray
     batch = api.batch_from_advantages(estimator, tokens.advantage, tokens.rows.starts, tokens.old, reference, **rest)
     if all(np.unique(row).size <= 1 for row in tokens.by_row):
         rewards = np.array([row[0] if row.size else 0.0 for row in tokens.by_row])
-        prepared = api.prepare(
-            estimator, rewards, np.arange(rewards.size), tokens.rows.starts, tokens.old, reference, **rest
-        )
+        columns = rewards, np.arange(rewards.size), tokens.rows.starts, tokens.old, reference
+        prepared = api.prepare(estimator, *columns, **rest)
         for field in batch._fields:
             same(getattr(prepared, field), getattr(batch, field), f"{field} by prepare and by batch_from_advantages")
     return batch
 
 
-def masked(
-    api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None
-) -> tuple[Batch, np.ndarray, np.ndarray]:
+def masked(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys=None):
     """The masked batch, and which tokens the mask takes out of the surrogate and out of the penalty, whatever their
     shares are."""
     ones = np.ones_like(batch.share)
@@ -107,6 +96,11 @@ def compare(case: Case, tokens: Tokens, found: ObjectiveAndWeights, **metrics) -
     return sum(case.compared(name, value) for name, value in metrics.items())
 
 
+def near(tokens: Tokens) -> np.ndarray:
+    """The sampling policy, within +-20 of the policy."""
+    return np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0)
+
+
 def check_loss(api: Api, case: Case, change: Callable[[dict], dict], bounded: bool = True) -> int:
     """A loss of token ratios; `change(params)` are the fields of its estimator. approx_kl is the mean of old - new,
     within +-20 where bounded.
@@ -114,21 +108,15 @@ def check_loss(api: Api, case: Case, change: Callable[[dict], dict], bounded: bo
     That is k1 against the sampling policy, at coefficient 0.
     """
     tokens = tokens_of(case)
-    fields = {
-        "kl": KL("k1", 0.0),
-        "aggregation": aggregation_of("verl_0.9.1", case.params, tokens.rows.width),
-    } | change(case.params)
-    estimator = Estimator(RAW, **fields)
-    reference = np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0) if bounded else tokens.old
-    batch = frozen(api, estimator, tokens, reference, case.params)
+    aggregation = {"aggregation": aggregation_of("verl_0.9.1", case.params, tokens.rows.width)}
+    estimator = Estimator(RAW, kl=KL("k1", 0.0), **aggregation | change(case.params))
+    batch = frozen(api, estimator, tokens, near(tokens) if bounded else tokens.old, case.params)
     found = api.objective_and_weights(estimator, batch, tokens.new)
     return compare(case, tokens, found, clip_frac=found.clipped, clip_frac_lower=found.dual_clipped)
 
 
-def vanilla(params: dict) -> dict:
-    return {
-        "surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"], params.get("clip_ratio_c") or math.inf)
-    }
+def clip_of(params: dict) -> Clip:
+    return Clip(params["clip_ratio_low"], params["clip_ratio_high"], params.get("clip_ratio_c") or math.inf)
 
 
 def cispo(params: dict) -> dict:
@@ -138,40 +126,25 @@ def cispo(params: dict) -> dict:
 def gspo(params: dict) -> dict:
     """The derivative goes through a token's own log-probability alone; the mean of the log-ratio is held at 10 or
     less."""
-    return {
-        "surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"]),
-        "ratio": Ratio("sequence_token", floor=-math.inf, cap=10.0),
-    }
+    clip = Clip(params["clip_ratio_low"], params["clip_ratio_high"])
+    return {"surrogate": clip, "ratio": Ratio("sequence_token", floor=-math.inf, cap=10.0)}
 
 
 def sapo(params: dict) -> dict:
     """Whatever the mode that is asked for, token means are averaged."""
-    return {
-        "surrogate": Sapo(params["tau_pos"], params["tau_neg"]),
-        "aggregation": Aggregation("seq_mean_token_mean", eps=1e-8),
-    }
-
-
-def dro(params: dict) -> dict:
-    return {"surrogate": Dro(params["dro_beta"])}
-
-
-def check_gpg(api: Api, case: Case) -> int:
-    return check_loss(api, case, lambda params: {"surrogate": Reinforce()})
+    surrogate = Sapo(params["tau_pos"], params["tau_neg"])
+    return {"surrogate": surrogate, "aggregation": Aggregation("seq_mean_token_mean", eps=1e-8)}
 
 
 def check_dppo(api: Api, case: Case, measure: str) -> int:
     """Ratios up to c; tokens whose probability moved too far are masked. clip_frac counts those, clip_frac_lower
     capped ratios among the others."""
     tokens, params = tokens_of(case), case.params
-    estimator = Estimator(
-        RAW,
-        Cispo(low=1.0, high=params["clip_ratio_c"] - 1.0),
-        KL("k1", 0.0),
-        aggregation_of("verl_0.9.1", params, tokens.rows.width),
-        mask=Divergence(measure, params["clip_ratio_low"], params["clip_ratio_high"]),
-    )
-    plain = frozen(api, estimator, tokens, np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0), params)
+    surrogate = Cispo(low=1.0, high=params["clip_ratio_c"] - 1.0)
+    aggregation = aggregation_of("verl_0.9.1", params, tokens.rows.width)
+    mask = Divergence(measure, params["clip_ratio_low"], params["clip_ratio_high"])
+    estimator = Estimator(RAW, surrogate, KL("k1", 0.0), aggregation, mask=mask)
+    plain = frozen(api, estimator, tokens, near(tokens), params)
     batch, dropped, _ = masked(api, estimator, plain, tokens.new)
     kept = Batch(*(column[~dropped] for column in batch))
     capped = api.objective_and_weights(estimator, kept, tokens.new[~dropped]).clipped
@@ -184,9 +157,8 @@ def check_geo_mean(api: Api, case: Case) -> int:
     is ignored."""
     tokens, params = tokens_of(case), case.params
     aggregation = Aggregation("seq_mean_token_mean", eps=1e-8, empty="count")
-    estimator = Estimator(
-        RAW, GeometricMean(params["clip_ratio_low"], params["clip_ratio_high"]), KL("k1", 0.0), aggregation
-    )
+    surrogate = GeometricMean(params["clip_ratio_low"], params["clip_ratio_high"])
+    estimator = Estimator(RAW, surrogate, KL("k1", 0.0), aggregation)
     if tokens.correction is not None:
         logs = np.split(np.log(tokens.correction + 1e-10), tokens.rows.starts[1:-1])
         means = [math.exp(row.sum() / (row.size + 1e-8)) for row in logs]
@@ -199,11 +171,9 @@ def check_geo_mean(api: Api, case: Case) -> int:
 def candidates_of(case: Case, tokens: Tokens) -> np.ndarray:
     """Tokens, in row-major order, that Clip-Cov may draw: not clipped, covariance between the bounds. Written here
     from the convention."""
-    params, ratio = case.params, np.exp(tokens.new - tokens.old)
-    sign = np.sign(tokens.advantage)
-    clipped = ((sign > 0) & (ratio > 1.0 + params["clip_ratio_high"])) | (
-        (sign < 0) & (ratio < 1.0 - params["clip_ratio_low"])
-    )
+    params, ratio, sign = case.params, np.exp(tokens.new - tokens.old), np.sign(tokens.advantage)
+    high, low = ratio > 1.0 + params["clip_ratio_high"], ratio < 1.0 - params["clip_ratio_low"]
+    clipped = ((sign > 0) & high) | ((sign < 0) & low)
     centred = [values - values.sum() / (values.size + 1e-8) for values in (tokens.advantage, tokens.new)]
     covariance = centred[0] * centred[1]
     return np.flatnonzero(~clipped & (covariance > params["clip_cov_lb"]) & (covariance < params["clip_cov_ub"]))
@@ -212,14 +182,12 @@ def candidates_of(case: Case, tokens: Tokens) -> np.ndarray:
 def check_clip_cov(api: Api, case: Case) -> int:
     """The recorded permutation of the candidates becomes their keys; the recorded tokens must come out."""
     tokens, params = tokens_of(case), case.params
-    estimator = Estimator(
-        RAW,
-        Clip(params["clip_ratio_low"], params["clip_ratio_high"]),
-        KL("k1", 0.0),
+    clip, aggregation = (
+        clip_of(params | {"clip_ratio_c": None}),
         aggregation_of("verl_0.9.1", params, tokens.rows.width),
-        UNBOUNDED,
-        ClipCov(params["clip_cov_ratio"], params["clip_cov_lb"], params["clip_cov_ub"]),
     )
+    mask = ClipCov(params["clip_cov_ratio"], params["clip_cov_lb"], params["clip_cov_ub"])
+    estimator = Estimator(RAW, clip, KL("k1", 0.0), aggregation, UNBOUNDED, mask)
     candidates, keys = candidates_of(case, tokens), np.full(tokens.new.size, -1.0)
     same(candidates.size, case.outputs["num_candidates"], f"{case.name}: candidates")
     for place, candidate in enumerate(case.outputs["perm"] or []):
@@ -320,12 +288,12 @@ def check_of_2026(api: Api, case: Case) -> int:
 
 ADAPTERS: dict[str, Callable[[Api, Case], int]] = {
     "loss_of_2026": check_of_2026,
-    "loss_vanilla": lambda api, case: check_loss(api, case, vanilla),
+    "loss_vanilla": lambda api, case: check_loss(api, case, lambda params: {"surrogate": clip_of(params)}),
     "loss_cispo": lambda api, case: check_loss(api, case, cispo),
     "loss_sapo": lambda api, case: check_loss(api, case, sapo),
     "loss_gspo": lambda api, case: check_loss(api, case, gspo, bounded=False),
-    "loss_dro": lambda api, case: check_loss(api, case, dro, bounded=False),
-    "loss_gpg": check_gpg,
+    "loss_dro": lambda api, case: check_loss(api, case, lambda p: {"surrogate": Dro(p["dro_beta"])}, bounded=False),
+    "loss_gpg": lambda api, case: check_loss(api, case, lambda params: {"surrogate": Reinforce()}),
     "loss_dppo_tv": lambda api, case: check_dppo(api, case, "tv"),
     "loss_dppo_kl": lambda api, case: check_dppo(api, case, "kl"),
     "loss_geo_mean": check_geo_mean,

@@ -6,6 +6,7 @@ An adapter returns how many numbers it compared.
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -114,10 +115,8 @@ def clip_metrics(api: Api, params: dict, rows: Packed, rewards: np.ndarray, old:
         surrogate = Clip(params["epsilon"], math.inf if capped else params["epsilon_high"])
     estimator = no_kl(RAW, surrogate, Aggregation("token_sum"), ratio=ratio_at(params))
     batch = api.prepare(estimator, rewards, np.arange(rows.n_rows), rows.starts, old)
-    clipped = [
-        api.objective_and_weights(estimator, part_of(batch, a, b), new[a:b]).clipped
-        for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)
-    ]
+    parts = ((part_of(batch, a, b), new[a:b]) for a, b in pairwise(rows.starts))
+    clipped = [api.objective_and_weights(estimator, *part).clipped for part in parts]
     clipped, sizes = np.array(clipped), np.maximum(rows.lengths, 1)
     if params["is_level"] == "sequence":
         clipped, sizes = clipped > 0, np.ones(rows.n_rows)
@@ -125,24 +124,18 @@ def clip_metrics(api: Api, params: dict, rows: Packed, rewards: np.ndarray, old:
     if params["loss_type"] == "cispo":
         return {"clip_frac": high.sum() / sizes.sum()}
     means = {"clip_low_mean": low.sum(), "clip_high_mean": high.sum(), "clip_frac": (low + high).sum()}
-    return {name: count / sizes.sum() for name, count in means.items()} | {
-        "clip_low_min": (low / sizes).min(),
-        "clip_high_max": (high / sizes).max(),
-    }
+    ends = {"clip_low_min": (low / sizes).min(), "clip_high_max": (high / sizes).max()}
+    return {name: count / sizes.sum() for name, count in means.items()} | ends
 
 
-def phi_mean(
-    api: Api, estimator: Estimator, rows: Packed, rewards: np.ndarray, old: np.ndarray, new: np.ndarray
-) -> float:
+def phi_mean(api: Api, estimator: Estimator, rows: Packed, rewards: np.ndarray, old, new) -> float:
     """Mean over rows of the detached weight, 1 in an empty row: the derivative where each advantage is its sign and
     each share 1."""
     sign = np.where(rewards >= 0, 1.0, -1.0)
     plain = replace(estimator, kl=KL("none"), mask=Unmasked(), aggregation=Aggregation("token_sum"))
     batch = api.prepare(plain, sign, np.arange(rows.n_rows), rows.starts, old)
     phi = api.objective_and_weights(plain, batch, new).weight * rows.per_token(sign)
-    return float(
-        np.mean([phi[start] if length else 1.0 for start, length in zip(rows.starts[:-1], rows.lengths, strict=True)])
-    )
+    return float(np.mean([phi[a] if b > a else 1.0 for a, b in pairwise(rows.starts)]))
 
 
 # --- advantages ---
@@ -154,10 +147,8 @@ def centred(api: Api, scale: str, rewards: np.ndarray, group: np.ndarray) -> np.
     """Group-centred advantages (n,); 0 where the reward is missing (nan), and those rewards are in no mean and no
     deviation."""
     known, out = ~np.isnan(rewards), np.zeros(rewards.size)
-    spec = Advantage("group_mean", scale, ddof=1, eps=1e-4, singleton="zero")
-    out[known] = api.advantages(
-        spec, rewards[known], group[known], api.make_pool(int(group.max()) + 1, (rewards[known], group[known]))
-    )
+    spec, columns = Advantage("group_mean", scale, ddof=1, eps=1e-4, singleton="zero"), (rewards[known], group[known])
+    out[known] = api.advantages(spec, *columns, api.make_pool(int(group.max()) + 1, columns))
     return out
 
 
@@ -171,13 +162,9 @@ def check_advantage(api: Api, case: Case) -> int:
         total = np.where(known, np.nansum(rewards * weights, axis=1), np.nan)
         advantage = centred(api, SCALES[params["scale_rewards"]], total, group)
     else:
-        total = sum(
-            weight * centred(api, "group_std", column, group) for weight, column in zip(weights, rewards.T, strict=True)
-        )
-        advantage = np.zeros(len(rewards))
-        advantage[known] = api.whiten(
-            Advantage(whiten="responses", ddof=1, eps=1e-4), total[known], np.ones(known.sum())
-        )
+        total = weights @ [centred(api, "group_std", column, group) for column in rewards.T]
+        advantage, spec = np.zeros(len(rewards)), Advantage(whiten="responses", ddof=1, eps=1e-4)
+        advantage[known] = api.whiten(spec, total[known], np.ones(known.sum()))
     return case.compared("advantage", advantage)
 
 

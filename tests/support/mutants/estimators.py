@@ -81,6 +81,20 @@ def wrap(**names: Callable) -> Callable[[], Api]:
     return lambda: replace(REAL, **{name: around(name, wrapper) for name, wrapper in names.items()})
 
 
+def dropping(*names: str) -> Callable:
+    """A wrapper that ignores these arguments."""
+    return lambda right, *args, **more: right(*args, **{key: more[key] for key in more if key not in names})
+
+
+def changing(name: str, change: Callable) -> Callable:
+    """A wrapper that changes an argument where it is given."""
+
+    def wrapper(right, *args, **more):
+        return right(*args, **more | ({name: change(np.asarray(more[name]))} if more.get(name) is not None else {}))
+
+    return wrapper
+
+
 def with_batch(change: Callable) -> Callable[[], Api]:
     """Every batch is changed after `prepare` or `batch_from_advantages` made it."""
     return wrap(
@@ -135,10 +149,8 @@ def kl_sign_flipped() -> Api:
         value, slope = right(*args)
         return -value, -slope
 
-    wrong, others = (
-        with_batch(lambda batch: batch._replace(kl_share=-batch.kl_share))(),
-        wrap(shaped_rewards=shaped, kl_penalty=penalty)(),
-    )
+    others = wrap(shaped_rewards=shaped, kl_penalty=penalty)()
+    wrong = with_batch(lambda batch: batch._replace(kl_share=-batch.kl_share))()
     return replace(wrong, shaped_rewards=others.shaped_rewards, kl_penalty=others.kl_penalty)
 
 
@@ -148,12 +160,10 @@ def kl_sign_flipped() -> Api:
 def given_baseline(change: Callable) -> Callable[[], Api]:
     """Baselines that come from elsewhere are changed."""
 
-    def wrapper(right, *args, baseline=None, **kwargs):
-        return right(*args, baseline=None if baseline is None else change(np.asarray(baseline)), **kwargs)
-
     def tokens(right, spec, rewards, starts, baseline=None):
         return right(spec, rewards, starts, None if baseline is None else change(np.asarray(baseline)))
 
+    wrapper = changing("baseline", change)
     return wrap(advantages=wrapper, prepare=wrapper, token_advantages=tokens)
 
 
@@ -167,24 +177,15 @@ def of_advantages(change: Callable) -> Callable[[], Api]:
         batch, lengths = right(estimator, rewards, group, starts, *args, **kwargs), np.diff(starts)
         if (lengths == 0).any() or estimator.advantage.by_token or kwargs.get("token_rewards") is not None:
             return batch
-        own = change(
-            estimator.advantage, np.asarray(rewards, dtype=np.float64), batch.advantage[np.asarray(starts)[:-1]]
-        )
-        return batch._replace(advantage=np.repeat(own, lengths))
+        own, rewards = batch.advantage[np.asarray(starts)[:-1]], np.asarray(rewards, dtype=np.float64)
+        return batch._replace(advantage=np.repeat(change(estimator.advantage, rewards, own), lengths))
 
     return wrap(advantages=advantages, prepare=prepare)
 
 
 def nonzero_advantages(spec, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return (
-        values * max(1, np.count_nonzero(rewards)) / max(1, np.count_nonzero(values))
-        if spec.scale == "nonzero"
-        else values
-    )
-
-
-def pass_at_k_without_n(spec, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return values / spec.k
+    factor = max(1, np.count_nonzero(rewards)) / max(1, np.count_nonzero(values))
+    return values * factor if spec.scale == "nonzero" else values
 
 
 def whitening_counts_responses(right, spec, rewards, group, pool, *, starts=None, baseline=None):
@@ -212,13 +213,8 @@ def one_long_response(right, spec, rewards, starts, *args):
 def rewards_so_far(right, spec, rewards, starts, *args):
     """Rewards before a token instead of after it."""
     spec = changed(spec, whiten="none")  # which a response of one token refuses
-    return np.concatenate(
-        [
-            right(spec, rewards[a:b][::-1], np.array([0, b - a]), *(part[a:b][::-1] for part in args))[::-1]
-            for a, b in pairwise(starts)
-        ]
-        or [[]]
-    )
+    rows = [[part[a:b][::-1] for part in (rewards, *args)] for a, b in pairwise(starts)]
+    return np.concatenate([right(spec, row[0], np.array([0, len(row[0])]), *row[1:])[::-1] for row in rows] or [[]])
 
 
 def alone_with_itself(right, returns, old_logp, squares, starts, group, **rest):
@@ -254,14 +250,6 @@ def oldest_kept(right, windows, contexts, rewards):
             right(windows, [context], [reward])
 
 
-def unseen_is_zero(right, sums, contexts):
-    return np.where(sums[np.asarray(contexts), 1] > 0, right(sums, contexts), 0.0)
-
-
-def difficulty_without_prior(right, sums, context):
-    return sums[context, 0] / sums[context, 1] if sums[context, 1] > 0 else 0.5
-
-
 def unbounded_bonus(right, bonus, target, step, entropy):
     coefficient = bonus[0]
     right(bonus, target, step, entropy)
@@ -274,19 +262,7 @@ def by_variance(right, p, mean):
     return right((1.0 - np.sqrt(1.0 - 4.0 * (p * (1.0 - p)) ** 2)) / 2.0, mean)
 
 
-def without_token_rewards(right, *args, token_rewards=None, **kwargs):
-    return right(*args, token_rewards=None if token_rewards is None else np.zeros_like(token_rewards), **kwargs)
-
-
-def correction_not_squared(right, *args, correction=None, **rest):
-    return right(*args, correction=None if correction is None else np.sqrt(correction), **rest)
-
-
 # --- batches ---
-
-
-def without_counts(right, *args, n_tokens=None, n_rows=None, **kwargs):
-    return right(*args, **kwargs)
 
 
 def normalised_by_micro_batch(right, estimator, batch, logp):
@@ -298,10 +274,6 @@ def normalised_by_micro_batch(right, estimator, batch, logp):
 def cut_in_two(right, estimator, batch, logp):
     """Every token of the second half of the batch is the next response's."""
     return right(estimator, batch._replace(row=batch.row + (np.arange(logp.size) >= logp.size // 2)), logp)
-
-
-def without_correction(right, *args, correction=None, sampler_logp=None, **kwargs):
-    return right(*args, **kwargs)
 
 
 def correction_on_kl(right, *args, correction=None, **kwargs):
@@ -318,24 +290,6 @@ def kl_cov_uncorrected(right, estimator, *args, correction=None, **kwargs):
 
 def anchored_at_base(right, estimator, *args, **kwargs):
     """A penalty that is anchored at the old policy compares with the base policy, where that is given."""
-    batch, given = (
-        right(estimator, *args, **kwargs),
-        args[3] if right is REAL.batch_from_advantages and len(args) > 3 else None,
-    )
-    base = kwargs.get("ref_logp", given)
+    batch, there = right(estimator, *args, **kwargs), right is REAL.batch_from_advantages and len(args) > 3
+    base = kwargs.get("ref_logp", args[3] if there else None)
     return batch._replace(ref_logp=np.asarray(base)) if estimator.kl.anchor == "old" and base is not None else batch
-
-
-def combined_rewards(right: Callable, spec, *args, **kwargs):
-    """The advantage of the sum of rewards, whatever the estimator combines."""
-    return right(replace(spec, combine="rewards"), *args, **kwargs)
-
-
-def unweighted(right: Callable, spec, rewards, weights, *args, **kwargs):
-    """Every reward weighs 1."""
-    return right(spec, rewards, np.ones_like(weights), *args, **kwargs)
-
-
-def without_several(right: Callable, *args, several=None, **kwargs):
-    """A batch has the sum of rewards alone."""
-    return right(*args, **kwargs)

@@ -73,9 +73,8 @@ class Averages:
         weight."""
         visits = [(decay, row) for visited, decay, row in self.visits if context is None or visited == context]
         weights = [math.prod(decay for decay, _ in visits[i + 1 :]) for i in range(len(visits))]
-        return sum(w * sum(row) for w, (_, row) in zip(weights, visits, strict=True)), sum(
-            w * len(row) for w, (_, row) in zip(weights, visits, strict=True)
-        )
+        rows = [(weight, row) for weight, (_, row) in zip(weights, visits, strict=True)]
+        return sum(weight * sum(row) for weight, row in rows), sum(weight * len(row) for weight, row in rows)
 
     def average(self, context: int) -> float:
         """Of the context, else of all contexts, else 0."""
@@ -125,14 +124,7 @@ def shrunk(reward: float, pool: Sequence[float], sets: Sequence[Sequence[float]]
     return (1 - part) * statistics.mean(without(pool, reward)) + part * (statistics.mean(means) if means else 0.0)
 
 
-def baseline(
-    spec: Advantage,
-    reward: float,
-    pool: Sequence[float],
-    every_reward: Sequence[float],
-    weighted: float,
-    sets: Sequence[Sequence[float]],
-) -> float:
+def baseline(spec: Advantage, reward: float, pool: Sequence[float], every_reward, weighted: float, sets) -> float:
     """What is taken off a reward; `weighted` is the length-weighted mean of its group."""
     if spec.baseline == "none":
         return 0.0
@@ -151,15 +143,8 @@ def baseline(
     }[spec.baseline]
 
 
-def unscaled(
-    spec: Advantage,
-    reward: float,
-    pool: Sequence[float],
-    every_reward: Sequence[float],
-    weighted: float,
-    sets: Sequence[Sequence[float]],
-) -> float:
-    """Advantage of one response before batch_std, nonzero and whitening."""
+def unscaled(spec: Advantage, reward: float, pool: Sequence[float], *rest) -> float:
+    """Advantage of one response before batch_std, nonzero and whitening; rest: as for `baseline`."""
     if spec.credit == "set_mean":
         return statistics.mean(pool)
     if spec.credit == "pass_at_k":
@@ -179,11 +164,7 @@ def unscaled(
     if spec.baseline == "second_best" and len(pool) > 1:
         first, second = sorted(pool)[-1], sorted(pool)[-2]
         return (first - second) / divisor if reward == first and first > second else 0.0
-    centred = (
-        reward
-        if spec.baseline == "second_best"
-        else reward - baseline(spec, reward, pool, every_reward, weighted, sets)
-    )
+    centred = reward if spec.baseline == "second_best" else reward - baseline(spec, reward, pool, *rest)
     return centred / divisor if centred != 0.0 else 0.0
 
 
@@ -205,10 +186,8 @@ def advantages(
         out = [reward - number for reward, number in zip(rewards, given, strict=True)]
     else:
         weighted = [length_weighted(rewards, lengths, group, g) for g in range(len(sets))]
-        out = [
-            unscaled(spec, reward, sets[g], every_reward, weighted[g], sets)
-            for reward, g in zip(rewards, group, strict=True)
-        ]
+        pairs = zip(rewards, group, strict=True)
+        out = [unscaled(spec, reward, sets[g], every_reward, weighted[g], sets) for reward, g in pairs]
     if spec.scale == "batch_std":
         enough = len(every_reward) > spec.ddof
         out = [value / (deviation(every_reward, spec.ddof) + spec.eps) if enough and value else 0.0 for value in out]
@@ -256,10 +235,8 @@ def whitened(spec: Advantage, values: Sequence[float], lengths: Sequence[int]) -
 def token_advantages(spec: Advantage, rewards, starts, given=None) -> list[float]:
     """Generalised advantage estimation as its definition, a sum over all later TD errors; or rewards to go minus a
     baseline."""
-    out = []
-    for row, numbers in zip(
-        rows_of(rewards, starts), rows_of([0.0] * len(rewards) if given is None else given, starts), strict=True
-    ):
+    out, given = [], [0.0] * len(rewards) if given is None else given
+    for row, numbers in zip(rows_of(rewards, starts), rows_of(given, starts), strict=True):
         n = len(row)
         if spec.baseline == "value":
             following = [*numbers[1:], 0.0]
@@ -278,9 +255,8 @@ def optimal_token_baseline(
     rows = range(len(group))
     weight = [1.0] * len(returns) if correction is None else [float(w) for w in correction]
     norm = [max(0, 1 - 2 * math.exp(old_logp[t]) + squares[t]) * weight[t] ** 2 for t in range(len(returns))]
-    where = (
-        [t - starts[i] for i in rows for t in range(starts[i], starts[i + 1])] if position is None else list(position)
-    )
+    places = [t - starts[i] for i in rows for t in range(starts[i], starts[i + 1])]
+    where = places if position is None else list(position)
     owner = per_token(list(rows), starts)
     energy = [sum(norm[starts[owner[t]] : t + 1]) for t in range(len(returns))]
     out = []

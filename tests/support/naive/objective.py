@@ -176,14 +176,10 @@ def masks(estimator: Estimator, advantages, starts, old_logp, logp, keys) -> tup
     if isinstance(spec, Divergence):
         return [stays(spec, *token) for token in zip(advantages, logp, old_logp, strict=True)], everyone
     if isinstance(spec, Drift):
-        drift = [
-            sum(o - x for o, x in zip(*pair, strict=True))
-            for pair in zip(rows_of(old_logp, starts), rows_of(logp, starts), strict=True)
-        ]
-        over = [total > spec.threshold * (b - a) for total, (a, b) in zip(drift, pairwise(starts), strict=True)]
-        return [
-            not (advantage < 0 and far) for advantage, far in zip(advantages, per_token(over, starts), strict=True)
-        ], everyone
+        fallen = rows_of([old - x for old, x in zip(old_logp, logp, strict=True)], starts)
+        over = [sum(row) > spec.threshold * len(row) for row in fallen]
+        pairs = zip(advantages, per_token(over, starts), strict=True)
+        return [not (advantage < 0 and far) for advantage, far in pairs], everyone
     if isinstance(spec, TopEntropy):
         ordered, place = sorted(keys), (1.0 - spec.fraction) * (n - 1)
         below, above = (ordered[round_(place)] if n else 0.0 for round_ in (math.floor, math.ceil))
@@ -197,15 +193,10 @@ def masks(estimator: Estimator, advantages, starts, old_logp, logp, keys) -> tup
         return [advantages[t] * move[t] <= 0 or t in kept for t in range(n)], everyone
     count = max(1, int(getattr(spec, "fraction", 1.0) * n))
     if isinstance(spec, ClipCov):
-        clipped = [
-            surrogate(estimator.surrogate, estimator.ratio, a, x, x - old)[1]
-            for a, x, old in zip(advantages, logp, old_logp, strict=True)
-        ]
-        inside = [
-            t
-            for t, value in enumerate(covariances(advantages, logp, 1e-8))
-            if spec.low < value < spec.high and not clipped[t]
-        ]
+        tokens = zip(advantages, logp, old_logp, strict=True)
+        clipped = [surrogate(estimator.surrogate, estimator.ratio, a, x, x - old)[1] for a, x, old in tokens]
+        value = covariances(advantages, logp, 1e-8)
+        inside = [t for t in range(n) if spec.low < value[t] < spec.high and not clipped[t]]
         drawn = sorted(inside, key=lambda t: keys[t])[:count]
         return [t not in drawn for t in range(n)], everyone
     if isinstance(spec, KLCov):
@@ -218,13 +209,7 @@ def masks(estimator: Estimator, advantages, starts, old_logp, logp, keys) -> tup
 # --- the batch ---
 
 
-def aggregate(
-    spec: Aggregation,
-    rows: Sequence[Sequence],
-    n_tokens: int | None = None,
-    n_rows: int | None = None,
-    group: Sequence[int] | None = None,
-):
+def aggregate(spec: Aggregation, rows: Sequence[Sequence], n_tokens=None, n_rows=None, group=None):
     """Objective of a batch from the objectives of its tokens, one list per response."""
     length = 1.0 if spec.length is None else spec.length
     if spec.kind == "prompt_mean":
@@ -257,55 +242,32 @@ def response(estimator: Estimator, advantages, old_logp, logp):
     if isinstance(estimator.surrogate, GeometricMean):
         values, clipped, dual = geometric(estimator.surrogate, estimator.aggregation.eps, advantages, row)
         return values, weight, clipped, dual
-    found = [
-        surrogate(estimator.surrogate, estimator.ratio, a, x, s) for a, x, s in zip(advantages, logp, seen, strict=True)
-    ]
-    return (
-        [value for value, _, _ in found],
-        weight,
-        sum(flag for _, flag, _ in found),
-        sum(flag for _, _, flag in found),
-    )
+    tokens = zip(advantages, logp, seen, strict=True)
+    found = [surrogate(estimator.surrogate, estimator.ratio, *token) for token in tokens]
+    values, clipped, dual = zip(*found, strict=True) if found else ((), (), ())
+    return values, weight, sum(clipped), sum(dual)
 
 
-def objective(
-    estimator: Estimator,
-    advantages,
-    starts,
-    old_logp,
-    ref_logp,
-    logp,
-    correction=None,
-    kept=None,
-    n_tokens=None,
-    n_rows=None,
-):
+def objective(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, correction=None, kept=None, **counts):
     """J of a batch from advantages per token (T,), with clipped tokens, dual-clipped tokens and the sum of the KL
     values."""
     coef, n = estimator.kl.coef if estimator.kl.place == "loss" else 0.0, len(logp)
     correction = [1.0] * n if correction is None else correction
+    on_penalty = correction if isinstance(estimator.mask, KLCov) else [1.0] * n
     in_surrogate, in_penalty = ([True] * n, [True] * n) if kept is None else kept
     values, clipped, dual_clipped, kl_total = [], 0, 0, 0.0
     for a, b in pairwise(starts):
         surrogates, weight, high, low = response(estimator, advantages[a:b], old_logp[a:b], logp[a:b])
-        penalties = [
-            penalty(estimator.kl, complex(x), ref) * w
-            for x, ref, w in zip(logp[a:b], ref_logp[a:b], weight, strict=True)
-        ]
+        columns = zip(logp[a:b], ref_logp[a:b], weight, strict=True)
+        penalties = [penalty(estimator.kl, complex(x), ref) * w for x, ref, w in columns]
         row = []
         for t, value, penalised in zip(range(a, b), surrogates, penalties, strict=True):
-            on_penalty = correction[t] if isinstance(estimator.mask, KLCov) else 1.0
-            row.append(
-                (correction[t] * value if in_surrogate[t] else 0.0)
-                - (coef * on_penalty * penalised if in_penalty[t] else 0.0)
-            )
+            gain = correction[t] * value if in_surrogate[t] else 0.0
+            row.append(gain - (coef * on_penalty[t] * penalised if in_penalty[t] else 0.0))
         values.append(row)
-        clipped, dual_clipped, kl_total = (
-            clipped + high,
-            dual_clipped + low,
-            kl_total + sum(fixed(value) for value in penalties),
-        )
-    return aggregate(estimator.aggregation, values, n_tokens, n_rows), clipped, dual_clipped, kl_total
+        clipped, dual_clipped = clipped + high, dual_clipped + low
+        kl_total += sum(fixed(value) for value in penalties)
+    return aggregate(estimator.aggregation, values, **counts), clipped, dual_clipped, kl_total
 
 
 def slopes(estimator: Estimator, advantages, starts, logp, **rest) -> list[float]:
@@ -319,30 +281,18 @@ def slopes(estimator: Estimator, advantages, starts, logp, **rest) -> list[float
 
 
 def weights(
-    estimator: Estimator,
-    advantages,
-    starts,
-    old_logp,
-    ref_logp,
-    logp,
-    correction=None,
-    kept=None,
-    n_tokens=None,
-    n_rows=None,
+    estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, correction=None, kept=None, **counts
 ) -> list[float]:
     """dJ/dlogp of every token; a token moves its own response alone, or its micro-batch."""
     lengths = [b - a for a, b in pairwise(starts)]
-    n_tokens = sum(lengths) if n_tokens is None else n_tokens
     counted, step = estimator.aggregation.empty == "count", estimator.aggregation.micro_batch
-    n_rows = sum(1 for length in lengths if length or counted or step) if n_rows is None else n_rows
-    out = []
+    n_rows = sum(1 for length in lengths if length or counted or step)
+    counts, out = {"n_tokens": sum(lengths), "n_rows": n_rows} | counts, []
     for low in range(0, len(lengths), step or 1):
         rows = list(starts[low : low + (step or 1) + 1])
         a, b = rows[0], rows[-1]
-        part = {"old_logp": old_logp[a:b], "ref_logp": ref_logp[a:b], "n_tokens": n_tokens, "n_rows": n_rows}
-        part |= {
-            "correction": None if correction is None else correction[a:b],
-            "kept": None if kept is None else [flags[a:b] for flags in kept],
-        }
+        part = {"old_logp": old_logp[a:b], "ref_logp": ref_logp[a:b]} | counts
+        part["correction"] = None if correction is None else correction[a:b]
+        part["kept"] = None if kept is None else [flags[a:b] for flags in kept]
         out += slopes(estimator, advantages[a:b], [row - a for row in rows], logp[a:b], **part)
     return out
