@@ -1,4 +1,4 @@
-"""Sharpening, correctness, familiarity, damage: finite differences, and what the parameters are."""
+"""Sharpening, correctness, familiarity, damage and lengths. The slow twin holds their gradients."""
 
 from dataclasses import replace
 
@@ -7,63 +7,18 @@ import pytest
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
-from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.common import base_policy
-from rftlab.sim.run import PlainLearner, batches, simulate
+from rftlab.sim.run import simulate
 from rftlab.sim.setup import make_plan
-from rftlab.sim.state import no_totals
-from tests.support.naive.simulator import NaiveRun
-from tests.support.worlds.problems import COMMON, PROBLEMS, TABULAR
+from rftlab.studies.data.paper.pairs import linear_environment, start_at
+from tests.support.worlds.problems import PROBLEMS, TABULAR
 from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
-from tests.support.worlds.small_worlds import places_of, same, spelt_world
-
-# --- finite differences ---
-
-RAW = DESIGNS["raw"].estimator
-BY_LENGTH = Estimator(Advantage("none"), Reinforce(), KL("k2", 0.1), Aggregation("seq_mean_token_mean"))
-GRADIENTS = {
-    "tabular": (TABULAR["both"], RAW, 1e-8),
-    "linear": (build(SMALL)._replace(**COMMON), RAW, 1e-4),
-    "verbosity": (TABULAR["lengths"]._replace(verbosity=0.9), BY_LENGTH, 1e-7),
-}
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
-def test_the_gradient_is_that_of_finite_differences(name):
-    """Of sum_k w_k log pi(response k) in each of the numbers in common, at the round's own weights w, which lengths
-    have divided: the first round by SGD of rate 1 adds the gradient to parameters away from the base policy."""
-    world, estimator, tolerance = GRADIENTS[name]
-    world, n, c = world._replace(nuisance=0.0), len(world.train.base_format), world.n_common
-    design = Design(n, 4, estimator=estimator, rounds=1, eval_every=1)
-    learner = PlainLearner(Simulation(Tabular(n), design, Optimizer("sgd", learning_rate=1.0), seed=2), world)
-    twin, rng = NaiveRun(learner.run, world), np.random.default_rng(3)
-    twin.w, twin.common, twin.theta_f = 0.3 * rng.standard_normal(twin.w.shape), rng.random(c), 0.1
-    learner.state.theta[places_of(world)], learner.state.theta[-1] = twin.w, twin.theta_f
-    learner.state.theta[-1 - c : -1] = twin.common
-    before, at = learner.state.theta.copy(), twin.common.copy()
-    assert learner.advance(0, 1, no_totals()) == 1
-    found = (learner.state.theta - before)[-1 - c : -1].astype(np.float64)
-    batch = batches(n, n, twin.run.seed, 0, 1)[0]
-    arms, forms, weight = (getattr(learner.work, name)[: n * 4] for name in ("arm", "form", "weight"))
-
-    def objective(common):
-        twin.common = common
-        return (weight * twin.logp(batch, arms.reshape(n, 4, 1), forms.reshape(n, 4)).ravel()).sum()
-
-    h = 1e-5
-    expected = np.array([(objective(at + h * e) - objective(at - h * e)) / (2 * h) for e in np.eye(c)])
-    tolerance *= np.abs(expected).max()
-    np.testing.assert_allclose(found, expected, atol=tolerance)
-    assert np.abs(expected).min() > 100 * tolerance and (c == 1 or abs(expected[0] - expected[1]) > 100 * tolerance)
-
-
-# --- what the parameters are ---
+from tests.support.worlds.small_worlds import same
 
 
 @jit
@@ -82,29 +37,14 @@ def test_a_policy_that_got_less_sharp_keeps_the_order_of_its_arms():
     assert _base(plan, theta)[:3] == (1.0, 1e-6, 0.0)
 
 
-def test_damage_is_the_mean_square_of_four_numbers():
-    plan = make_plan(run_of(DESIGNS["raw"], Tabular(9)), TABULAR["damage"])
-    theta = np.zeros(9 * 5 + 5)
-    theta[-5:] = [0.1, -0.2, 0.3, 0.0, 7.0]
-    assert _base(plan, theta) == pytest.approx((1.0, 1.0, 0.0, 0.0, 300 * (0.01 + 0.04 + 0.09) / 4, 0.0, 0.0))
-
-
-def test_without_noise_and_with_sgd_the_number_of_parts_does_not_matter():
-    curves = []
-    for parts in (1, 4, 15):
-        world = spelt_world(9, 1, 5, nuisance=0.0, correctness=1.5, correctness_parts=parts)
-        run = replace(run_of(DESIGNS["group"], Tabular(9)), optimizer=Optimizer("sgd", learning_rate=0.3))
-        curves.append(simulate(run, world).curve.train_pass_at_1)
-    np.testing.assert_allclose(curves[1:], np.array([curves[0]] * 2), rtol=1e-12)
-    assert np.ptp(curves[0]) > 0.01
-
-
 def test_where_they_are_off_no_parameter_is_there_and_nothing_changes():
-    world, other = build(SMALL), build(replace(SMALL, correctness_parts=9))
+    world, other = build(SMALL), build(replace(SMALL, correctness_parts=9, length_jitter=0.5))
     assert world.n_common == other.n_common == 0 and world.n_parameters == 32 * 16 + 1
+    assert world.style.slope == 0.0 and world.long_arms == 0b101010
     assert same(*(simulate(run_of(DESIGNS["updates"]), each).curve for each in (world, other)))
-    numbers = [build(PROBLEMS[name]).n_common for name in ("sharpening", "both, familiar", "damage", "in common")]
-    assert numbers == [1, 4, 4, 8]
+    names = ("sharpening", "both, familiar", "damage", "in common", "everything")
+    assert [build(PROBLEMS[name]).n_common for name in names] == [1, 4, 4, 8, 8]
+    assert build(replace(SMALL, style_tokens=3.0, exploration=1.0)).n_common == 1
 
 
 def test_what_is_familiar_is_training_contexts_alone():
@@ -115,19 +55,6 @@ def test_what_is_familiar_is_training_contexts_alone():
     for part in ("features", "base_logits", "base_lse", "base_format", "correct"):
         np.testing.assert_array_equal(getattr(plain.test, part), getattr(familiar.test, part))
     assert np.all(familiar.train.base_lse[bits.any(axis=1)] > plain.train.base_lse[bits.any(axis=1)])
-
-
-def test_sharpening_makes_a_policy_surer_and_correctness_more_correct():
-    """Where nothing can be learnt about single contexts: one feature, which says nothing."""
-    environment = Linear(n_train=2000, n_test=500, n_features=1, rho=0.0, kappa=1.0, align=0.4, base_format=20.0)
-    ends = {}
-    for name, knobs in {"neither": {}, "sharpening": {"sharpening": 2.0}, "correctness": {"correctness": 1.0}}.items():
-        run = Simulation(
-            replace(environment, **knobs), Design(32, 8, rounds=200, eval_every=200), Optimizer(learning_rate=0.01)
-        )
-        curve = simulate(run, build(run.environment)).curve
-        ends[name] = curve.test_pass_at_1[-1] - curve.test_pass_at_1[0]
-    assert abs(ends["neither"]) < 0.02 < 0.04 < ends["sharpening"] < ends["correctness"]
 
 
 def test_damage_breaks_runs_at_high_rates_alone_and_sooner_with_some_seeds():
@@ -145,3 +72,38 @@ def test_damage_breaks_runs_at_high_rates_alone_and_sooner_with_some_seeds():
     safe, edge = ends(damage, 1), ends(damage, 16)
     assert safe.min() > 0.5 and np.ptp(safe) < 0.02
     assert edge.min() < 0.01 and edge.max() > 0.2
+
+
+def test_short_answers_are_right_in_a_share_of_contexts_and_rarer():
+    """All else of the world is what it is without."""
+    environment = Linear(n_train=4000, n_test=500, n_features=4)
+    plain, short = build(environment), build(replace(environment, short_right=0.3))
+    for part in ("train", "test"):
+        before, after = getattr(plain, part), getattr(short, part)
+        for name in ("features", "base_format"):
+            np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
+        lower = before.base_logits - after.base_logits
+        np.testing.assert_allclose(lower[:, 0:16:2], 1.0, atol=1e-5)
+        assert not lower[:, 1:16:2].any()
+        assert np.array_equal(before.correct & 0xAAAA, after.correct & 0xAAAA)
+        left = (after.correct & 0x5555) > 0
+        assert np.array_equal((before.correct & 0x5555)[left], (after.correct & 0x5555)[left])
+        assert left.mean() == pytest.approx(0.3, abs=0.06 if part == "test" else 0.02)
+
+
+def test_with_a_noisy_verbosity_grpo_lengthens_wrong_answers_and_dr_grpo_does_not():
+    def wrong_lengths(**changes):
+        start = start_at("qwen-math-fragile", "sim")
+        environment = replace(linear_environment(start), n_train=1000, n_test=1000, **changes)
+        world, ends = build(environment), []
+        for advantage, kind in (
+            (Advantage("group_mean", "group_std"), "seq_mean_token_mean"),
+            (Advantage("group_mean"), "seq_mean_token_sum"),
+        ):
+            estimator = Estimator(advantage, aggregation=Aggregation(kind))
+            design = Design(32, 8, estimator=estimator, rounds=200, eval_every=200)
+            run = replace(start, environment=environment, design=design, evaluation="full")
+            ends.append(simulate(run, world).metrics["test_length_wrong"].iloc[-1])
+        return ends[0] / ends[1]
+
+    assert wrong_lengths(verbosity_noise=20.0) > 1.015 > wrong_lengths(verbosity_noise=1.0)

@@ -8,8 +8,11 @@ import pytest
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Topr
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
@@ -17,10 +20,10 @@ from rftlab.sim.config import Optimizer, Sampler
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
-from tests.support.worlds.general import RUNS, WORLD
+from tests.support.worlds.general import RUNS, WORLD, styled_run
 from tests.support.worlds.problems import NINE, PROBLEMS, TABULAR
 from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
-from tests.support.worlds.small_worlds import forced, same
+from tests.support.worlds.small_worlds import forced, mixed_world, same, with_estimator
 
 # --- bit identity ---
 
@@ -70,6 +73,42 @@ def test_batches_of_several_chunks_differ_only_in_the_rounding_of_the_kl_metric(
 
 
 # --- promises ---
+
+
+def test_no_lag_and_no_noise_is_no_sampler():
+    run = run_of(DESIGNS["group"], sampler=Sampler(0, 0.0))
+    assert run == run_of(DESIGNS["group"]) and not is_general(run, build(SMALL))
+
+
+@pytest.mark.parametrize("design", ["raw", "window", "updates", "kl in reward"])
+@pytest.mark.parametrize("kind", ["none", "truncate", "mask", "ratio"])
+def test_a_sampler_that_looks_again_but_sees_the_same_changes_nothing(monkeypatch, design, kind):
+    """Noise that float32 cannot hold, and a lag where nothing moves."""
+    design = with_estimator(DESIGNS[design], correction=Correction(kind, "geometric"))
+    world, run = build(SMALL), run_of(design, seed=3)
+    plain = forced(monkeypatch, run, world).curve
+    assert same(plain, simulate(run, world).curve)
+    assert same(plain, simulate(replace(run, sampler=Sampler(noise=1e-30)), world).curve)
+    assert not same(plain, simulate(replace(run, sampler=Sampler(noise=0.3)), world).curve)
+    assert not same(plain, simulate(replace(run, sampler=Sampler(lag=1)), world).curve)
+    still = replace(run, optimizer=Optimizer(learning_rate=0.0))
+    assert same(simulate(still, world).curve, simulate(replace(still, sampler=Sampler(lag=3)), world).curve)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(tries=1), Sampling(keep=20)])
+def test_one_try_and_keeping_all_are_off(monkeypatch, sampling):
+    plain, world = run_of(DESIGNS["group"], seed=3), build(SMALL)
+    run, filtered = (replace(plain, design=replace(plain.design, sampling=s)) for s in (sampling, Sampling(keep=19)))
+    assert same(simulate(plain, world).curve, forced(monkeypatch, run, world).curve)
+    assert not same(simulate(plain, world).curve, simulate(filtered, world).curve)
+
+
+def test_a_first_try_that_suffices_is_the_whole_round():
+    """Long answers are penalised by their length, so rewards always differ."""
+    world = mixed_world(tokens=20.0, jitter=0.8)
+    once, again = (styled_run(sampling=Sampling(tries=tries), length=Length(1.0, 60, 60)) for tries in (1, 9))
+    assert same(simulate(once, world).curve, simulate(again, world).curve)
+    assert not same(simulate(styled_run(), world).curve, simulate(styled_run(sampling=Sampling(tries=9)), world).curve)
 
 
 FOUR = run_of(DESIGNS["window"], PROBLEMS["four"], seed=2**63 - 1), run_of(DESIGNS["updates"], PROBLEMS["four"])

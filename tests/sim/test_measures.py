@@ -1,7 +1,8 @@
 """Measures of simulated curves against the enumeration of every response under the slow twin's policy."""
 
+from collections import defaultdict
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from rftlab.shared.curve import SPLITS
 from rftlab.sim.config import Sampler, Tabular
 from rftlab.sim.environments import build
-from rftlab.sim.round.measures import KS, mean_lengths, mean_style_length, measure, response_policy
+from rftlab.sim.round.measures import KS, mean_lengths, mean_style_length, response_policy
 from rftlab.sim.round.ragged import INT, TOKEN
 from rftlab.sim.run import GeneralLearner, PlainLearner, simulate
 from rftlab.sim.state import no_totals
-from tests.support.naive.simulator import NaiveRun
+from tests.support.naive.general import NaiveGeneral
 from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, run_of
+from tests.support.worlds.small_worlds import same
 
 WORLDS = {
     "plain": (SMALL, "group"),
@@ -29,25 +31,25 @@ GRID = (np.arange(20_000) + 0.5) / 20_000
 
 
 def trained(name):
-    """Measures of a run after some rounds, and the slow twin after as many: none where it knows no such rewards."""
+    """Measures of a run after some rounds, and the slow twin after as many."""
     environment, design = WORLDS[name]
     run = run_of(DESIGNS[design], environment, rounds=ROUNDS, seed=3, evaluation="full")
-    world, rounds = build(run.environment), 0 if name in ("graded", "formats", "flipped") else ROUNDS
-    naive, metrics = NaiveRun(run, world), simulate(run, world).metrics
-    for r in range(rounds):
-        naive.round(r)
-    return run, metrics[metrics["round"] == rounds].iloc[0], naive
+    world = build(run.environment)
+    naive, metrics = NaiveGeneral(run, world), simulate(run, world).metrics
+    for _ in range(ROUNDS):
+        naive.round(defaultdict(list))
+    return run, metrics[metrics["round"] == ROUNDS].iloc[0], naive
 
 
 def responses(naive, context):
     """Every response to a context: its chance, its tokens' right bits, and whether it is well formed."""
-    p, formed = naive.policy(np.array([context]))
-    tokens = np.split(p[0], naive.world.answer_tokens)
+    policy = naive.view(context)
+    tokens = np.split(policy.p, naive.world.answer_tokens)
     bits = np.split(naive.right_arms(context), naive.world.answer_tokens)
     for arms in product(*(range(len(part)) for part in tokens)):
         chance = np.prod([part[arm] for part, arm in zip(tokens, arms, strict=True)])
         right = [bool(part[arm]) for part, arm in zip(bits, arms, strict=True)]
-        for form, of_form in ((1, formed[0]), (0, 1 - formed[0])):
+        for form, of_form in ((1, policy.f), (0, 1 - policy.f)):
             if chance * of_form > 0:
                 yield chance * of_form, right, form
 
@@ -55,25 +57,26 @@ def responses(naive, context):
 def enumerated(run, naive, wrong=""):
     """The measures of the training set, from every response; `wrong` names what is computed wrongly."""
     credit, k = naive.world.partial_credit, run.design.rollouts + (wrong == "one more rollout")
-    sums = dict.fromkeys(("strict_pass_at_2", "flexible_pass_at_2", "format_rate", "entropy", "equal"), 0.0)
+    sums = defaultdict(float)
     n = len(naive.z0)
     for context in range(n):
         whole = list(responses(naive, context))
         strict = sum(chance for chance, right, form in whole if all(right) and form)
         flexible = sum(chance for chance, right, _ in whole if all(right))
         strict = flexible if wrong == "the format does not count" else strict
-        sums["strict_pass_at_2"] += 1 - (1 - strict) ** 2
-        sums["flexible_pass_at_2"] += 1 - (1 - flexible) ** 2
+        for most in KS[:3]:  # of many tries float32 decides
+            sums[f"strict_pass_at_{most}"] += 1 - (1 - strict) ** most
+            sums[f"flexible_pass_at_{most}"] += 1 - (1 - flexible) ** most
         sums["format_rate"] += sum(chance for chance, _, form in whole if form)
         sums["entropy"] -= sum(chance * np.log(chance) for chance, _, _ in whole)
-        by_reward = {}
+        by_reward = defaultdict(float)
         for chance, right, form in whole:
             reward = form * ((1 - credit) * all(right) + credit * np.mean(right))
             reward = reward if wrong != "rewards are 0 or 1" else float(all(right) and form)
             reward += naive.world.format_reward * form
             flip = naive.world.false_negative if reward == 1 else naive.world.false_positive
             for given, share in ((reward, 1 - flip), (1 - reward, flip)):
-                by_reward[round(given, 9)] = by_reward.get(round(given, 9), 0.0) + chance * share
+                by_reward[round(given, 9)] += chance * share
         sums["equal"] += sum(chance**k for chance in by_reward.values())
     means = {name: value / n for name, value in sums.items()}
     return means | {"zero_variance_fraction": means.pop("equal")}
@@ -99,27 +102,10 @@ def test_a_wrong_enumeration_is_told_apart(wrong, column, name):
     assert abs(metrics[f"train_{column}"] - enumerated(run, naive, wrong)[column]) > 100 * TOLERANCE
 
 
-def learnt(run, rounds):
-    """The policy of a run of plain rounds on its training set."""
-    learner = PlainLearner(run, build(run.environment))
-    learner.train(0, rounds, no_totals(), lambda: False)
-    return policy_of(learner)
-
-
 def policy_of(learner):
     """What a learner says on its training set."""
     world = learner.world
     return response_policy(world.train, world.style, learner.plan, learner.state.theta, learner.work)
-
-
-def test_pass_at_k_agrees_with_k_sampled_responses():
-    policy = learnt(run_of(DESIGNS["group"]), 2)
-    p, rng = policy.formed * policy.right.prod(axis=1), np.random.default_rng(0)
-    exact = measure(build(SMALL), policy, 8)
-    for k in (4, 64):
-        any_right = (rng.random((4000, len(p), k)) < p[:, None]).any(axis=2).mean(axis=1)
-        assert exact[f"strict_pass_at_{k}"] == pytest.approx(any_right.mean(), abs=5 * any_right.std() / 4000**0.5)
-    assert all(exact[f"strict_pass_at_{a}"] < exact[f"strict_pass_at_{b}"] for a, b in pairwise(KS))
 
 
 @pytest.mark.parametrize("tokens", [1, 2])
@@ -128,7 +114,9 @@ def test_lengths_are_means_over_every_response(tokens, jitter, style_tokens):
     spelled = {"style_tokens": style_tokens, "length_by_style": 0.8, "length_jitter": jitter}
     environment = replace(SMALL, answer_tokens=tokens, **spelled)
     run, style = run_of(DESIGNS["group"], environment), build(environment).style
-    policy = learnt(run, 3)
+    learner = PlainLearner(run, build(run.environment))
+    learner.train(0, 3, no_totals(), lambda: False)
+    policy = policy_of(learner)
     sums = np.zeros((2, 2))
     for context in range(len(policy.formed)):
         for arms in product(range(environment.n_answers * 2), repeat=tokens):
@@ -167,9 +155,7 @@ def test_measures_change_no_bit_of_a_run_and_are_there_where_they_are_asked_for(
     run = run_of(DESIGNS["window"], seed=3)
     world = build(run.environment)
     plain, full = simulate(run, world), simulate(replace(run, evaluation="full"), world)
-    for name, a, b in zip(plain.curve._fields, plain.curve, full.curve, strict=True):
-        assert name == "seconds" or np.array_equal(a, b, equal_nan=True)
-    assert plain.metrics is None
+    assert same(plain.curve, full.curve) and plain.metrics is None
     np.testing.assert_array_equal(full.metrics["round"], full.curve.round)
     for split in SPLITS:
         assert (full.metrics[f"{split}_strict_pass_at_2"] > getattr(full.curve, f"{split}_pass_at_1")).all()

@@ -1,4 +1,4 @@
-"""The gradient's product beside NumPy's, and that contexts which teach nothing leave no bit in it."""
+"""The gradient's product: contexts that teach nothing leave no bit in it. The slow twin holds the rest."""
 
 import numpy as np
 import pytest
@@ -35,15 +35,6 @@ def drawn(n, silent, seed=5):
     scores = rng.standard_normal((n, LANES)).astype(np.float32)
     scores[rng.random(n) < silent] = 0.0
     return rows, scores
-
-
-@pytest.mark.parametrize("silent", [0.0, 0.4, 0.97, 1.0])
-@pytest.mark.parametrize("n", [1, 8, 31, 128, 300])
-def test_the_gradient_is_the_sum_of_outer_products(n, silent):
-    rows, scores = drawn(n, silent)
-    expected = CONTEXTS.features[rows].astype(np.float64).T @ scores.astype(np.float64)
-    found = gradient(rows, scores)[places(CONTEXTS.features.shape[1])]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("n", [8, 31, 128, 300])

@@ -57,7 +57,7 @@ def test_the_twin_tells_them_apart(name, advantage, numbers):
 def test_the_twin_scores_as_it_says():
     naive = NaiveGeneral(RUNS["both"][0], SPELT)
     sampler = naive.view(3)
-    found = [naive.respond(0, 3, draw, sampler, sampler) for draw in range(400)]
+    found = [naive.respond(0, 3, draw, sampler, sampler, sampler) for draw in range(400)]
     right = np.array([(naive.world.train.correct[3] >> each.arms.astype(np.uint32)) & 1 for each in found])
     credit = np.array([each.form for each in found]) * (0.4 * right.all(axis=1) + 0.6 * right.mean(axis=1))
     noise = np.array([each.scored for each in found]) - credit

@@ -1,11 +1,10 @@
-"""A slow twin of the general round: responses with style tokens, other samplers, replaced groups, baselines from
-elsewhere.
+"""A slow twin of both rounds: responses with style tokens, other samplers, replaced groups, baselines from elsewhere.
 
-As in `tests.support.naive.simulator`: the model's equations one by one in float64, estimators from `shared`, random
-numbers from `rftlab.sim.lanes.random`.
+The model's equations are those of `tests.support.naive.model`, estimators come from `shared`, random numbers from
+`rftlab.sim.lanes.random`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -17,12 +16,11 @@ from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.sampling import allocate, keep_shortest
-from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, REWARDING, ROLLOUT, normals, uniforms
-from rftlab.sim.lanes.simd import LANES
+from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, REWARDING, ROLLOUT
 from rftlab.sim.policy.style import WORDS, words_into
 from rftlab.sim.run import batches, simulate
 from tests.support.naive.estimators import optimal_token_baseline
-from tests.support.naive.simulator import NaiveRun, sigmoid
+from tests.support.naive.model import NaiveModel, Response, sigmoid
 
 GIVEN = ("greedy", "moving_average", "value", "optimal", "optimal_token")
 TOTALS = ("rewards", "silent", "kl", "clipped", "norms")
@@ -34,49 +32,11 @@ def offsets(lengths):
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-@dataclass
-class Response:
-    """A response: its answer (arms (T,), form), then style tokens (n,) with directions signs (n, A)."""
-
-    context: int
-    arms: np.ndarray
-    form: int
-    signs: np.ndarray
-    style_tokens: np.ndarray
-    old: np.ndarray = None
-    """(1 + n,) log-probabilities of its answer and its style tokens: the trainer's at the start of the round, then
-    the sampler's, the base policy's."""
-    sampler: np.ndarray = None
-    ref: np.ndarray = None
-    squares: np.ndarray = None
-    """(1 + n,) sums of the squared probabilities of the trainer's distributions."""
-    replayed: bool = False
-    scored: float = 0.0
-    reward: float = 0.0
-    """As scored, and after the penalties on it."""
-    baseline: float = 0.0
-
-
-@dataclass
-class Policy:
-    """What a policy makes of one context: how far its logits are from the base policy, answers' probabilities,
-    format."""
-
-    moved: np.ndarray
-    p: np.ndarray
-    f: float
-    style: float = 0.0
-    """What the logits of all style tokens have in common."""
-
-
-class NaiveGeneral(NaiveRun):
-    """The same run as `rftlab.sim.run.simulate`, where it asks for anything of `rftlab.sim.round.general`."""
+class NaiveGeneral(NaiveModel):
+    """The same run as `rftlab.sim.run.simulate`, one obvious step after another."""
 
     def __init__(self, run, world):
         super().__init__(run, world)
-        self.e, self.style = run.design.estimator, world.style
-        self.a, self.answer_tokens = world.n_arms, world.answer_tokens
-        self.width = self.a // self.answer_tokens
         self.phi = np.hstack([self.x, np.ones((len(self.x), 1))]) if self.linear else self.x
         self.critic, self.averages = np.zeros(self.phi.shape[1]), empty_averages(len(self.z0))
         self.past, self.tried, self.updated, self.rollouts, self.tokens = [], 0, 0, 0, 0
@@ -86,14 +46,10 @@ class NaiveGeneral(NaiveRun):
     # --- random numbers ---
 
     def pair(self, stream, round_index, context, draw):
-        out = np.zeros((2, draw + 1 + 2 * LANES), dtype=np.float32)
-        uniforms(self.key, round_index, np.array([context]), draw + 1, stream, out)
-        return out[:, draw].astype(np.float64)
+        return self.draw(stream, round_index, context, draw + 1)[:, draw]
 
     def gauss(self, stream, round_index, context):
-        out = np.zeros((8, LANES), dtype=np.float32)
-        normals(self.key, round_index, np.array([context] * 8), stream, out)
-        return out[0, : self.a].astype(np.float64)
+        return self.normals(stream, round_index, context, self.a)
 
     def words(self, round_index, context, draw, n):
         out, found = np.zeros((2, WORDS), dtype=np.uint32), []
@@ -103,87 +59,6 @@ class NaiveGeneral(NaiveRun):
         found = np.hstack([np.zeros((2, 0), dtype=np.uint32), *found])[:, :n]
         bits = (found[0][:, None] >> np.arange(self.a, dtype=np.uint32)) & 1
         return 2.0 * bits - 1.0, (found[1] >> np.uint32(8)) / 2.0**24
-
-    # --- the policy ---
-
-    def view(self, context, w=None, theta_f=None, noise=0.0, common=None):
-        w, theta_f = (self.w, self.theta_f) if w is None else (w, theta_f)
-        moved = self.x[context] @ w + noise
-        z = self.base(context, w, common) + moved
-        harm, style = self.harm(self.common if common is None else common), self.readiness(common)
-        f = sigmoid(self.remembered(self.h0[context], w) + self.world.format_scale * theta_f - harm)
-        return Policy(moved, self.softmax(z[None])[0], f, style)
-
-    def readiness(self, common=None):
-        """What the logits of all style tokens have in common, at parameters in common, now by default."""
-        if self.world.exploration == 0:
-            return 0.0
-        return -1.5 + self.world.exploration * (self.common if common is None else common)[-1]
-
-    def slope(self):
-        """Of a style token's logit in its direction: scores of a response have covariance nuisance^2 I at the base
-        policy."""
-        q = sigmoid(self.readiness(0 * self.common))
-        return self.world.nuisance / np.sqrt(self.style.tokens * q * (1 - q)) if self.style.tokens else 0.0
-
-    def style_logit(self, policy, response):
-        return policy.style + self.slope() * response.signs @ policy.moved
-
-    def right_answer(self, context, arms):
-        return self.right((self.world.train.correct[context] >> arms.astype(np.uint32)) & 1)
-
-    def taught(self, round_index, context):
-        """What a score is multiplied with: the features of a context, and of the one that it interferes with."""
-        return self.x[context] + self.world.interference * self.x[self.others(round_index, [context])[0]]
-
-    def logps(self, policy, response):
-        """Log-probabilities of a response's tokens."""
-        heads = sigmoid(self.style_logit(policy, response))
-        answer = self.answer_logp(policy.p[None], response.arms[None, None])[0, 0] + np.log(
-            policy.f if response.form else 1 - policy.f
-        )
-        return np.append(answer, np.log(np.where(response.style_tokens, heads, 1 - heads)))
-
-    def answer_entropy(self, p):
-        """Of an answer's tokens together, which are independent."""
-        return -(p * np.log(p)).sum()
-
-    def entropy_gradient(self, p):
-        """Of that entropy in the logits, token by token."""
-        parts = np.split(p, self.answer_tokens)
-        return np.concatenate([(np.diag(q) - np.outer(q, q)) @ (-np.log(q) - 1) for q in parts])
-
-    def entropies(self, policy, response):
-        """Entropies of the distributions that a response's tokens were drawn from."""
-        heads = sigmoid(self.style_logit(policy, response))
-        answer = self.answer_entropy(policy.p) - sum(q * np.log(q) for q in (policy.f, 1 - policy.f) if q > 0)
-        return np.append(answer, -heads * np.log(heads) - (1 - heads) * np.log(1 - heads))
-
-    def sums_of_squares(self, policy, response):
-        """Squared probabilities of the distributions that a response's tokens were drawn from, summed."""
-        answers = product(*np.split(np.arange(self.a), self.answer_tokens))
-        chances = [policy.p[np.array(arms)].prod() * f for arms in answers for f in (policy.f, 1 - policy.f)]
-        heads = sigmoid(self.style_logit(policy, response))
-        return np.append(np.sum(np.square(chances)), heads**2 + (1 - heads) ** 2)
-
-    def score(self, policy, response, weight, bonus):
-        """Gradient of sum_t weight_t logp_t + bonus_t entropy_t in a context's logits, and in its format's logit; and
-        the first without style tokens."""
-        p, f = policy.p, policy.f
-        style_logit = self.style_logit(policy, response)
-        heads = sigmoid(style_logit)
-        answer = weight[0] * self.answer_score(p, response.arms) + bonus[0] * self.entropy_gradient(p)
-        tokens = weight[1:] * (response.style_tokens - heads) - bonus[1:] * style_logit * heads * (1 - heads)
-        logits = answer + self.slope() * tokens @ response.signs
-        form = weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
-        return logits, form, answer, tokens.sum()
-
-    def squares(self, policy, response, weight):
-        """What a response, with the weights of its tokens, adds to the variance of the Gaussian nuisance over
-        nuisance^2; or its style tokens' in their place, which share it among a mean number of them."""
-        if self.style.tokens:
-            return (weight[1:] ** 2).sum() / self.style.tokens
-        return weight[0] ** 2 * self.variance(policy.p, response.arms) * self.relative_length(response.arms)
 
     # --- sampling ---
 
@@ -199,18 +74,16 @@ class NaiveGeneral(NaiveRun):
         side = np.mean(2 * (arms % s.n_styles) / (s.n_styles - 1) - 1) if s.n_styles > 1 else 0
         return int(s.tokens * (1 + s.by_style * side) * (1 + s.jitter * (2 * u - 1)) + 0.5)
 
-    def respond(self, key, context, draw, sampler, trainer):
+    def respond(self, key, context, draw, sampler, trainer, base):
         first = draw * self.answer_tokens
         pairs = np.array([self.pair(ROLLOUT, key, context, first + s) for s in range(self.answer_tokens)])
         arms = self.answers(sampler.p, pairs[None, :, 1])[0]
         signs, u_style = self.words(key, context, draw, self.length(arms, self.pair(LENGTH, key, context, draw)[0]))
         response = Response(context, arms, int(pairs[0, 0] < sampler.f), signs, None)
         response.style_tokens = u_style < sigmoid(self.style_logit(sampler, response))
-        base = self.view(context, 0 * self.w, 0.0, common=0 * self.common)
-        response.old, response.sampler, response.ref = (
-            self.logps(policy, response) for policy in (trainer, sampler, base)
-        )
-        response.squares = self.sums_of_squares(trainer, response)
+        response.old, response.sampler, response.ref = (self.logps(one, response) for one in (trainer, sampler, base))
+        if self.e.advantage.baseline == "optimal_token":
+            response.squares = self.sums_of_squares(trainer, response)
         response.scored = self.scored(key, context, draw, response)
         starts = offsets([len(response.old)])
         response.reward = shaped_rewards(self.e, [response.scored], starts, response.old, response.ref)[0]
@@ -269,14 +142,14 @@ class NaiveGeneral(NaiveRun):
             counts = allocate(np.clip((self.averages[batch, 0] + 1) / (self.averages[batch, 1] + 2), 0, 1), d.rollouts)
         rows, baseline = [], self.e.advantage.baseline
         for context, count in zip(batch, counts, strict=True):
-            sampler, trainer = self.sampler_of(key, context), self.view(context)
-            row = [self.respond(key, context, draw, sampler, trainer) for draw in range(count + d.support_rollouts)]
-            value = self.given(context, trainer) if baseline in GIVEN else 0.0
+            policies = self.sampler_of(key, context), self.view(context), self.base_policy(context)
+            row = [self.respond(key, context, draw, *policies) for draw in range(count + d.support_rollouts)]
+            value = self.given(context, policies[1]) if baseline in GIVEN else 0.0
             for response in row:
                 response.baseline = value
                 self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old) + self.answer_tokens - 1
             if baseline == "greedy":
-                greedy = trainer.p.reshape(self.answer_tokens, -1).argmax(axis=1) + np.arange(0, self.a, self.width)
+                greedy = policies[1].p.reshape(self.answer_tokens, -1).argmax(axis=1) + np.arange(0, self.a, self.width)
                 self.rollouts += 1
                 self.tokens += self.answer_tokens + self.length(greedy, 0.5)
             past = [replace(response, baseline=value, replayed=True) for response in self.recalled(context)]
@@ -374,7 +247,8 @@ class NaiveGeneral(NaiveRun):
     def update(self, round_index, rows, advantage, totals):
         e, part = self.e, [response for row in rows for response in row]
         lengths = [len(response.old) for response in part]
-        starts, policies = offsets(lengths), [self.view(row[0].context) for row in rows for _ in row]
+        starts, views = offsets(lengths), [self.view(row[0].context) for row in rows]
+        policies = [view for view, row in zip(views, rows, strict=True) for _ in row]
         old, ref, sampler = (
             np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler")
         )

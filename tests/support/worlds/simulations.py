@@ -1,23 +1,16 @@
-"""Small simulated runs, and the mean gradient of one, which several test modules look at."""
+"""Small simulated runs."""
 
 from dataclasses import replace
-
-import numpy as np
 
 from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
-from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
-from rftlab.sim.environments import tabular_world
-from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.run import as_rule, batches
-from rftlab.sim.setup import make_plan, make_work, start_state
-from rftlab.sim.state import no_totals
+from rftlab.sim.config import Linear, Optimizer, Simulation
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
 CUSTOM = Estimator(
@@ -41,45 +34,5 @@ DESIGNS = {
 
 
 def run_of(design, environment=SMALL, rounds=12, **more):
-    return Simulation(
-        environment,
-        replace(design, rounds=rounds, eval_every=rounds // 4),
-        Optimizer(learning_rate=0.02, eps=1e-3),
-        **more,
-    )
-
-
-LOGITS = np.array([[0.3, -0.2, 0.9, 0.1], [1.2, 0.4, -0.7, 0.2], [-0.5, 0.6, 0.1, -1.0]])
-CORRECT = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]], dtype=bool)
-
-
-def mean_gradient(estimator, rollouts, world=None, seeds=24, rounds=4000):
-    """Average gradient of the simulator (SGD with a rate too small to move the policy) in the logits of three
-    contexts, one per seed."""
-    world, rate = world or tabular_world(LOGITS, CORRECT), 1e-9
-    design = Design(3, rollouts, estimator=estimator, rounds=rounds, eval_every=rounds)
-    found = []
-    for seed in range(seeds):
-        run = Simulation(Tabular(n_contexts=3), design, Optimizer("sgd", learning_rate=rate), seed=seed)
-        state = start_state(run, world)
-        train_rounds(
-            world.train,
-            make_plan(run, world),
-            as_rule(estimator),
-            state,
-            make_work(run, world),
-            batches(3, 3, seed, 0, rounds),
-            0,
-            no_totals(),
-        )
-        found.append(state.theta[:-1].reshape(3, -1) / (rate * rounds))
-    return np.array(found)
-
-
-def z_scores(found, expected):
-    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
-    assert error.max() < 0.01 * np.abs(expected).max()
-    return np.abs(found.mean(axis=0) - expected) / error
-
-
-UNBIASED = {"raw": (Estimator(Advantage("none"), Reinforce()), 1, 1.0), "rloo": (preset("rloo"), 4, 1.0)}
+    design = replace(design, rounds=rounds, eval_every=rounds // 4)
+    return Simulation(environment, design, Optimizer(learning_rate=0.02, eps=1e-3), **more)

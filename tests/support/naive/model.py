@@ -1,26 +1,61 @@
-"""A slow twin of the simulator's round in float64 NumPy: the model's equations in the order of the text, estimators
-from `shared`."""
+"""The model's equations for a slow twin of the simulator, in float64 NumPy, in the order of the text."""
+
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from rftlab.shared.memory import empty_windows, push, window_pool
-from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.plumbing.pool import Pool
-from rftlab.shared.prepare import prepare, shaped_rewards
-from rftlab.sim.lanes.random import COMMON, INTERFERENCE, NUISANCE, ROLLOUT, normals, seed_key, uniforms
+from rftlab.shared.memory import empty_windows
+from rftlab.sim.lanes.random import COMMON, INTERFERENCE, normals, seed_key, uniforms
 from rftlab.sim.lanes.simd import LANES
-from rftlab.sim.run import batches
 
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-class NaiveRun:
-    """The same run as `rftlab.sim.run.simulate`, one obvious step after another."""
+@dataclass
+class Response:
+    """A response: its answer (arms (T,), form), then style tokens (n,) with directions signs (n, A)."""
+
+    context: int
+    arms: np.ndarray
+    form: int
+    signs: np.ndarray
+    style_tokens: np.ndarray
+    old: np.ndarray = None
+    """(1 + n,) log-probabilities of its answer and its style tokens: the trainer's at the start of the round, then
+    the sampler's, the base policy's."""
+    sampler: np.ndarray = None
+    ref: np.ndarray = None
+    squares: np.ndarray = None
+    """(1 + n,) sums of the squared probabilities of the trainer's distributions."""
+    replayed: bool = False
+    scored: float = 0.0
+    reward: float = 0.0
+    """As scored, and after the penalties on it."""
+    baseline: float = 0.0
+
+
+@dataclass
+class Policy:
+    """What a policy makes of one context: how far its logits are from the base policy, answers' probabilities,
+    format."""
+
+    moved: np.ndarray
+    p: np.ndarray
+    f: float
+    style: float = 0.0
+    """What the logits of all style tokens have in common."""
+
+
+class NaiveModel:
+    """What a run has learnt, and what follows from it; `tests.support.naive.general` has the round."""
 
     def __init__(self, run, world):
-        self.run, self.world, self.design = run, world, run.design
+        self.run, self.world, self.design, self.e = run, world, run.design, run.design.estimator
+        self.style, self.a, self.answer_tokens = world.style, world.n_arms, world.answer_tokens
+        self.width = self.a // self.answer_tokens
         self.key = seed_key(run.seed)
         contexts = world.train
         self.linear = contexts.features.shape[1] > 0
@@ -37,14 +72,9 @@ class NaiveRun:
 
     def softmax(self, z):
         """Probabilities (n, A) of logits (n, A): those of each token sum to 1."""
-        tokens = z.reshape(len(z), self.world.answer_tokens, -1)
+        tokens = z.reshape(len(z), self.answer_tokens, -1)
         p = np.exp(tokens - tokens.max(axis=2, keepdims=True))
         return (p / p.sum(axis=2, keepdims=True)).reshape(z.shape)
-
-    def policy(self, batch):
-        z, h = np.stack([self.base(context) for context in batch]), self.remembered(self.h0[batch])
-        h += self.world.format_scale * self.theta_f - self.harm(self.common)
-        return self.softmax(z + self.x[batch] @ self.w), sigmoid(h)
 
     def draw(self, stream, round_index, context, n):
         out = np.zeros((2, n + 2 * LANES), dtype=np.float32)
@@ -56,20 +86,9 @@ class NaiveRun:
         normals(self.key, round_index, np.array([context] * 8), stream, out)
         return out[0, :n].astype(np.float64)
 
-    def nuisance(self, round_index, context):
-        return self.normals(NUISANCE, round_index, context, self.world.n_arms)
-
     def answer_logp(self, p, arms):
         """Log-probability of answers: p (n, A), arms (n, K, T)."""
         return np.log(p[np.arange(len(p))[:, None, None], arms]).sum(axis=2)
-
-    def logp(self, batch, arms, forms):
-        p, f = self.policy(batch)
-        return self.answer_logp(p, arms) + np.log(np.where(forms == 1, f[:, None], 1 - f[:, None]))
-
-    def base_logp(self, batch, arms, forms):
-        f = sigmoid(self.h0[batch])[:, None]
-        return self.answer_logp(self.softmax(self.z0[batch]), arms) + np.log(np.where(forms == 1, f, 1 - f))
 
     # --- answers of several tokens, surprise, interference, forgetting ---
 
@@ -94,7 +113,7 @@ class NaiveRun:
     def remembered(self, logits, w=None):
         """What is left of logits of the base policy at parameters w, now by default."""
         w = self.w if w is None else w
-        return logits * np.exp(-self.world.forgetting * (w**2).sum() / self.world.n_arms)
+        return logits * np.exp(-self.world.forgetting * (w**2).sum() / self.a)
 
     def others(self, round_index, batch):
         """For every context of a batch the one that it interferes with."""
@@ -105,7 +124,7 @@ class NaiveRun:
 
     def right_arms(self, context):
         """(A,) 1 where an arm is correct."""
-        return (self.world.train.correct[context] >> np.arange(self.world.n_arms, dtype=np.uint32)) & 1
+        return (self.world.train.correct[context] >> np.arange(self.a, dtype=np.uint32)) & 1
 
     def split(self, common):
         """The parameters in common by kind: sharpening, correctness, damage, verbosity, exploration."""
@@ -125,7 +144,7 @@ class NaiveRun:
 
     def long_arms(self):
         """(A,) 1 where an arm's style is not the first."""
-        return (np.arange(self.world.n_arms) % self.world.style.n_styles > 0).astype(float)
+        return (np.arange(self.a) % self.style.n_styles > 0).astype(float)
 
     def lengthen(self, common):
         """Bonus of long arms."""
@@ -147,7 +166,7 @@ class NaiveRun:
         found += [] if self.world.damage == 0 else [0 * sharp] * 4
         found += [] if self.world.verbosity == 0 else [self.world.verbosity * self.long_arms()]
         found += [] if self.world.exploration == 0 else [0 * sharp]
-        return np.array(found).reshape(-1, self.world.n_arms)
+        return np.array(found).reshape(-1, self.a)
 
     def common_noise(self, round_index, context):
         """Standard normals, one for each parameter in common."""
@@ -168,7 +187,7 @@ class NaiveRun:
 
     def relative_length(self, arms):
         """Length of answers of arms (..., T) relative to the mean."""
-        style = self.world.style
+        style = self.style
         if style.tokens > 0 or style.n_styles == 1:
             return np.ones(arms.shape[:-1])
         return 1 + style.by_style * (2 * (arms % style.n_styles) / (style.n_styles - 1) - 1).mean(axis=-1)
@@ -184,60 +203,99 @@ class NaiveRun:
         groups = [length[i : i + size] for i in range(0, len(length), size)] if size else [0 * length + 1]
         return np.concatenate([np.full(len(g), (len(g) + rule.eps) / (g.sum() + rule.eps)) for g in groups])
 
-    # --- a round ---
+    # --- the policy ---
 
-    def round(self, round_index):
-        d, e = self.design, self.design.estimator
-        batch = batches(len(self.z0), d.batch_size, self.run.seed, round_index, round_index + 1)[0]
-        n, k, m, tokens = len(batch), d.rollouts, d.support_rollouts, self.world.answer_tokens
-        p, f = self.policy(batch)
-        draws = np.stack([self.draw(ROLLOUT, round_index, c, (k + m) * tokens) for c in batch])
-        draws = draws.reshape(n, 2, k + m, tokens)
-        forms = (draws[:, 0, :, 0] < f[:, None]).astype(int)
-        arms = np.stack([self.answers(p[i], draws[i, 1]) for i in range(n)])
-        correct = self.right((self.world.train.correct[batch][:, None, None] >> arms.astype(np.uint32)) & 1)
-        old, ref = self.logp(batch, arms, forms), self.base_logp(batch, arms, forms)
-        scored = (forms * correct).astype(np.float64)
-        rewards = shaped_rewards(e, scored.ravel(), np.arange(n * (k + m) + 1), old.ravel(), ref.ravel())
-        rewards = rewards.reshape(n, k + m)
-        trained, support = rewards[:, :k], rewards[:, k:]
-        sets = [list(row) for row in trained]
-        if self.windows is not None:
-            push(self.windows, np.repeat(batch, k), trained.ravel())
-            pool = window_pool(self.windows, batch)
-            sets = [list(pool.rewards[pool.starts[i] : pool.starts[i + 1]]) for i in range(n)]
-        sets = [own + list(extra) for own, extra in zip(sets, support, strict=True)]
-        pool = Pool(np.concatenate(sets), np.concatenate([[0], np.cumsum([len(own) for own in sets])]).astype(np.int64))
-        group = np.repeat(np.arange(n), k)
-        starts, raw = np.arange(n * k + 1), scored[:, :k].ravel()
-        frozen = prepare(e, raw, group, starts, old[:, :k].ravel(), ref[:, :k].ravel(), pool=pool)
-        advantage = frozen.advantage.reshape(n, k)
-        size = n // d.minibatches
-        for _ in range(d.epochs):
-            for low in range(0, n, size):
-                part = slice(low, low + size)
-                columns = (column[part, :k] for column in (arms, forms, old, ref))
-                self.update(round_index, batch[part], *columns, advantage[part])
+    def view(self, context, w=None, theta_f=None, noise=0.0, common=None):
+        w, theta_f = (self.w, self.theta_f) if w is None else (w, theta_f)
+        moved = self.x[context] @ w + noise
+        z = self.base(context, w, common) + moved
+        harm, style = self.harm(self.common if common is None else common), self.readiness(common)
+        f = sigmoid(self.remembered(self.h0[context], w) + self.world.format_scale * theta_f - harm)
+        return Policy(moved, self.softmax(z[None])[0], f, style)
 
-    def update(self, round_index, batch, arms, forms, old, ref, advantage):
-        n, k, _ = arms.shape
-        e, stretch = self.design.estimator, self.stretch(arms.reshape(n * k, -1))
-        columns = np.zeros(n * k), np.zeros(n * k, dtype=int), np.arange(n * k + 1), old.ravel(), ref.ravel()
-        frozen = prepare(e, *columns)._replace(advantage=np.ascontiguousarray(advantage.ravel()))
-        frozen = frozen._replace(share=frozen.share * stretch, kl_share=frozen.kl_share * stretch)
-        weight = objective_and_weights(e, frozen, self.logp(batch, arms, forms).ravel()).weight.reshape(n, k)
-        p, f = self.policy(batch)
-        scores, common = np.zeros_like(p), np.zeros(self.common.size)
-        for i in range(n):
-            for j in range(k):
-                scores[i] += weight[i, j] * self.answer_score(p[i], arms[i, j])
-            long = self.relative_length(arms[i])
-            squares = sum(weight[i, j] ** 2 * long[j] * self.variance(p[i], arms[i, j]) for j in range(k))
-            common += self.common_gradient(round_index, batch[i], scores[i], self.world.nuisance**2 * squares)
-            scores[i] += self.world.nuisance * np.sqrt(squares) * self.nuisance(round_index, batch[i])
-        taught = self.x[batch] + self.world.interference * self.x[self.others(round_index, batch)]
-        format_grad = self.world.format_scale * (weight * (forms - f[:, None])).sum()
-        self.step(np.concatenate([(taught.T @ scores).ravel(), common, [format_grad]]))
+    def base_policy(self, context):
+        return self.view(context, 0 * self.w, 0.0, common=0 * self.common)
+
+    def pass_at_1(self):
+        """Strict, then flexible: with and without the chance of a well-formed response."""
+        views = [self.view(context) for context in range(len(self.z0))]
+        p, f = (np.array([getattr(view, name) for view in views]) for name in ("p", "f"))
+        bits = (self.world.train.correct[:, None] >> np.arange(self.a, dtype=np.uint32)) & 1
+        right = (p * bits).reshape(len(p), self.answer_tokens, -1).sum(axis=2).prod(axis=1)
+        return (f * right).mean(), right.mean()
+
+    def readiness(self, common=None):
+        """What the logits of all style tokens have in common, at parameters in common, now by default."""
+        if self.world.exploration == 0:
+            return 0.0
+        return -1.5 + self.world.exploration * (self.common if common is None else common)[-1]
+
+    def slope(self):
+        """Of a style token's logit in its direction: scores of a response have covariance nuisance^2 I at the base
+        policy."""
+        q = sigmoid(self.readiness(0 * self.common))
+        return self.world.nuisance / np.sqrt(self.style.tokens * q * (1 - q)) if self.style.tokens else 0.0
+
+    def style_logit(self, policy, response):
+        return policy.style + self.slope() * response.signs @ policy.moved
+
+    def right_answer(self, context, arms):
+        return self.right((self.world.train.correct[context] >> arms.astype(np.uint32)) & 1)
+
+    def taught(self, round_index, context):
+        """What a score is multiplied with: the features of a context, and of the one that it interferes with."""
+        return self.x[context] + self.world.interference * self.x[self.others(round_index, [context])[0]]
+
+    def logps(self, policy, response):
+        """Log-probabilities of a response's tokens."""
+        heads = sigmoid(self.style_logit(policy, response))
+        answer = self.answer_logp(policy.p[None], response.arms[None, None])[0, 0] + np.log(
+            policy.f if response.form else 1 - policy.f
+        )
+        return np.append(answer, np.log(np.where(response.style_tokens, heads, 1 - heads)))
+
+    def answer_entropy(self, p):
+        """Of an answer's tokens together, which are independent."""
+        return -(p * np.log(p)).sum()
+
+    def entropy_gradient(self, p):
+        """Of that entropy in the logits, token by token."""
+        parts = np.split(p, self.answer_tokens)
+        return np.concatenate([(np.diag(q) - np.outer(q, q)) @ (-np.log(q) - 1) for q in parts])
+
+    def entropies(self, policy, response):
+        """Entropies of the distributions that a response's tokens were drawn from."""
+        heads = sigmoid(self.style_logit(policy, response))
+        answer = self.answer_entropy(policy.p) - sum(q * np.log(q) for q in (policy.f, 1 - policy.f) if q > 0)
+        return np.append(answer, -heads * np.log(heads) - (1 - heads) * np.log(1 - heads))
+
+    def sums_of_squares(self, policy, response):
+        """Squared probabilities of the distributions that a response's tokens were drawn from, summed."""
+        answers = product(*np.split(np.arange(self.a), self.answer_tokens))
+        chances = [policy.p[np.array(arms)].prod() * f for arms in answers for f in (policy.f, 1 - policy.f)]
+        heads = sigmoid(self.style_logit(policy, response))
+        return np.append(np.sum(np.square(chances)), heads**2 + (1 - heads) ** 2)
+
+    def score(self, policy, response, weight, bonus):
+        """Gradient of sum_t weight_t logp_t + bonus_t entropy_t in a context's logits, and in its format's logit; and
+        the first without style tokens."""
+        p, f = policy.p, policy.f
+        style_logit = self.style_logit(policy, response)
+        heads = sigmoid(style_logit)
+        answer = weight[0] * self.answer_score(p, response.arms) + bonus[0] * self.entropy_gradient(p)
+        tokens = weight[1:] * (response.style_tokens - heads) - bonus[1:] * style_logit * heads * (1 - heads)
+        logits = answer + self.slope() * tokens @ response.signs
+        form = weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
+        return logits, form, answer, tokens.sum()
+
+    def squares(self, policy, response, weight):
+        """What a response, with the weights of its tokens, adds to the variance of the Gaussian nuisance over
+        nuisance^2; or its style tokens' in their place, which share it among a mean number of them."""
+        if self.style.tokens:
+            return (weight[1:] ** 2).sum() / self.style.tokens
+        return weight[0] ** 2 * self.variance(policy.p, response.arms) * self.relative_length(response.arms)
+
+    # --- steps ---
 
     def step(self, grad):
         o = self.run.optimizer
@@ -260,26 +318,3 @@ class NaiveRun:
         y = 2 / np.sqrt(np.pi) * 450 * move * self.run.optimizer.bf16_rate / self.run.optimizer.learning_rate
         y /= 0.02 * np.sqrt(2)
         return move * np.abs(y) / np.sqrt(1 + y**2)
-
-    def pass_at_1(self):
-        """Strict, then flexible: with and without the chance of a well-formed response."""
-        everything = np.arange(len(self.z0))
-        p, f = self.policy(everything)
-        bits = (self.world.train.correct[:, None] >> np.arange(self.world.n_arms, dtype=np.uint32)) & 1
-        right = (p * bits).reshape(len(p), self.world.answer_tokens, -1).sum(axis=2).prod(axis=1)
-        return (f * right).mean(), right.mean()
-
-
-def rates_of(curve):
-    """Train Pass@1 (2, evaluations) of a curve, strict and flexible."""
-    return np.array([curve.train_pass_at_1, curve.train_flexible])
-
-
-def naive_curve(run, world, twin=NaiveRun):
-    """Exact train Pass@1 (2, evaluations), strict and flexible."""
-    twin, values = twin(run, world), []
-    for round_index in range(run.design.rounds):
-        if round_index % run.design.eval_every == 0:
-            values.append(twin.pass_at_1())
-        twin.round(round_index)
-    return np.array([*values, twin.pass_at_1()]).T
