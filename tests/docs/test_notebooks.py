@@ -36,24 +36,16 @@ def test_the_site_shows_all_of_them():
     assert [path.resolve() for path in sorted((ROOT / "docs" / "notebooks").iterdir())] == notebooks()
 
 
-BOOK = {
-    "nbformat": 4,
-    "nbformat_minor": 5,
-    "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    "cells": [
-        {
-            "cell_type": "code",
-            "id": "a",
-            "metadata": {},
-            "execution_count": 1,
-            "source": ["import sys\n", "print('\\x1b[1mseven\\x1b[0m', 7, flush=True)\n", "sys.stderr.write('x'); 8"],
-            "outputs": [
-                {"output_type": "stream", "name": "stdout", "text": ["seven 7\n"]},
-                {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": {"text/plain": ["8"]}},
-            ],
-        },
+CELL = {
+    **{"cell_type": "code", "id": "a", "metadata": {}, "execution_count": 1},
+    "source": ["import sys\n", "print('\\x1b[1mseven\\x1b[0m', 7, flush=True)\n", "sys.stderr.write('x'); 8"],
+    "outputs": [
+        {"output_type": "stream", "name": "stdout", "text": ["seven 7\n"]},
+        {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": {"text/plain": ["8"]}},
     ],
 }
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+BOOK = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": KERNEL}, "cells": [CELL]}
 
 
 def test_a_notebook_that_lies_or_fails_is_found(needed, tmp_path):
@@ -62,7 +54,7 @@ def test_a_notebook_that_lies_or_fails_is_found(needed, tmp_path):
     made = executed(path, tmp_path)["cells"]
     assert differences(cells_of(path), made) == []
     for place, wrong in ((0, {"text": ["seven 8\n"]}), (1, {"data": {"text/plain": ["9"]}})):
-        kept = copy.deepcopy(BOOK["cells"])
+        kept = [copy.deepcopy(CELL)]
         kept[0]["outputs"][place] |= wrong
         (told,) = differences(kept, made)
         assert told.startswith("cell 1\n") and "seven" in told

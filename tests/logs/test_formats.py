@@ -27,12 +27,6 @@ def test_a_format_is_told_by_content_not_by_name(kind, tmp_path):
     assert wrong(said([run]), log.truth) == {} and set(log.truth) <= set(said([run]))
 
 
-def test_a_table_in_parquet_says_what_it_says_in_csv(tmp_path):
-    runs = read(tmp_path, LOGS["tidy"](0).text)
-    pd.read_csv(tmp_path / "log.csv").to_parquet(tmp_path / "t.parquet")
-    assert said(read_logs([tmp_path / "t.parquet"])) == said(runs)
-
-
 def test_parts_of_a_run_in_two_exports_are_one_run_and_so_is_a_file_that_is_named_twice(tmp_path):
     for name in ("accuracy", "format"):
         (tmp_path / f"{name}.csv").write_text(wide_csv().text.replace("rewards/accuracy_reward/mean", name))
@@ -52,13 +46,6 @@ def test_each_of_several_rewards_is_a_curve_with_its_name_and_a_panel_of_the_rep
     chart, _ = training_figure([run])
     assert [panel.title for panel in chart.panels] == ["mean reward", "reward length_penalty"]
     assert is_metric("train.reward/length_penalty") and not is_metric("rewards")
-
-
-def test_runs_of_a_column_are_told_apart(tmp_path):
-    rows = [f"{run},{step},{0.1 * run + 0.01 * step:.2f}\n" for run in (1, 2) for step in range(5)]
-    runs = read(tmp_path, "run,step,eval_acc\n" + "".join(rows))
-    assert [run.name for run in runs] == ["1", "2"]
-    assert [said([run])[4, "test", "pass_at_1"] for run in runs] == pytest.approx([0.14, 0.24])
 
 
 def test_columns_can_be_named(tmp_path):
@@ -103,17 +90,6 @@ def test_the_samples_are_read():
     assert (ends[0], ends[60], old.rounds, new.rounds, old.design.advantage) == (0.0125, 0.499, 60, 50, "gae")
     assert set(new.curves.loc[new.curves["metric"] == "pass_at_1", "task"]) == {"", "gsm8k", "MATH-lighteval"}
     assert (new.design.prompts, new.design.rollouts, new.design.updates_per_round) == (64, 5, 4)
-
-
-@public
-def test_evaluations_by_checkpoint_give_the_published_values():
-    """Means of five evaluations each, as they were tidied by hand."""
-    (run,) = read_logs([FOLDER / "samples" / "pods_results.excerpt.json"])
-    truth = pd.read_csv(FOLDER / "curves.csv").query("run_id == 'pods/gsm8k-n64-m16/r01'")
-    both = run.curves[run.curves["split"] == "test"].merge(truth, on=["round", "task", "metric"])
-    assert len(both) == 27 and set(both["metric"]) == {"pass_at_1", "format_rate", "response_length"}
-    assert [float(f"{value:.6g}") for value in both["value_x"]] == both["value_y"].tolist()
-    assert any("lists of 5 numbers are repeats" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(
