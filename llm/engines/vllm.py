@@ -60,9 +60,11 @@ IN_PROCESS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "TRITON_F32_DEFAULT": "ieee",
 }
 """Environment variables with which vLLM runs in the process that asks. FlashInfer's sampler would be fetched and
-compiled where there is a CUDA toolkit, and never serves requests with seeds."""
+compiled where there is a CUDA toolkit, and never serves requests with seeds. In float32 attention is Triton's, which
+would multiply in TF32."""
 
 
 class VLLMEngine:
