@@ -1,6 +1,5 @@
 """`rftlab pilot --model`: a model from a folder on a benchmark, without training; examples in prompts; entropy."""
 
-import json
 import os
 from dataclasses import replace
 
@@ -14,14 +13,13 @@ from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.probe import probe, with_examples
 from rftlab.llm.probe_config import ProbeConfig
-from rftlab.llm.tasks.benchmarks import load_benchmark
 from rftlab.llm.train import engine_for
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.studies.cli.forecasting import parse_pilot
 from rftlab.studies.forecast.pilot import run as pilot_run
 from rftlab.studies.forecast.pilot.headroom import measure_entropy
 from tests.support.machine.here import rftlab
-from tests.support.trainer.chat_models import chat_run, data, folder, with_code  # noqa: F401
+from tests.support.trainer.chat_models import chat_run, data, folder, jsonl, with_code  # noqa: F401
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 FLAGS = "--test-questions 8 --samples 4 --temperature-questions 6 --model.max-response-length 8"
@@ -64,8 +62,7 @@ def test_a_folder_is_measured_once_and_again_where_its_weights_change(folder, da
 
 def test_what_public_runs_do_not_cover_is_said(folder, tmp_path, here):
     rows = [{"question": f"What is {a} ?", "answer": str(a)} for a in range(10)]
-    own = tmp_path / "own.jsonl"
-    own.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = jsonl(tmp_path / "own.jsonl", rows)
     flags = f"--model {folder} --task own --task.source {own} --task.own.truth number --task.own.test-part 0.5"
     status, text = rftlab("pilot", *flags.split(), *FLAGS.split(), "--results", tmp_path / "r", "--reported", "0.9")
     assert status == 0 and "where runs on own end" in text and "Runs of instruct" not in text
@@ -115,13 +112,6 @@ def test_examples_are_solved_training_questions_as_many_as_fit(folder, data):
     assert roles == ["system", *(turn["role"] for turn in turns)]
     text = problems._replace(shown=("a", "b"))
     assert with_examples(text, examples, codec, 10**6) == (text, 0)
-
-
-def test_solutions_have_no_marks_for_a_calculator(tmp_path):
-    row = {"question": "How many?", "answer": "He has 2*3=<<2*3=6>>6 pens.\n#### 6"}
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
-    assert load_benchmark("gsm8k", str(tmp_path))["train"].solutions == ("He has 2*3=6 pens.\n#### 6",)
 
 
 def test_entropy_is_that_of_the_policy():

@@ -1,7 +1,6 @@
 """Models and data of a run: a folder with a chat model, the tiny base model, and what is wrong with others, in one
 line."""
 
-import json
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +22,8 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.tasks.arithmetic import END, PAD
 from rftlab.llm.tasks.codec import TextCodec
 from rftlab.llm.tasks.load import load_task
-from tests.support.trainer.chat_models import TEMPLATE, WORDS, chat_run, copied, data, folder  # noqa: F401
+from rftlab.llm.train import TrainingCallbacks
+from tests.support.trainer.chat_models import WORDS, chat_run, copied, data, folder, splits  # noqa: F401
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
 
@@ -47,15 +47,6 @@ def test_prompts_go_through_the_chat_template(folder, data):
     assert (
         codec.encode(["What is"]) == [[WORDS.index("What"), WORDS.index("is")]] and codec.decode([6, 9, 2]) == "#### 2"
     )
-
-
-def test_prompts_do_not_change_overnight(folder):
-    """Templates, that of Llama 3.2 among them, write the date of today into prompts."""
-    _, codec = load_model(chat_run(folder, "unused"))
-    for clock in ("{{ DATE }}", "{% if strftime_now is defined %}{% set today = DATE %}{{ today }}{% endif %}"):
-        codec.tokenizer.chat_template = clock.replace("DATE", "strftime_now('%Y%m%d') | list | join(' ')")
-        ids = codec.encode([[{"role": "user", "content": "What"}]])
-        assert codec.tokenizer.decode(ids[0]) == "2 0 2 4 0 7 2 6"
 
 
 @pytest.mark.parametrize(
@@ -101,23 +92,10 @@ def test_a_tied_head_is_not_missing(copied, data, tmp_path):
     assert torch.equal(load_model(chat_run(copied, data))[0].lm_head.weight, model.lm_head.weight)
 
 
-@pytest.mark.parametrize(
-    ("template", "question", "message"),
-    [
-        (
-            "{{ raise_exception('roles must alternate') }}",
-            "What",
-            " .*: roles must alternate; correct it, or name another",
-        ),
-        ("{% for m in messages %}", "What", ""),
-        (TEMPLATE, "\ud800", ""),
-    ],
-)
-def test_a_prompt_that_the_model_does_not_take_is_one_line(template, question, message, folder):
+def test_a_prompt_that_the_model_does_not_take_is_one_line(folder):
     _, codec = load_model(chat_run(folder, "unused"))
-    codec.tokenizer.chat_template = template
-    with pytest.raises(UserError, match=f"does not take the prompt{message}"):
-        codec.encode([[{"role": "user", "content": question}]])
+    with pytest.raises(UserError, match="does not take the prompt"):
+        codec.encode([[{"role": "user", "content": "\ud800"}]])
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(copied, data, tmp_path):
@@ -130,10 +108,11 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused(copied, data, tmp_p
 def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
     """Prompts that are too long count, and how many there were is a metric."""
     questions = ["What is " + "1 + " * 40 + "1 ?"] * 3 + [f"What is {a} + {a} ?" for a in range(4)]
-    rows = [{"question": question, "answer": "#### 2"} for question in questions]
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    outcome = train(chat_run(folder, tmp_path), tmp_path / "run")
+    splits(tmp_path, [{"question": question, "answer": "#### 2"} for question in questions])
+    remarks = []
+    outcome = train(chat_run(folder, tmp_path), tmp_path / "run", TrainingCallbacks(remark=remarks.append))
+    left = "prompts longer than model.max_prompt_length = 40 tokens"
+    assert [remark.split(":")[0] for remark in remarks[:2]] == ["train", "test"] and left in remarks[0]
     assert set(pd.read_parquet(tmp_path / "run" / "rollouts").prompt) == {3, 4, 5, 6}
     assert (outcome.metrics.left_out_train == 3).all() and (outcome.metrics.left_out_test == 3).all()
 

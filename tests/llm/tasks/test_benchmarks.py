@@ -56,6 +56,7 @@ def test_raw_columns_become_prompts_and_truths(tmp_path, suffix):
     assert (len(gsm8k["train"]), len(gsm8k["test"]), gsm8k.verifier) == (5, 2, "gsm8k")
     content = 'What is 3 + 1000? Let\'s think step by step and output the final answer after "####".'
     assert gsm8k["train"].prompts[3] == [{"role": "user", "content": content}] and gsm8k["train"].answers[3] == "1003"
+    assert gsm8k["train"].solutions[3] == "3 + 1000 = \n#### 1,003", "no marks for a calculator"
     math = benchmarks.load_benchmark("math", folder(tmp_path, MATH, suffix=suffix))
     content = "Half of $3$? Let's think step by step and output the final answer within \\boxed{}."
     assert math["train"].prompts[3] == [{"role": "user", "content": content}]

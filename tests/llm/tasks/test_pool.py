@@ -3,13 +3,14 @@ not start."""
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,16 +23,24 @@ from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import ROOT
 from tests.support.trainer.verdicts import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
 
-needs_math_verify = pytest.mark.skipif(
-    find_spec("math_verify") is None, reason="math-verify is not installed (pip install '.[llm]' in rftlab's folder)"
-)
+
+@pytest.fixture
+def pool(request):
+    """A pool of one process, or as many as a test asks for, with its timeout."""
+    pytest.importorskip("math_verify", reason="math-verify is not installed (pip install '.[llm]' in rftlab's folder)")
+    workers, timeout = getattr(request, "param", (1, 30))
+    with MathPool(workers, timeout=timeout) as made:
+        yield made
 
 
-@needs_math_verify
-def test_flexible_math_is_never_below_strict_and_sees_values():
+def pool_of(workers, timeout=30):
+    return pytest.mark.parametrize("pool", [(workers, timeout)], indirect=True)
+
+
+@pool_of(2)
+def test_flexible_math_is_never_below_strict_and_sees_values(pool):
     cases = golden()["math_strict"][:400]
-    with MathPool(2, timeout=30) as pool:
-        found = score("math", [c["response"] for c in cases], [c["ground_truth"] for c in cases], pool)
+    found = score("math", [c["response"] for c in cases], [c["ground_truth"] for c in cases], pool)
     assert (found.flexible >= found.strict).all() and found.flexible.sum() > found.strict.sum() + 10
     assert found.checks.asked > 0 and found.checks.failed == found.checks.timed_out == 0
 
@@ -82,97 +91,71 @@ def test_large_hostile_answers_need_no_process(name):
         assert found.strict.tolist() == found.flexible.tolist() == [0]
 
 
-@needs_math_verify
-def test_hostile_answers_neither_hang_nor_crash_the_pool(tmp_path):
+@pool_of(2, 2.0)
+def test_hostile_answers_neither_hang_nor_crash_the_pool(pool, tmp_path):
     planted = tmp_path / "evaluated"
     code = f"\\boxed{{__import__('pathlib').Path('{planted}').touch()}}"
-    responses = [
-        *SMALL.values(),
-        *LARGE.values(),
-        code,
-        code.replace("\\boxed{", "The answer is $").replace("}", "$"),
-        r"\boxed{5.0}",
-        r"\boxed{6}",
-    ]
-    with MathPool(2, timeout=2.0) as pool:
-        found = score("math", responses, ["5"] * len(responses), pool)
-        assert found.strict.sum() == 0
-        # a deep nesting of braces is still a 5, where the machine is fast enough to say so
-        right = {
-            i for i, response in enumerate(responses) if response in (SMALL["deep braces"], SMALL["deep brackets"])
-        }
-        assert set(np.flatnonzero(found.flexible)) - right == {len(responses) - 2}
-        assert found.checks.timed_out >= 3 and found.checks.failed >= 2
-        assert score("math", [r"\boxed{5.0}"], ["5"], pool).flexible.tolist() == [1], "the pool must work on"
-    assert not planted.exists()
+    in_words = code.replace("\\boxed{", "The answer is $").replace("}", "$")
+    responses = [*SMALL.values(), *LARGE.values(), code, in_words, r"\boxed{6}", r"\boxed{5.0}"]
+    found = score("math", responses, ["5"] * len(responses), pool)
+    # a deep nesting of braces is still a 5, where the machine is fast enough to say so
+    right = {i for i, name in enumerate(SMALL) if name in ("deep braces", "deep brackets")}
+    assert found.strict.sum() == 0 and set(np.flatnonzero(found.flexible)) - right == {len(responses) - 1}
+    assert found.checks.timed_out >= 3 and found.checks.failed >= 2 and not planted.exists()
+    assert score("math", [r"\boxed{5.0}"], ["5"], pool).flexible.tolist() == [1], "the pool must work on"
 
 
-@needs_math_verify
-def test_our_table_by_value():
-    with MathPool(2, timeout=30) as pool:
-        check_table(as_math(MATH_TABLE + VALUE_TABLE), pool)
+@pool_of(2)
+def test_our_table_by_value(pool):
+    check_table(as_math(MATH_TABLE + VALUE_TABLE), pool)
     with pytest.raises(AssertionError, match="scored"):
         check_table(as_math(VALUE_TABLE))
 
 
-@needs_math_verify
-def test_pairs_are_answered_in_order_and_asked_once():
-    pairs = [(f"{i % 7}.0", "3") for i in range(50)]
-    with MathPool(2, timeout=30) as pool:
-        assert not pool._children, "started before they are needed"
-        equal, checks = pool.equivalent(pairs)
-        assert equal.tolist() == [i % 7 == 3 for i in range(50)]
-        assert checks == Checks(asked=7, failed=0, timed_out=0) and len(pool._children) <= 2
-        assert pool.equivalent([])[0].shape == (0,)
+@pool_of(2)
+def test_pairs_are_answered_in_order_and_asked_once(pool):
+    assert not pool._children, "started before they are needed"
+    equal, checks = pool.equivalent([(f"{i % 7}.0", "3") for i in range(50)])
+    assert equal.tolist() == [i % 7 == 3 for i in range(50)]
+    assert checks == Checks(asked=7, failed=0, timed_out=0) and len(pool._children) <= 2
+    assert pool.equivalent([])[0].shape == (0,)
 
 
-@needs_math_verify
-def test_pairs_that_were_asked_early_are_known_in_time():
+def test_pairs_that_were_asked_early_are_known_in_time(pool):
     pairs = [(f"{i}.0", "3") for i in range(6)]
-    with MathPool(1, timeout=30) as pool:
-        expected = pool.equivalent(pairs)
-        pool.submit(pairs[:4])
-        assert pool._busy(), "nobody has begun"
-        while pool._busy():
-            pool.submit([])
-        assert set(pool._replies) == set(pairs[:4]) and not pool._queue
-        equal, checks = pool.equivalent(pairs)
-        assert equal.tolist() == expected[0].tolist() and checks == expected[1]
-        pool.submit(pairs[:1])
-        assert pool.equivalent(pairs[1:2])[1] == Checks(asked=1), (
-            "what was asked early and never wanted is no part of another answer"
-        )
-        assert not pool._replies and not pool._queue and not pool._busy()
-
-
-@needs_math_verify
-def test_a_child_that_dies_or_hangs_over_an_early_pair_is_replaced():
-    with MathPool(1, timeout=1.0) as pool:
-        assert pool.equivalent([("1.0", "1")])[0].all()
-        pool.submit([("9^{9^{9}}", "1"), ("2.0", "2")])
-        time.sleep(1.5)
+    expected = pool.equivalent(pairs)
+    pool.submit(pairs[:4])
+    assert pool._busy(), "nobody has begun"
+    while pool._busy():
         pool.submit([])
-        equal, checks = pool.equivalent([("9^{9^{9}}", "1"), ("2.0", "2")])
+    assert set(pool._replies) == set(pairs[:4]) and not pool._queue
+    equal, checks = pool.equivalent(pairs)
+    assert equal.tolist() == expected[0].tolist() and checks == expected[1]
+    pool.submit(pairs[:1])
+    unwanted = "a pair that was asked early and never wanted is no part of another answer"
+    assert pool.equivalent(pairs[1:2])[1] == Checks(asked=1), unwanted
+    assert not pool._replies and not pool._queue and not pool._busy()
+
+
+@pool_of(1, 1.0)
+def test_a_child_that_dies_or_hangs_over_an_early_pair_is_replaced(pool):
+    assert pool.equivalent([("1.0", "1")])[0].all()
+    pool.submit([("9^{9^{9}}", "1"), ("2.0", "2")])
+    time.sleep(1.5)
+    pool.submit([])
+    equal, checks = pool.equivalent([("9^{9^{9}}", "1"), ("2.0", "2")])
     assert equal.tolist() == [False, True] and checks == Checks(asked=2, timed_out=1)
 
 
-@needs_math_verify
-def test_failures_and_timeouts_are_counted():
-    pairs = [
-        ("1.0", "1"),
-        ("9^{9^{9}}", "1"),
-        ("1" * (LONGEST + 1), "1"),
-        ("1", "1" * (LONGEST + 1)),
-        ("9^{9^{9}}", "1"),
-    ]
-    with MathPool(1, timeout=2.0) as pool:
-        equal, checks = pool.equivalent(pairs)
+@pool_of(1, 2.0)
+def test_failures_and_timeouts_are_counted(pool):
+    long, hangs = "1" * (LONGEST + 1), ("9^{9^{9}}", "1")
+    equal, checks = pool.equivalent([("1.0", "1"), hangs, (long, "1"), ("1", long), hangs])
     assert equal.tolist() == [True, False, False, False, False] and checks == Checks(asked=4, failed=2, timed_out=1)
     assert checks + checks == Checks(asked=8, failed=4, timed_out=2)
 
 
-@needs_math_verify
-def test_answers_never_reach_the_reader_that_evaluates(monkeypatch):
+def test_answers_never_reach_the_reader_that_evaluates(pool, monkeypatch):
     from math_verify import parse, parser
 
     reached = []
@@ -188,41 +171,35 @@ def test_answers_never_reach_the_reader_that_evaluates(monkeypatch):
         logging.disable(logging.NOTSET)
 
 
-@needs_math_verify
-def test_the_pool_works_in_a_thread():
+def test_the_pool_works_in_a_thread(pool):
     """Called directly in a thread, math-verify refuses to work."""
-    with ThreadPoolExecutor(1) as threads, MathPool(1, timeout=30) as pool:
+    with ThreadPoolExecutor(1) as threads:
         found = threads.submit(score, "math", [r"\boxed{12.0}", r"\boxed{13}"], ["12", "12"], pool).result()
     assert found.flexible.tolist() == [1, 0] and found.checks.failed == 0
 
 
-@needs_math_verify
-def test_a_killed_child_costs_one_answer_and_is_replaced():
-    with MathPool(1, timeout=30) as pool:
-        assert pool.equivalent([("1.0", "1")])[0].all()
-        first = pool._children[0].process
-        os.kill(first.pid, signal.SIGKILL)
-        first.wait()
-        equal, checks = pool.equivalent([("1.0", "1"), ("2.0", "2")])
-        assert sorted(equal.tolist()) == [False, True] and checks == Checks(asked=2, failed=1, timed_out=0)
-        children = [child.process for child in pool._children]
+def test_a_killed_child_costs_one_answer_and_is_replaced(pool):
+    assert pool.equivalent([("1.0", "1")])[0].all()
+    first = pool._children[0].process
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    equal, checks = pool.equivalent([("1.0", "1"), ("2.0", "2")])
+    assert sorted(equal.tolist()) == [False, True] and checks == Checks(asked=2, failed=1, timed_out=0)
+    children = [child.process for child in pool._children]
+    pool.close()
     assert first not in children and all(process.poll() is not None for process in children)
 
 
-@needs_math_verify
-def test_an_interrupted_call_leaves_no_stale_reply(monkeypatch):
-    with MathPool(1, timeout=30) as pool:
-        assert pool.equivalent([("1.0", "1")])[0].all()
-        monkeypatch.setattr(pool, "_heard", lambda wait: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            pool.equivalent([("1.0", "1")])
-        monkeypatch.undo()
-        assert pool.equivalent([("1.0", "2"), ("3.0", "3")])[0].tolist() == [False, True]
+def test_an_interrupted_call_leaves_no_stale_reply(pool, monkeypatch):
+    assert pool.equivalent([("1.0", "1")])[0].all()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pool, "_heard", Mock(side_effect=KeyboardInterrupt))
+        pool.equivalent([("1.0", "1")])
+    assert pool.equivalent([("1.0", "2"), ("3.0", "3")])[0].tolist() == [False, True]
 
 
-@needs_math_verify
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to look up a process in")
-def test_a_stuck_orphan_ends_by_itself():
+def test_a_stuck_orphan_ends_by_itself(pool):
     script = (
         "import os, signal, time\n"
         "from rftlab.llm.rewards.math_pool import MathPool, _Worker\n"
@@ -264,11 +241,9 @@ def test_a_child_that_cannot_start_is_one_line(script, reason, monkeypatch, tmp_
     (tmp_path / "math_worker.py").write_text(script)
     monkeypatch.setattr(math_pool, "__file__", str(tmp_path / "math_pool.py"))
     monkeypatch.setattr(math_pool, "START_LIMIT", 0.5 if "not ready" in reason else 60.0)
-    with pytest.raises(UserError) as error, MathPool(1) as pool:
+    said = f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it"
+    with pytest.raises(UserError, match=f"^{re.escape(said)}$"), MathPool(1) as pool:
         pool.equivalent([("1", "1.0")])
-    assert (
-        str(error.value) == f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it"
-    )
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,20 @@ def change(place, file, more):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Ten problems in the hub's columns, as files."""
-    place = tmp_path_factory.mktemp("data")
     rows = [{"question": f"What is {a} + {a} ?", "answer": f"#### {2 * a}"} for a in range(10)]
+    return splits(tmp_path_factory.mktemp("data"), rows)
+
+
+def jsonl(place, rows):
+    """A file with a row a line; returns its path as text."""
+    place.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(place)
+
+
+def splits(place, rows):
+    """A folder whose training and test rows are the same."""
     for split in ("train", "test"):
-        (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        jsonl(place / f"{split}.jsonl", rows)
     return place
 
 
