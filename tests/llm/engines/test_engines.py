@@ -1,23 +1,29 @@
-"""Which engine a run gets, and what is said where it cannot have it. vLLM itself is tested in test_vllm.py."""
+"""The engine that a run gets, a refusal where it cannot have it, and planted faults of an engine that a run would
+survive, and learn from. vLLM itself is tested in test_vllm.py."""
 
+import copy
 import json
 import sys
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from rftlab import Compute, LoRA, UserError, train
+from rftlab import Compute, Correction, LoRA, UserError, prepare, preset, train
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.engines.vllm import VLLMEngine
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.tensors import with_adapters
 from rftlab.llm.random import ROLLOUT
+from rftlab.llm.training import trainer
+from rftlab.llm.training.update import check_mismatch
+from rftlab.llm.truncation import Truncation
 from tests.support.trainer.tiny_models import small_model
 from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
@@ -67,13 +73,7 @@ class FakeLLM:
         return SimpleNamespace(request_id=names[i], finished=finished, outputs=[made])
 
 
-class FakeRequest(NamedTuple):
-    """In the place of vLLM's request for adapters."""
-
-    lora_name: str
-    lora_int_id: int
-    lora_path: str
-    load_inplace: bool = False
+FakeRequest = namedtuple("FakeRequest", "lora_name lora_int_id lora_path load_inplace", defaults=[False])
 
 
 def gpu_engine(monkeypatch, lora=LoRA(), **compute):  # noqa: B008  frozen
@@ -97,10 +97,10 @@ def two_responses(engine, *ended):
 
 
 def test_on_a_gpu_vllm_leaves_room_for_the_policy_that_is_there_already(monkeypatch):
+    """Bytes are named, because a share of the whole GPU would not be free."""
     gpu_engine(monkeypatch)
     found = FakeLLM.arguments
-    assert found["gpu_memory_utilization"] < 0.05
-    assert found["kv_cache_memory_bytes"] == 5e8, "a share of the whole GPU would not be free"
+    assert found["gpu_memory_utilization"] < 0.05 and found["kv_cache_memory_bytes"] == 5e8
     assert found["enable_sleep_mode"] and not found["enforce_eager"]
     assert (found["dtype"], found["logprobs_mode"]) == ("bfloat16", "processed_logprobs")
 
@@ -155,11 +155,8 @@ def test_vllm_s_responses_are_told_as_they_end_and_returned_in_order(monkeypatch
     assert told == [[(0, [1, 1])], [(1, [2, 1])], [(0, [0, 1])]]
     assert rollouts.responses.tokens.tolist() == [0, 1, 1, 1, 2, 1] and rollouts.responses.group.tolist() == [0, 0, 1]
 
-    def refuse(ended):
-        raise UserError("math-verify does not start")
-
     with pytest.raises(UserError, match=r"^math-verify does not start$"):
-        two_responses(engine, refuse)
+        two_responses(engine, Mock(side_effect=UserError("math-verify does not start")))
 
 
 def test_equal_architectures_share_a_folder_because_compiled_kernels_go_by_its_name(monkeypatch, model_cache):
@@ -171,25 +168,20 @@ def test_equal_architectures_share_a_folder_because_compiled_kernels_go_by_its_n
     assert json.loads((Path(folders[0]) / "config.json").read_bytes())["architectures"] == ["LlamaForCausalLM"]
 
 
+ADVICE = "update: out of memory: .*; `rftlab train --dry-run` .*; finished rounds .* are kept"
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried\nto allocate 2 GiB"),
-            UserError,
-            "update: out of memory: .*",
-        ),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), UserError, "update: out of memory: .*"),
-        (RuntimeError("a bug"), RuntimeError, "a bug"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried\nto allocate 2 GiB"), UserError, ADVICE),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), UserError, ADVICE),
+        (RuntimeError("a bug"), RuntimeError, "a bug$"),
     ],
 )
 def test_too_little_memory_is_one_line_that_says_where_and_what_to_do(error, kind, message, monkeypatch, tmp_path):
-    def full(*arguments):
-        raise error
-
-    monkeypatch.setattr("rftlab.llm.training.trainer.accumulate", full)
-    advice = "; `rftlab train --dry-run` .*; finished rounds .* are kept" if kind is UserError else "$"
-    with pytest.raises(kind, match=message + advice):
+    monkeypatch.setattr("rftlab.llm.training.trainer.accumulate", Mock(side_effect=error))
+    with pytest.raises(kind, match=message):
         train(run_of(), tmp_path)
 
 
@@ -216,3 +208,76 @@ def test_a_part_of_the_questions_is_evaluated_and_0_means_all(tmp_path):
     ]
     assert same(outcomes[0], outcomes[1])
     assert all(float(value * 5).is_integer() for value in outcomes[2].curve.test_pass_at_1)
+
+
+class Copying(HFEngine):
+    """An engine with weights of its own, which it takes over as it should."""
+
+    def sync(self, policy):
+        self.policy = Policy(copy.deepcopy(policy.model), policy.compute, policy.temperature)
+
+
+class Stale(Copying):
+    """Takes over the weights once, and never again."""
+
+    def sync(self, policy):
+        if not hasattr(self, "policy"):
+            super().sync(policy)
+
+
+class Hot(HFEngine):
+    """Samples at another temperature than it is told."""
+
+    def sample(self, prompts, contexts, counts, draws, temperature, *more):
+        return super().sample(prompts, contexts, counts, draws, temperature * 1.1, *more)
+
+
+class Rounded(HFEngine):
+    """Reports log-probabilities that are right to 1e-5: other kernels, the same policy."""
+
+    def sample(self, *arguments):
+        rollouts = super().sample(*arguments)
+        return rollouts._replace(logp=np.round(rollouts.logp, 4))
+
+
+@pytest.mark.parametrize(("engine", "round_index"), [(Stale, 2), (Hot, 1)])
+def test_a_faulty_engine_stops_the_run(engine, round_index, tmp_path):
+    said = rf"mismatch: in round {round_index} the log-probabilities of sampler and trainer differ by 0\..*"
+    with pytest.raises(UserError, match=said + "allowed: 0.001; the sampler may hold old weights or sample at another"):
+        train(run_of(), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
+
+
+@pytest.mark.parametrize("engine", [Copying, Rounded])
+def test_a_good_engine_does_not(engine, tmp_path):
+    outcome = train(run_of(rounds=4), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
+    assert outcome.metrics.mismatch.iloc[-1] < 1e-4
+
+
+def test_the_threshold_is_a_mean_and_nan_is_above_it():
+    assert check_mismatch(np.array([-1.0, -2.0]), np.array([-1.2, -2.0]), 0.11, 0) == pytest.approx(0.1)
+    for wrong in (-1.3, np.nan):
+        with pytest.raises(UserError, match="mismatch: in round 5"):
+            check_mismatch(np.array([-1.0, -2.0]), np.array([wrong, -2.0]), 0.11, 4)
+
+
+def test_a_sampler_that_leaves_out_tokens_may_be_above_the_policy_but_not_below():
+    above, policy = np.array([-0.5, -2.0]), np.array([-1.2, -2.0])
+    assert check_mismatch(above, policy, 0.11, 0, Truncation(top_p=0.5)) == 0.0
+    for sampler, other in ((policy, above), (np.array([np.nan, -2.0]), policy)):
+        with pytest.raises(UserError, match="mismatch: in round 1"):
+            check_mismatch(sampler, other, 0.11, 0, Truncation(top_p=0.5))
+
+
+def test_a_run_whose_sampler_leaves_out_tokens(tmp_path):
+    """Weights of tokens are the policy's probability over the sampler's, which is higher; without truncation, 1."""
+    estimator = replace(preset("rloo"), correction=Correction("truncate", high=1.0))
+    weights = {}
+    for top_p in (1.0, 0.7):
+        run = run_of(rounds=1, eval_every=1, minibatches=1, estimator=estimator, top_p=top_p)
+        with patch.object(trainer, "prepare", wraps=prepare) as seen:
+            train(run, tmp_path / str(top_p))
+        (call,) = seen.call_args_list
+        weights[top_p] = np.exp(call.args[4] - call.kwargs["sampler_logp"])
+        assert len(weights[top_p]) > 100
+    assert np.abs(weights[1.0] - 1).max() < 1e-4
+    assert weights[0.7].max() < 1 + 1e-4 and weights[0.7].min() > 0.7 - 1e-4 and weights[0.7].mean() < 0.95

@@ -1,7 +1,5 @@
 """Prompts that responses share: the same log-probabilities and gradients, fewer tokens, within the budget."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -33,28 +31,12 @@ def gpt2():
     return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, bos_token_id=1, eos_token_id=2, **shape))
 
 
-def eager():
-    """Attention without fused kernels."""
-    model = small_model(3)
-    model.set_attn_implementation("eager")
-    return model
-
-
 MODELS = {
     "tied": lambda: small_model(1, tie_word_embeddings=True, num_key_value_heads=1),
     "untied": lambda: small_model(2),
-    "eager": eager,
+    "eager": lambda: small_model(3, attn_implementation="eager"),
     "gpt2": gpt2,
 }
-
-
-def passes(policy):
-    """Shapes of what the body of a policy's model reads from now on."""
-    shapes = []
-    policy.model.base_model.register_forward_pre_hook(
-        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    return shapes
 
 
 def measured(policy, responses, parts=None):
@@ -69,17 +51,17 @@ def measured(policy, responses, parts=None):
     return logp, entropy, torch.cat([p.grad.flatten() for _, p in policy.named_parameters()])
 
 
-def difference(a, b):
-    """The largest relative distance of two measurements."""
-    return max(float((x - y).norm() / y.norm()) for x, y in zip(a, b, strict=True))
-
-
-def both(build, responses, budget=10**6, dtype=torch.float64):
-    """A policy that shares prompts, what it measures, and what one that reads each response alone measures."""
-    sharing, alone = (Policy(build().to(dtype), Compute(micro_tokens=budget)) for _ in range(2))
-    alone.sharing, shapes = ALONE, passes(sharing)
-    parts = [np.array([row]) for row in range(len(responses.group))]
-    return shapes, difference(measured(sharing, responses), measured(alone, responses, parts))
+def both(build, responses, budget=10**6):
+    """Shapes that a policy reads which shares prompts, and the largest relative distance of what it measures from what
+    one measures that reads each response alone."""
+    sharing, alone = (Policy(build().double(), Compute(micro_tokens=budget)) for _ in range(2))
+    alone.sharing, shapes = ALONE, []
+    sharing.model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    shared = measured(sharing, responses)
+    apart = measured(alone, responses, [np.array([row]) for row in range(len(responses.group))])
+    return shapes, max(float((x - y).norm() / y.norm()) for x, y in zip(shared, apart, strict=True))
 
 
 @pytest.mark.parametrize("budget", [10**6, 40, 15, 1])
@@ -120,20 +102,6 @@ def test_masks_positions_and_places_that_are_wrong_are_seen(monkeypatch):
             assert both(MODELS["untied"], responses)[1] > 1e-3, wrong.__name__
 
 
-def test_what_the_model_reads():
-    """A prompt of two tokens, three responses, one of them twice; and a group of one."""
-    tokens, starts = packed([[7, 8], [9], [7, 8], [4, 5, 6], [3]])
-    responses = Responses(((10, 11), (12,)), np.array([0, 0, 0, 0, 1]), tokens, starts)
-    reading = read(responses, np.arange(5), Sharing(100, 10**6))
-    np.testing.assert_array_equal(reading.ids, [[10, 11, 9, 7, 8, 4, 5, 6], [12, 3, 0, 0, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(reading.positions, [[0, 1, 2, 2, 3, 2, 3, 4], [0, 1, 0, 0, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(reading.segment, [[0, 0, 1, 2, 2, 3, 3, 3], [0, 1, -1, -1, -1, -1, -1, -1]])
-    np.testing.assert_array_equal(reading.places, [1, 3, 1, 1, 5, 6, 8])
-    np.testing.assert_array_equal(reading.targets, [7, 8, 9, 4, 5, 6, 3])
-    np.testing.assert_array_equal(reading.targets[reading.spread], tokens)
-    assert reading.shared and not read(responses, np.array([0, 2, 4]), Sharing(100, 10**6)).shared
-
-
 @pytest.mark.parametrize("sharing", [ALONE, Sharing(60, 10), Sharing(60, 200), Sharing(25, 10**6), Sharing(60, 10**6)])
 def test_micro_batches_are_read_as_they_were_planned(sharing):
     """Within the budget, but for a response that is too long alone; and the parts of a group are the same when each
@@ -171,15 +139,6 @@ def test_sharing_follows_the_cost():
     assert not pays(20, 20 + 300, 300, 4 * 576), "short prompts and long responses"
 
 
-def test_fewer_tokens_are_read_where_prompts_are_long():
-    tokens, starts = packed([[3 + i, 4] for i in range(8)])
-    responses = Responses((tuple(range(3, 18)) * 2,), np.zeros(8, dtype=np.int64), tokens, starts)
-    policy = small_policy(0)
-    shapes = passes(policy)
-    policy.all_log_probs(responses)
-    assert shapes == [(1, 30 + 8 * 2)]
-
-
 def mistral(**more):
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
@@ -202,16 +161,3 @@ def test_models_that_attend_otherwise_read_each_response_alone():
     np.testing.assert_allclose(policy.all_log_probs(responses), np.concatenate(alone), atol=1e-5)
     policy.sharing = Sharing(10**6, 10**6)
     assert np.abs(policy.all_log_probs(responses) - np.concatenate(alone)).max() > 1e-3
-
-
-@pytest.mark.parametrize("choice", [{"gradient_checkpointing": True}, {"logit_rows": 3}])
-def test_checkpointing_and_chunks_work_with_shared_prompts(choice):
-    sharing, alone = (Policy(small_model(4).double(), replace(Compute(), **more)) for more in (choice, {}))
-    alone.sharing = ALONE
-    assert difference(measured(sharing, uneven()), measured(alone, uneven())) < 1e-6
-
-
-def test_bf16_passes_accept_the_mask():
-    """Under autocast, to the precision of bfloat16."""
-    sharing, alone = (Policy(small_model(4), Compute(precision=precision)) for precision in ("bf16", "fp32"))
-    assert np.abs(sharing.all_log_probs(uneven()) - alone.all_log_probs(uneven())).mean() < 0.02
