@@ -1,11 +1,12 @@
 """A user's rewards: what they get, what is trained on, and what is said of those that misbehave."""
 
+import itertools
 import json
 import os
 import re
 import sys
 import threading
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -71,17 +72,16 @@ def test_each_of_several_rewards_may_have_an_advantage(tmp_path):
         assert np.abs(own.advantage).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "design",
-    [
-        {"sampling": Sampling(tries=3)},
-        {"sampling": Sampling(budget="difficulty")},
-        {"estimator": Estimator(Advantage("moving_average"))},
-        {"estimator": Estimator(Advantage("greedy"))},
-        {"replay_window": 3, "rollouts": 1},
-    ],
-    ids=["dynamic", "difficulty", "moving average", "greedy", "window"],
-)
+DESIGNS = {
+    "dynamic": {"sampling": Sampling(tries=3)},
+    "difficulty": {"sampling": Sampling(budget="difficulty")},
+    "moving average": {"estimator": Estimator(Advantage("moving_average"))},
+    "greedy": {"estimator": Estimator(Advantage("greedy"))},
+    "window": {"replay_window": 3, "rollouts": 1},
+}
+
+
+@pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS)
 def test_rewards_of_any_size_and_sign_go_through_every_choice(design, tmp_path):
     outcome = train(run_of(**{"rounds": 4, "eval_every": 2} | design), tmp_path, reward=mine.near)
     table = records(tmp_path)
@@ -90,12 +90,6 @@ def test_rewards_of_any_size_and_sign_go_through_every_choice(design, tmp_path):
     assert np.isfinite(trained.advantage).all() and trained.advantage.abs().max() > 0
     for _, group in table[table.role == "dropped"].groupby(["round", "prompt"]):
         assert group.reward_near.nunique() == 1, "only groups of equal rewards are replaced"
-
-
-def test_it_learns_from_a_graded_reward(tmp_path):
-    run = run_of(rollouts=8, rounds=16, eval_every=8, greedy=False)
-    rewards = train(run, tmp_path, reward=mine.digits).metrics.test_reward
-    assert rewards.iloc[-1] > rewards.iloc[0] + 0.2, list(rewards)
 
 
 def test_rewards_of_tokens_reach_the_advantages(tmp_path):
@@ -134,71 +128,6 @@ def test_a_folder_never_gives_the_curve_of_another_reward(tmp_path):
             train(run, tmp_path, **other)
     with pytest.raises(UserError, match="the run has rewards and train got none"):
         train(run_of(rewards=(NamedReward("digits", "0"),)), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("len(r)", "len(r) + 1"),
-        ("FACTOR = 2", "FACTOR = 3"),
-        ("return value + 1", "return value - 1"),
-        ('"[a-z]"', '"[a-y]"'),
-        ("more=1", "more=2"),
-        ("twice(2)", "twice(4)"),
-    ],
-)
-def test_a_change_wherever_the_function_leads_is_another_source(change, tmp_path):
-    program = """
-import re
-FACTOR = 2
-WORDS = re.compile("[a-z]")
-
-def twice(n):
-    def around(function):
-        def inner(responses, more=1):
-            return [n * value for value in function(responses)]
-        return inner
-    return around
-
-def helper(value):
-    return value + 1
-
-@twice(2)
-def reward(responses):
-    return [helper(len(r)) * FACTOR + len(WORDS.findall(r)) for r in responses]
-"""
-    texts = {"a": program, "b": program.replace(*change), "c": program + "\n\ndef another():\n    return 5\n"}
-    assert program.count(change[0]) == 1
-    sums = {}
-    for name, text in texts.items():
-        (tmp_path / f"{name}.py").write_text(text)
-        sums[name] = source_sha256(function_at(f"{tmp_path / name}.py:reward"))
-    assert len(set(sums.values())) == 3
-
-
-def test_partials_and_methods_have_a_source_and_code_without_one_counts_as_it_is():
-    class Judge:
-        def __init__(self, bonus):
-            self.bonus = bonus
-
-        def reward(self, responses):
-            return [self.bonus for _ in responses]
-
-    sums = {source_sha256(partial(Judge(bonus).reward)) for bonus in (1, 2, 2)}
-    assert len(sums) == 2 and source_sha256(np.mean) == source_sha256(np.mean)
-    typed = {source_sha256(session(f"def unseen(responses):\n    return [{n} for _ in responses]")) for n in (1, 2, 2)}
-    assert len(typed) == 2
-    classes = [
-        session(f"class Unseen:\n    size = {n}\ndef unseen(responses):\n    return Unseen()") for n in (1, 2, 2)
-    ]
-    assert len({next(iter(loaded(each))).sha256 for each in classes}) == 2
-
-
-def session(text):
-    """A function as one that was typed into a session."""
-    names: dict = {"__name__": "__main__"}
-    exec(text, names)
-    return names["unseen"]
 
 
 def test_parameters_are_filled_by_name():
@@ -292,7 +221,7 @@ def test_a_reward_that_misbehaves_is_named_with_round_and_group(name):
 
 def test_a_column_that_is_not_there_is_named_before_training(tmp_path):
     with pytest.raises(UserError, match="reward wants_more asks for difficulty; allowed: responses, truths, prompts"):
-        train(run_of(), tmp_path, reward=mine.wants_more)
+        train(run_of(), tmp_path, reward={"wants_more": lambda responses, difficulty: [0.0]})
 
 
 def test_what_a_reward_sets_for_itself_does_not_reach_the_run(tmp_path, monkeypatch):
@@ -347,8 +276,9 @@ def test_a_run_stops_resumable(tmp_path):
 
 
 def test_a_reward_that_depends_on_the_time_is_named_once(tmp_path):
-    said = []
-    train(run_of(rounds=4, eval_every=2), tmp_path, TrainingCallbacks(remark=said.append), reward=mine.drifts)
+    said, ticks = [], itertools.count()
+    drifts = {"drifts": lambda responses: [float(next(ticks)) for _ in responses]}
+    train(run_of(rounds=4, eval_every=2), tmp_path, TrainingCallbacks(remark=said.append), reward=drifts)
     assert len(said) == 1 and said[0].startswith("reward drifts: asked twice about a response in the group of prompt ")
     assert "of the evaluation after round 0" in said[0] and "time, on randomness or on earlier calls" in said[0]
     said.clear()
@@ -364,19 +294,13 @@ def test_a_reward_that_depends_on_the_time_is_named_once(tmp_path):
 
 
 def test_a_limit_holds_in_a_thread_and_leaves_no_alarm():
-    raised = []
-
-    def work():
+    def late_and_in_time():
         with pytest.raises(OutOfTime):
             within(0.05, threading.Event().wait)
-        raised.append(within(5, lambda: 3))
+        return within(5, lambda: 3)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert raised == [3]
-    with pytest.raises(OutOfTime):
-        within(0.05, threading.Event().wait)
+    with ThreadPoolExecutor(1) as threads:
+        assert late_and_in_time() == threads.submit(late_and_in_time).result() == 3
     with pytest.raises(KeyError):
         within(0.05, lambda: {}["x"])
     assert not threading.Event().wait(0.7), "no alarm rings afterwards"

@@ -1,7 +1,6 @@
 """Rewards such as users write; `tests/llm/training/test_rewards.py` gives them to the trainer."""
 
 import asyncio
-import itertools
 import os
 import re
 import time
@@ -55,14 +54,3 @@ def sleeps(responses):
             time.sleep(60)
         except Exception:
             continue
-
-
-def wants_more(responses, difficulty):
-    return [0.0] * len(responses)
-
-
-TICKS = itertools.count()
-
-
-def drifts(responses):
-    return [float(next(TICKS)) for _ in responses]
