@@ -1,12 +1,10 @@
-"""Says, as a skipped test, that the tests of the trainer were left out; and that they are all known to the rule that
-leaves them out."""
+"""Says, as a skipped test, that the tests of the trainer were left out; and that the pins fit vLLM on a GPU too."""
 
-import ast
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import NO_TORCH, collect_ignore
+from tests.conftest import collect_ignore
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA_WHEEL = {
@@ -30,23 +28,6 @@ def test_the_trainer_is_tested():
         pytest.skip(
             "the tests of the trainer need the extra llm: make test-llm, or pip install '.[llm]' in rftlab's folder"
         )
-
-
-def imports_torch(path: Path, seen: frozenset[Path] = frozenset()) -> bool:
-    """Whether a test module imports torch at its top, directly or through a helper beside it."""
-    names = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    helpers = {ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("tests.")}
-    return "torch" in names or any(imports_torch(helper, seen | {path}) for helper in helpers - seen if helper.exists())
-
-
-def test_every_test_that_imports_torch_is_left_out_where_it_is_missing():
-    need = {path.stem.removeprefix("test_") for path in Path(__file__).parent.rglob("test_*.py") if imports_torch(path)}
-    assert need and not need & set(NO_TORCH)
 
 
 def test_pins_leave_what_vllm_wants_on_a_gpu():

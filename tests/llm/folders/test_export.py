@@ -1,16 +1,14 @@
-"""`rftlab export`: what other programs load is the policy that was trained."""
+"""Folders of `rftlab train`: what `rftlab export` writes is the policy that was trained, and `status`, `compare` and
+`report` see them wherever they lie."""
 
 import json
 import re
 import shutil
 from dataclasses import replace
-from io import StringIO
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
@@ -19,24 +17,34 @@ from rftlab.llm.export import export, symbol_tokenizer
 from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.tensors import WEIGHTS
-from rftlab.llm.stored import built, stored_run
+from rftlab.llm.stored import locked, stored_run
 from rftlab.llm.tasks.arithmetic import END, START, SYMBOLS, encode_symbols
 from rftlab.llm.training.checkpoint import prune
+from rftlab.shared.plumbing.callbacks import noop
 from rftlab.studies.cli.trained import Export
+from rftlab.studies.data.runs import store
+from tests.support.machine.here import refused, shown
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
 from tests.support.trainer.own_rewards import digits
-from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
+from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of  # noqa: F401
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, model_cache):
-    """A run of the tiny model with a reward of its own."""
-    place = tmp_path_factory.mktemp("trained")
+def results(tmp_path_factory, model_cache):
+    """A folder with a finished run, one that was killed, both with a reward of their own, and something else."""
+    place = tmp_path_factory.mktemp("results")
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(model_cache))
-        train(run_of(rounds=8, eval_every=4), place, reward=digits)
+        train(run_of(rounds=8, eval_every=4), place / "whole", reward=digits)
+        killed_at(run_of(rounds=8, rollouts=2), place / "cut", 5, reward=digits)
+    (place / "notes").mkdir()
     return place
+
+
+@pytest.fixture
+def trained(results):
+    return results / "whole"
 
 
 def logp_of(model, responses):
@@ -53,9 +61,7 @@ def some(prompts):
 
 
 def test_the_tiny_model_loads_with_its_tokenizer(trained, tmp_path):
-    console = Console(file=StringIO(), width=200)
-    assert Export(trained, tmp_path / "out").execute(console) == 0
-    assert "model after round 8" in console.file.getvalue()
+    assert "model after round 8" in shown("export", trained, tmp_path / "out")
     model = loaded(tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out", trust_remote_code=False)
     weights = load_file(trained / "checkpoints" / "000008" / WEIGHTS)
@@ -91,8 +97,10 @@ def test_what_cannot_be_exported_is_one_line_and_writes_nothing(trained, tmp_pat
     with pytest.raises(UserError, match="the run has no adapters"):
         export(stored_run(trained), tmp_path / "out", merge=True)
     for place, said in ((tmp_path / "no", "is no folder"), (tmp_path / "mine", "cannot be read: No such file")):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=re.escape(str(place)) + f".* {said}"):
             stored_run(place)
+    with pytest.raises(UserError, match="round = -1; allowed: 0 or more"):
+        Export(trained, tmp_path / "out", round=-1)
     train(run_of(rounds=4), tmp_path / "studied")
     prune(tmp_path / "studied")
     with pytest.raises(UserError, match="has no weights: a study drops those"):
@@ -174,15 +182,48 @@ def test_an_adapter_needs_a_base_that_has_a_place(tmp_path):
     assert loaded(tmp_path / "out").config.vocab_size == len(SYMBOLS)
 
 
-def test_plain_values_become_what_they_were():
-    lora = LoRA(2, 3.0, ("q_proj",))
-    assert built(LoRA, {"rank": 2, "alpha": 3.0, "targets": ["q_proj"]}) == lora
-    with pytest.raises(KeyError):
-        built(LoRA, {"rank": 2, "beta": 1})
+def rows(text):
+    return {words[0]: words[1:] for line in text.splitlines() if (words := line.split())}
 
 
-def test_the_command_names_what_is_missing(tmp_path):
-    with pytest.raises(UserError, match=re.escape(f"{tmp_path / 'nothing'} is no folder")):
-        Export(tmp_path / "nothing", Path("out")).execute(Console(file=StringIO()))
-    with pytest.raises(UserError, match="round = -1; allowed: 0 or more"):
-        Export(tmp_path, Path("out"), round=-1)
+def test_status_shows_them_and_writes_nothing(results, trained):
+    before = sorted(results.rglob("*"))
+    found = rows(shown("status", "--results", results))
+    assert found["whole"] == ["done", "8", "8", "tiny", "mix97", "digits"]
+    assert found["cut"] == ["interrupted", "4", "8", "tiny", "mix97", "digits"] and "notes" not in found
+    with locked(results / "cut", noop):
+        assert rows(shown("status", "--results", results))["cut"][0] == "running"
+    assert rows(shown("status", "--results", trained))[str(trained)][0] == "done"
+    assert sorted(results.rglob("*")) == before
+
+
+def test_a_damaged_one_is_named(results, tmp_path):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "config.json").write_text('{"level": "llm", "design": {"rounds": 3}}')
+    assert rows(shown("status", "--results", tmp_path))["bad"] == ["damaged"]
+    (tmp_path / "bad" / "config.json").write_text("{}")
+    assert "is not a results folder of rftlab" in refused("status", "--results", tmp_path)
+
+
+def test_reports_and_comparisons_take_them_where_they_lie(results, trained, tmp_path):
+    text = shown("report", f"train:{trained}", "--results", tmp_path, "--quiet")
+    (page,) = tmp_path.rglob("report.html")
+    assert str(page) in text.replace("\n", "") and "whole" in page.read_text()
+    shown("compare", f"train:{trained}", f"train:{results / 'cut'}", "--results", tmp_path, "--quiet")
+    assert len(list(tmp_path.rglob("compare.html"))) == 1
+    text = shown("compare", f"train:{results}", f"train:{trained}", "--results", tmp_path, "--quiet")
+    assert "2 runs from rftlab train" in text
+    said = "notes holds no run of rftlab train; allowed: its folder, or one with several"
+    assert said in refused("report", f"train:{results / 'notes'}", "--results", tmp_path)
+    text = refused("report", "train:", "--results", tmp_path)
+    assert re.search("'train:'; allowed: imported:NAME.*train:FOLDER", text)
+
+
+def test_a_study_may_begin_where_a_run_lies(trained, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_bytes((trained / "config.json").read_bytes())
+    assert store.open_store(tmp_path) == tmp_path
+    (tmp_path / "other").mkdir()
+    (tmp_path / "rftlab.json").unlink()
+    with pytest.raises(UserError, match="holds other files"):
+        store.open_store(tmp_path)
