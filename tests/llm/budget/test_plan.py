@@ -15,7 +15,6 @@ from rftlab.llm.budget.devices import GPUS, named_device
 from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_use
 from rftlab.llm.budget.plan import (
     FILL,
-    SLACK,
     Assumed,
     changes,
     cost_plan,
@@ -53,35 +52,28 @@ def of_size(run, batch_size, rollouts, **more):
 
 def test_parts_exist_when_they_do():
     shape = read_shape(QWEN.model)
-    memory = memory_use(QWEN, shape)
+    memory, weights = memory_use(QWEN, shape), shape.parameters
+
+    def phases(**compute):
+        return memory_use(with_compute(QWEN, **compute), shape).phases
+
     assert list(memory.phases) == ["sample", "log_probs", "update"]
-    assert memory.peak == sum(memory.phases[memory.peak_phase].values())
-    assert memory.peak == max(sum(parts.values()) for parts in memory.phases.values())
+    assert memory.peak == max(map(memory.total, memory.phases))
     for parts in memory.phases.values():
-        kept = [parts[name] / shape.parameters for name in ("weights", "reference", "optimiser")]
-        assert kept == [4, 4, 8]
+        assert [parts[name] / weights for name in ("weights", "reference", "optimiser")] == [4, 4, 8]
     assert [phase for phase in memory.phases if "gradients" in memory.phases[phase]] == ["update"]
     asleep = [phase for phase in memory.phases if "cache" not in memory.phases[phase]]
     assert asleep == ["update"], "vLLM sleeps during the update alone"
     awake, asleep = memory.phases["sample"]["libraries"], memory.phases["update"]["libraries"]
     assert memory.phases["log_probs"]["libraries"] == awake > asleep > LIBRARIES["cuda"]
-    assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * shape.parameters
-    wide = memory_use(with_compute(QWEN, precision="fp32"), shape).phases
-    assert wide["sample"]["vLLM weights"] == 4 * shape.parameters
-    plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
-    assert list(memory_use(plain, shape).phases) == ["sample", "update"]
-    assert not any("reference" in parts for parts in memory_use(plain, shape).phases.values())
-    hf = memory_use(with_compute(QWEN, engine="hf"), shape).phases
-    assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
-    on_cpu = memory_use(with_compute(QWEN, device="cpu"), shape).phases
+    assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * weights
+    assert phases(precision="fp32")["sample"]["vLLM weights"] == 4 * weights
+    plain = memory_use(replace(QWEN, design=replace(QWEN.design, estimator=Estimator())), shape).phases
+    assert list(plain) == ["sample", "update"] and not any("reference" in parts for parts in plain.values())
+    hf, on_cpu = phases(engine="hf")["sample"], phases(device="cpu")
+    assert "vLLM weights" not in hf and hf["cache"] == cache_bytes(shape, 256 * 1536)
     assert all("vLLM weights" in parts for parts in on_cpu.values())
     assert [phase for phase, parts in on_cpu.items() if "reference" in parts] == ["log_probs"]
-
-
-@pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 4096}, {"logit_rows": 512}])
-def test_what_saves_memory_saves_it_in_the_update(change):
-    run, shape = of_size(QWEN, 64, 8), read_shape(QWEN.model)
-    assert memory_use(with_compute(run, **change), shape).total("update") < memory_use(run, shape).total("update")
 
 
 def test_short_responses_share_longer_sequences_with_larger_masks():
@@ -93,12 +85,11 @@ def test_short_responses_share_longer_sequences_with_larger_masks():
 
 @pytest.mark.parametrize("pair", pairs_at("sim"))
 def test_every_cell_of_the_pairs_of_the_paper_fits_the_smallest_gpu(pair):
-    cells = {point.name: point.run for point in study_points(list(EXPERIMENTS.values()), "llm", [pair], 1, None)}
     start = start_at(pair, "llm")
-    cells["grpo"] = of_size(replace(start, design=replace(start.design, estimator=preset("grpo"))), 32, 8)
-    for name, run in cells.items():
+    cells = [point.run for point in study_points(list(EXPERIMENTS.values()), "llm", [pair], 1, None)]
+    for run in (*cells, of_size(replace(start, design=replace(start.design, estimator=preset("grpo"))), 32, 8)):
         plan = planned(run, PlanFlags(dry_run=True, gpu="A100-40"))
-        assert plan.fits, (name, plan.memory.peak_phase, plan.memory.peak)
+        assert plan.fits, (run.design, plan.memory.peak_phase, plan.memory.peak)
 
 
 def test_the_smallest_change_fits_and_one_step_less_does_not():
@@ -177,21 +168,9 @@ def test_a_run_that_cannot_fill_a_gpu_is_one_line():
 
 def test_an_engine_that_stays_awake_keeps_its_memory_and_saves_its_seconds():
     asleep, awake = (cost_plan(with_compute(QWEN, sleep=sleep), GPUS["H100"], ASSUMED) for sleep in (True, False))
-    parts = awake.memory.phases["update"]
-    assert parts["cache"] == 4e9 and "cache" not in asleep.memory.phases["update"]
+    assert awake.memory.phases["update"]["cache"] == 4e9
     assert asleep.duration.round_seconds - awake.duration.round_seconds == pytest.approx(2)
     assert "sleep" not in model_config(asleep.run)["compute"] and not model_config(awake.run)["compute"]["sleep"]
-
-
-def test_a_step_of_vllm_takes_longer_with_more_rows():
-    """The floor is a + b rows: two hundred and fifty-six rows take 7.4 ms, a thousand 23.5, whatever the GPU."""
-    shape, gpu = read_shape(QWEN.model), GPUS["H200"]._replace(bf16=1e18, bandwidth=1e18)
-    steps = []
-    for rows in (256, 1024):
-        run = of_size(with_compute(QWEN, sample_rows=rows, cache_gb=100.0), rows, 16)
-        sampled = estimate_duration(run, shape, gpu, Assumed(120, 200, rows, rows)).phases["sample"]
-        steps.append(sampled.seconds / (16 * 200))
-    assert steps == pytest.approx([7.4e-3, 23.5e-3], rel=0.01)
 
 
 def test_costs_add_up_and_grow_with_the_work():
@@ -294,22 +273,18 @@ def test_every_pair_has_a_plan(pair):
     assert "peak" in rftlab("train", "--pair", pair, "--dry-run")[1]
 
 
-BAD = {
-    "unknown pair": ("train --pair gpt", "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
-    "unknown kind of model": (
-        "train --pair smollm2-words --dry-run --model.source .",
-        "allowed: tiny, smollm2-135m, Qwen/Qwen2.5-0.5B-Instruct",
-    ),
-    "no dry run": ("train --gpu H100", "gpu = H100; allowed: with --dry-run"),
-    "a GPU for a CPU": ("train --dry-run --gpu H100", "compute.device = cpu; allowed: a run on cuda"),
-    "the simulator": ("reproduce --dry-run", "allowed: --level llm"),
-    "no tokens": ("train --dry-run --prompt-tokens 0", "prompt_tokens = 0; allowed: 1 or more"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_a_line_and_status_2(name):
-    arguments, message = BAD[name]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train --pair gpt", "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
+        ("train --pair smollm2-words --dry-run --model.source .", "allowed: tiny, smollm2-135m, Qwen/Qwen2.5-0.5B"),
+        ("train --gpu H100", "gpu = H100; allowed: with --dry-run"),
+        ("train --dry-run --gpu H100", "compute.device = cpu; allowed: a run on cuda"),
+        ("reproduce --dry-run", "allowed: --level llm"),
+        ("train --dry-run --prompt-tokens 0", "prompt_tokens = 0; allowed: 1 or more"),
+    ],
+)
+def test_bad_input_is_a_line_and_status_2(arguments, message):
     with contextlib.suppress(SystemExit):
         status, printed = rftlab(*arguments.split())
         assert status == 2 and message in printed and printed.count("\n") == 1
@@ -318,7 +293,7 @@ def test_bad_input_is_a_line_and_status_2(name):
 WITHOUT = """
 import sys
 class Missing:
-    def find_spec(name, path=None, target=None):
+    def find_spec(name, *more):
         if name in ("torch", "transformers"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing)
@@ -331,10 +306,3 @@ def test_a_dry_run_needs_no_torch():
     command = [sys.executable, "-c", WITHOUT, "train", "--pair", "olmo-math", "--dry-run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1) and "1484.9 million" in done.stdout, done.stderr
-
-
-def test_slack_is_left_free():
-    run = replace(QWEN, design=replace(QWEN.design, rollouts=8))
-    peak = memory_use(run, read_shape(run.model), ASSUMED[:2]).peak
-    for memory, fits in ((peak / (1 - SLACK) + 1, True), (peak, False)):
-        assert cost_plan(run, GPUS["H100"]._replace(memory=memory), ASSUMED).fits == fits

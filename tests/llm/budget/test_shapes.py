@@ -1,21 +1,29 @@
-"""What a plan knows of a model: its shapes against real models, and bytes against what autograd keeps."""
+"""What a plan knows of a model and of a measured device: shapes against real models, bytes against what autograd keeps,
+reports of `make gpu-check`, and the script that measures rounds."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import rftlab.llm.budget.shapes
-from rftlab import Compute, Design, LLMRun, LoRA, Model, TaskConfig, UserError
-from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_memory, responses_in_sequence, saved_bytes
+from benchmarks.llm import measure
+from rftlab import Compute, Design, LLMRun, LoRA, Model, TaskConfig, UserError, start_at
+from rftlab.llm.budget.devices import FORMAT, GPUS, known_gpu, named_device
+from rftlab.llm.budget.footprint import Pass, cache_bytes, memory_use, pass_memory, responses_in_sequence, saved_bytes
+from rftlab.llm.budget.plan import Assumed, cost_plan
 from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, read_shape, shape_from
 from rftlab.llm.models.tiny import build_tiny
 from rftlab.llm.policy.packing import PAIRS, Responses, Sharing, packed, sequences
 from rftlab.llm.policy.policy import autocast, blinders, compute_again
 from rftlab.llm.policy.tensors import with_adapters
+from tests.support.machine.here import rftlab
 from tests.support.trainer.families import FAMILY, KINDS, config_of
 from tests.support.trainer.tiny_models import small_model
+from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 SMALL = Shape(50, 64, 2, 4, 2, 16, 160, tied=False)
 SMALL_OF = {"llama": SMALL, "qwen2": SMALL._replace(biases=128), "olmo2": SMALL._replace(kv_heads=4, after=True)}
@@ -150,3 +158,79 @@ def test_sequences_are_those_of_packing(prompt, response, rollouts, room):
     read = pass_memory(run, SMALL, prompt, response)
     assert read.length == prompt + len(parts[0]) * response and read.shared == (len(parts[0]) > 1)
     assert read.tokens == min(max(room, read.length), 3 * len(parts) * read.length)
+
+
+CONSTANTS = {"utilisation": 0.41, "step": 3e-3, "row": 1e-5, "sleep": 1.2}
+WHOLE = {
+    "format": FORMAT,
+    "complete": True,
+    "device": {"name": "NVIDIA H100 80GB HBM3", "memory": 84e9, "like": "H100"},
+    "constants": CONSTANTS,
+}
+
+
+def test_a_report_gives_its_constants_to_plans(tmp_path):
+    path = tmp_path / "gpu-check.json"
+    path.write_text(json.dumps(WHOLE))
+    device = known_gpu(f"measured:{path}")
+    assert {name: getattr(device, name) for name in CONSTANTS} == CONSTANTS
+    assert (device.memory, device.bandwidth, device.link) == (84e9, GPUS["H100"].bandwidth, GPUS["H100"].link)
+
+
+WRONG = [{"format": "another"}, {"complete": False}, {"constants": {}}]
+CONSTANT = [("sleep", "\x1b[31m\n" * 9), ("utilisation", float("nan")), ("row", 1e300), ("step", [1])]
+WRONG += [{"constants": CONSTANTS | {name: value}} for name, value in CONSTANT]
+WRONG += [{"device": WHOLE["device"] | more} for more in ({"like": ["H100"]}, {"like": "T4"}, {"memory": 10**400})]
+TEXTS = ["", json.dumps(WHOLE)[:150], "[" * 100_000, "[]", "null", *(json.dumps(WHOLE | wrong) for wrong in WRONG)]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_hostile_or_half_written_report_is_refused_in_a_line(tmp_path, text):
+    path = tmp_path / "gpu-check.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"allowed: the report that `make gpu-check` writes") as told:
+        known_gpu(f"measured:{path}")
+    assert len(str(told.value)) < 500 and str(told.value).isprintable()
+
+
+def test_advise_and_dry_runs_take_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    advise = ("advise", "--model", "7B", "--designs", "32x8", "--gpu")
+    status, text = rftlab(*advise, "8xmeasured")
+    assert status == 2 and "results/gpu-check.json" in text and len(text.splitlines()) == 1
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/gpu-check.json").write_text(json.dumps(WHOLE))
+    status, text = rftlab(*advise, "8xmeasured")
+    assert status == 0 and "8xNVIDIA H100 80GB HBM3" in text and "41% of the peak" in text
+    status, text = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "measured")
+    assert status == 0 and "constants measured" in text and "41% of the device's peak" in text
+
+
+def test_what_an_update_needs_is_six_operations_for_each_weight_and_token():
+    run = start_at("qwen-gsm8k", "llm")
+    shape = read_shape(run.model)
+    tokens = run.design.batch_size * run.design.rollouts * (300 + 200)
+    found = measure.needed(run, shape, Assumed(300, 200, 1, 1))
+    assert found == pytest.approx(6 * shape.parameters * tokens, rel=0.25)
+    assert run.compute.gradient_checkpointing, "what it computes again is no need of the model"
+
+
+def test_rounds_are_measured_by_phase_and_stand_beside_their_plan():
+    run = run_of(batch_size=6, rollouts=4)
+    found, shape, console = measure.measure(run, 2), read_shape(run.model), Console(record=True, width=80)
+    assert found.seconds >= sum(found.meter.seconds.values()) / 2 > 0
+    assert 0 < found.response <= found.longest[1] <= 12 and found.sampled == pytest.approx(found.response * 24)
+    short = measure.as_long(run, found)
+    assert (short.model.max_prompt_length, short.model.max_response_length) == found.longest
+    assert short.compute.sample_rows == 24
+    assumed = Assumed(round(found.prompt), round(found.response), 1, 1)
+    plan = cost_plan(run, named_device("cpu", None, 1), assumed, shape)
+    measure.show(console, plan._replace(memory=memory_use(short, shape)), found, 2)
+    printed = console.export_text()
+    assert all(word in printed for word in ("sample ", "update ", "round ", "tokens a second", "a utilisation of"))
+
+
+def test_a_flag_that_is_wrong_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["measure", "--pair", "gpt-5"])
+    with pytest.raises(measure.UserError, match="pair = 'gpt-5' is unknown"):
+        measure.main()
