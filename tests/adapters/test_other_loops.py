@@ -2,7 +2,7 @@
 the fields of their sources, because pip installs neither."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
@@ -89,18 +89,10 @@ def test_advantages_of_groups_of_any_size():
     assert [part.tolist() for part in found] == [[0.5, -0.5, -0.5, 0.5], [0.25, -0.25]]
 
 
-@dataclass
-class Outputs:
-    """The fields of prime-rl's LossOutputs."""
-
-    loss: torch.Tensor
-    metrics: dict
-
-
 @pytest.fixture
 def prime(monkeypatch):
     """A module of prime-rl's name."""
-    stand_in(monkeypatch, "prime_rl.trainer.rl.loss", LossOutputs=Outputs)
+    stand_in(monkeypatch, "prime_rl.trainer.rl.loss", LossOutputs=SimpleNamespace)
 
 
 def stand_in(monkeypatch, name, **held):

@@ -47,9 +47,8 @@ def exact_products(state, batches):
 ROUNDS = 6
 
 
-def run_with(tmp_path):
-    """Batches that were measured in a run of six rounds with a learning rate of 0, and the weights, which do not
-    move."""
+def test_ratios_of_a_run_are_those_of_a_pilot_on_the_same_responses(tmp_path):
+    """In six rounds with a learning rate of 0, so that the weights do not move."""
     trainer, _ = trainer_of(tmp_path, "dr_grpo", max_steps=ROUNDS, learning_rate=0.0)
     callback = MeasureNoise(trainer, "mine", tmp_path / "results", questions=ROUNDS * GROUPS)
     trainer.add_callback(callback)
@@ -62,11 +61,6 @@ def run_with(tmp_path):
 
     callback._measure = watched
     trainer.train()
-    return kept, state
-
-
-def test_ratios_of_a_run_are_those_of_a_pilot_on_the_same_responses(tmp_path):
-    kept, state = run_with(tmp_path)
     assert len(kept) == ROUNDS
     exact = measure_ratios(*exact_products(state, kept))
     noise, said = file_noise(tmp_path / "results" / "pilot" / "mine" / "run.json")

@@ -16,7 +16,7 @@ if not find_spec("verl"):
 import torch
 from tensordict import TensorDict
 from verl import DataProto
-from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY, agg_loss
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.workers.config import ActorConfig
 from verl.workers.config.actor import PolicyLossConfig
@@ -345,10 +345,6 @@ class Padded(SimpleNamespace):
 
     def to_padded_tensor(self):
         return self
-
-
-def test_no_name_is_taken_twice():
-    assert not {n for n in ADV_ESTIMATOR_REGISTRY if n.startswith("rftlab_")} - {f"rftlab_{n}" for n in RUNNABLE}
 
 
 def test_rewards_and_lengths_of_the_first_prompts_are_kept(tmp_path):

@@ -18,6 +18,7 @@ from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.losses import weights as frozen
 from rftlab.llm.policy import policy as policies
 from rftlab.shared.plumbing.errors import UserError
+from tests.llm.fake_cuda.checks import asked
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine import install_vllm
 
@@ -96,14 +97,8 @@ def test_a_process_that_dies_or_hangs_fails_its_checks_alone(monkeypatch):
 
 def test_cards_with_a_planted_wait_or_a_wrong_number_fail(monkeypatch):
     shares = frozen.token_shares
-
-    def asks(*arguments, **named):
-        out = shares(*arguments, **named)
-        out.sum().item()
-        return out
-
     assert FAILED not in statuses(trainer.check_cards).values()
-    monkeypatch.setattr(frozen, "token_shares", asks)
+    monkeypatch.setattr(frozen, "token_shares", asked(shares))
     assert FAILED in statuses(trainer.check_cards).values()
     monkeypatch.setattr(frozen, "token_shares", lambda *given, **named: 1.001 * shares(*given, **named))
     assert [name for name, status in statuses(trainer.check_cards).items() if status == FAILED] == [
