@@ -4,11 +4,13 @@ unreadable row is an error that names the file and the place in it."""
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow
+import pyarrow.compute
 import pyarrow.parquet
 
 from rftlab.shared.plumbing.errors import UserError, check
@@ -52,8 +54,54 @@ def read_rows(path: Path) -> list[DatasetRow]:
     return rows
 
 
+MAX_COLUMNS, MAX_ROWS, MAX_CELLS, LARGEST = 20_000, 20_000_000, 200_000_000, 2 << 30
+"""Of a Parquet file, a small one of which may ask for a great deal of memory: columns, rows, numbers and texts with
+lists in cells counted one by one, bytes of its pages and of all texts when each is written out."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn errors of pyarrow inside into a UserError that names the file."""
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, MemoryError, NotImplementedError) as error:
+        raise UserError(
+            f"{path} cannot be read as Parquet: {type(error).__name__}: {str(error)[:200]}; allowed: a whole file"
+        ) from None
+
+
+def read_table(path: Path, max_rows: int = MAX_ROWS) -> pyarrow.Table:
+    """The table of a file, its texts as dictionaries. Raises UserError for one that is damaged or too large."""
+    with reading(path):
+        schema = pyarrow.parquet.read_schema(path)
+        texts = [f.name for f in schema if pyarrow.types.is_string(f.type) or pyarrow.types.is_binary(f.type)]
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
+            facts = file.metadata
+            groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
+            chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+            _check(path, len(schema), MAX_COLUMNS, "columns")
+            _check(path, facts.num_rows, max_rows, "rows")
+            _check(path, sum(chunk.num_values for chunk in chunks), MAX_CELLS, "cells")
+            _check(path, sum(chunk.total_uncompressed_size for chunk in chunks), LARGEST, "bytes")
+            table = file.read()
+        size = 0
+        for name in {*texts} & {*table.column_names}:
+            for chunk in table[name].chunks:
+                if pyarrow.types.is_dictionary(chunk.type):
+                    size += (
+                        pyarrow.compute.sum(pyarrow.compute.binary_length(chunk.dictionary).take(chunk.indices)).as_py()
+                        or 0
+                    )
+        _check(path, size, LARGEST, "bytes of text")
+        return table
+
+
+def _check(path: Path, number: int, most: int, what: str) -> None:
+    check(number <= most, f"{path} has {number} {what}; allowed: at most {most}")
+
+
 def _read_parquet(path: Path) -> list[DatasetRow]:
-    table = pyarrow.parquet.read_table(path)
+    table = read_table(path)
     return [DatasetRow(f"{path} row {i}", columns) for i, columns in enumerate(table.to_pylist(), start=1)]
 
 

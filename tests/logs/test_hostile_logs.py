@@ -1,10 +1,13 @@
 """Files that ask for more than they hold: texts on which a pattern may try for ever, databases that compute, tables
 that grow. A process that is ended after a while reads them all, so that one that hangs fails here."""
 
+import contextlib
 import json
+import resource
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from itertools import product
 
@@ -13,9 +16,9 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
+from rftlab.llm.tasks import files as bounds
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.formats import parquet as bounds
 from rftlab.studies.readers.formats import stores
 from tests.support.logs.reading import read
 from tests.support.machine.here import refused
@@ -57,6 +60,24 @@ def test_no_text_takes_a_reader_for_ever(tmp_path):
         (tmp_path / name).write_text(text)
     done = subprocess.run([sys.executable, "-c", READ_ALL, str(tmp_path), str(SECONDS)], capture_output=True, text=True)
     assert done.returncode == 0, f"in {done.stdout.splitlines()[-1:]}: {done.stderr[-2000:]}"
+
+
+ASKING = {
+    "block.log": "{'actor_rollout_ref': {\n" + "\n" * 200_000,
+    "blocks.log": ("{'actor_rollout_ref': {'a': [" + "1," * 130_000 + "\n" + "x\n" * 60 + "step:\n") * 20,
+    "names.jsonl": json.dumps({"step": 1, "a" * 500_000: {f"b{i}": 1 for i in range(9000)}}) + '\n{"step": 2}\n',
+    "kind.jsonl": json.dumps({"step": 1, "type": "a" * 500_000} | {f"b{i}": 1 for i in range(9000)})
+    + '\n{"step": 2}\n',
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_small_file_takes_little_time_and_memory(name, tmp_path):
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with contextlib.suppress(UserError):
+        read(tmp_path, ASKING[name], name)
+    assert time.process_time() - start < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000
 
 
 def database(path, *statements):

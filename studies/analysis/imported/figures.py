@@ -55,6 +55,8 @@ NAMED = {
 }
 MAX = 24
 """Lines of a panel that the legend names."""
+MAX_METRICS = 40
+"""Panels of what training logged."""
 SMOOTH = 200
 """Points that a noisy line of training is averaged down to."""
 
@@ -189,9 +191,11 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
 
 
 def logged(runs: list[ImportedRun]) -> list[str]:
-    """Those of `METRICS` that training logged over more than one round, then each of several rewards by name."""
+    """Those of `METRICS` that training logged over more than one round, then each of several rewards by name, at most
+    MAX_METRICS."""
     there = {p.metric for run in runs for p in run.pieces if p.split == "train" and len(p.rounds) > 1}
-    return [metric for metric in METRICS if metric in there] + sorted(m for m in there if m.startswith("reward/"))
+    rewards = sorted(metric for metric in there if metric.startswith("reward/"))
+    return [*(metric for metric in METRICS if metric in there), *rewards][:MAX_METRICS]
 
 
 def training_figure(runs: list[ImportedRun]) -> Drawn:

@@ -114,7 +114,13 @@ class ResultsFolder:
             return {"level": TRAINED, "pair": "", "cell": folder.name, "seed": pd.NA, "folder": str(where)}
         level, pair, name = where.parts
         cell, _, seed = name.rpartition("-")[0].rpartition("-s")
-        return {"level": level, "pair": pair, "cell": cell, "seed": int(seed), "folder": str(where)}
+        return {
+            "level": level,
+            "pair": pair,
+            "cell": cell,
+            "seed": int(seed) if seed.isdecimal() else pd.NA,
+            "folder": str(where),
+        }
 
     def __repr__(self) -> str:
         return f"ResultsFolder({str(self.root)!r}): {len(self._folders)} finished runs"

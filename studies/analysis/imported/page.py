@@ -42,6 +42,8 @@ from rftlab.studies.readers.run import FACTS, ImportedRun
 from rftlab.studies.readers.show import TERMS
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 
+MAX_DESIGNS, MAX_PLACES = 500, 100
+"""Of a page; larger pictures cannot be drawn."""
 MAX_ROWS = 40
 """Of a table in the terminal; files and page have all."""
 
@@ -63,7 +65,15 @@ class CollectionView(NamedTuple):
 
 
 def collection_view(sides: list[RunGroups], axis: str) -> CollectionView:
-    """All that is computed for a page. Raises UserError for an axis on which no run has a place."""
+    """All that is computed for a page. Raises UserError for an axis on which no run has a place, and for more than fits
+    a page."""
+    designs = sum(len(side.groups) for side in sides)
+    places = len({(side.name, group.place) for side in sides for group in side.groups})
+    check(
+        designs <= MAX_DESIGNS and places <= MAX_PLACES,
+        f"{designs} designs on {places} models and tasks; allowed on a page: at most {MAX_DESIGNS} on {MAX_PLACES}; "
+        "NAME/TASK and NAME#RUN are parts of a source",
+    )
     rounds, rollouts = shared_budget(sides)
     seconds = shared_seconds(sides)
     check(

@@ -1,51 +1,31 @@
 """Parquet: files of others as Arrow tables and as runs, and a folder of `rftlab train` (curve.parquet and
 metrics.parquet, rounds.jsonl, with config.json for the design).
-
-A small file may ask for a great deal of memory: rows, cells, bytes and what texts come to when each is written out have
-limits, all told before they are taken.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rftlab.llm.tasks.files import read_table, reading
 from rftlab.llm.tracking import read_rounds
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import FILE, path_kind, read_json
 from rftlab.studies.readers.formats.apart import Key, RunsByKey
-from rftlab.studies.readers.formats.tables import FORMAT, MAX_COLUMNS, OF_TRAINERS, step_and_run, trainers_step
+from rftlab.studies.readers.formats.tables import FORMAT, OF_TRAINERS, step_and_run, trainers_step
 from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import Head, whole
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow
 
-START, MAX_ROWS = b"PAR1", 20_000_000
-MAX_CELLS, LARGEST = 200_000_000, 2 << 30
-"""Numbers and texts of a table, lists in cells counted one by one; bytes of its pages, and of all texts."""
+START = b"PAR1"
 OWN, CURVE, METRICS, CONFIG = "rftlab train", "curve.parquet", "metrics.parquet", "config.json"
 _OURS = {"seconds": "train.elapsed_seconds", "reward": "train.reward_mean", "train_pass_at_1": "train.train_pass_at_1"}
 """train_pass_at_1 is an evaluation on training questions after the round, not the mean reward of its batch, so it
 keeps its name."""
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn errors of pyarrow inside into a UserError that names the file."""
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError, ValueError, KeyError, MemoryError, NotImplementedError) as error:
-        raise UserError(
-            f"{path} cannot be read as Parquet: {type(error).__name__}: {str(error)[:200]}; allowed: a whole file"
-        ) from None
 
 
 def column_names(path: Path) -> list[str]:
@@ -59,42 +39,11 @@ def column_names(path: Path) -> list[str]:
         return []
 
 
-def read_table(path: Path, max_rows: int) -> "pyarrow.Table":
-    """The table of a file, its texts as dictionaries. Raises UserError for one that is damaged or too large."""
-    import pyarrow
-    import pyarrow.compute as compute
-    import pyarrow.parquet as parquet
-
-    with reading(path):
-        schema = parquet.read_schema(path)
-        texts = [f.name for f in schema if pyarrow.types.is_string(f.type) or pyarrow.types.is_binary(f.type)]
-        with parquet.ParquetFile(path, read_dictionary=texts) as file:
-            facts = file.metadata
-            groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
-            chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-            _check(path, len(schema), MAX_COLUMNS, "columns")
-            _check(path, facts.num_rows, max_rows, "rows")
-            _check(path, sum(chunk.num_values for chunk in chunks), MAX_CELLS, "cells")
-            _check(path, sum(chunk.total_uncompressed_size for chunk in chunks), LARGEST, "bytes")
-            table = file.read()
-        size = 0
-        for name in {*texts} & {*table.column_names}:
-            for chunk in table[name].chunks:
-                if pyarrow.types.is_dictionary(chunk.type):
-                    size += compute.sum(compute.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
-        _check(path, size, LARGEST, "bytes of text")
-        return table
-
-
-def _check(path: Path, number: int, most: int, what: str) -> None:
-    check(number <= most, f"{path} has {number} {what}; allowed: at most {most}")
-
-
 def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
     """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
     import pyarrow
 
-    table = read_table(path, MAX_ROWS)
+    table = read_table(path)
     with reading(path):
         for i, field in enumerate(table.schema):
             if pyarrow.types.is_decimal(field.type):  # which pandas would keep as objects
@@ -127,7 +76,7 @@ def _watch(runs: RunsByKey, keys: list[Key], steps: list[int | None], texts: "pd
     columns = [texts[name].tolist() for name in texts.columns]
     for key, step, *cells in zip(keys, steps, *columns, strict=True) if columns else ():
         row = {name: cell for name, cell in zip(texts.columns, cells, strict=True) if isinstance(cell, str) and cell}
-        if step is not None and row:
+        if step is not None:
             runs.watch(key, step, row)
 
 
