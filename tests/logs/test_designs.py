@@ -82,16 +82,23 @@ def test_a_pickle_runs_nothing(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["training_args.bin"]
 
 
+CYCLE: list = []
+CYCLE.append(CYCLE)
+LAUGHS: list = [1]
+for _ in range(60):
+    LAUGHS = [LAUGHS, LAUGHS]
 BAD = {
     "empty.json": "{}", "list.json": "[1]", "cut.json": '{"a":', "cut.toml": "[a", "text.sh": "hello",
     "deep.json": '{"a":' * 500 + "1" + "}" * 500, "bad.yaml": "a: [", "big.json": " " * (1 << 21),
     "zip.bin": "PK\x03\x04",
+    "place.bin": b"\x80\x02Nr\xff\xff\xff\x7f.", "cycle.bin": pickle.dumps({"a": CYCLE}),
+    "laughs.bin": pickle.dumps({"a": LAUGHS}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_configuration_is_a_line(name, tmp_path):
-    (tmp_path / name).write_text(BAD[name])
+    (tmp_path / name).write_bytes(BAD[name] if isinstance(BAD[name], bytes) else BAD[name].encode())
     with pytest.raises(UserError, match="allowed") as refused:
         read_config(tmp_path / name)
     assert name in str(refused.value)

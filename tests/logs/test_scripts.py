@@ -144,6 +144,13 @@ HOSTILE = {
     "deep.yaml": "[" * 250_000,
     "sixty.yaml": "a: " + "1:" * 32_000 + "1",
     "nested.yaml": "[" * 60_000,
+    "laughs.yaml": "a0: &a0 [1]\n"
+    + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60))
+    + "num_generations: *a59\n",
+    "cycle.yaml": "num_generations: &a [*a]\n",
+    "digits.yaml": f"num_generations: 0x{'f' * 60_000}\n",
+    "digits.py": f"GRPOConfig(num_generations=0x{'f' * 60_000})\n",
+    "tag.yaml": "num_generations: !!bool x\n",
     "chain.yaml": "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: *a{i - 1}, k{i}: 1}}\n" for i in range(1, 1_500)),
 }
 

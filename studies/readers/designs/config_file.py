@@ -3,6 +3,7 @@ Nothing in them is run."""
 
 import io
 import pickle
+import pickletools
 import tomllib
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import read_json
 from rftlab.studies.readers.designs.script import Settings, python_settings
 from rftlab.studies.readers.designs.shell import shell_settings
+from rftlab.studies.readers.designs.values import plain_values
 from rftlab.studies.readers.text import check_file, detect_encoding
 
 LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
@@ -33,12 +35,13 @@ def read_config(path: Path) -> dict[str, Any]:
     encoding = detect_encoding(data)
     try:
         config = _parsed(path.resolve(), data, encoding)
+        copy = plain_values(config)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{path} cannot be read as a configuration: {type(error).__name__}: {str(error)[:200]}; allowed: {ALLOWED}"
         ) from None
     check(isinstance(config, dict) and bool(config), f"{path} holds no configuration; allowed: {ALLOWED}")
-    return config if isinstance(config, Settings) else {str(key): value for key, value in config.items()}
+    return config if isinstance(config, Settings) else copy
 
 
 def _parsed(path: Path, data: bytes, encoding: str) -> Any:
@@ -71,8 +74,8 @@ def _read_yaml(text: str) -> Any:
 
     try:
         return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+    except Exception as error:  # a tag before a value that it does not fit may raise anything
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
 
 
 class _Frozen:
@@ -121,21 +124,19 @@ def frozen_values(path: Path) -> dict[str, Any]:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 info = next(info for info in archive.infolist() if info.filename.endswith("data.pkl"))
                 data = archive.read(info) if info.file_size <= LARGEST else b""
+        puts = [int(place or 0) for code, place, _ in pickletools.genops(data) if code.name.endswith("PUT")]
+        if any(place > len(data) for place in puts):  # the unpickler makes room for all places below
+            raise ValueError("it keeps a value at a place beyond its end")
         frozen = _Reader(io.BytesIO(data)).load()
+        fields = plain_values(getattr(frozen, "state", frozen), _thawed)
     except Exception as error:  # a damaged pickle may raise anything
         raise ValueError(f"{type(error).__name__}: {str(error)[:100]}") from None
-    state = getattr(frozen, "state", frozen)
-    if not isinstance(state, dict):
+    if not isinstance(fields, dict):
         raise ValueError("it holds no fields")
-    return {str(name): _thawed(value) for name, value in state.items()}
+    return fields
 
 
-def _thawed(value: Any) -> Any:
-    """A plain value; of an enum its text."""
-    if isinstance(value, _Frozen):
-        return value.given[0] if len(value.given) == 1 and isinstance(value.given[0], str) else None
-    if isinstance(value, list | tuple):
-        return [_thawed(part) for part in value]
-    if isinstance(value, dict):
-        return {str(name): _thawed(part) for name, part in value.items()}
-    return value if value is None or isinstance(value, bool | int | float | str) else None
+def _thawed(value: Any) -> str | None:
+    """Of an enum its text; of another object nothing."""
+    given = value.given if isinstance(value, _Frozen) else ()
+    return given[0] if len(given) == 1 and isinstance(given[0], str) else None

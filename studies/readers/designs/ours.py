@@ -16,7 +16,7 @@ def is_own_config(config: dict) -> bool:
 def own_design(config: Reader) -> KnownDesign:
     """The design of a configuration."""
     epochs, parts = (config.count(f"design.{name}") or 1 for name in ("epochs", "minibatches"))
-    rates = map(config.real, ("optimizer.learning_rate", "optimizer.rate"))
+    rates = map(config.rate, ("optimizer.learning_rate", "optimizer.rate"))
     loss = (
         config.word("kinds.surrogate"),
         config.word("design.estimator.aggregation.kind"),

@@ -272,7 +272,8 @@ class _Shell:
             flag, known = _FLAG.fullmatch(token), self._setting(token)
             if flag:
                 name, value = flag[1].replace("-", "_"), flag[2]
-                if value is None and following is not None and not following.startswith("--"):
+                setting = following and VERL.fullmatch(following.lstrip("+~\"'").partition("=")[0])
+                if value is None and following is not None and not following.startswith("--") and not setting:
                     value = following
                     if "--" in self.maybe and isinstance(self._setting(value), Unknown):
                         hidden.append(str(self._setting(value)))

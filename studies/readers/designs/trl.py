@@ -49,6 +49,9 @@ _MARKS = (
     "generation_batch_size",
     "scale_rewards",
 )
+_OF_OTHERS = {"num_samples_per_prompt_rollout", "n_samples_per_prompt"}
+"""Names of K in trainers that share some of TRL's arguments: open-instruct, OpenRLHF."""
+_OF_GRPO = (*_MARKS[:1], *_MARKS[2:], "num_iterations", "max_completion_length", "beta", "epsilon", "loss_type")
 _COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
 _SIZES = ("generation_batch_size", "steps_per_generation")
 _TYPES = ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "torch_dtype")
@@ -57,7 +60,7 @@ _TYPES = ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "
 
 def is_trl_config(config: dict) -> bool:
     """Whether a configuration has TRL's arguments."""
-    return any(name in config for name in _MARKS)
+    return any(name in config for name in _MARKS) and not _OF_OTHERS & config.keys()
 
 
 def trl_design(config: Reader) -> KnownDesign:
@@ -66,11 +69,13 @@ def trl_design(config: Reader) -> KnownDesign:
     batch, updates = _sizes(config, sizes)
     generations = sizes["num_generations"]
     support = config.count("rftlab_support", 0) or 0
+    if not any(map(config.stated, _OF_GRPO)):
+        config.notes.append("no argument here is one of GRPO alone: if it is GRPO, K and the rest are TRL's defaults")
     return KnownDesign(
         prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,
         rollouts=generations - support if generations else None,
         updates_per_round=updates,
-        learning_rate=config.stated_or("real", "learning_rate", DEFAULTS["learning_rate"], LIBRARY),
+        learning_rate=config.stated_or("rate", "learning_rate", DEFAULTS["learning_rate"], LIBRARY),
         advantage=config.word("rftlab_advantage") or _advantage(config),
         loss=config.word("rftlab_loss") or _loss(config),
         kl_coefficient=config.real("beta"),

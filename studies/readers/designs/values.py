@@ -5,9 +5,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rftlab.shared.plumbing.errors import plain
+from rftlab.shared.plumbing.errors import plain, shown
+from rftlab.shared.plumbing.folders import DEEPEST
 
 LONGEST = 200
+MOST, DIGITS = 100_000, 300
+"""Values of a configuration, those below others counted each time that they are named, and digits of a number."""
 HOPS = 8
 """References that are followed one after another."""
 _NAMED = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
@@ -36,6 +39,25 @@ class Fallback(str):
         made = super().__new__(cls, text)
         made.why = why[: 2 * LONGEST]
         return made
+
+
+def plain_values(value: Any, other: Callable[[Any], Any] = shown) -> Any:
+    """Return a copy of numbers, texts, lists and dictionaries by texts. other: makes one of anything else. Raises
+    ValueError for more than `MOST` of them: in YAML and in pickles a few lines can stand for any number."""
+    left = iter(range(MOST))
+
+    def copied(part: Any, depth: int) -> Any:
+        if next(left, None) is None or depth > DEEPEST:
+            raise ValueError(f"it holds more than {MOST} values, or more than {DEEPEST} levels")
+        if isinstance(part, list | tuple):
+            return [copied(each, depth + 1) for each in part]
+        if isinstance(part, dict):
+            return {str(name): copied(each, depth + 1) for name, each in part.items()}
+        if isinstance(part, int) and abs(part) >= 10**DIGITS:
+            raise ValueError(f"it holds a number of more than {DIGITS} digits")
+        return part if part is None or isinstance(part, bool | int | float | str) else other(part)
+
+    return copied(value, 0)
 
 
 def value_at(config: Any, path: str) -> Any:
@@ -82,6 +104,12 @@ def as_real(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def as_rate(value: Any) -> float | None:
+    """The same above 0."""
+    number = as_real(value)
+    return number if number is not None and number > 0 else None
+
+
 def as_word(value: Any) -> str | None:
     """A text, cut to a length that can be shown, its control characters written out; None of anything else, and of
     one with a variable that nobody set."""
@@ -122,6 +150,10 @@ class Reader:
         """A finite number; None where there is none."""
         return self._read(path, as_real, "number that can be read here")
 
+    def rate(self, path: str) -> float | None:
+        """A finite number above 0; None where there is none."""
+        return self._read(path, as_rate, "number above 0 that can be read here")
+
     def word(self, path: str) -> str | None:
         """A text; None where there is none."""
         return self._read(path, lambda value: str(value) if isinstance(value, bool) else as_word(value), "plain text")
@@ -132,7 +164,7 @@ class Reader:
 
     def stated_or(self, kind: str, path: str, default: Any, library: str) -> Any:
         """A setting, or a library's default where it is not stated, which is said. None where something that was not
-        read may state it. kind: count, real, word, truth."""
+        read may state it. kind: count, real, rate, word, truth."""
         if self.stated(path):
             return getattr(self, kind)(path)
         hidden, unless = (getattr(self.config, name, "") for name in ("hidden", "unless"))

@@ -56,7 +56,7 @@ def verl_design(config: Reader) -> KnownDesign:
         prompts=prompts,
         rollouts=_without_support(config, rollouts),
         updates_per_round=_updates(config, prompts),
-        learning_rate=_usual(config, "real", f"{ACTOR}.optim.lr"),
+        learning_rate=_usual(config, "rate", f"{ACTOR}.optim.lr"),
         advantage=_advantage(config),
         loss=_loss(config),
         kl_coefficient=_kl(config),
