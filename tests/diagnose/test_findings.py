@@ -67,8 +67,21 @@ FORMATS = (
 )
 APART = (changed("train", "rollout_probs_diff", towards(level)) for level in (0.05, 0.012))
 FALLING = changed(*TEST, lambda v: bent(0.7, 4)(v) - np.linspace(0, 0.3, len(v)))
+
+
+def slowly(values):
+    """A reward from 0 to 0.02, as its author scaled it, that rises all the way."""
+    return 0.02 * np.arange(len(values)) / len(values)
+
+
+def below(values):
+    """A reward from -0.3 to just above 0, which then loses a sixth of what it gained."""
+    return np.where(np.arange(len(values)) < 0.8 * len(values), values - 0.6, -0.05)
+
+
 PLANTED = [
     ("collapse", train("pass_at_1", 0.6, 0.1), train("pass_at_1", 0.6, 0.4), "lower since round 121"),
+    ("collapse", changed(*REWARD, lambda v: 2 * after(0.6, 0.1)(v) - 1), changed(*REWARD, below), "train pass_at_1"),
     ("collapse", form(after(0.7, 0.02)), form(after(0.7, 0.8)), "format"),
     ("collapse", train("entropy", 0.5, 5.0), train("entropy", 0.5, 1.2), "entropy"),
     ("collapse", both(NO_PROGRESS, SHORT), SHORT, "tokens at the start, 20"),
@@ -86,6 +99,7 @@ PLANTED = [
     ("format only", *FORMATS, "right given"),
     ("evaluation too small", changed(*TEST, flat(0.5, 0.003)), None, "needs"),
     ("out of reach", NEVER, both(NEVER, changed(*TEST, lambda v: np.full(len(v), 0.04))), "groups have zero variance"),
+    ("out of reach", NEVER, both(NEVER, changed(*REWARD, slowly)), "nine of ten rounds"),
     ("train rises, test falls", FALLING, both(FALLING, changed(*REWARD, lambda v: v[::-1].copy())), "by then"),
     ("alarm: short responses", train("response_length", 0.3, 80), train("response_length", 0.3, 100), "of its first v"),
     ("alarm: long responses", train("response_length", 0.3, 900), train("response_length", 0.3, 850), "of its limit"),

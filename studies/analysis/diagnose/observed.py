@@ -4,20 +4,15 @@ A run has one line a metric, without gaps, and statistics that noise, outliers a
 them with the one table of thresholds; docs/lab/diagnose.md says which were chosen on simulated runs.
 """
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import ndimage, stats
 
-from rftlab.studies.readers.run import ImportedRun, KnownDesign
-
-if TYPE_CHECKING:
-    import pandas as pd
-import re
-from typing import Literal
-
 from rftlab.shared.plumbing.notebook import table
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
 Severity = Literal["stop", "change", "note"]
 ORDER: tuple[Severity, ...] = ("stop", "change", "note")
@@ -207,30 +202,31 @@ PROGRESS = (("test", "pass_at_1"), ("train", "pass_at_1"), ("train", "reward_mea
 def observe(run: ImportedRun, questions: int | None = None, claim: float | None = None) -> ObservedRun:
     """The lines of a run. Where several tasks were tested, the one with most evaluations counts, then the
     one with most questions."""
-    frame = run.curves[np.isfinite(run.curves["value"].to_numpy(dtype=float))]
+    parts: dict[tuple[str, str], dict[str, list[MetricSeries]]] = {}
+    for piece in run.pieces:
+        parts.setdefault((piece.split, piece.metric), {}).setdefault(piece.task, []).append(piece)
     lines = {}
-    for (split, metric), rows in frame.groupby(["split", "metric"], observed=True, sort=True):
-        lines[str(split), str(metric)] = _line(str(metric), rows[rows["task"] == _task(rows)])
+    for key, by_task in sorted(parts.items()):
+        line = max((_line(key[1], pieces) for _, pieces in sorted(by_task.items())), key=_size)
+        if len(line):
+            lines[key] = line
     return ObservedRun(run.name, run.design, lines, questions, claim)
 
 
-def _task(rows: "pd.DataFrame") -> str:
-    # NumPy, as this is asked for every metric of every run: a groupby of pandas was most of what diagnose costs
-    tasks, task_of = np.unique(rows["task"].to_numpy(dtype=object), return_inverse=True)
-    counts = rows["n"].to_numpy(dtype=float)
-    sizes = [_size(counts[task_of == task]) for task in range(len(tasks))]
-    return tasks[sizes.index(max(sizes))]
+def _size(line: Line) -> tuple[int, float]:
+    known = line.counts[~np.isnan(line.counts)]
+    return len(line), float(np.median(known)) if len(known) else 0.0
 
 
-def _size(counts: np.ndarray) -> tuple[int, float]:
-    known = counts[~np.isnan(counts)]
-    return len(counts), float(np.median(known)) if len(known) else 0.0
-
-
-def _line(metric: str, rows: "pd.DataFrame") -> Line:
-    rows = rows.drop_duplicates("round", keep="last").sort_values("round")
-    counts = rows["n"].to_numpy(dtype=float)
-    return Line(metric, rows["round"].to_numpy(dtype=int), rows["value"].to_numpy(dtype=float), counts)
+def _line(metric: str, pieces: list[MetricSeries]) -> Line:
+    """The finite values of a metric on one task; of a round that is there twice the last."""
+    numbers = [np.full(len(piece.rounds), np.nan) if piece.n is None else piece.n for piece in pieces]
+    counts = np.concatenate(numbers).astype(np.float32).astype(float)
+    rounds = np.concatenate([piece.rounds for piece in pieces]).astype(int)
+    values = np.concatenate([piece.values for piece in pieces]).astype(float)
+    kept = np.flatnonzero(np.isfinite(values))[::-1]
+    at = kept[np.unique(rounds[kept], return_index=True)[1]]
+    return Line(metric, rounds[at], values[at], counts[at])
 
 
 WIDEST = 201

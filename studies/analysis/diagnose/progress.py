@@ -128,7 +128,8 @@ def out_of_reach(seen: ObservedRun) -> Finding | Unjudged | None:
     silent = seen.first(SILENT, least=3)
     same = None if silent is None else float(np.median(silent.values))
     rare = all(max(_start(line), float(np.quantile(line.values, 0.9))) <= most for _, line in lines)
-    if not rare or (same is not None and same < limit("silent_rare")):
+    learns = any(_rises_for_certain(line) for _, line in lines if len(line) >= limit("points"))
+    if not rare or learns or (same is not None and same < limit("silent_rare")):
         return None
     evidence = [
         f"{split} {line.metric} at most {np.quantile(line.values, 0.9):.3f} in nine of ten rounds, {line.where}"
@@ -145,6 +146,13 @@ def out_of_reach(seen: ObservedRun) -> Finding | Unjudged | None:
         "grade some responses by hand: the answer may be right and its format wrong; the prompt and format that the "
         "model knows, or examples in the prompt; easier questions; a reward with parts",
     )
+
+
+def _rises_for_certain(line: Line) -> bool:
+    """Whether a line rises beyond its noise, however little that is: the scale of a reward is its author's."""
+    gain, spread = gained(line)
+    course = trend(line.rounds, line.values)
+    return gain > limit("changed") * spread and course.low > 0 and course.p <= limit("level")
 
 
 def visible(rate: float, questions: int) -> float:
@@ -211,6 +219,8 @@ def _finding(seen: ObservedRun, share: float, evidence: list[str]) -> Finding:
         "easier prompts, more rollouts a prompt, or a reward with parts; prompts never solved cost and teach nothing"
         if hard
         else "harder prompts, or leave out those that are always solved (dynamic sampling)"
+        if level is not None
+        else "prompts that are solved at times: the log does not say whether these are too hard or too easy"
     )
     return Finding(
         NO_SIGNAL,
@@ -239,7 +249,8 @@ def _split(seen: ObservedRun, share: float) -> list[str]:
     high = min(share, level - (1 - share) / k)
     if high < low:  # the two metrics are of other batches
         return []
-    return [f"{low:.2f} to {high:.2f} all right, {share - high:.2f} to {share - low:.2f} all wrong"]
+    strict = "" if seen.first(("train", "pass_at_1")) else ", if rewards are 0 or 1"
+    return [f"{low:.2f} to {high:.2f} all right, {share - high:.2f} to {share - low:.2f} all wrong{strict}"]
 
 
 def _from_reward(seen: ObservedRun) -> Finding | Unjudged | None:

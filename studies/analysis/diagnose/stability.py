@@ -36,7 +36,7 @@ class Fall(NamedTuple):
     since: int
     """First round of those that stay below the middle of both."""
     share: float
-    """(best - last) / best."""
+    """(best - last) / best; where there are values below 0, of the height of the best above the lowest."""
 
 
 def fall_from_best(line: Line | None) -> Fall | None:
@@ -50,7 +50,7 @@ def fall_from_best(line: Line | None) -> Fall | None:
     at = around.start + int(np.argmax(line.values[around]))
     if np.isfinite(line.counts[0]) and line.values[0] > best:  # one value is enough where its error is known
         at, best, error = 0, float(line.values[0]), _binomial(line, 0)
-    if not best > 0 or not best - last > limit("errors") * error:
+    if not best > _floor(line) or not best - last > limit("errors") * error:
         return None
     return _fall(line, at, best, last)
 
@@ -58,7 +58,12 @@ def fall_from_best(line: Line | None) -> Fall | None:
 def _fall(line: Line, at: int, best: float, last: float) -> Fall:
     above = np.flatnonzero(smooth(line.values, 0.0) > (best + last) / 2)
     since = line.rounds[min(max(at, int(above[-1]) if len(above) else 0) + 1, len(line) - 1)]
-    return Fall(best, int(line.rounds[at]), last, int(since), (best - last) / best)
+    return Fall(best, int(line.rounds[at]), last, int(since), (best - last) / (best - _floor(line)))
+
+
+def _floor(line: Line) -> float:
+    """The level that counts as nothing: 0, or the lowest value of a reward that may be below it."""
+    return min(0.0, float(line.values.min()))
 
 
 def _binomial(line: Line, at: int) -> float:
@@ -84,7 +89,7 @@ def lasting_fall(line: Line | None) -> Fall | None:
         return None
     end = line.tail(0.2)
     last, spread = float(np.median(end.values)), noise(line.values)
-    highest, most, least = None, -np.inf, limit("start") if line.metric == "pass_at_1" else 0.0
+    highest, most, least = None, -np.inf, limit("start") if line.metric == "pass_at_1" else _floor(line)
     for width in _widths(line):
         whole = slice(width // 2, len(line) - max(width // 2, len(end)))  # windows that lie within the run
         level = ndimage.median_filter(line.values, size=width, mode="mirror")[whole]
@@ -228,7 +233,9 @@ def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
     if line is None:
         return Unjudged(ENTROPY_GONE, f"entropy at {limit('few_points'):g} rounds or more")
     start, last = start_level(line.values), line.end(0.2)
-    if start <= 0 or last > limit("entropy_gone") * start:
+    if start <= 0:
+        return Unjudged(ENTROPY_GONE, "entropy above 0 at the start")
+    if last > limit("entropy_gone") * start:
         return None
     below = line.rounds[int(np.argmax(smooth(line.values) <= limit("entropy_gone") * start))]
     return Finding(
