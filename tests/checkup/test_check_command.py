@@ -64,7 +64,9 @@ def flowing(*arguments):
     ],
 )
 def test_the_batch_is_in_plain_words(name, content, more, batch, tmp_path):
-    text = flowing(path := written(tmp_path, name, content), *more)
+    path = written(tmp_path, name, content)
+    (tmp_path / f"link{path.suffix}").symlink_to(path)
+    text = flowing(tmp_path / f"link{path.suffix}", *more)
     assert f"Your batch Each step samples {batch}" in text
     assert ("processes: 8 is a guess, one for each of --gpus 8xA100-80; --" in text) == ("8xA100-80" in more)
     if content == PLAIN:
@@ -119,6 +121,16 @@ def test_a_healthy_log_ends_somewhere_and_needs_no_more_rollouts(tmp_path):
     assert "40% of the groups have zero variance and teach nothing: of 256 responses a step about 15" in text
     assert re.search(r"Doubling K at the same cost \(16 prompts x 16 rollouts\) brings nothing .* groups teach", text)
     assert "learning rate 1e-05 is usual" in text
+
+
+def test_of_a_short_log_no_health_and_of_runs_that_differ_no_batch_is_stated(tmp_path):
+    file = written(tmp_path, "short.csv", "step,reward,eval_acc,frac_reward_zero_std\n1,0.2,0.3,0.9\n2,0.3,0.4,0.9\n")
+    text = flowing(file)
+    assert "Whether it is healthy the log does not show" in text and "Healthy" not in text and "90% of the groups" not in text
+    runs = [replace(log_of(healthy()), name=str(b), design=KnownDesign(b, 8)) for b in (32, 64)]
+    write_collection(tmp_path / "results", "sweep", runs)
+    text = flowing("imported:sweep", "--results", tmp_path / "results")
+    assert "an unknown number of prompts with 8 rollouts" in text and "runs differ in prompts; one at a time" in text
 
 
 def test_a_broken_log_is_not_healthy(tmp_path):

@@ -15,6 +15,7 @@ from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.diagnose import CHECKS, diagnose
 from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS, ANY, describe_rates
+from rftlab.studies.analysis.diagnose.stability import COLLAPSE
 from rftlab.studies.analysis.public.settings import (
     alike_settings,
     describe_advice,
@@ -156,7 +157,8 @@ def describe_health(subject: Subject) -> Iterator[Sentence]:
         said, name = diagnose(run, subject.asked.questions), f"{run.name}: " if len(subject.runs) > 1 else ""
         grave = [finding.kind for finding in said.findings if finding.severity != "note"]
         judged = len(CHECKS) - len(said.unjudged)
-        quiet = "Healthy as far as the log shows" if judged else "Whether it is healthy the log does not show"
+        known = COLLAPSE not in (one.kind for one in said.unjudged)
+        quiet = "Healthy as far as the log shows" if known else "Whether it is healthy the log does not show"
         verdict = f"Not healthy: {', '.join(grave)}" if grave else quiet
         yield Sentence(
             f"{name}{verdict}. {judged} of {len(CHECKS)} checks could be made.",
@@ -236,7 +238,7 @@ def show_sections(console: Console, sections: dict[str, list[Sentence]], evidenc
 def write_check(subject: Subject, sections: dict[str, list[Sentence]], root: Path) -> Path:
     """Write root/check-NAME/check.html, check.csv and check.json; returns the page's path."""
     open_store(root)
-    folder = folder_below(root, f"check-{name_for(Path(subject.name))}")
+    folder = folder_below(root, f"check-{name_for(Path(subject.name[:60]))}")
     folder.mkdir(parents=True, exist_ok=True)
     rows = [(title, text, " | ".join(evidence)) for title, own in sections.items() for text, evidence in own]
     write_numbers(folder / "check.csv", pd.DataFrame(rows, columns=["section", "sentence", "evidence"]))

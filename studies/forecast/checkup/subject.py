@@ -13,7 +13,6 @@ from rftlab.llm.config import LoRA
 from rftlab.shared.cards import preset
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.analysis.diagnose.observed import SILENT, observe
 from rftlab.studies.analysis.public.settings import RateAdvice, advise_rate
 from rftlab.studies.analysis.source import free_source, is_free
@@ -24,7 +23,7 @@ from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.config_file import ALLOWED, LARGEST, read_config
 from rftlab.studies.readers.designs.values import as_count, value_at
 from rftlab.studies.readers.read import read_logs
-from rftlab.studies.readers.run import ImportedRun, KnownDesign, merge_designs
+from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, merge_designs
 
 CONFIGURATIONS = {".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".bash", ".bin"}
 """Ends of names of files that may hold a configuration."""
@@ -93,8 +92,9 @@ class Subject(NamedTuple):
 
     @property
     def silence(self) -> float | None:
-        """The share of zero-variance groups in the last quarter of the first run that logs it."""
-        lines = (observe(run).first(SILENT) for run in self.runs)
+        """The share of zero-variance groups in the last quarter of the first run that logs it, at three steps or
+        more."""
+        lines = (observe(run).first(SILENT, least=3) for run in self.runs)
         return next((float(np.median(line.last())) for line in lines if line), None)
 
     def lengths(self) -> tuple[Assumed, str]:
@@ -165,14 +165,23 @@ def read_subject(paths: tuple[str, ...], results: Path, asked: Asked) -> Subject
     try:
         runs += read_logs(logs, config=file, processes=processes) if logs else []
     except UserError as error:
+        for path in logs:
+            if path.suffix in CONFIGURATIONS - {".json"} and path.is_file():
+                read_config(path)  # which says what is wrong with what it seems to be
         maybe = any(path.suffix in CONFIGURATIONS for path in logs)
         raise UserError(f"{error}; or a configuration: {ALLOWED}" if maybe else str(error)) from None
     design, notes = read_design(config, "", processes) if config else (KnownDesign(), [])
     if guessed:
         notes.append(f"processes: {guessed} is a guess, one for each of --gpus {asked.gpus}; --processes tells")
-    doubts = tuple(notes)
+    known = [[value for run in runs if (value := getattr(run.design, fact)) is not None] for fact in FACTS]
+    apart = [fact for fact, values in zip(FACTS, known, strict=True) if len(set(values)) > 1]
+    apart = [fact for fact in apart if getattr(design, fact) is None]
     for run in runs:
         design = merge_designs(design, run.design)
+    if apart:
+        design = replace(design, **dict.fromkeys(apart))  # type: ignore[arg-type]
+        notes.append(f"runs differ in {', '.join(apart).replace('_', ' ')}; one at a time (#RUN) says more")
+    doubts = tuple(notes)
     design = merge_designs(KnownDesign(model=asked.model or None), design)
     notes += [note for run in runs for note in run.notes if note not in notes]
     tool = tool or next((run.tool for run in runs), "")
@@ -182,7 +191,7 @@ def read_subject(paths: tuple[str, ...], results: Path, asked: Asked) -> Subject
 
 def _read_config(path: Path) -> dict[str, Any] | None:
     """The configuration of a trainer in a file; None where it holds none."""
-    if path.suffix not in CONFIGURATIONS or path_kind(path) != FILE or path.stat().st_size > LARGEST:
+    if path.suffix not in CONFIGURATIONS or not path.is_file() or path.stat().st_size > LARGEST:
         return None
     try:
         config = read_config(path)
