@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from rftlab.shared.plumbing.callbacks import noop
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import MAX, UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import FILE, file_below, folder_below, path_kind, read_file, read_json
 
@@ -56,7 +56,7 @@ def round_number(line: bytes) -> int:
     try:
         columns = json.loads(line)
         number = columns["round"] if isinstance(columns, dict) else 0
-        return number if type(number) is int and number > 0 else 0
+        return number if type(number) is int and 0 < number <= MAX else 0
     except (ValueError, KeyError, RecursionError):
         return 0
 

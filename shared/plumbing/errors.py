@@ -21,6 +21,8 @@ class UserError(Exception):
 def plain(text: str) -> str:
     """A text as one line of characters that a terminal shows and does not obey; others are written as Python writes
     them in a literal."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -171,6 +171,11 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
     taken: dict[tuple[str, str, str], str] = {}
     for source in sorted(names, key=lambda source: names[source].rank):
         taken.setdefault(names[source][:3], source)
+    notes += [
+        f"{source} keeps its own name: {taken[name[:3]]} is taken as {name.split} {name.metric}"
+        for source, name in names.items()
+        if source != taken[name[:3]] and name.rank == names[taken[name[:3]]].rank
+    ][:3]
     ours, short = set(taken.values()), _short_tasks({name.task for name in names.values()})
     parts, counted = [], any(source.rpartition("/")[2].lower() in _TOTALS for source in points)
     for source, part in points.items():

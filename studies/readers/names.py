@@ -34,6 +34,8 @@ _SPLIT = re.compile(
     rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|(?:train|training|rollout|rollouts)[/_.](?P<own>.+)", re.IGNORECASE
 )
 
+_WORD = re.compile(rf"(?:(?P<test>{_TEST})|train|training|rollouts?)(?:/.*)?", re.IGNORECASE)
+
 _VERL_TEST = (
     (r"val-core/(?P<task>.+)/acc/mean@\d+", "pass_at_1"),
     (r"val-core/(?P<task>.+)/reward/mean@\d+", "score"),
@@ -141,6 +143,12 @@ def is_test_metric(source: str) -> bool:
     """Whether the name of a metric says that it is of an evaluation, be it in the table or not."""
     source = source[:LONGEST_NAME]
     return _split(source)[0] == "test" or _look_up(_OF_TEST, source, "test") is not None
+
+
+def split_of(text: str) -> str:
+    """The split that a text beside numbers names, train or test; "" where it names none."""
+    match = _WORD.fullmatch(text)
+    return "" if match is None else "test" if match["test"] else "train"
 
 
 def _look_up(rules: list[tuple[re.Pattern, Name]], text: str, split: str, task: str = "") -> Name | None:

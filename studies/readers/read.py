@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rftlab.shared.plumbing.errors import UserError, blaming, check
+from rftlab.shared.plumbing.errors import UserError, blaming, check, plain
 from rftlab.shared.plumbing.files import file_sha256
 from rftlab.shared.plumbing.folders import FILE, path_kind, real
 from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.formats import FORMATS, parquet, rollouts, stores, trl
-from rftlab.studies.readers.names import METRICS, is_metric
+from rftlab.studies.readers.names import LONGEST_NAME, METRICS, is_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.readers.text import ALLOWED, kind_named, read_head
 
@@ -139,7 +139,8 @@ def _joined(parts: list[_Part]) -> list[_Part]:
     noted; other runs get names that differ."""
     runs: dict[str, _Part] = {}
     for run, path, files in parts:
-        named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)
+        named, place = bool(run.name), path.resolve().name if path.is_dir() else path.stem
+        run.name = plain(run.name or place)[:LONGEST_NAME]  # before names are compared: they are kept so
         there = runs.get(run.name)
         beside = named and not run.pieces and there and there.path.resolve().parent == path.resolve().parent
         if there and beside and there.run.format == run.format and _fit(there.run, run):
@@ -195,6 +196,9 @@ def load_reader(named: str) -> Reader:
             all(isinstance(run, RawRun) for run in listed),
             f"reader {named} on {path}: it returns {type(runs).__name__}; allowed: a RawRun, or a list of them",
         )
+        with blaming(f"reader {named} on {path}: "):
+            lowest = min((min(part.steps, default=0) for run in listed for part in run.series.values()), default=0)
+            check(lowest >= 0 and all(isinstance(run.name, str) for run in listed), "allowed: steps from 0 on, a name")
         return runs
 
     return read

@@ -12,7 +12,7 @@ unless it is the same.
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,6 +37,8 @@ _TEXT = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
 _KINDS = {"round": pyarrow.int32(), "value": pyarrow.float64(), "n": pyarrow.float32(), "source_step": pyarrow.int32()}
 SCHEMA = pyarrow.schema([(name, _KINDS.get(name, _TEXT)) for name in COLUMNS])
 """Labels are dictionaries, so that a value costs a few bytes."""
+MAX_LABELS = 1 << 15
+"""Labels of one kind, which the dictionaries of a collection number."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -59,6 +61,8 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
     """Keep runs under a name; False where just these are there. Raises UserError where others are, or where nothing
     can be written."""
     check(bool(runs), "no runs to keep; allowed: one or more")
+    for label in LABELS:
+        _check_labels({getattr(piece, label) for run in runs for piece in run.pieces}, label)
     open_store(root)
     folder = folder_below(root, PLACE, check_name(name))
     if path_kind(folder):
@@ -73,6 +77,10 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
             },
         )
     return True
+
+
+def _check_labels(labels: Collection[str], what: str) -> None:
+    check(len(labels) <= MAX_LABELS, f"{len(labels)} names of a {what}; allowed: at most {MAX_LABELS}")
 
 
 def _same(folder: Path, runs: list[ImportedRun]) -> bool:
@@ -180,6 +188,7 @@ def _table(run: str, pieces: list[MetricSeries]) -> pyarrow.Table:
 
     def labels(values: list[str]) -> pyarrow.DictionaryArray:
         kinds, codes = np.unique(np.array(values, dtype=object), return_inverse=True)
+        _check_labels(kinds, "metric or task")
         return pyarrow.DictionaryArray.from_arrays(np.repeat(codes.astype(np.int16), lengths), kinds.tolist())
 
     def joined(parts: list[np.ndarray], kind: type) -> np.ndarray:

@@ -42,6 +42,16 @@ def test_names_of_unknown_trainers_are_kept_as_they_are(tmp_path):
     assert run.rounds == 3 and values([run], "pass_at_1")[3] == 0.25
 
 
+def test_the_split_of_a_record_is_told_by_the_word_that_names_one(tmp_path):
+    rows = [{"type": "metrics", "split": split, "step": s, "accuracy": s / 10 + (split == "eval")}
+            for s in (1, 2) for split in ("train", "eval")]  # fmt: skip
+    run = run_of(tmp_path, lines_of(rows), "metrics.jsonl")
+    assert values([run], "pass_at_1") == {1: 0.1, 2: 0.2} and len(run.pieces) == 2
+    for word in ("train", ""):
+        run = run_of(tmp_path, f"step,split,accuracy\n1,{word},0.5\n2,eval,0.3\n3,{word},0.6\n", "table.csv")
+        assert (values([run], "pass_at_1"), values([run], "pass_at_1", "test")) == ({1: 0.5, 3: 0.6}, {2: 0.3})
+
+
 def database_at(path, columns, *rows):
     """A database with a table of metrics."""
     database = sqlite3.connect(path)

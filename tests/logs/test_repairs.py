@@ -47,6 +47,10 @@ def test_an_aborted_start_is_left_out_and_so_is_a_metric_that_it_alone_had(tmp_p
         ("step;entropy\n1;0,5\n2;0.5\n", "decimal comma and with decimal point"),
         *((text, "allowed") for text in ("step,entropy\n", "step,entropy\na,b\n", "a,b\n1,2\n", "hello\nworld\n", "x")),
         *((text, "allowed") for text in ('{"a": 1}\n{"a": 2}\n', "step,step\n1,2\n")),
+        ("step,entropy\n" + rows(range(1_700_000_000, 1_700_000_009)), "no whole number from 0 to 999999999"),
+        ("step,what,accuracy\n1,,0.5\n2,eval,0.3\n", "rows differ in 'what'"),
+        ("step,dataset,accuracy\n1,gsm8k,0.5\n2,math,0.3\n", "rows differ in 'dataset'"),
+        ('{"step": 0.5, "loss": 1}\n{"step": 1, "loss": 1}\n', "step of 1 of 2 records is no whole number"),
     ],
 )
 def test_what_cannot_be_repaired_is_a_line_that_names_the_file(text, said, tmp_path):
@@ -99,6 +103,14 @@ def test_what_texts_of_logs_hold_is_shown_not_obeyed(tmp_path):
     run = run_of(tmp_path, f"run_name,metric,step,value\n{name},train/entropy,1,0.5\n{name},\x1b]0;x\x07,1,0.5\n")
     cells = run.curves[["run", "metric", "source", "task"]].to_numpy().ravel()
     assert all(str(text).isprintable() for text in (run.name, *run.notes, *cells)) and "[red]" in run.name
+
+
+def test_runs_whose_names_look_alike_stay_two(tmp_path):
+    rows = "".join(
+        f"{name},train/entropy,{step},{value}\n" for name, value in (("a\x07", 1), ("a\\x07", 9)) for step in "12"
+    )
+    runs = read(tmp_path, "run_name,metric,step,value\n" + rows)
+    assert len({run.name for run in runs}) == 2 and [values([run], "entropy")[2] for run in runs] == [1, 9]
 
 
 def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path):

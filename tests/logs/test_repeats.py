@@ -285,7 +285,7 @@ def test_counts_are_no_per_cent(header, kept, tmp_path):
 def test_per_cent_is_no_step(tmp_path):
     with pytest.raises(UserError, match="no whole number"):
         read(tmp_path, "step,reward\n100%,0.1\n200%,0.2\n")
-    with pytest.raises(UserError, match="holds no numbers with steps"):
+    with pytest.raises(UserError, match="is no whole number from 0"):
         read(tmp_path, '{"step": "100%", "reward": 0.1}\n{"step": "200%", "reward": 0.2}\n', "a.jsonl")
 
 

@@ -145,3 +145,6 @@ def test_lost_and_repeated_lines_are_noted(tmp_path):
 def test_validation_of_verl_is_of_the_test_split(tmp_path):
     (run,) = read_logs([written(tmp_path / "validation", responses())])
     assert {one.split for one in run.outcomes} == {"test"} and (3, "test", "pass_at_1") in said([run])
+    mixed = written(tmp_path / "test", responses(), lambda row: row | {"data_source": "ab"[len(row["input"]) % 2]})
+    (mixed / "1.jsonl").write_text((mixed / "1.jsonl").read_text().replace('"b"', '"c"'))
+    assert "evaluations on several sets are taken as one (b, c)" in notes(read_logs([mixed]))

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from rftlab.shared.plumbing.errors import check, plain
-from rftlab.studies.readers.names import translate_metric
+from rftlab.studies.readers.names import split_of, translate_metric
 from rftlab.studies.readers.run import RawRun, Series
 
 MAX_RUNS, MAX_VALUES = 2000, 1000
 """Runs of a file; and texts of a column, beyond which it describes rows, not runs."""
 _TELLING = ("run", "run_name", "run_id", "trial", "replicate", "replica", "repeat")
+_SETS = ("split", "dataset", "data_set", "data_source", "task", "benchmark", "eval_set", "test_set")
+"""Last parts of the names of columns that say on what a row was measured."""
 Key = tuple[str, ...]
 """Of a run: the cells of the columns that tell runs apart."""
 
@@ -47,6 +49,8 @@ class RunsByKey:
         self._steps: dict[str, dict[str, int]] = {}
         """By column and text: the step at which it is there, -1 where there are several."""
         self._apart: dict[str, set[str]] = {}
+        self._partly: set[str] = set()
+        """Columns of texts that some rows leave empty."""
 
     def run(self, key: Key) -> RawRun:
         """The run with these cells."""
@@ -54,6 +58,7 @@ class RunsByKey:
 
     def watch(self, key: Key, step: int, texts: dict[str, str]) -> None:
         """The texts of a row."""
+        self._partly |= self._throughout.get(key, texts).keys() ^ texts.keys()
         throughout = self._throughout.setdefault(key, dict(texts))
         before, here = self._before.get(key, (-1, {}))
         here = here if before == step else {}
@@ -89,7 +94,16 @@ class RunsByKey:
         return [run for _, run in runs]
 
     def _check_texts(self) -> None:
-        """Raise UserError where rows of one step differ in a text that comes again at other steps, as a run's does."""
+        """Raise UserError where rows of one step differ in a text that comes again at other steps, as a run's does, and
+        where rows of one run are of several sets."""
+        several = {name for texts in self._throughout.values() for name, text in texts.items() if text is None}
+        for name in sorted(several | self._partly):
+            there = list(self._steps[name])
+            check(
+                (_last(name) not in _SETS or name not in several) and "test" not in map(split_of, there),
+                f"{self._path}: rows differ in {plain(name)!r} ({', '.join(map(ascii, there[:3]))}); allowed: "
+                f"--columns run={plain(name)}, a column of its own for each, or one of them a file",
+            )
         for name, texts in self._apart.items():
             known = self._steps[name]
             again = sorted(text for text in texts if known.get(text) == -1)

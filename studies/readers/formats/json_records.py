@@ -20,9 +20,11 @@ from typing import Any
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import json_object
 from rftlab.studies.readers.formats.apart import RunsByKey
-from rftlab.studies.readers.formats.tables import RUNS, STEPS, pick_column, trainers_step
+from rftlab.studies.readers.formats.tables import KINDS, RUNS, STEPS, pick_column, trainers_step
+from rftlab.studies.readers.names import LONGEST_NAME, split_of
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import (
+    LARGEST_STEP,
     LONGEST,
     PROGRESS,
     Head,
@@ -35,7 +37,6 @@ from rftlab.studies.readers.text import (
 )
 
 LINES = "JSON lines"
-_KINDS = ("type", "kind", "event", "phase", "mode", "split")
 _ENVELOPES = ("data", "metrics")
 """Keys around the metrics of a record, as in the lines of verl's own file logger: {"step": 1, "data": {..}}."""
 MAX_BAD, LONGEST_TEXT = 50, 200
@@ -94,21 +95,30 @@ def collect_runs(
     )
     names = dict.fromkeys(name for record in start for name in _texts(record) | flatten_record(record))
     runs = RunsByKey(path, names, run_name, form, place=place)
-    without, told = 0, runs.columns
+    without, told, odd, total = 0, runs.columns, 0, 0
     for at, record in records:
+        total += 1
         values, texts = flatten_record(record), _texts(record)
         step = None if texts.get(step_name, "").endswith("%") else whole(values.get(step_name))
         if step is None:
             without += 1
+            odd += step_name in values or step_name in texts
             continue
         key = tuple([texts.get(name) or _shown(values.get(name)) for name in told])
         run = runs.run(key)
-        apart = {name: text for name, text in texts.items() if name not in values and name not in (*told, *_KINDS)}
+        kinds = [kind for kind in KINDS if isinstance(record.get(kind), str)]
+        kind = next((kind for kind in kinds if split_of(record[kind])), kinds[0] if kinds else "")
+        apart = {name: text for name, text in texts.items() if name not in values and name not in (*told, kind)}
         runs.watch(key, step, apart)
-        prefix = next((f"{record[kind]}/" for kind in _KINDS if isinstance(record.get(kind), str)), "")
+        prefix = f"{record[kind][:LONGEST_TEXT]}/" if kind else ""
         for name, value in values.items():
             if name not in (step_name, *told):
                 run.add(prefix + name, step, value, at)
+    check(
+        2 * odd < max(total, 1),
+        f"{path}: {step_name} of {odd} of {total} records is no whole number from 0 to {LARGEST_STEP}; allowed: such "
+        "as 12, or --columns step=NAME",
+    )
     separate = runs.told_apart()
     notes += [f"{without} records without {step_name} left out"] if without else []
     for run in separate:
@@ -128,7 +138,7 @@ def _texts(record: dict, prefix: str = "", depth: int = 0) -> dict[str, str]:
         if isinstance(value, str) and value and len(value) <= LONGEST_TEXT:
             texts[prefix + key] = value
         elif isinstance(value, dict) and depth < DEEPEST:
-            texts |= _texts(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
+            texts |= _texts(value, prefix if key in _ENVELOPES else f"{prefix}{key}/"[:LONGEST_NAME], depth + 1)
     return texts
 
 
@@ -196,7 +206,7 @@ def flatten_record(record: dict, prefix: str = "", depth: int = 0) -> dict[str, 
         elif isinstance(value, str):
             numbers |= _quoted(prefix + key, value)
         elif isinstance(value, dict) and depth < DEEPEST:
-            below = prefix if key in _ENVELOPES else f"{prefix}{key}/"
+            below = prefix if key in _ENVELOPES else f"{prefix}{key}/"[:LONGEST_NAME]
             for name, inner in flatten_record(value, below, depth + 1).items():
                 once(numbers, name, inner)
     return numbers

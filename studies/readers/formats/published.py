@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rftlab.shared.plumbing.errors import UserError, check, plain
+from rftlab.shared.plumbing.errors import MAX, UserError, check, plain
 from rftlab.shared.plumbing.folders import FILE, path_kind
-from rftlab.studies.readers.designs.values import as_count, as_real, as_word, weight_precision
+from rftlab.studies.readers.designs.values import as_count, as_rate, as_real, as_word, weight_precision
 from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
 from rftlab.studies.readers.names import RATES
 from rftlab.studies.readers.run import KnownDesign, MetricSeries, RawRun
@@ -90,7 +90,8 @@ def _rows(head: Head) -> tuple[dict[Key, array], dict[str, dict[int, float]], li
                 allowed = "0, 1, 2 .." if done is None else "a number" if value is None else "a share from 0 to 1"
                 raise UserError(f"{path}: line {place}: {what} = {plain(cell)!r}; allowed: {allowed}")
             step = whole(step)
-            own.extend((done, value, math.nan if n is None else n, -1 if step is None else step))
+            n = n if n is not None and 1 <= n <= MAX else math.nan
+            own.extend((done, value, n, -1 if step is None else step))
             if seconds is not None and math.isfinite(seconds):
                 times.setdefault(key[0], {})[done] = seconds
     series = {key: part for key, part in series.items() if len(part)}
@@ -166,7 +167,7 @@ def _design(row: dict[str, str]) -> KnownDesign:
         prompts=as_count(row.get("prompts_per_round")),
         rollouts=generated,
         updates_per_round=as_count(row.get("updates_per_round")),
-        learning_rate=as_real(row.get("learning_rate")),
+        learning_rate=as_rate(row.get("learning_rate")),
         advantage=as_word(advantage.strip()),
         loss=", ".join(filter(None, loss)) or None,
         kl_coefficient=as_real(row.get("kl_coefficient")),

@@ -18,12 +18,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rftlab.llm.tasks.files import read_table, reading
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.readers.formats import parquet
 from rftlab.studies.readers.formats.json_records import parse_record
 from rftlab.studies.readers.formats.tables import STEPS
-from rftlab.studies.readers.names import translate_metric
+from rftlab.studies.readers.names import LONGEST_NAME, translate_metric
 from rftlab.studies.readers.run import GroupOutcomes, RawRun
 from rftlab.studies.readers.text import Head, encoding_note, finite_number, read_head, read_lines, whole
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "rollouts"
+SETS = ("data_source", "dataset", "benchmark", "task")
+"""Names of the set that a prompt is from."""
 GROUPS = ("group_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
 """Names of what responses to one prompt share, the first that is there."""
 RIGHT = ("acc", "correct", "is_correct", "accuracy")
@@ -52,6 +55,8 @@ class _Row(NamedTuple):
     reward: float
     right: float | None
     """None where the row says it of no answer."""
+    benchmark: str
+    """That the prompt is from; "" where the row says none."""
 
 
 def is_rollouts(head: Head) -> bool:
@@ -108,10 +113,13 @@ class _Groups:
         self.sums: dict[tuple[str, int, bytes], list[float]] = {}
         self.strict: dict[str, bool] = {}
         """By split: whether what is right was told of every response, as 0 or 1."""
+        self.sets: set[str] = set()
+        """From which prompts of an evaluation are."""
 
     def add(self, row: _Row) -> None:
         """One response."""
         value = row.reward if row.right is None else row.right
+        self.sets |= {row.benchmark} if row.split == "test" else set()
         self.strict[row.split] = self.strict.get(row.split, True) and value in (0.0, 1.0)
         key = row.split, row.step, row.group
         n, right, total, least, most = self.sums.get(key, (0, 0.0, 0.0, row.reward, row.reward))
@@ -145,6 +153,11 @@ class _Groups:
         if len(sizes) > 1:  # lines repeated or lost, or prompts that came twice in a step
             usual, odd = sizes.index[0], sizes.sum() - sizes.iloc[0]
             run.notes.append(f"{odd} of {sizes.sum()} groups have other than {usual} responses")
+        if len(self.sets) > 1:
+            named = ", ".join(sorted(self.sets)[:4])
+            run.notes.append(
+                f"evaluations on several sets are taken as one ({named}): one of them a file tells them apart"
+            )
         mixed = [split for split in sorted(self.strict) if not self.strict[split]]
         if mixed:
             run.notes.append(f"rewards of {', '.join(mixed)} are not 0 or 1: no counts of right responses are kept")
@@ -196,7 +209,8 @@ def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | No
     if isinstance(record.get("split"), str):
         split = "test" if record["split"].partition("/")[0] in ("eval", "test", "val", "validation") else "train"
     group = blake2b(json.dumps(record[name], sort_keys=True).encode(), digest_size=8).digest()
-    return _Row(split, step, group, float(reward if reward is not None else right or 0.0), right)
+    source = next((text for key in SETS if isinstance(text := record.get(key), str)), "")
+    return _Row(split, step, group, float(reward if reward is not None else right or 0.0), right, source[:LONGEST_NAME])
 
 
 def _first(record: dict, names: tuple[str, ...]) -> float | None:
@@ -237,8 +251,8 @@ def keep_sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[li
 def _read_completions(path: Path) -> "pd.DataFrame":
     """A row a response: step, prompt and completion as texts, rewards as numbers. Raises UserError for a file that
     cannot be read."""
-    table = parquet.read_table(path, MAX_ROWS)
-    with parquet.reading(path):
+    table = read_table(path, MAX_ROWS)
+    with reading(path):
         columns = {name: table[name].to_pylist() for name in _OWN[:3]}
         frame = table.drop_columns(list(_OWN)).to_pandas().select_dtypes("number")
     frame.insert(0, "step", columns["step"])

@@ -26,6 +26,7 @@ from urllib.parse import quote
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import FILE, path_kind
+from rftlab.studies.readers.designs.values import plain_values
 from rftlab.studies.readers.formats.json_records import collect_runs, flatten_record
 from rftlab.studies.readers.formats.tables import CALLS, COUNTS_CALLS, STEPS
 from rftlab.studies.readers.run import RawRun
@@ -44,6 +45,7 @@ INSTRUCTIONS, TURN = 400_000_000, 1_000_000
 OFFLINE, _OFFLINE_MARK = "W&B offline run", b":W&B"
 _HEADER, _BLOCK, _PART = 7, 32768, struct.Struct("<IHB")
 _WHOLE, _FIRST, _LAST = 1, 2, 4
+_LONGEST_RECORD = 1 << 26
 _PREFERRED = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", *STEPS)
 
 
@@ -90,23 +92,22 @@ def _add_events(run: RawRun, path: Path) -> None:
             for tag, value in _scalars(event):
                 if step is not None:
                     run.add(tag, step, value, before + seen)
-        damaged = seen < _begun_records(path)  # the reader ends there without a word
+        damaged = _begins_more(path, seen)  # the reader ends there without a word
     except Exception:  # whatever it raises for a damaged record; what came before is whole
         damaged = True
     if damaged:
         run.notes.append(f"{path.name} is cut or damaged after record {seen}: what comes before is read")
 
 
-def _begun_records(path: Path) -> int:
-    """Records that a file begins, by the lengths that it gives: 8 bytes of length, 4 of its checksum, the data, 4
-    of theirs."""
-    size, place, count = path.stat().st_size, 0, 0
+def _begins_more(path: Path, records: int) -> bool:
+    """Whether a file begins more records than so many, by the lengths that it gives: 8 bytes of length, 4 of its
+    checksum, the data, 4 of theirs."""
+    size, place = path.stat().st_size, 0
     with path.open("rb") as file:
-        while place < size:
+        for _ in range(records):
             file.seek(place)
             place += 16 + int.from_bytes(file.read(8), "little")
-            count += 1
-    return count
+    return place < size
 
 
 def _scalars(event) -> Iterator[tuple[str, float]]:
@@ -199,13 +200,14 @@ def read_offline_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
     run = RawRun(head.path.stem, OFFLINE, place="record")
     config: dict[str, Any] = {}
     rows: list[tuple[int, dict]] = []
+    bad = 0
     with head.path.open("rb") as file:
         for place, data in enumerate(_frames(file, run.notes), start=1):
             record = Record()
             try:
                 record.ParseFromString(data)
             except Exception:  # protobuf's DecodeError has no name that all its versions share
-                run.notes.append(f"record {place} cannot be read: left out")
+                bad += 1
                 continue
             kind = record.WhichOneof("record_type")
             if kind == "history":
@@ -215,6 +217,7 @@ def read_offline_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
                 config |= _items(record.run.config.update)
             elif kind == "config":
                 config |= _items(record.config.update)
+    run.notes += [f"{bad} records that cannot be read left out"] if bad else []
     wanted = columns.get("step")
     often = [name for name in _PREFERRED if sum(name in row for _, row in rows) > 0.5 * len(rows)]
     step_name = wanted or next(iter(often), None)
@@ -227,7 +230,11 @@ def read_offline_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
             if step is not None and name not in _PREFERRED and not name.startswith("_"):
                 run.add(name, step, value, place)
     # transformers logs the model's own configuration too, and names the model there alone
-    run.config = {key: value for key, value in config.items() if key == "_name_or_path" or key[:1] != "_"} or None
+    own = {key: value for key, value in config.items() if key == "_name_or_path" or key[:1] != "_"}
+    try:
+        run.config = plain_values(own) or None
+    except ValueError as error:
+        run.notes.append(f"its configuration is left out: {error}")
     return [run]
 
 
@@ -247,7 +254,7 @@ def _frames(file: BinaryIO, notes: list[str]) -> Iterator[bytes]:
     """Records of a LevelDB log, put together from their parts; it ends at the first that is damaged, which is
     noted."""
     file.seek(_HEADER)
-    place, parts = _HEADER, b""
+    place, parts = _HEADER, bytearray()
     while True:
         left = _BLOCK - place % _BLOCK
         if left < _PART.size:
@@ -262,9 +269,12 @@ def _frames(file: BinaryIO, notes: list[str]) -> Iterator[bytes]:
         place += _PART.size + length
         if not kind and not length and not checksum:
             break
-        if len(data) < length or zlib.crc32(data, zlib.crc32(bytes([kind]))) & 0xFFFFFFFF != checksum:
+        wrong = len(data) < length or zlib.crc32(data, zlib.crc32(bytes([kind]))) & 0xFFFFFFFF != checksum
+        if wrong or len(parts) > _LONGEST_RECORD:
             notes.append(f"the file is cut or damaged at byte {place}: what comes before is read")
             return
-        parts = data if kind in (_WHOLE, _FIRST) else parts + data
+        if kind in (_WHOLE, _FIRST):
+            parts.clear()
+        parts += data
         if kind in (_WHOLE, _LAST):
-            yield parts
+            yield bytes(parts)

@@ -42,6 +42,8 @@ CALLS = "_step"
 COUNTS_CALLS = "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
 OF_TRANSFORMERS = "train/global_step"
 OF_TRAINERS = tuple(name for name in STEPS if "global_step" in name)
+KINDS = ("type", "kind", "event", "phase", "mode", "split")
+"""Names of the columns that say what a row is, training or an evaluation among others."""
 RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
 """Names of the column that tells runs apart."""
 INDEX = "Unnamed: 0"

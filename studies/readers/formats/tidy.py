@@ -15,6 +15,7 @@ from rftlab.studies.readers.formats.tables import (
     COUNTS_CALLS,
     FORMAT,
     INDEX,
+    KINDS,
     MISSING,
     OF_TRAINERS,
     DelimitedText,
@@ -26,6 +27,7 @@ from rftlab.studies.readers.formats.tables import (
     step_and_run,
     trainers_step,
 )
+from rftlab.studies.readers.names import split_of
 from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import LARGEST_STEP, Head, read_number, read_step
 
@@ -50,7 +52,8 @@ def read_tidy_table(head: Head, columns: dict[str, str]) -> list[RawRun]:
     runs = RunsByKey(head.path, table.header, run_name, FORMAT)
     at, own = table.header.index(step_name), [table.header.index(name) for name in runs.columns]
     wanted = [i for i in range(len(table.header)) if i not in (at, *own) and table.header[i] != INDEX]
-    rows_by_key: dict[Key, _Rows] = {}
+    kinds = [i for i in wanted if table.header[i].lower() in KINDS]
+    rows_by_key: dict[tuple[Key, str], _Rows] = {}
     odd = _Odd(step_name)
     with iterate_rows(table) as rows:
         for place, cells in rows:
@@ -58,15 +61,18 @@ def read_tidy_table(head: Head, columns: dict[str, str]) -> list[RawRun]:
             if odd.stepless(step, cells[at], place) or step is None:
                 continue
             key = tuple([cells[i].strip() for i in own])
+            kind = next((i for i in kinds if split_of(cells[i].strip())), -1)
             values = numbers([cells[i] for i in wanted], table.comma)
             if None in values:
-                others = {table.header[i]: cells[i] for i, value in zip(wanted, values, strict=True) if value is None}
+                empty = (i for i, value in zip(wanted, values, strict=True) if value is None and i != kind)
+                others = {table.header[i]: cells[i] for i in empty}
                 runs.watch(key, step, {name: text.strip() for name, text in others.items() if text.strip()})
                 for name, text in others.items():
                     odd.cell(name, text, place)
-            (rows_by_key.get(key) or rows_by_key.setdefault(key, _Rows())).add(step, place, values)
-    for key, part in rows_by_key.items():
-        runs.run(key).series = part.columns([table.header[i] for i in wanted])
+            own_rows = key, f"{cells[kind].strip()}/" if kind >= 0 else ""
+            (rows_by_key.get(own_rows) or rows_by_key.setdefault(own_rows, _Rows())).add(step, place, values)
+    for (key, prefix), part in rows_by_key.items():
+        runs.run(key).series |= part.columns([prefix + table.header[i] for i in wanted])
     separate = runs.told_apart()
     notes = odd.notes(head.path, any(raw.series for raw in separate))
     for raw in separate:

@@ -10,7 +10,6 @@ model beside them for its name. training_args.bin is a pickle. It is walked with
 nothing (`frozen_values`), so it cannot run anything.
 """
 
-import json
 import math
 import re
 from collections import Counter
@@ -27,7 +26,18 @@ from rftlab.studies.readers.designs.values import as_word
 from rftlab.studies.readers.formats import verl_console
 from rftlab.studies.readers.formats.json_records import flatten_record
 from rftlab.studies.readers.run import KnownDesign, RawRun, Series
-from rftlab.studies.readers.text import PROGRESS, Head, encoding_note, once, read_lines, read_number, step_in, whole
+from rftlab.studies.readers.text import (
+    LARGEST_STEP,
+    PROGRESS,
+    Head,
+    encoding_note,
+    finite_number,
+    once,
+    read_lines,
+    read_number,
+    step_in,
+    whole,
+)
 
 CONSOLE = "TRL console"
 LONGEST_PRINTED = 120
@@ -183,7 +193,7 @@ def _steps(path: Path, printed: list[_Printed], notes: list[str]) -> list[int | 
         elif one.stated is not None:
             step = one.stated
         else:
-            step = round(own) if abs(own - np.rint(own)) <= OFF else last
+            step = whole(float(np.rint(own))) if np.isfinite(own) and abs(own - np.rint(own)) <= OFF else last
         last = last if step is None else step
         steps.append(step)
     return steps
@@ -211,7 +221,8 @@ def _part(epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float
         if sum(abs(epoch / scale - bar) <= 0.5 for epoch, bar in seen) >= SURE * len(seen):
             part, said = scale, "the progress bars tell the first"
     counts = epochs / part
-    if np.any(np.abs(counts - np.rint(counts)) > OFF + 1e-3 * counts) or not 0.5 <= counts.min() <= counts.max() <= 2e9:
+    off = np.abs(counts - np.rint(counts)) > OFF + 1e-3 * counts
+    if off.any() or not 0.5 <= counts.min() <= counts.max() <= LARGEST_STEP:
         return None
     notes.append(f"steps are not printed: the epochs tell them; {said}")
     return part
@@ -263,10 +274,7 @@ def read_trainer_state(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a state."""
     path = head.path
     try:
-        if head.encoding.startswith("utf-16"):
-            state = json.loads(path.read_bytes().decode(head.encoding), object_pairs_hook=json_object)
-        else:
-            state = read_json(path.resolve(), json_object)
+        state = read_json(path.resolve(), json_object)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}; allowed: a whole trainer_state.json") from None
     history = state.get("log_history") if isinstance(state, dict) else None
@@ -303,7 +311,7 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
             if name not in ("step", "epoch", *_END):
                 run.add(name, step, value, place)
     run.notes += [f"{without} records without a step left out"] if without else []
-    if isinstance(every, int | float) and every > 1:
+    if (finite_number(every) or 0) > 1:
         run.notes.append(f"logging_steps = {every:g}: train values are means over as many updates, at the last of them")
     return run
 

@@ -8,9 +8,9 @@ literal, never evaluated; without one, the overrides of the command line are tak
 
 import ast
 import re
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-from rftlab.studies.readers.designs.values import as_word, value_at
+from rftlab.studies.readers.designs.values import Unknown, as_word, plain_values, value_at
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, read_lines, read_number
 
@@ -38,8 +38,8 @@ _OURS = re.compile(r"(.+-s\d{1,20})-[0-9a-f]{12}")
 _SEEN = re.compile(rf"val-core/.+{TRAINING}/acc/mean@\d+")
 _MAX, _BLOCKS = 1 << 18, 20
 """Characters of a printed configuration or of validation metrics, and how many of them are looked at."""
-_TRIES = 40
-"""Lines that are taken from the end of a cut configuration."""
+_TRIES, _PARSED = 40, 1 << 20
+"""Lines that are taken from the end of a cut configuration, and characters that are parsed for all of them."""
 _OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "response_length/")
 
 
@@ -78,6 +78,7 @@ class _Log:
         self.open: _StepLine | None = None
         """The step line that was read last, while what follows may go on with it."""
         self.wrapped = self.blocks = 0
+        self.left = _PARSED
         self.together: list[int] = []
         """Places of lines in which several step lines stand."""
         self.doubtful: list[int] = []
@@ -102,7 +103,10 @@ class _Log:
         elif "validation metrics" in line or (self.last is None and "'actor_rollout_ref'" in line):
             self._open(place, line)
         elif self.last is None and "=" in line:
-            self.overrides |= dict(_OVERRIDE.findall(line))
+            for name, value in _OVERRIDE.findall(line):
+                before = self.overrides.setdefault(name, value)
+                if before != value:
+                    self.overrides[name] = Unknown(f"{before} or {value}", "which the log gives two values")
 
     def _close(self) -> None:
         """Take the step line that is open, which nothing more goes on with."""
@@ -182,7 +186,7 @@ class _Log:
         kind = _VALIDATION.search(text)
         if self.blocks < _BLOCKS and (kind or text.lstrip().startswith("{'")):
             self.blocks += 1
-            self.block = _Block(kind[1] if kind else "configuration", prefix[1] if prefix else "", place, [])
+            self.block = _Block(kind[1] if kind else "configuration", prefix[1] if prefix else "", place)
             self._continue(self.block, line)
 
     def _continue(self, block: "_Block", line: str) -> None:
@@ -193,31 +197,47 @@ class _Log:
             return
         own = plain[prefix.end() :] if prefix else plain
         foreign = _PREFIX.search(own)
-        block.lines.append(own[: foreign.start()] + "\n" if foreign else own)
-        text = "".join(block.lines)
-        if block.kind == "configuration":
-            self._configuration(text)
-        elif "}" in text or len(block.lines) > 200 or len(text) > _MAX:
+        block.add(own[: foreign.start()] + "\n" if foreign else own)
+        if block.kind == "configuration" and (block.open <= 0 or block.size >= _MAX):
+            self._configuration(block.text)
+        elif block.kind != "configuration" and ("}" in own or len(block.lines) > 200 or block.size > _MAX):
             self.block = None
-            self._validated(block, text)
+            self._validated(block, block.text)
 
-    def _configuration(self, text: str, ended: bool = False) -> None:
-        """Take the configuration once its brackets are closed, or where it has `ended` without."""
-        if not ended and text.count("{") > text.count("}") and len(text) < _MAX:
-            return
+    def _configuration(self, text: str) -> None:
+        """Take the configuration, its brackets closed or not."""
         self.block = None
-        config = _literal(text)
+        config = self._literal(text)
         if config is None:
-            config = _closed(text)
+            config = self._closed(text)
             self.run.whole = False
             said = "is not whole: what can be read of it is taken" if config else "cannot be read"
             self.run.notes.append(f"the configuration that is printed in it {said}")
         self.run.config = config or self.run.config
 
+    def _literal(self, text: str) -> dict | None:
+        """A Python literal that is a dictionary; it is parsed, never evaluated."""
+        self.left -= len(text)
+        try:
+            literal = plain_values(ast.literal_eval(text.strip())) if self.left >= 0 else None
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+        return literal if isinstance(literal, dict) else None
+
+    def _closed(self, text: str) -> dict | None:
+        """The same of one that is cut: lines are taken from its end until what is left can be closed."""
+        lines = text.splitlines()
+        for last in range(len(lines), max(0, len(lines) - _TRIES), -1):
+            part = "\n".join(lines[:last]).rstrip().rstrip(",")
+            literal = self._literal(part + "}" * max(0, part.count("{") - part.count("}")))
+            if literal is not None:
+                return literal
+        return None
+
     def _give_up(self) -> None:
         """A configuration that has no end by the time training begins is read as far as it goes."""
         if self.block is not None and self.block.kind == "configuration":
-            self._configuration("".join(self.block.lines), ended=True)
+            self._configuration(self.block.text)
 
     def _validated(self, block: "_Block", text: str) -> None:
         """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
@@ -283,38 +303,33 @@ class _Log:
         self.run.aliases |= {one: "train.train_pass_at_1" for one in self.run.series if _SEEN.fullmatch(one)}
 
 
-class _Block(NamedTuple):
+@dataclass
+class _Block:
     """Something that is printed over several lines."""
 
     kind: str
     prefix: str
     place: int
-    lines: list[str]
+    lines: list[str] = field(default_factory=list)
+    size: int = 0
+    open: int = 0
+    """Braces that are not closed."""
+
+    def add(self, line: str) -> None:
+        """One more line."""
+        self.lines.append(line)
+        self.size += len(line)
+        self.open += line.count("{") - line.count("}")
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self.lines)
 
 
 def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
     """Return the one with more digits of a value that was printed twice."""
     return before[0] if before is not None and len(repr(before[0])) > len(repr(value)) else value
-
-
-def _literal(text: str) -> dict | None:
-    """A Python literal that is a dictionary; it is parsed, never evaluated."""
-    try:
-        literal = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return literal if isinstance(literal, dict) else None
-
-
-def _closed(text: str) -> dict | None:
-    """The same of one that is cut: lines are taken from its end until what is left can be closed."""
-    lines = text.splitlines()
-    for last in range(len(lines), max(0, len(lines) - _TRIES), -1):
-        part = "\n".join(lines[:last]).rstrip().rstrip(",")
-        literal = _literal(part + "}" * max(0, part.count("{") - part.count("}")))
-        if literal is not None:
-            return literal
-    return None
 
 
 class _StepLine:
