@@ -158,6 +158,8 @@ class Power:
     def __post_init__(self):
         check(bool(self.a) == bool(self.b), "a and b are two sides; allowed: both, or neither")
         check_named(self, ("difference", "sigma"), check_finite, above=0)
+        small = self.difference is not None and not 1e-6 <= self.difference <= 1
+        check(not small, f"difference = {self.difference}; allowed: 1e-6 to 1, a difference of Pass@1")
         check_named(self, ("questions",), check_count)
         asked = (
             self.a

@@ -181,6 +181,7 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     assert "pairs: a-0 with b-0, a-2 with b-1\n" in shown(*ask, "--a", "a-0", "a-2", "--b", "b-[01]", "--paired")
     write_collection(tmp_path, "one", RUNS[:1])
     assert "repeat" in refused("power", "--results", tmp_path, "--imported", "one")
+    assert "difference = 1e-200; allowed: 1e-6 to 1" in refused("power", "--p", 0.4, "--difference", 1e-200)
 
 
 PLANNED = ("--sigma", 0.015, "--difference", 0.02, "--p", 0.4, "--spread", 0.3, "--questions", 1319)

@@ -89,6 +89,7 @@ def _read(path: Path, kinds: dict[str, str], wanted: RecordFilter) -> pd.DataFra
         why = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise UserError(f"{path} cannot be read: {why[:120]}; {allowed}") from None
     wrong = [name for name, letters in kinds.items() if frame[name].dtype.kind not in letters]
+    wrong += ["tokens"] if "tokens" in kinds and not all(hasattr(cell, "__len__") for cell in frame["tokens"]) else []
     check(not wrong, f"{path} has the column {', '.join(wrong)} of another kind; {allowed}")
     frame = frame[(frame["role"] == "trained") & _between(frame["round"], wanted.first_round, wanted.last_round)]
     frame = frame[_between(frame["prompt"], wanted.prompt, wanted.prompt)]

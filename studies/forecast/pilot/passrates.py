@@ -147,10 +147,11 @@ def binomials(m: int, rates: np.ndarray) -> np.ndarray:
 
 def nonparametric(counts: np.ndarray, m: int, rates: np.ndarray = GRID) -> Mixture:
     """The mixing distribution of largest likelihood on a grid of rates, by EM."""
-    seen, table = np.bincount(counts, minlength=m + 1), binomials(m, rates)
-    share, weights, n = seen / seen.sum(), np.full(len(rates), 1 / len(rates)), int(seen.sum())
+    there, seen = np.unique(counts, return_counts=True)
+    table, n = binomials(m, rates)[there], int(seen.sum())
+    share, weights = seen / n, np.full(len(rates), 1 / len(rates))
     for _ in range(STEPS):
-        gain = table.T @ np.divide(share, table @ weights, out=np.zeros(m + 1), where=seen > 0)
+        gain = table.T @ (share / (table @ weights))
         gap = n * (gain.max() - 1)
         if gap < GAP:
             break

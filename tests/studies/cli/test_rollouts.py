@@ -120,6 +120,7 @@ def test_what_is_no_record_is_one_line(run, tmp_path):
     for damage, said in (
         (lambda: records.write_bytes(b"PAR1 nothing"), "cannot be read"),
         (lambda: write(records, {3: REWARDS[3]}, reward="a"), "the column reward of another kind"),
+        (lambda: write(records, {3: REWARDS[3]}, tokens=None), "the column tokens of another kind"),
         (lambda: pyarrow.parquet.write_table(pyarrow.table({"round": [1]}), records), "has no column prompt, rollout"),
     ):
         damage()
