@@ -213,7 +213,7 @@ def _shrunk(seen: ObservedRun) -> list[str]:
     if line is None:
         return []
     start, last = start_length(line.values), line.end(0.5)
-    if last > limit("length_left") * start or rises(seen.progress(), line.rounds):
+    if start <= 0 or last > limit("length_left") * start or rises(seen.progress(), line.rounds):
         return []
     return [f"responses of {start:.0f} tokens at the start, {last:.0f} in the last half"]
 
