@@ -102,6 +102,20 @@ def test_masks_positions_and_places_that_are_wrong_are_seen(monkeypatch):
             assert both(MODELS["untied"], responses)[1] > 1e-3, wrong.__name__
 
 
+def test_what_the_model_reads():
+    """A prompt of two tokens, three responses, one of them twice; and a group of one."""
+    tokens, starts = packed([[7, 8], [9], [7, 8], [4, 5, 6], [3]])
+    responses = Responses(((10, 11), (12,)), np.array([0, 0, 0, 0, 1]), tokens, starts)
+    reading = read(responses, np.arange(5), Sharing(100, 10**6))
+    np.testing.assert_array_equal(reading.ids, [[10, 11, 9, 7, 8, 4, 5, 6], [12, 3, 0, 0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(reading.positions, [[0, 1, 2, 2, 3, 2, 3, 4], [0, 1, 0, 0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(reading.segment, [[0, 0, 1, 2, 2, 3, 3, 3], [0, 1, -1, -1, -1, -1, -1, -1]])
+    np.testing.assert_array_equal(reading.places, [1, 3, 1, 1, 5, 6, 8])
+    np.testing.assert_array_equal(reading.targets, [7, 8, 9, 4, 5, 6, 3])
+    np.testing.assert_array_equal(reading.targets[reading.spread], tokens)
+    assert reading.shared and not read(responses, np.array([0, 2, 4]), Sharing(100, 10**6)).shared
+
+
 @pytest.mark.parametrize("sharing", [ALONE, Sharing(60, 10), Sharing(60, 200), Sharing(25, 10**6), Sharing(60, 10**6)])
 def test_micro_batches_are_read_as_they_were_planned(sharing):
     """Within the budget, but for a response that is too long alone; and the parts of a group are the same when each

@@ -22,7 +22,7 @@ from rftlab.llm.tasks.arithmetic import (
 )
 from rftlab.llm.tasks.config import TASKS, TaskConfig
 from rftlab.llm.tasks.load import load_task
-from rftlab.llm.tasks.task import Sizes, Split, Task
+from rftlab.llm.tasks.task import Sizes, Split, Task, fitting
 from rftlab.shared.plumbing.errors import UserError
 
 SMALL = Sizes(train=40, validation=10, test=20, pretrain=60)
@@ -47,6 +47,13 @@ GENERATED = (*KINDS, "words", "largest")
 def test_configurations_are_checked(make, message):
     with pytest.raises(UserError, match=re.escape(message)):
         make()
+
+
+def test_long_prompts_are_left_out_and_counted():
+    prompts = [encode_symbols(prompt) for prompt in ("1+1%", "10+10%", "2+2%", "90+90%")]
+    assert fitting(prompts, 4) == [0, 2] and fitting(prompts, 6) == [0, 1, 2, 3]
+    with pytest.raises(UserError, match="prompt limit = 3 tokens; each of the 4 prompts is longer"):
+        fitting(prompts, 3)
 
 
 def test_the_checksum_sees_every_part_and_the_order():
