@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rftlab.studies.theory import ALL_CHECKS
+from rftlab.studies.theory import ALL_CHECKS, GROUPS
 from rftlab.studies.theory.check import (
     FAIL,
     INCONCLUSIVE,
@@ -64,28 +64,22 @@ def test_a_mutant_must_break_every_claim_that_it_names():
         assert verdict_on_mutant(Mutant("", breaks), [good, bad, unsure]) == verdict
 
 
-def test_a_claim_is_untouched_where_it_fails_on_no_mutant():
+def test_a_claim_is_untouched_where_it_fails_on_no_mutant_and_one_failure_decides():
     good, bad, unsure = exact("a", 1.0, 1.0), exact("a", 1.0, 2.0), estimated("b", 1.0, 1.0, 0.5)
     assert untouched([[good, unsure], [bad, unsure]]) == ["b"]
-    assert untouched([[good, unsure]]) == ["a", "b"]
-    assert untouched([]) == []
+    assert untouched([[good, unsure]]) == ["a", "b"] and untouched([]) == []
+    verdicts = [worst_verdict(found) for found in ([good, unsure, bad], [good, unsure], [])]
+    assert verdicts == [FAIL, INCONCLUSIVE, INCONCLUSIVE], "nothing measured is inconclusive"
 
 
-def test_declarations_are_complete():
-    parts = {check.id: (check.statement, check.formula, check.source, check.mutants) for check in ALL_CHECKS}
-    texts = {check.id: [mutant.text for mutant in check.mutants] for check in ALL_CHECKS}
-    assert [name for name in parts if not all((*parts[name], *texts[name]))] == []
-
-
-def test_every_statement_is_there_once():
-    assert [check.id for check in ALL_CHECKS] == [
-        *(f"T{i}" for i in range(1, 36)),
-        *(f"S{i}" for i in range(1, 5)),
-        *DERIVED,
-    ]
-
-
-def test_statements_that_correct_the_literature_say_so():
+def test_every_statement_is_there_once_whole_and_in_its_group():
+    ids = [check.id for check in ALL_CHECKS]
+    assert ids == [*(f"T{i}" for i in range(1, 36)), *(f"S{i}" for i in range(1, 5)), *DERIVED]
+    assert ids == [check.id for group in GROUPS.values() for check in group]
+    assert all((check.id[0] == "D") == (title == "Derived here") for title, group in GROUPS.items() for check in group)
+    for check in ALL_CHECKS:
+        parts = (check.statement, check.formula, check.source, check.mutants)
+        assert all((*parts, *(mutant.text for mutant in check.mutants))), check.id
     assert {"T7", "T10", "T11", "T25"} <= {check.id for check in ALL_CHECKS if check.corrects}
 
 
@@ -131,10 +125,3 @@ def test_slope_recovers_a_power_with_an_interval():
     samples = 3 * x**-0.7 * np.exp(0.05 * np.random.default_rng(1).standard_normal((400, 4)))
     slope, low, high = log_log_slope(x, samples)
     assert low < -0.7 < high and high - low < 0.01 and low < slope < high
-
-
-def test_one_failure_decides_and_nothing_measured_is_inconclusive():
-    good, bad, unsure = exact("x", 1.0, 1.0), exact("x", 1.0, 2.0), positive("x", 0.0, 1.0)
-    assert worst_verdict([good, unsure, bad]) == FAIL
-    assert worst_verdict([good, unsure]) == INCONCLUSIVE
-    assert worst_verdict([]) == INCONCLUSIVE

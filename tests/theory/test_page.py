@@ -1,15 +1,18 @@
 """The theory section of the report, and its figures."""
 
 from html.parser import HTMLParser
+from math import ceil, floor
 
+import numpy as np
 import pytest
 
 import rftlab.studies.theory.command as command
 from rftlab.studies.report.draw import save_chart
-from rftlab.studies.theory import page
+from rftlab.studies.theory import ALL_CHECKS, page
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue
 from rftlab.studies.theory.command import Result
 from rftlab.studies.theory.page import FIGURES, scripts, theory_section
+from rftlab.studies.theory.replay import best_length, longest_useful, window_error
 from tests.support.theory import made
 
 VOID = {"img", "br", "meta", "link", "mspace"}
@@ -67,22 +70,13 @@ def test_section_counts_and_shows_verdicts(section):
     assert "3 statements: 1 pass, 1 fail, 1 inconclusive." in html
     for verdict, article in zip(("pass", "fail", "inconclusive"), html.split("<article")[1:], strict=True):
         assert f'<span class="verdict check-{verdict}">' in article
-    assert "Where the literature is corrected" not in html
+    assert "Where the literature is corrected" not in html and "0 statements" in section()
 
 
-def test_no_corrections_no_figures_no_results(section):
-    assert "0 statements" in section()
-
-
-def test_every_text_of_the_theory_is_well_formed():
-    from rftlab.studies.theory import ALL_CHECKS
-
+def test_every_text_of_the_theory_is_well_formed_and_scripts_raise_and_lower():
     for check in ALL_CHECKS:
         for text in (check.statement, check.formula, check.source, check.corrects, *(m.text for m in check.mutants)):
             Balance(str(scripts(text)))
-
-
-def test_scripts_raise_and_lower():
     raised = "T<sup>1/(2 − 2<sup>1−M</sup>)</sup>, q<sup>k</sup>−1 &lt; R<sub>b</sub>"
     assert scripts("T^(1/(2 − 2^(1−M))), q^k−1 < R_b") == raised
     assert scripts("leave_one_out, n^(-1/2), σ_d²") == "leave_one_out, n<sup>-1/2</sup>, σ<sub>d</sub>²"
@@ -108,7 +102,19 @@ def test_figures_are_inside_the_page_and_in_the_folder(monkeypatch, tmp_path):
     assert "Numbers:" not in theory_section([])
 
 
-def test_regret_curves_are_flat_where_batches_grow_and_steep_where_they_do_not():
-    table = page.regret_figure()[1].set_index(["grid", "batches", "horizon"])["ratio"]
-    assert table["growing", 5, 1e12] / table["growing", 5, 1e4] < 1.5
-    assert table["equal", 4, 1e12] / table["equal", 4, 1e4] > 1000
+def test_curves_of_the_figures_are_those_of_the_formulas():
+    weights = page.weights_figure()[1].set_index("p")
+    flat, infinite = (weights.loc[weights["K"] == k, "W"] for k in ("2", "∞"))
+    np.testing.assert_allclose(flat, np.sqrt(0.5))
+    np.testing.assert_allclose(infinite, 1 / np.sqrt(infinite.index * (1 - infinite.index)))
+    for name, case in page.variance_figure()[1].groupby("case"):
+        least = case[case["K"] > 1].set_index("K")["variance"].idxmin()
+        assert case["best"].sum() == 1 and abs(least - case["optimum"].iloc[0]) < 1, name
+    for drift, part in page.replay_figure()[1].groupby("drift"):
+        least, useful = part.loc[part["best"], "window"].item(), part.loc[part["useful"], "window"].max()
+        assert least in (floor(best_length(0.5, drift, 4)), ceil(best_length(0.5, drift, 4)))
+        assert useful == min(floor(longest_useful(0.5, drift, 4)), part["window"].max())
+        np.testing.assert_allclose(part["mse"], window_error(0.5, drift, 4, part["window"].to_numpy()), rtol=1e-10)
+    regret = page.regret_figure()[1].set_index(["grid", "batches", "horizon"])["ratio"]
+    assert regret["growing", 5, 1e12] / regret["growing", 5, 1e4] < 1.5, "flat where batches grow"
+    assert regret["equal", 4, 1e12] / regret["equal", 4, 1e4] > 1000
