@@ -1,7 +1,9 @@
-"""Advice: shapes of models that are on no list, memory and time on several GPUs, ranks, first runs, engines' flags."""
+"""Advice: shapes of models that are on no list, memory and time on several GPUs, ranks, first runs, engines' flags; and
+the pages on planning and on checking runs."""
 
 import json
 import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +23,10 @@ from rftlab.studies.forecast.advise.models import shape_named, sized_shape
 from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
 from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.signal.signal import match_beta, zero_variance_share
-from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
+from tests.support.docs.pages import run_page
+from tests.support.estimators.vectors import ROOT
 from tests.support.logs.planted import piece_of
 from tests.support.machine.here import refused, rftlab, shown
 
@@ -45,8 +48,7 @@ def plan(gpus: str, label: str = "32x8", shape=SEVEN):
 
 
 def test_a_folder_a_file_and_a_known_name_have_one_shape_and_an_unknown_kind_is_said(tmp_path):
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(CONFIG))
+    (file := tmp_path / "config.json").write_text(json.dumps(CONFIG))
     result = [shape_named(str(name)) for name in (tmp_path, file, QWEN)]
     assert {one.shape for one in result} == {KNOWN[QWEN]} and {one.note for one in result} == {""}
     file.write_text(json.dumps(CONFIG | {"model_type": "newkind"}))
@@ -76,9 +78,7 @@ def test_a_number_has_a_shape_of_that_size(text, parameters):
 )
 def test_a_wrong_config_is_one_line(config, tmp_path):
     (tmp_path / "config.json").write_text(config)
-    with pytest.raises(UserError, match="allowed"):
-        shape_named(str(tmp_path))
-    refused("advise", "--model", tmp_path)
+    assert "allowed" in refused("advise", "--model", tmp_path)
 
 
 def test_on_one_gpu_memory_and_time_are_those_of_the_dry_run():
@@ -143,11 +143,15 @@ def test_the_cache_takes_what_is_needed_or_left_and_the_least_gpus_fit():
 
 
 def options_of(labels, evidence=NOTHING, gpus="8xH100"):
-    fleet, designs = parse_fleet(gpus), designs_named(tuple(labels), 500)
-    plans = {
-        label: planned_on(advised_run("m", design, ASSUMED), SEVEN, fleet, ASSUMED) for label, design in designs.items()
-    }
-    return [make_option(label, design, plans[label], evidence) for label, design in designs.items()]
+    designs = designs_named(tuple(labels), 500)
+    return [make_option(label, design, plan(gpus, label), evidence) for label, design in designs.items()]
+
+
+def scored(values):
+    """Evidence of one run for each of these designs."""
+    keys = {label: design_key(design) for label, design in designs_named(tuple(values), 500).items()}
+    scores = {keys[label]: DesignScore(value, np.nan, np.nan, 1) for label, value in values.items()}
+    return AdviceEvidence(None, None, scores, ())
 
 
 LABELS = ("16x16", "64x4", "32x8", "128x8", "256x2", "4x64")
@@ -158,9 +162,7 @@ def test_the_order_is_that_of_cost_below_what_was_measured_and_above_what_does_n
     assert hours == sorted(hours)
     options = options_of(("32x8",)) + options_of(("16x16",), gpus="1xA100-40")
     assert [option.plan.fits for option in rank_options(options[::-1])] == [True, False]
-    options = options_of(LABELS)
-    scores = {design_key(options[i].design): DesignScore(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
-    ranked = rank_options(options_of(LABELS, AdviceEvidence(None, None, scores, ())))
+    ranked = rank_options(options_of(LABELS, scored({"128x8": 0.5, "16x16": 0.4})))
     assert [option.label for option in ranked[:2]] == ["128x8", "16x16"]
 
 
@@ -179,9 +181,7 @@ def test_the_first_runs_are_a_middle_a_contrast_and_a_repeat_which_comes_first_a
     assert first is third and second.label != first.label
     assert second.plan.gpu_hours <= 1.5 * first.plan.gpu_hours
     assert "seed" in chosen[2][1]
-    scores = {design_key(designs_named(("64x4",), 500)["64x4"]): DesignScore(0.4, np.nan, np.nan, 1)}
-    chosen = first_runs(options_of(LABELS, AdviceEvidence(None, None, scores, ())), 200)
-    labels = [option.label for option, _ in chosen]
+    labels = [option.label for option, _ in first_runs(options_of(LABELS, scored({"64x4": 0.4})), 200)]
     assert labels[0] == "64x4" and "64x4" not in labels[1:] and len(set(labels)) == 3
 
 
@@ -218,20 +218,6 @@ def wanted(label: str, gpus: int = 8) -> EngineSettings:
     return EngineSettings(design, "model", gpus, 512, 1024, 1e-6, 1)
 
 
-@pytest.mark.parametrize("engine", ["verl", "trl"])
-@pytest.mark.parametrize(
-    ("label", "updates"), [("32x8", 8), ("64x4", 1), ("256x2", 1), ("8x32", 1), ("1x256", 1), ("24x5", 1)]
-)
-def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label, updates):
-    """By the reader of `rftlab import`, which was written from the engines' code."""
-    asked, (batch, rollouts) = wanted(label), map(int, label.split("x"))
-    if updates > 1:
-        asked = asked._replace(design=replace(asked.design, minibatches=updates // 2, epochs=2))
-    known, _ = read_design(engine_flags(engine, asked).flags, engine, 8)
-    assert (known.prompts, known.rollouts, known.updates_per_round) == (batch, rollouts, updates)
-    assert (known.learning_rate, known.kl_coefficient) == (1e-6, 0.001)
-
-
 def prime(batch: int, rollouts: int) -> dict:
     return {"orchestrator.batch_size": batch, "orchestrator.group_size": rollouts, "trainer.optim.lr": 1e-6}
 
@@ -266,7 +252,7 @@ def test_an_engine_is_told_sizes_or_why_it_cannot(engine, label, gpus, flags):
 
 
 @pytest.mark.parametrize("engine", ["verl", "trl"])
-@pytest.mark.parametrize("label", ["32x8", "256x2"])
+@pytest.mark.parametrize("label", ["32x8", "256x2", "24x5", "1x256"])
 def test_what_is_printed_for_an_engine_is_read_back_as_the_design(engine, label, tmp_path):
     """From the lines of one command to the file of another."""
     text = shown("advise", "--model", "7e9", "--designs", label, "--engine", engine)
@@ -296,11 +282,11 @@ def test_an_engine_is_told_of_no_other_surrogate_than_clip():
         ),
         ("--pair tiny-mix97 --designs 32x8", ("stands in for 7e9", "groups with", "nobody measured"), ()),
         ("--budget 1 --designs 32x8", ("no run that fits can be paid", "rounds of it"), ()),
-        *((f"--designs 32x8 --budget {words}", ("20 GPU-hours",), ()) for words in ("20", "20h", "20 GPU-hours")),
+        *((f"--designs 32x8 --budget {n}", ("20 GPU-hours",), ()) for n in ("20h", "20 GPU-hours", "'20 GPU-hours'")),
     ],
 )  # fmt: skip
 def test_without_evidence_it_ranks_costs_and_says_what_stands_in(flags, words, absent):
-    text = shown("advise", "--model", "7e9", *flags.split())
+    text = shown("advise", "--model", "7e9", *shlex.split(flags))
     assert [one for one in words if one not in text] == [one for one in absent if one in text] == []
 
 
@@ -309,18 +295,12 @@ def test_a_model_that_does_not_fit_is_told_how_many_gpus_it_needs():
     assert status == 1 and "no design fits" in text and "xH100" in text.split("no design fits")[1]
 
 
-def test_a_task_of_ones_own_needs_its_lengths():
+def test_a_task_of_ones_own_has_its_lengths():
     ask = ("advise", "--model", "7e9", "--task", "mine", "--designs", "32x8")
-    assert rftlab(*ask)[0] == 2
     short, long = (rftlab(*ask, "--prompt-tokens", 100, "--response-tokens", n)[1] for n in (100, 3000))
     assert "responses of 3000 tokens" in long and short != long
 
 
-def test_a_budget_may_be_one_word_with_its_unit():
-    assert "20 GPU-hours" in shown("advise", "--model", "7e9", "--designs", "32x8", "--budget", "20 GPU-hours")
-
-
-@pytest.mark.parametrize("words", [("1.2.3",), ("many",), ("20", "days"), (".",), ("nan",), ("-1",), ("1e999",)])
-def test_another_budget_is_one_line(words):
-    status, text = rftlab("advise", "--model", "7e9", "--budget", *words)
-    assert status == 2 and "budget" in text and "allowed" in text and "Traceback" not in text
+@pytest.mark.parametrize(("page", "blocks"), [("plan.md", 4), ("lab/law.md", 1), ("diagnose.md", 6), ("check.md", 2)])
+def test_a_page_prints_what_it_says(page, blocks, tmp_path):
+    assert run_page((ROOT / "docs" / page).read_text(), tmp_path) == blocks

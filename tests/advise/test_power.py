@@ -29,19 +29,6 @@ def test_bisection_finds_the_seeds_that_counting_finds(sigma, paired):
 
 
 @pytest.mark.parametrize("paired", [False, True])
-def test_the_seeds_find_the_difference_as_often_as_they_should(paired):
-    rng, sigma, difference, correlation = np.random.default_rng(1), 0.02, 0.025, 0.6
-    spread = signal_power.sigma_of_difference(sigma, correlation) if paired else sigma
-    seeds = seeds_for(difference, spread, paired)
-    shared = rng.normal(0, sigma * correlation**0.5, (4000, seeds, 1)) * paired
-    own = sigma * ((1 - correlation) ** 0.5 if paired else 1.0)
-    runs = shared + rng.normal(0, own, (4000, seeds, 2)) + np.array([0.0, difference])
-    test = stats.ttest_rel if paired else stats.ttest_ind
-    result = (test(runs[:, :, 0], runs[:, :, 1], axis=1).pvalue < 0.05).mean()
-    assert 0.78 < result < 0.93  # the fewest seeds: at least 0.8, and not far above
-
-
-@pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("seeds", [2, 3, 6, 7, 8])
 def test_a_larger_difference_is_found_more_often(seeds, paired):
     result = np.array([power(seeds, effect, paired) for effect in np.linspace(0.1, 40, 120)])
@@ -49,20 +36,11 @@ def test_a_larger_difference_is_found_more_often(seeds, paired):
 
 
 @pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_the_smallest_difference_is_found_as_often_as_it_should(seeds, paired):
-    rng, size = np.random.default_rng(3), 20_000
-    runs = rng.normal(0, 1 / 2**0.5 if paired else 1.0, (size, seeds, 2))
-    runs[:, :, 1] += signal_power.smallest_difference(1.0, seeds, paired)
-    test = stats.ttest_rel if paired else stats.ttest_ind
-    assert (test(runs[:, :, 0], runs[:, :, 1], axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.015)
-
-
-def test_the_smallest_difference_needs_as_many_seeds_as_it_has():
+def test_the_smallest_difference_needs_as_many_seeds_as_it_has(paired):
     for seeds in (2, 5, 12):
-        difference = signal_power.smallest_difference(0.015, seeds, False)
-        assert seeds_for(difference * 1.001, 0.015, False) == seeds
-        assert seeds_for(difference * 0.97, 0.015, False) > seeds
+        difference = signal_power.smallest_difference(0.015, seeds, paired)
+        assert seeds_for(difference * 1.001, 0.015, paired) == seeds
+        assert seeds_for(difference * 0.97, 0.015, paired) > seeds
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -100,13 +78,6 @@ def test_the_permutation_test_is_that_of_scipy():
     assert compare_runs(a, b, False).permutation == pytest.approx(theirs.pvalue)
     apart = compare_runs(A, B, False)
     assert (apart.permutation, apart.least) == pytest.approx((0.1, 0.1))
-
-
-def test_intervals_hold_the_difference_as_often_as_they_say():
-    rng, truth = np.random.default_rng(3), 0.03
-    runs = rng.normal(0.4, 0.02, (3000, 2, 4))
-    differences = [compare_runs(a, b + truth, False) for a, b in runs]
-    assert np.mean([one.low <= truth <= one.high for one in differences]) == pytest.approx(0.95, abs=0.02)
 
 
 def test_one_run_a_side_says_nothing_unless_sigma_is_known_and_pairs_have_their_own():
@@ -184,21 +155,17 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     assert "difference = 1e-200; allowed: 1e-6 to 1" in refused("power", "--p", 0.4, "--difference", 1e-200)
 
 
-PLANNED = ("--sigma", 0.015, "--difference", 0.02, "--p", 0.4, "--spread", 0.3, "--questions", 1319)
 SIDES = ("--a", "*-n64-m16/*", "--b", "*-n16-m16/*", "--imported")
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--a", *A, "--b", *B), ("a difference: the interval leaves out 0", "p = 0.032", "cannot be below 0.100")),
-        (("--a", *A, "--b", *B), ("4 seeds a side",)),
         (("--a", 0.40, 0.46, "--b", 0.41, 0.47), ("no difference seen",)),
         (("--a", 0.1, 0.2, 0.3, "--b", 0.3, 0.1, 0.2), ("0.0000, 95% interval", "no difference seen")),
         (("--a", *A, "--b", *B, "--paired"), ("counted over all signs of the pairs",)),
         (("--a", *("0.40", "0.41") * 5, "--b", *("0.50", "0.51") * 5), ("p < 0.001",)),
-        (PLANNED, ("10 seeds an arm unpaired, 11 paired (correlation 0)", "9,419 unpaired", "5,887 paired", "0.0135")),
-        ((*PLANNED, "--correlation", 0.8), ("5 paired (correlation 0.8)",)),
+        (("--sigma", 0.015, "--difference", 0.02, "--correlation", 0.8), ("5 paired (correlation 0.8)",)),
         ((*SIDES, "public:pods"), ("mean over amc23, gsm8k, math500",)),
     ],
 )

@@ -9,8 +9,6 @@ import pytest
 from scipy.special import beta as beta_function
 
 from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.effective_batch import effective_batch
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
 from rftlab.studies.forecast.pilot.store import shipped_base
@@ -71,11 +69,8 @@ def test_the_share_from_counts_alone_has_no_bias(size):
     assert measure_silence(np.array([1, 2]), m, m + 1) is None
 
 
-def test_its_error_is_that_of_questions_drawn_at_random_and_of_few_by_hand():
+def test_its_error_by_hand():
     """Of 4 responses, pairs that agree are 6, 3, 2 and 6 of 6."""
-    rng, m = np.random.default_rng(3), 8
-    result = [measure_silence(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
-    assert np.std([one.value for one in result]) == pytest.approx(np.mean([one.error for one in result]), rel=0.15)
     few = measure_silence(np.array([4, 1, 2, 0]), 4, 2)
     assert (few.value, few.error) == pytest.approx((17 / 24, statistics.stdev([1, 1 / 2, 1 / 3, 1]) / 2))
 
@@ -114,17 +109,6 @@ def test_posteriors_average_to_the_prior():
     assert chances.sum() == pytest.approx(1)
     assert chances @ [part.mean for part in parts] == pytest.approx(prior.mean)
     assert chances @ [zero_variance_share(part, 8) for part in parts] == pytest.approx(zero_variance_share(prior, 8))
-
-
-def test_the_effective_batch_gives_the_variance_of_a_batch_of_groups():
-    rng, between, within, batch, rollouts = np.random.default_rng(6), 0.5, 4.0, 8, 4
-    prompts = rng.normal(0, between**0.5, (40_000, batch, 1))
-    means = (prompts + rng.normal(0, within**0.5, (40_000, batch, rollouts))).mean(axis=(1, 2))
-    assert means.var() == pytest.approx(within / effective_batch(batch, rollouts, between / within), rel=0.03)
-    assert effective_batch(8, 4, 0.0) == 32 and effective_batch(8, 10**9, 0.5) == pytest.approx(16)
-    # the ratio is between over within, as one response to each prompt shows, and not the other way round
-    assert within / effective_batch(batch, 1, between / within) == pytest.approx((between + within) / batch)
-    assert within / effective_batch(batch, 1, within / between) > 5 * (between + within) / batch
 
 
 MUTANTS = {
@@ -191,9 +175,8 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_file_is_one_line(name, tmp_path):
     (tmp_path / name).write_text(WRONG[name])
-    with pytest.raises(UserError, match="allowed"):
-        fit_rates(read_rates(tmp_path / name, None, None))
-    assert "\x1b" not in refused("signal", tmp_path / name)
+    said = refused("signal", tmp_path / name)
+    assert "allowed" in said and "\x1b" not in said
 
 
 def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():

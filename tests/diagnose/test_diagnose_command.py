@@ -38,19 +38,9 @@ def test_a_run_of_a_collection_is_named(tmp_path):
 
 
 def test_a_public_run_is_judged_on_the_task_that_is_named():
-    name = "#pods/gsm8k-n64-m4/r05"
-    text = shown("diagnose", f"public:pods{name}")
-    assert "stop: collapse" in text and "format_rate 0.993" in text
-    assert "format_rate 0.993" not in shown("diagnose", f"public:pods/math500{name}")
+    assert "format_rate 0.993" not in shown("diagnose", "public:pods/math500#pods/gsm8k-n64-m4/r05")
     text = shown("diagnose", "public:pods")
     assert len(text.splitlines()) == 102 and text.count("stop: collapse") > 5
-
-
-def test_several_logs_are_a_line_each(tmp_path):
-    for log in (make(0) for make in [*LOGS.values()][::5]):
-        (tmp_path / log.name).write_text(log.text)
-    text = shown("diagnose", *sorted(tmp_path.iterdir()))
-    assert text.count("checks could be made") == 2 and "threshold" not in text
 
 
 def test_a_simulated_point_is_read_with_its_design(tmp_path):
@@ -68,12 +58,8 @@ def test_texts_of_a_log_are_shown_as_they_are(tmp_path):
     (tmp_path / "long.csv").write_text("run_name,metric,step,value\n" + rows)
     text = shown("diagnose", tmp_path / "long.csv")
     assert "[bold]x[/]" in text and "\x1b" not in text
-
-
-def test_bad_input_is_one_line(tmp_path):
     (tmp_path / "page.html").write_text("<!DOCTYPE html><html></html>")
-    for name in ("missing", tmp_path / "page.html", tmp_path, f"{tmp_path}#x", "imported:x"):
-        refused("diagnose", name)
+    refused("diagnose", tmp_path / "page.html")
 
 
 def test_the_page_names_every_check():

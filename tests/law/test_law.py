@@ -1,9 +1,11 @@
-"""The law on data whose answer is known: planted curves and gradients, a small simulated world, shipped runs."""
+"""The law on data whose answer is known: planted curves and gradients, a small simulated world, shipped runs; and
+what `rftlab dev law` prints."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.special import expit, logit, ndtri
 
 from dev import law_scores
@@ -16,23 +18,14 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
-from rftlab.studies.forecast.law.curve import (
-    DRAWS,
-    NOISE,
-    VAGUE,
-    WORLDS,
-    CellForecast,
-    KnownRun,
-    LawCurve,
-    draw_ratios,
-    fit_curve,
-    forecast,
-    learn_prior,
-)
+from rftlab.studies.data.results.reference import shipped_runs
+from rftlab.studies.forecast.law import curve
+from rftlab.studies.forecast.law.curve import VAGUE, KnownRun, fit_curve, forecast, learn_prior
 from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, pilot_noise, simulate_noise
-from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient
-from rftlab.studies.forecast.pilot.store import shipped_base
+from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient, pilot_from
+from rftlab.studies.forecast.pilot.store import pilot_path, shipped_base, write_measurements
 from rftlab.studies.forecast.score.score import rank_agreement
+from tests.support.machine.here import rftlab
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 SMALL, LARGE = Design(32, 1, estimator=preset("minimalist")), Design(64, 8, estimator=preset("paper_text"))
@@ -65,10 +58,8 @@ def test_other_pairs_move_the_prior_and_not_what_is_known():
     low, high = (VAGUE._replace(ceiling=value) for value in (0.4, 0.9))
     end = planted(SMALL)._replace(rounds=np.array([200.0]), values=planted(SMALL).values[-1:])
     far = np.array([1e5])
-    assert (
-        fit_curve(0.1, [end], SURE.ratios, prior=high).at(far)
-        > fit_curve(0.1, [end], SURE.ratios, prior=low).at(far) + 0.3
-    )
+    one = [fit_curve(0.1, [end], SURE.ratios, prior=prior).at(far) for prior in (low, high)]
+    assert one[1] > one[0] + 0.3
     both = [fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios, prior=one) for one in (low, high)]
     assert both[0].at(far) == pytest.approx(both[1].at(far), abs=0.05)
     fitted = learn_prior(both)
@@ -117,24 +108,20 @@ def gradient(between: float, within: float, error: float = 0.1, group: int = 8) 
     return Gradient(100, group, 1.0, between, within, 0.1, error, error)
 
 
-def test_noise_from_two_gradients():
-    """Centred: noise within of .5, and the price 8/7 of its baseline."""
-    noise = combine_gradients(gradient(0.2, 2.0), gradient(0.4, 0.5 * 8 / 7))
-    assert (noise.between, noise.gain) == (pytest.approx(0.15), pytest.approx(0.25))
-    assert noise.between_error == pytest.approx(0.1 / np.sqrt(2) / 2)
-    assert combine_gradients(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between == 0.1
-    with pytest.raises(UserError, match="groups of 1"):
-        combine_gradients(gradient(0.2, 2.0), gradient(0.4, 0.5, group=1))
-    with pytest.raises(UserError, match="without noise"):
-        combine_gradients(gradient(0.2, 0.0), gradient(0.4, 0.5))
-
-
-def test_unequal_errors_weigh_by_their_squares_and_reach_both_ratios():
-    measurement = combine_gradients(gradient(0.2, 2.0, 0.1), gradient(0.4, 0.5 * 8 / 7, 0.2))
-    assert measurement.between == pytest.approx((4 * 0.2 + 1 * 0.4) / 5 / 2.0)  # weights of 1 / 0.1^2 and 1 / 0.2^2
-    assert measurement.between_error == pytest.approx(1 / np.sqrt(100 + 25) / 2.0)
-    assert measurement.gain_error == pytest.approx(0.25 * np.sqrt((0.1 / 2.0) ** 2 + (0.2 / (0.5 * 8 / 7)) ** 2))
-    assert combine_gradients(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between_error == 0.0
+def test_noise_from_two_gradients_weighs_by_squares_of_errors():
+    """Centred: noise within of .5, and the price 8/7 of its baseline; weights of 1 / 0.1^2 and 1 / 0.2^2."""
+    found = combine_gradients(gradient(0.2, 2.0, 0.1), gradient(0.4, 0.5 * 8 / 7, 0.2))
+    assert (found.between, found.gain) == pytest.approx(((4 * 0.2 + 1 * 0.4) / 5 / 2.0, 0.25))
+    assert found.between_error == pytest.approx(1 / np.sqrt(100 + 25) / 2.0)
+    assert found.gain_error == pytest.approx(0.25 * np.sqrt((0.1 / 2.0) ** 2 + (0.2 / (0.5 * 8 / 7)) ** 2))
+    exact = combine_gradients(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0))
+    assert (exact.between, exact.between_error) == (0.1, 0.0)
+    for raw, centred, said in (
+        (gradient(0.2, 2.0), gradient(0.4, 0.5, group=1), "groups of 1"),
+        (gradient(0.2, 0.0), gradient(0.4, 0.5), "without noise"),
+    ):
+        with pytest.raises(UserError, match=said):
+            combine_gradients(raw, centred)
 
 
 def test_what_is_lost_in_its_error_is_not_believed():
@@ -192,11 +179,12 @@ def test_designs_of_the_reference_runs_are_ranked(pair):
     assert len(pair.designs) == 25 and told.law > 0.94 and told.law > told.rollouts + 0.1
     assert told.regret == 0
     without = law_times(pair.designs, NoiseRatios(0.0, 1.0))
-    shared = np.array(
-        [one.rounds * effective_batch(one.batch_size, one.rollouts, pair.noise[0][0] / one.rollouts) ** 0.5
-         for one in pair.designs]
-    )  # fmt: skip
-    assert rank_agreement(without, pair.ends) < told.law - 0.1 and rank_agreement(shared, pair.ends) < told.law - 0.1
+    r = pair.noise[0][0]
+    shared = [d.rounds * effective_batch(d.batch_size, d.rollouts, r / d.rollouts) ** 0.5 for d in pair.designs]
+    assert (
+        rank_agreement(without, pair.ends) < told.law - 0.1
+        and rank_agreement(np.array(shared), pair.ends) < told.law - 0.1
+    )
 
 
 def test_two_designs_have_no_rank_and_a_forecast():
@@ -209,20 +197,9 @@ def test_two_designs_have_no_rank_and_a_forecast():
 def test_a_forecast_sees_no_held_out_run():
     pair = TINY[0]
     seen = {run.design for run in pair.known}
-    hidden = replace_ends(pair, {i for i, one in enumerate(pair.designs) if CELLS_OF[i] not in seen})
-    n, error, covered = forecast_errors(hidden)
+    ends = np.where([design in seen for design in CELLS.values()], pair.ends, 0.0)
+    n, error, covered = forecast_errors(pair._replace(ends=ends))
     assert n == 21 and covered == 0 and error > 0.3
-    assert all((a.values == b.values).all() for a, b in zip(hidden.known, pair.known, strict=True))
-
-
-CELLS_OF = list(CELLS.values())
-
-
-def replace_ends(pair: RankedPair, which: set[int]) -> RankedPair:
-    """The same, with other truths for some designs."""
-    ends = pair.ends.copy()
-    ends[list(which)] = 0.0
-    return pair._replace(ends=ends)
 
 
 def test_regret_is_of_designs_that_cost_alike():
@@ -238,28 +215,13 @@ def test_public_runs_have_no_r_and_say_so():
     assert score_law(pair).held_out == 0 and score_law(pair).law < 0.5
 
 
-def test_shipped_pilots_have_an_r():
-    """Of the base model, and half way through the baseline's run, which the law takes."""
-    for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
-        base = shipped_base(pair)
-        noise, later = pilot_noise(base._replace(midway=None)), pilot_noise(base)
-        assert 0.05 < noise.between < 0.1 and noise.ratios.gain == 1
-        assert base.midway.round == 300 and later.between == base.midway.ratios.between.value > 2 * noise.between
-
-
 def test_r_midway_ranks_language_models_and_forecasts_them_better_than_r_of_the_base():
     for pair in language_pairs():
         if set(CELLS) <= {label(design) for design in pair.designs}:
             scored = score_law(pair)
-            before = score_law(pair._replace(noise=(pair.base_noise,), error=pilot_noise(at_base(pair.pair))))
+            at_base = pilot_noise(shipped_base(pair.pair)._replace(midway=None))
+            before = score_law(pair._replace(noise=(pair.base_noise,), error=at_base))
             assert scored.law > scored.at_base == before.law and scored.error < before.error
-
-
-def at_base(pair):
-    return shipped_base(pair)._replace(midway=None)
-
-
-# --- single numbers ---
 
 
 def test_each_forecast_is_held_against_its_own_design_s_truth(monkeypatch):
@@ -269,7 +231,7 @@ def test_each_forecast_is_held_against_its_own_design_s_truth(monkeypatch):
 
     def stated(base, runs, noise, asked, *others):
         values = np.array([design.batch_size / 100 for design in asked])
-        return CellForecast(values, values - 0.01, values + 0.01, values[None])
+        return curve.CellForecast(values, values - 0.01, values + 0.01, values[None])
 
     monkeypatch.setattr(law_scores, "forecast", stated)
     known = (KnownRun(designs[0], np.array([10.0]), np.array([0.08])),)
@@ -285,20 +247,20 @@ def test_forecasts_stay_between_0_and_1():
     wild = KnownRun(Design(32, 1), rounds, np.where(np.arange(10) % 2, 1.0, 0.6))
     result = forecast(0.5, [wild], SURE, (Design(32, 8, rounds=1000), Design(256, 8, rounds=1000)))
     assert result.high.max() == 1.0 and (result.low >= 0.0).all() and (result.values <= result.high).all()
-    assert result.draws.shape == (WORLDS, 2) and DRAWS > 1
+    assert result.draws.shape == (curve.WORLDS, 2) and curve.DRAWS > 1
 
 
 def test_the_residual_of_a_good_fit_is_the_noise_of_runs_and_of_a_bad_one_more():
     rounds = np.arange(10.0, 101.0, 10.0)
     flat, wild = np.full(10, 0.1), np.where(np.arange(10) % 2, 0.8, 0.2)
     good, bad = (fit_curve(0.1, [KnownRun(Design(32, 1), rounds, values)], SURE.ratios) for values in (flat, wild))
-    assert good.residual == NOISE and bad.residual > 5 * NOISE
+    assert good.residual == curve.NOISE and bad.residual > 5 * curve.NOISE
     assert bad.residual == pytest.approx(np.sqrt(np.mean((bad.at(bad.top * rounds / 100) - wild) ** 2)), rel=1e-6)
 
 
 @pytest.mark.parametrize("between", [-0.1, 0.1])
 def test_draws_of_r_are_a_normal_distribution_without_what_is_below_0(between):
-    r, phi = np.array(draw_ratios(MeasuredNoise(between, 0.1, 0.5, 0.1), 4000)).T
+    r, phi = np.array(curve.draw_ratios(MeasuredNoise(between, 0.1, 0.5, 0.1), 4000)).T
     assert r.min() >= 0
     normal = np.random.default_rng(0).normal(between, 0.1, 400_000)
     assert r.mean() == pytest.approx(normal[normal > 0].mean(), rel=0.01)
@@ -308,6 +270,47 @@ def test_draws_of_r_are_a_normal_distribution_without_what_is_below_0(between):
 
 
 def test_a_prior_learnt_from_curves_has_their_mean_power_and_ceiling():
-    curves = [LawCurve(0.1, np.array([1.0, at, ceiling]), 100.0, NOISE) for at, ceiling in ((-0.5, 0.2), (-0.1, 1.0))]
+    curves = [
+        curve.LawCurve(0.1, np.array([1.0, at, ceiling]), 100.0, curve.NOISE)
+        for at, ceiling in ((-0.5, 0.2), (-0.1, 1.0))
+    ]
     result = learn_prior(curves)
     assert result.power == pytest.approx(np.exp(-0.3)) and result.ceiling == pytest.approx(1 / (1 + np.exp(-0.6)))
+
+
+def test_a_measured_pair():
+    _, text = rftlab("dev", "law", "--pair", "tiny-mod97")
+    assert text.startswith("half way through the baseline's run, from the pilot's gradients: r = 0.1727 ± 0.07")
+    assert "counts as 1" in text
+    rows = [line.split() for line in text.splitlines()]
+    names = [row[0] for row in rows if len(row) > 5 and row[0][0].isdigit()]
+    assert names[0] == "2048x1w8" and names[-1] == "1x256" and len(names) == 25
+
+
+def test_all_scores_and_the_figure(tmp_path, monkeypatch):
+    few = [one for one in language_pairs() if one.pair in ("smollm2-largest", "smollm2-words")]
+    monkeypatch.setattr(law_scores, "published_pairs", lambda: iter(()))
+    monkeypatch.setattr(law_scores, "language_pairs", lambda: iter(few))
+    console = Console(record=True, width=80)
+    law_scores.score_all(console, tmp_path / "results", True)
+    text = console.export_text()
+    assert "…" not in text and text.splitlines()[1].split()[-1] == "regret"
+    assert "smollm2-largest, test" in text and "no simulated pairs" in text and "1.0000*" in text
+    written = {path.name for path in (tmp_path / "results" / "law").iterdir()}
+    assert written == {f"{name}.{kind}" for name in ("collapse", "overview") for kind in ("svg", "png", "csv")}
+
+
+def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
+    pilot = pilot_from(shipped_runs(), shipped_base("tiny-mod97"))
+    noisy = pilot.base.raw._replace(between=4 * pilot.base.raw.between)
+    place = pilot_path(tmp_path, "tiny-mod97")
+    write_measurements(place, pilot._replace(base=pilot.base._replace(raw=noisy, ratios=None, midway=None)), {})
+    status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 0 and text.startswith("base model, ") and "r = 0.2" in text
+    assert "forecast after 600 rounds from 32x1 raw, 32x8" in text
+    write_measurements(place, pilot._replace(runs=()), {})
+    status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 0 and "r = 0.1727" in text and "forecast" not in text and "1x256" in text
+    place.write_text(place.read_text()[:-40])
+    status, text = rftlab("dev", "law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 2 and text.count("\n") == 1 and "damaged" in text
