@@ -23,23 +23,15 @@ FRAMES = ("shared/curve.py",)
 DRAWING = ("studies/report/draw.py",)
 PALETTES = (*DRAWING, "studies/report/chart.py")
 CONFINED = {
-    "torch": ("llm/",),
-    "transformers": ("llm/",),
-    "safetensors": ("llm/",),
-    "vllm": ("llm/",),
-    "peft": ("llm/",),
-    "datasets": ("llm/",),
-    "math_verify": ("llm/",),
+    **dict.fromkeys(("torch", "transformers", "safetensors", "vllm", "peft", "datasets", "math_verify"), ("llm/",)),
     "verl": ("studies/integrations/verl.py",),
     "trl": ("studies/integrations/trl", "studies/integrations/alarms.py"),
     "prime_rl": ("studies/integrations/prime_rl.py",),
     "slime": ("studies/integrations/slime.py",),
     "tinker": ("studies/integrations/tinker.py",),
-    "tensorboard": ("studies/readers/formats/stores.py",),
-    "wandb": ("studies/readers/formats/stores.py",),
+    **dict.fromkeys(("tensorboard", "wandb"), ("studies/readers/formats/stores.py",)),
     "nicegui": tuple(f"studies/explore/{name}.py" for name in ("page", "panels", "heat_panel", "server")),
-    "fastapi": ("studies/explore/server.py",),
-    "uvicorn": ("studies/explore/server.py",),
+    **dict.fromkeys(("fastapi", "uvicorn"), ("studies/explore/server.py",)),
     "seaborn": PALETTES,
     "matplotlib": DRAWING,
 }
@@ -97,17 +89,8 @@ HOUSE = (
 """The packages and the rooms of `studies`, from the ground up: docs/architecture.md draws them."""
 FLOORS = (
     ("shared",),
-    (
-        "sim/config",
-        "sim/lanes",
-        "llm/rewards",
-        "llm/probe_config",
-        "llm/probe_run",
-        "llm/tracking",
-        "llm/random",
-        "llm/truncation",
-        "llm/losses",
-    ),
+    ("sim/config", "sim/lanes", "llm/rewards", "llm/probe_config", "llm/probe_run", "llm/tracking", "llm/random",
+     "llm/truncation", "llm/losses"),
     ("sim/world", "llm/tasks"),
     ("sim/policy", "sim/state", "llm/config"),
     ("sim/round", "sim/environments", "llm/policy", "llm/meter", "llm/stored"),
@@ -132,7 +115,7 @@ FLOORS = (
     ("studies/estimators", "studies/forecast/checkup"),
     ("studies/explore",),
     ("studies/cli",),
-)
+)  # fmt: skip
 """Folders and the files beside them, in the order in which they may import each other: itself and lower floors."""
 MAX_FILES = 18
 """In a folder, without its `__init__.py`; `shared`, whose parts are one room, has more."""
@@ -204,6 +187,7 @@ def lambdas_of(path: str, source: str) -> list[str]:
     [
         ("shared.design sim.config", "numba numpy pandas"),
         ("llm.config llm.rewards.verify", "torch transformers"),
+        ("studies.estimators.show", "torch pandas matplotlib rftlab.sim rftlab.studies.theory"),
         (
             "sim.run studies.cli.commands studies.estimators.suite.run studies.report.report "
             "studies.forecast.pilot.run studies.forecast.pilot.show studies.forecast.signal.show "
@@ -211,7 +195,7 @@ def lambdas_of(path: str, source: str) -> list[str]:
             "torch transformers safetensors datasets math_verify vllm peft nicegui",
         ),
     ],
-    ids=["configurations need no compiler", "the trainer's need no torch", "the simulator's path needs no torch"],
+    ids=["configurations", "the trainer's configurations", "cards", "the simulator's path"],
 )
 def test_what_is_imported_first_is_light(modules, heavy):
     ours = ", ".join(f"rftlab.{module}" for module in modules.split())

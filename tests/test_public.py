@@ -71,12 +71,6 @@ def test_a_sweep_is_its_runs_one_after_another():
     assert told == [(n, 4) for n in range(1, 5)]
 
 
-def test_a_world_is_made_where_none_is_given():
-    run = replace(small_run(), design=designs()[0])
-    given, made = (rl.simulate(run, world).curve.test_pass_at_1 for world in (build(run.environment), None))
-    np.testing.assert_array_equal(given, made)
-
-
 def test_a_grid_is_its_combinations(capsys):
     values = {"rollouts": [2, 4], "estimator": ["rloo", rl.preset("grpo")], "batch_size": 8, "rounds": 8}
     found = rl.sweep(small_run(), design=values, environment={"kappa": [5.0, 4.0]}, seeds=2, progress=True)
@@ -113,20 +107,15 @@ def test_a_grid_is_its_combinations(capsys):
         ({"design": {"rollouts": []}}, "design.rollouts names no value"),
         ({"design": {"estimator": "grop"}}, "estimator = 'grop' is unknown"),
         ({"design": {"estimator": 3}}, "design.estimator = 3; allowed: an estimator, or its name"),
-        ({"design": {"rollouts": "two"}}, "design.rollouts = 'two'; allowed: a whole number"),
-        ({"design": {"rollouts": 2.5}}, "design.rollouts = 2.5; allowed: a whole number"),
-        ({"design": {"rollouts": None}}, "design.rollouts = None; allowed: a whole number"),
-        ({"design": {"rollouts": True}}, "design.rollouts = True; allowed: a whole number"),
+        *(({"design": {"rollouts": value}}, f"design.rollouts = {value!r}; allowed: a whole number")
+          for value in ("two", 2.5, None, True)),
         ({"design": {"sampling": "x"}}, "design.sampling = 'x'; allowed: Sampling"),
         ({"environment": {"kappa": "x"}}, "environment.kappa = 'x'; allowed: a number"),
         ({"design": ["rollouts"]}, "design is a list; allowed: names of fields and their values"),
-        (
-            {"design": {"rollouts": range(1, 1001), "batch_size": range(1, 1001)}},
-            "design and environment have 1000000 combinations; allowed: up to 100000",
-        ),
+        ({"design": {"rollouts": range(1, 1001), "batch_size": range(1, 1001)}}, "1000000 combinations; allowed: up to"),
         ({"design": {"rollouts": 2}, "designs": designs()}, "allowed: one of the two ways"),
     ],
-)
+)  # fmt: skip
 def test_a_sweep_and_a_grid_say_what_is_allowed(options, message):
     with pytest.raises(rl.UserError, match=message):
         rl.sweep(**{"start": small_run()} | options)

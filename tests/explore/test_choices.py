@@ -74,10 +74,7 @@ def test_a_kl_coefficient_gives_a_penalty_and_what_a_trainer_cannot_do_is_said()
     assert (without.kind, given.kind, given.coef, given.place) == ("none", "k3", 0.01, "loss")
     assert "num_generations=8" in text_as("TRL", Choices()).splitlines()
     assert text_as("verl", from_query("window=8&K=1")).startswith("# none of these engines has support rollouts")
-    assert "importance_sampling_level=sequence" in text_as("TRL", from_query("estimator=gspo")).splitlines()
     assert text_as("TRL", from_query("estimator=rloo")).startswith("# TRL's GRPO has no baseline leave_one_out")
-    assert text_as("verl", from_query("estimator=remax")).startswith("# baseline greedy: verl hands it to no plug-in")
-    assert text_as("TRL", from_query("estimator=dapo")).startswith("# none of these engines samples groups again")
     assert all(text_as(form, from_query("B=0")).startswith("# batch_size = 0") for form in FORMS)
 
 

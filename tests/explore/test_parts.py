@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import replace
-from threading import Thread
 
 import numpy as np
 import pandas as pd
@@ -207,23 +206,6 @@ def begun_job(**points):
 )
 def test_the_first_seed_goes_alone_and_then_the_others_share_what_is_left(points, abreast, turns):
     assert begun_job(**points).ahead(abreast) == turns
-
-
-def test_a_seed_waits_for_its_turn_and_no_longer_than_the_job():
-    for end in ("turn", "stop", "failure"):
-        job = begun_job(s0=5, s1=4, s2=3)
-        waiting = Thread(target=job.await_turn, args=(1, 2), daemon=True)
-        waiting.start()
-        waiting.join(0.1)
-        assert waiting.is_alive()
-        if end == "turn":
-            job.curves[0] = curve([0.1] * 21)
-        elif end == "stop":
-            job.stop.set()
-        else:
-            job.failed = "no memory"
-        waiting.join(60)
-        assert not waiting.is_alive(), end
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])

@@ -22,6 +22,7 @@ def path(tmp_path_factory):
     curves = {name: [[place] * POINTS, [place // 10] * POINTS] for place, name in enumerate(names)}
     path = tmp_path_factory.mktemp("try") / "try.html"
     path.write_text(page(curves))
+    assert path.stat().st_size < LARGEST / 5
     return path
 
 
@@ -35,19 +36,13 @@ def test_a_curve_is_that_of_the_design():
     assert found != curve(("qwen-gsm8k-fragile", 8, 2, "grpo", 1.0), rounds=20, every=10)
 
 
-def test_the_page_is_small(path):
-    assert path.stat().st_size < LARGEST / 5
-
-
 def test_sliders_move_the_lines(browser, path):
     browser.open(path)
-    places = [0, 1, 1, 2, 1]
-    middle = int(sum(p * n for p, n in zip(places, (108, 36, 12, 4, 1), strict=True)))
+    middle = 36 + 12 + 2 * 4 + 1
     said = "return document.getElementById('said').textContent"
     assert browser.run(said) == f"After training: train {middle / 1000:.3f}, test {middle // 10 / 1000:.3f}."
-    browser.run(
-        "const range = document.querySelectorAll('input')[0]; range.value = 5; range.dispatchEvent(new Event('input'))"
-    )
+    to_five = "const range = document.querySelector('input'); range.value = 5; range.dispatchEvent(new Event('input'))"
+    browser.run(to_five)
     now = middle + 5 * 108
     assert f"train {now / 1000:.3f}" in browser.run(said)
     lines = browser.run("return [...document.querySelectorAll('[data-v] path')].map(e => e.getAttribute('d'))")
