@@ -119,32 +119,19 @@ def calibrate_again(console, root):
 
 
 COMMANDS = {
-    "status": lambda console, root: status.show_status(console, root),
-    "report": partial(report_of, level="sim"),
-    "report llm": partial(report_of, level="llm"),
-    "reproduce": partial(reproduce_all, level="sim"),
-    "reproduce llm": partial(reproduce_all, level="llm"),
-    "run": partial(run, level="sim"),
-    "run llm": partial(run, level="llm"),
-    "compare": compare_levels,
-    "pilot": lambda console, root: repr(pilot_run.pilot(console, WANTED, root, 1, True)),
-    "predict": lambda console, root: repr(find_pilot(store.open_store(root), LLM)),
-    "calibrate": calibrate_again,
+    "status": (status.show_status, ("", "sim", "llm", "study")),
+    "report": (partial(report_of, level="sim"), ("", "sim", "study-sim", "report/", ".scratch", "rftlab")),
+    "report llm": (partial(report_of, level="llm"), ("", "llm", "study-llm", "report-llm")),
+    "reproduce": (partial(reproduce_all, level="sim"), ("", "sim", "study-sim", "report/", ".scratch", "rftlab")),
+    "reproduce llm": (partial(reproduce_all, level="llm"), ("", "llm", "study-llm", "report-llm")),
+    "run": (partial(run, level="sim"), ("", "sim", ".scratch")),
+    "run llm": (partial(run, level="llm"), ("", "llm")),
+    "compare": (compare_levels, ("", "sim", "llm", "study", "compare")),
+    "pilot": (lambda console, root: repr(pilot_run.pilot(console, WANTED, root, 1, True)), ("pilot", "rftlab")),
+    "predict": (lambda console, root: repr(find_pilot(store.open_store(root), LLM)), ("pilot",)),
+    "calibrate": (calibrate_again, ("calibrate",)),
 }
-PARTS = {
-    "status": ("", "sim", "llm", "study"),
-    "report": ("", "sim", "study-sim", "report/", ".scratch", "rftlab"),
-    "reproduce": ("", "sim", "study-sim", "report/", ".scratch", "rftlab"),
-    "run": ("", "sim", ".scratch"),
-    "report llm": ("", "llm", "study-llm", "report-llm"),
-    "reproduce llm": ("", "llm", "study-llm", "report-llm"),
-    "run llm": ("", "llm"),
-    "compare": ("", "sim", "llm", "study", "compare"),
-    "pilot": ("pilot", "rftlab"),
-    "predict": ("pilot",),
-    "calibrate": ("calibrate",),
-}
-"""Where the files begin that a command reads or writes."""
+"""What a command does, and where the files begin that it reads or writes."""
 HEALS = ("reproduce", "reproduce llm", "run", "run llm", "pilot", "calibrate")
 
 
@@ -162,7 +149,7 @@ def whole(tmp_path_factory):
         pilot_store.write_measurements(place(root, LLM, "base"), base, WANTED.base_config())
         for seed in (0, 1):
             calibrated(root, LLM, EVIDENCE, seed, 1, lambda *done: None, pytest.fail)
-        expected = {name: command(Console(file=io.StringIO()), root) for name, command in COMMANDS.items()}
+        expected = {name: command(Console(file=io.StringIO()), root) for name, (command, _) in COMMANDS.items()}
     return root, expected
 
 
@@ -170,7 +157,7 @@ def run_command(name, root):
     """What a command gives, prints, and the one line with which it ends instead."""
     console = Console(file=io.StringIO(), width=200)
     try:
-        return COMMANDS[name](console, root), console.file.getvalue(), None
+        return COMMANDS[name][0](console, root), console.file.getvalue(), None
     except UserError as error:
         return None, console.file.getvalue(), str(error)
     except OSError as error:  # the command line makes it one line, with the file's name
@@ -187,7 +174,7 @@ def check(whole, folder, name, kind, number, at, beside):
     shutil.copytree(whole_root, hurt_root)
     outside.mkdir()
     old_files(outside)
-    mine = [place for place in places(hurt_root) if place.startswith(PARTS[name])]
+    mine = [place for place in places(hurt_root) if place.startswith(COMMANDS[name][1])]
     place, other = mine[at % len(mine)], mine[beside % len(mine)]
     hurt(hurt_root, outside, place, other, kind, number)
     before = content(outside)

@@ -23,7 +23,7 @@ from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.points import study_points
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.study import checked_study, read_study, study_path, write_study
-from tests.support.stores import DEEP, SMALL, bytes_of, change, nested, point_of, points, reseal, run_all
+from tests.support.stores import DEEP, SMALL, bytes_of, nested, point_of, points, reseal, run_all
 
 
 def test_a_point_comes_back_as_it_was_written(root):
@@ -81,43 +81,6 @@ def test_finished_points_are_skipped(root):
     run_all(root, points()[:3])
     finished, todo = split(root, points(), print)
     assert list(finished) == points()[:3] and todo == points()[3:]
-
-
-def flip_a_byte(folder):
-    data = bytearray((folder / "curve.parquet").read_bytes())
-    data[len(data) // 2] ^= 1
-    (folder / "curve.parquet").write_bytes(data)
-
-
-DAMAGE = {
-    "truncated curve": lambda folder: os.truncate(folder / "curve.parquet", 100),
-    "flipped byte": flip_a_byte,
-    "no curve": lambda folder: (folder / "curve.parquet").unlink(),
-    "no marker": lambda folder: (folder / "done.json").unlink(),
-    "empty marker": lambda folder: os.truncate(folder / "done.json", 0),
-    "foreign marker": lambda folder: (folder / "done.json").write_text("[1]"),
-    "deep marker": lambda folder: (folder / "done.json").write_text(DEEP),
-    "no round of divergence": lambda folder: change(folder / "done.json", diverged_at="x"),
-    "other configuration": lambda folder: (folder / "config.json").write_text("{}"),
-    "deep configuration": lambda folder: (folder / "config.json").write_text(DEEP),
-    "configuration too deep to be written": lambda folder: (folder / "config.json").write_text(nested(500)),
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_point_is_named_and_redone(root, kind):
-    todo = points(1)
-    run_all(root, todo)
-    before, remarks = bytes_of(collect(root, todo)), []
-    folder = store.point_folder(root, todo[0])
-    DAMAGE[kind](folder)
-    with pytest.raises(UserError, match="run the same study again"):
-        collect(root, todo)
-    finished, again = split(root, todo, remarks.append)
-    assert again == todo[:1] and list(finished) == todo[1:]
-    assert len(remarks) == 1 and str(folder) in remarks[0]
-    run_all(root, again)
-    assert bytes_of(collect(root, todo)) == before
 
 
 def test_of_two_that_finish_the_same_point_the_first_wins(root):

@@ -2,7 +2,6 @@
 All are named and redone, or refused."""
 
 import io
-import json
 import os
 import shutil
 
@@ -16,7 +15,7 @@ from rftlab.studies.data.runs.files import remove_stale
 from rftlab.studies.data.runs.runner import collect, split
 from rftlab.studies.data.runs.store import point_folder
 from tests.support.damage import PUT, old_files
-from tests.support.stores import DEEP, bytes_of, change, points, reseal, run_all
+from tests.support.stores import DEEP, bytes_of, change, nested, points, reseal, run_all
 
 
 @pytest.fixture
@@ -52,22 +51,48 @@ def test_tables_of_another_point_are_not_taken(done, donor, files):
     assert healed(root, first, "done.json was changed, or is of something else") == before
 
 
+def flip_a_byte(folder):
+    data = bytearray((folder / "curve.parquet").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "curve.parquet").write_bytes(data)
+
+
+def marked(text):
+    return lambda folder: (folder / "done.json").write_text(text)
+
+
+def with_facts(**facts):
+    """Other facts, with their checksum."""
+    return lambda folder: reseal(folder.parents[2], points(2)[0], **facts)
+
+
 FACTS = [{"commit": 3}, {"versions": ["numpy"]}, {"versions": {"numpy": 2.0}}, {"diverged_at": 99},
          *({"seconds": value} for value in ("1", float("inf"), float("nan")))]  # fmt: skip
+DAMAGE = {
+    "truncated curve": (lambda folder: os.truncate(folder / "curve.parquet", 100), ""),
+    "flipped byte": (flip_a_byte, ""),
+    "no curve": (lambda folder: (folder / "curve.parquet").unlink(), ""),
+    "no marker": (lambda folder: (folder / "done.json").unlink(), ""),
+    "other configuration": (lambda folder: (folder / "config.json").write_text("{}"), ""),
+    "deep configuration": (lambda folder: (folder / "config.json").write_text(DEEP), ""),
+    "configuration too deep to be written": (lambda folder: (folder / "config.json").write_text(nested(500)), ""),
+    "no round of divergence": (lambda folder: change(folder / "done.json", diverged_at="x"), ""),
+    **{f"marker {text[:9]}": (marked(text), "") for text in ("", "[1]", "{}", "[]", DEEP, '{"curve_sha256": "x"}')},
+    **{f"other {field}": (lambda folder, field=field: change(folder / "done.json", **{field: 1}), "was changed")
+       for field in ("commit", "seconds", "diverged_at")},
+    **{f"{facts} with its checksum": (with_facts(**facts), "done.json") for facts in FACTS},
+}  # fmt: skip
+"""What is done to a point's folder, and a part of what is said of it."""
 
 
-@pytest.mark.parametrize("facts", FACTS, ids=str)
-def test_facts_of_another_type_are_damage_even_with_their_checksum(done, facts):
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_point_is_named_and_redone(done, kind):
     root, before = done
-    reseal(root, points(2)[0], **facts)
-    assert healed(root, points(2)[0], "done.json") == before
-
-
-@pytest.mark.parametrize("field", ["commit", "seconds", "diverged_at"])
-def test_facts_that_were_changed_are_damage(done, field):
-    root, before = done
-    change(point_folder(root, points(2)[0]) / "done.json", **{field: 1})
-    assert healed(root, points(2)[0], "done.json was changed") == before
+    damage, said = DAMAGE[kind]
+    damage(point_folder(root, points(2)[0]))
+    with pytest.raises(UserError, match="run the same study again"):
+        collect(root, points(2))
+    assert healed(root, points(2)[0], said) == before
 
 
 TABLES = {
@@ -138,10 +163,3 @@ def test_old_files_behind_a_link_stay(root, outside):
     with pytest.raises(UserError, match=f"^{root / '.scratch'} is a symbolic link"):
         run_all(root, points(1))
     assert (outside / "tmpold").exists()
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", DEEP, json.dumps({"curve_sha256": "x"})])
-def test_facts_that_say_nothing_are_damage(done, text):
-    root, before = done
-    (point_folder(root, points(2)[0]) / "done.json").write_text(text)
-    assert healed(root, points(2)[0]) == before
