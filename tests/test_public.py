@@ -112,7 +112,7 @@ def test_a_grid_is_its_combinations(capsys):
         ({"design": {"sampling": "x"}}, "design.sampling = 'x'; allowed: Sampling"),
         ({"environment": {"kappa": "x"}}, "environment.kappa = 'x'; allowed: a number"),
         ({"design": ["rollouts"]}, "design is a list; allowed: names of fields and their values"),
-        ({"design": {"rollouts": range(1, 1001), "batch_size": range(1, 1001)}}, "1000000 combinations; allowed: up to"),
+        ({"design": {"rollouts": range(1, 1001), "batch_size": range(1, 1001)}}, "1000000 combinations; allowed: up"),
         ({"design": {"rollouts": 2}, "designs": designs()}, "allowed: one of the two ways"),
     ],
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Credit: each statistic by hand on a small table, and a source for every number that is shipped."""
+"""Credit, and where runs of a model end that nobody ran: each statistic by hand on a small table or a planted line, and
+a source for every number that is shipped."""
 
 from hashlib import sha256
 from io import StringIO
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from scipy.special import expit
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.public import credit
@@ -14,7 +16,6 @@ from rftlab.studies.analysis.public.credit import ending_lines, reported_scores
 from rftlab.studies.analysis.public.store import DATA
 from rftlab.studies.data.paper.experiments import endpoints
 from tests.support.estimators.vectors import ROOT
-from tests.support.machine.here import refused
 
 PAGE = ROOT / "docs" / "lab" / "public.md"
 
@@ -168,9 +169,37 @@ def test_a_reported_score_says_where_runs_end():
         ending_lines(0.5, "chat")
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [(("--reported", "49.6"), "reported = 49.6; allowed: above 0 and below 1"), (("--sibling",), "with --reported")],
-)
-def test_a_wrong_reported_score_is_one_line(flags, words):
-    assert words in refused("pilot", *flags)
+def planted(noise: float = 0.0) -> pd.DataFrame:
+    """Six sources of two families on two tasks: logit(end) = 0.5 + 1.5 log10(size), family b 1 lower, MATH 1 lower."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"s{i}", group, parameters, task, expit(0.5 + 1.5 * np.log10(parameters) - (group == "b") - (task == "math")
+                                                 + noise * rng.standard_normal()))
+        for i, parameters in enumerate((0.5, 1, 2, 4, 8, 16)) for group in "ab" for task in ("gsm8k", "math")
+    ]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["source", "group", "parameters", "task", "end"])
+    return table.assign(reported=table["end"], base_in_harness=table["end"] - 0.2, credited=False)
+
+
+@pytest.mark.parametrize(("family", "lower"), [("a", 0.0), ("b", 1.0)])
+def test_a_planted_line_comes_back(monkeypatch, family, lower):
+    monkeypatch.setattr(credit, "grouped_ends", planted)
+    for parameters in (1.0, 3.0):
+        one = credit.predict_end(parameters, family, "gsm8k")
+        assert one.known and one.end.value == pytest.approx(expit(0.5 + 1.5 * np.log10(parameters) - lower), abs=0.02)
+        assert one.error < 0.03 and one.format.value == pytest.approx(0.2)
+    unknown = credit.predict_end(3.0, "c", "gsm8k")
+    assert not unknown.known and unknown.error > 0.05 and unknown.end.high - unknown.end.low > 0.1
+    # the width covers ends of sources that were left out
+    monkeypatch.setattr(credit, "grouped_ends", lambda: planted(0.5))
+    one = credit.predict_end(2.0, "a", "gsm8k")
+    assert one.end.low < one.end.value < one.end.high and one.error > 0.05
+
+
+def test_shuffled_ends_are_forecast_worse(monkeypatch):
+    whole = credit.predict_end(1.5, "qwen", "gsm8k").error
+    rows = credit.grouped_ends()
+    own = rows["group"] == "qwen"
+    rows.loc[own, "end"] = rows.loc[own, "end"].sample(frac=1, random_state=1).to_numpy()
+    monkeypatch.setattr(credit, "grouped_ends", lambda: rows)
+    assert credit.predict_end(1.5, "qwen", "gsm8k").error > whole + 0.05

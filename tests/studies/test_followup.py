@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.followup.first import RULES, decide, known_ends, rule_errors, rule_table
 from rftlab.studies.analysis.followup.next_checks import CHECKS, check_points, count_words, judge_check
 from rftlab.studies.cli.commands import run
@@ -132,10 +131,3 @@ def test_both_studies_write_a_page_and_go_on_where_they_stopped(tmp_path, capsys
     assert len(done) == 2 * (15 + 6 + 8 + 12 + 1)  # what checks share, with `first` too, is run once
     run(["run", "next_checks", "--pair", "olmo-math", *FEW, "--quiet", "--results", str(tmp_path)])
     assert done == {path: path.stat().st_mtime_ns for path in Path(tmp_path).glob("sim/*/*/done.json")}
-
-
-def test_next_checks_are_simulated():
-    with pytest.raises(UserError, match="next_checks with level llm; allowed: with --level sim"):
-        run(["run", "next_checks", "--level", "llm", "--pair", "tiny-mix97"])
-    with pytest.raises(UserError, match="study first sets it for each of its cells"):
-        run(["run", "first", "--rollouts", "4"])

@@ -9,10 +9,9 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import CELLS as CELLS_BY_LABEL
-from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, endpoints, experiment, label, published
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, endpoints, label, published
 from rftlab.studies.data.paper.pairs import PAIRS, pair
 from rftlab.studies.data.results import verdicts
 from rftlab.studies.data.results.claims import CLAIMS, judge
@@ -66,21 +65,11 @@ def test_the_papers_own_numbers_pass_its_claims():
     assert [f.pair for f in found if f.claim.name == "9 stuck pairs" and f.paper == HOLDS] == ["olmo-math"]
 
 
-@pytest.mark.parametrize(("function", "kind"), [(experiment, "study"), (pair, "pair")])
-def test_unknown_names_list_the_known_ones(function, kind):
-    with pytest.raises(UserError, match=f"{kind} = 'nonsense' is unknown; allowed: "):
-        function("nonsense")
-
-
 def test_interval_is_the_t_interval():
     values = np.array([0.1, 0.4, 0.35, 0.2, 0.3])
     low, high = stats.t.interval(0.95, 4, loc=values.mean(), scale=stats.sem(values))
     assert interval(values) == pytest.approx((values.mean(), low, high), rel=1e-12)
     assert interval(values[:1]) == (0.1, -np.inf, np.inf)
-
-    rng = np.random.default_rng(0)
-    covered = [known.low <= 0 <= known.high for known in (interval(rng.standard_normal(5)) for _ in range(4000))]
-    assert abs(np.mean(covered) - 0.95) < 0.015
 
 
 @pytest.mark.parametrize(
@@ -100,10 +89,8 @@ def test_a_part_holds_fails_or_is_undecided(values, low, high, verdict):
 
 def test_a_claim_needs_all_its_parts():
     yes, no, maybe = (verdicts.measure("x", np.array(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
-    assert joint_verdict([yes, yes]) == HOLDS
-    assert joint_verdict([yes, maybe]) == UNDECIDED
-    assert joint_verdict([yes, maybe, no]) == FAILS
-    assert joint_verdict([]) == NOT_APPLICABLE
+    found = [joint_verdict(parts) for parts in ([yes, yes], [yes, maybe], [yes, maybe, no], [])]
+    assert found == [HOLDS, UNDECIDED, FAILS, NOT_APPLICABLE]
 
 
 FINAL = {"32x1+7": 0.48, "32x8": 0.56, "32x16": 0.60, "32x32": 0.63, "32x64": 0.65, "64x8": 0.59, "128x8": 0.61,

@@ -1,14 +1,11 @@
 """Forecasts end where measurements do; what nobody measured is guessed and said; repeats are averaged at common
 rounds."""
 
-import io
-import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
@@ -16,7 +13,6 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import group_runs, mean_curve
-from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.forecasters import law
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
@@ -24,11 +20,9 @@ from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.law.curve import CellForecast, KnownRun
 from rftlab.studies.forecast.law.limits import FAILING, beyond
 from rftlab.studies.forecast.predict import all_forecasts, recommended
-from rftlab.studies.forecast.score.cases import cases_named, language_cases
-from rftlab.studies.forecast.score.score import announce, score_case
+from rftlab.studies.forecast.score.cases import cases_named
+from rftlab.studies.forecast.score.score import score_case
 from rftlab.studies.readers import read_logs
-from rftlab.studies.readers.store import write_collection
-from tests.support.estimators.vectors import ROOT
 from tests.support.logs.reading import collection, run_of
 from tests.support.machine.here import refused, shown
 from tests.support.web.reports import without_script
@@ -39,7 +33,6 @@ RISE = {0: 0.1, 10: 0.3, 20: 0.4, 30: 0.45, 40: 0.48}
 LATE = {at: value for at, value in RISE.items() if at}
 SPOILT = ({0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}, {"learning_rate": 1e-3})
 GROUP, RAW = Advantage("group_mean"), Advantage("none")
-PUBLIC = ROOT.parent / "shared" / "data"
 
 
 def kept(folder: Path, runs: dict[str, tuple[dict[int, float], dict]], n: int | None = 500) -> Path:
@@ -174,15 +167,6 @@ def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
     assert "allowed: at most 20,000,000" in refused("predict", "--pair", "imported:c", "--results", results)
 
 
-@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public runs are not here")
-def test_a_public_run_that_failed_is_not_recommended(tmp_path):
-    """From a real run at 3e-5; the real one at 2e-4 is at 0.000."""
-    write_collection(tmp_path / "results", "c", read_logs([PUBLIC / "runs" / "curves.csv"]))
-    asked = ("32x8@1e-5", "32x8@3e-5", "32x8@1e-4", "32x8@2e-4", "32x8@1e-2")
-    text, table = predicted(tmp_path / "results", "--designs", *asked, pair="imported:c#shibuki/lr3e-5")
-    assert "recommended: 32x8@3e-05" in text and table["outside"].notna().tolist() == [False] * 2 + [True] * 3
-
-
 def test_what_nobody_measured_is_said(tmp_path):
     results = kept(tmp_path, {"a": (LATE, {})}, n=None)
     text, _ = predicted(results, "--designs", "32x8", "8x8")
@@ -203,32 +187,9 @@ def test_a_guessed_base_widens_the_forecast(tmp_path):
     assert wide.high[0] - wide.low[0] > narrow.high[0] - narrow.low[0] + 0.05
 
 
-def test_a_told_base_and_size_are_those_of_a_log_that_has_them(tmp_path):
-    (tmp_path / "late").mkdir()
-    measured, told = kept(tmp_path, {"a": (RISE, {})}), kept(tmp_path / "late", {"a": (LATE, {})}, None)
-    whole = imported_evidence("imported:c", measured)
-    evidence = imported_evidence("imported:c", told, 0.1, 500)
-    cells = (design(8, rounds=40, eval_every=40),)
-    assert evidence.guessed_base is None
-    np.testing.assert_array_equal(evidence.runs[0].values, whole.runs[0].values)
-    for mine, other in zip(law(evidence, cells), law(whole, cells), strict=True):
-        np.testing.assert_array_equal(mine, other)
-    replaced = imported_evidence("imported:c", measured, 0.05)
-    assert replaced.base() == 0.05 and whole.base() == 0.1
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("predict --pair imported:c --base 1.2", "base = 1.2; allowed: 0 to 1"),
-        ("predict --pair imported:c --base nan", "base = nan; allowed: 0 to 1"),
-        ("predict --pair imported:c --questions 0", "questions = 0; allowed: 1"),
-        ("predict --base 0.4", "base = 0.4; allowed: with --pair imported:NAME"),
-        ("dev score --base 0.4", "base = 0.4; allowed: with --what imported:NAME"),
-    ],
-)
-def test_a_base_or_size_that_cannot_be_is_a_line(command, words, tmp_path):
-    assert words in refused(*command.split(), "--results", tmp_path)
+def test_a_told_base_comes_before_a_measured_one(tmp_path):
+    measured = kept(tmp_path, {"a": (RISE, {})})
+    assert [imported_evidence("imported:c", measured, *told).base() for told in ((), (0.05,))] == [0.1, 0.05]
 
 
 def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
@@ -269,15 +230,6 @@ def test_a_told_base_of_a_score_is_of_one_imported_task(tmp_path):
         text = refused("dev", "score", "--what", "imported:c", *flags, "--results", results)
         assert "has several models or tasks" in text
     assert len(cases_named("imported:c", results)[0]) == 2
-
-
-def test_the_announced_time_of_calibrations_is_no_constant():
-    """A calibration takes as long as its runs are; a number of seconds was announced that one pair had once taken."""
-    console = Console(file=io.StringIO(), width=200)
-    case = language_cases(shipped_runs())[0]
-    announce(console, [case, case], quiet=False)
-    text = console.file.getvalue()
-    assert text.startswith("2 calibrations") and not re.search(r"\d (s|minutes)\b", text)
 
 
 def test_a_mean_of_runs_is_of_all_of_them(tmp_path):

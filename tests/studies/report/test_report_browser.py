@@ -257,15 +257,3 @@ def test_hostile_names_are_shown_and_do_nothing(browser, hostile, width):
     browser.run("document.querySelectorAll('th button.sort').forEach(b => b.click())")
     browser.sound()
     assert browser.driver.title == title and title.startswith("rftlab")
-
-
-def test_nothing_stands_between_the_file_and_its_first_paint(browser, report):
-    """No timed assertion: that it paints, and that it waits for no file, script or font."""
-    browser.open(report)
-    painted = browser.driver.execute_async_script(
-        "const done = arguments[0]; new PerformanceObserver(list => list.getEntriesByName('first-contentful-paint')"
-        ".forEach(entry => done(entry.name)))"
-        ".observe({type: 'paint', buffered: true})"
-    )
-    waits = browser.run("return document.querySelectorAll('link, script[src], style[src], img').length")
-    assert painted == "first-contentful-paint" and waits == 0 and report.stat().st_size < 4_000_000
