@@ -9,7 +9,7 @@ from scipy import stats
 from rftlab.studies.analysis.diagnose import CHECKS, diagnose
 from rftlab.studies.analysis.diagnose.observed import ORDER, Line, noise, observe, smooth, trend
 from rftlab.studies.analysis.diagnose.progress import gained
-from rftlab.studies.analysis.diagnose.stability import fall_from_best, lasting_fall
+from rftlab.studies.analysis.diagnose.stability import _error, fall_from_best, lasting_fall
 from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, piece_of, towards
 
 
@@ -265,6 +265,10 @@ def test_noise_is_the_deviation_about_a_slope_and_of_mostly_equal_values_that_of
     assert noise(values) == pytest.approx(0.3, rel=0.05) and np.isnan(noise(values[:3]))
     values = np.array([*[0.0] * 9, 1] * 200)
     assert noise(values) == pytest.approx(np.sqrt(0.6) / 2 / np.sqrt(6), rel=0.01)
+
+
+def test_the_error_of_a_rate_is_binomial():
+    assert _error(line(np.full(20, 0.2), 400), 3) == pytest.approx(np.sqrt(2 / 3) * 0.02)
 
 
 def test_a_trend_is_not_moved_by_outliers_and_none_is_seen_in_noise_more_often_than_its_level():
