@@ -15,7 +15,7 @@ from rftlab.studies.cli.commands import DEV, GROUPS
 from rftlab.studies.console.table import Table
 from rftlab.studies.data.results import claims
 from rftlab.studies.forecast.forecasters import QUICK
-from rftlab.studies.readers.formats import FORMATS
+from rftlab.studies.readers.read import FORMATS
 from rftlab.studies.report.chart import Chart
 from rftlab.studies.theory.facts.facts import Fact
 from tests.support.docs.pages import ROOT
