@@ -234,7 +234,7 @@ def _finding(seen: ObservedRun, share: float, evidence: list[str]) -> Finding:
 
 def _reward(seen: ObservedRun) -> float | None:
     line = seen.first(("train", "pass_at_1"))
-    if line is None and seen.design.rollouts:
+    if line is None:
         mean = seen.first(("train", "reward_mean"))
         line = mean if mean is not None and mean.values.min() >= 0 and mean.values.max() <= 1 else None
     return None if line is None else line.end()
