@@ -9,7 +9,6 @@ import pytest
 import torch
 from rich.console import Console
 
-import rftlab.llm.budget.shapes
 from benchmarks.llm import measure
 from rftlab import Compute, Design, LLMRun, LoRA, Model, TaskConfig, UserError, start_at
 from rftlab.llm.budget.devices import FORMAT, GPUS, known_gpu, named_device
@@ -60,7 +59,7 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
     def unreachable(name):
         raise OSError("no connection")
 
-    monkeypatch.setattr(rftlab.llm.budget.shapes, "_from_hub", unreachable)
+    monkeypatch.setattr("rftlab.llm.budget.shapes._from_hub", unreachable)
     said = "its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder"
     with pytest.raises(UserError, match=f"'who/knows': {said}"):
         read_shape(Model("who/knows"))

@@ -83,6 +83,7 @@ def gpu_engine(monkeypatch, lora=LoRA(), **compute):  # noqa: B008  frozen
     monkeypatch.setitem(sys.modules, "vllm.model_executor.models", models)
     monkeypatch.setitem(sys.modules, "vllm.lora.request", SimpleNamespace(LoRARequest=FakeRequest))
     monkeypatch.setitem(sys.modules, "vllm", package)
+    monkeypatch.setattr("rftlab.llm.engines.vllm.for_a_cpu", lambda: False)
     run = replace(run_of(), compute=Compute("cuda", engine="vllm", cache_gb=0.5, precision="bf16", **compute))
     policy = Policy(with_adapters(small_model(), lora, seed=0), Compute())
     return VLLMEngine(replace(run, lora=lora), policy, SimpleNamespace(stops=(1,))), policy
