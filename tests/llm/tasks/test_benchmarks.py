@@ -200,9 +200,9 @@ def test_a_bad_row_is_one_line_that_says_where(benchmark, row, message, tmp_path
 def test_damaged_files_are_one_line(tmp_path):
     whole, lines = write(tmp_path / "whole.parquet", GSM8K).read_bytes(), [json.dumps(row) for row in GSM8K]
     for name, data, message in (
-        ("cut.parquet", whole[: len(whole) // 2], r" cannot be read: [^\n]+$"),
-        ("empty.parquet", b"", r" cannot be read: [^\n]+$"),
-        ("text.parquet", b"question,answer\n", r" cannot be read: [^\n]+$"),
+        ("cut.parquet", whole[: len(whole) // 2], r" cannot be read as Parquet: [^\n]+$"),
+        ("empty.parquet", b"", r" cannot be read as Parquet: [^\n]+$"),
+        ("text.parquet", b"question,answer\n", r" cannot be read as Parquet: [^\n]+$"),
         ("bytes.jsonl", b"\xff\xfe{}\n", r" cannot be read: [^\n]+$"),
         ("cut.jsonl", f"{lines[0]}\n{lines[1][:-9]}".encode(), r" line 2 cannot be read as JSON: [^\n]+$"),
         ("nothing.jsonl", b"\n", r" has no rows; allowed: 1 or more$"),
