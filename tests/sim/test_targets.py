@@ -43,7 +43,7 @@ def digests() -> str:
     """A line for the world, for the curve of each design and for the weights of each of some estimators."""
     world, lines = build(SMALL), [world_digest()]
     for name, design in DESIGNS.items():
-        curve = simulate(Simulation(SMALL, replace(design, rounds=6, eval_every=3), seed=1), world).curve
+        curve = simulate(Simulation(SMALL, replace(design, rounds=3, eval_every=3), seed=1), world).curve
         lines.append(f"{name} {_digest(*(column for field, column in curve._asdict().items() if field != 'seconds'))}")
     for name in ("paper_text", "gmpo", "cispo", "dro"):
         lines.append(f"{name} {_digest(*_weighed(preset(name)))}")
