@@ -173,13 +173,13 @@ def test_every_room_is_on_a_floor_and_none_is_crowded():
 
 def lambdas_of(path: str, source: str) -> list[str]:
     """Defaults of arguments and fields that are lambdas, which a signature shows as such."""
-    found = []
+    defaults = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):
-            found += [(node.name, default) for default in [*node.args.defaults, *node.args.kw_defaults]]
+            defaults += [(node.name, default) for default in [*node.args.defaults, *node.args.kw_defaults]]
         elif isinstance(node, ast.ClassDef):
-            found += [(node.name, part.value) for part in node.body if isinstance(part, ast.AnnAssign)]
-    return [name for name, default in found if isinstance(default, ast.Lambda)]
+            defaults += [(node.name, part.value) for part in node.body if isinstance(part, ast.AnnAssign)]
+    return [name for name, default in defaults if isinstance(default, ast.Lambda)]
 
 
 @pytest.mark.parametrize(

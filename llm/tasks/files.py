@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow
-import pyarrow.compute
 import pyarrow.parquet
+from pyarrow import compute
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import json_object
@@ -88,10 +88,8 @@ def read_table(path: Path, max_rows: int = MAX_ROWS) -> pyarrow.Table:
         for name in {*texts} & {*table.column_names}:
             for chunk in table[name].chunks:
                 if pyarrow.types.is_dictionary(chunk.type):
-                    size += (
-                        pyarrow.compute.sum(pyarrow.compute.binary_length(chunk.dictionary).take(chunk.indices)).as_py()
-                        or 0
-                    )
+                    lengths = compute.binary_length(chunk.dictionary).take(chunk.indices)
+                    size += compute.sum(lengths).as_py() or 0
         _check(path, size, LARGEST, "bytes of text")
         return table
 

@@ -274,8 +274,10 @@ def test_the_error_of_a_rate_is_binomial():
 def test_a_trend_is_not_moved_by_outliers_and_none_is_seen_in_noise_more_often_than_its_level():
     values = 0.01 * np.arange(100.0)
     values[[10, 50, 90]] = 100
-    found = trend(np.arange(100), values)
-    assert found.slope == pytest.approx(0.01, rel=0.1) and found.low <= found.slope <= found.high and found.p < 1e-4
+    course = trend(np.arange(100), values)
+    assert (
+        course.slope == pytest.approx(0.01, rel=0.1) and course.low <= course.slope <= course.high and course.p < 1e-4
+    )
     draw = np.random.default_rng(1)
     assert np.mean([trend(np.arange(60), draw.standard_normal(60)).p <= 0.05 for _ in range(400)]) < 0.08
     single = np.zeros(40)
@@ -285,9 +287,9 @@ def test_a_trend_is_not_moved_by_outliers_and_none_is_seen_in_noise_more_often_t
 
 def test_a_fall_is_told_with_its_rounds_and_none_within_the_error_of_few_questions():
     values = np.concatenate([np.linspace(0.2, 0.8, 50), np.full(50, 0.2)]) + 0.01 * np.sin(np.arange(100))
-    found = fall_from_best(line(values))
+    worst = fall_from_best(line(values))
     assert lasting_fall(line(values)).since == 50
-    assert (found.since, found.share) == (50, pytest.approx(0.75, abs=0.03)) and 40 <= found.best_round <= 50
+    assert (worst.since, worst.share) == (50, pytest.approx(0.75, abs=0.03)) and 40 <= worst.best_round <= 50
     # 0.10 to 0.02 at the first of ten evaluations: of 1000 questions 8 standard errors, of 50 two. A peak that is
     # left at once is seen where its error is known.
     for fall in (fall_from_best, lasting_fall):

@@ -110,10 +110,10 @@ def gradient(between: float, within: float, error: float = 0.1, group: int = 8) 
 
 def test_noise_from_two_gradients_weighs_by_squares_of_errors():
     """Centred: noise within of .5, and the price 8/7 of its baseline; weights of 1 / 0.1^2 and 1 / 0.2^2."""
-    found = combine_gradients(gradient(0.2, 2.0, 0.1), gradient(0.4, 0.5 * 8 / 7, 0.2))
-    assert (found.between, found.gain) == pytest.approx(((4 * 0.2 + 1 * 0.4) / 5 / 2.0, 0.25))
-    assert found.between_error == pytest.approx(1 / np.sqrt(100 + 25) / 2.0)
-    assert found.gain_error == pytest.approx(0.25 * np.sqrt((0.1 / 2.0) ** 2 + (0.2 / (0.5 * 8 / 7)) ** 2))
+    noise = combine_gradients(gradient(0.2, 2.0, 0.1), gradient(0.4, 0.5 * 8 / 7, 0.2))
+    assert (noise.between, noise.gain) == pytest.approx(((4 * 0.2 + 1 * 0.4) / 5 / 2.0, 0.25))
+    assert noise.between_error == pytest.approx(1 / np.sqrt(100 + 25) / 2.0)
+    assert noise.gain_error == pytest.approx(0.25 * np.sqrt((0.1 / 2.0) ** 2 + (0.2 / (0.5 * 8 / 7)) ** 2))
     exact = combine_gradients(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0))
     assert (exact.between, exact.between_error) == (0.1, 0.0)
     for raw, centred, said in (

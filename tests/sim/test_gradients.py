@@ -45,26 +45,26 @@ def learner_of(world, estimator, rollouts=1, batch_size=CONTEXTS, **knobs):
 def gradients(learner, rounds, theta):
     """Gradients (rounds x contexts, A) in the contexts' logits, of the sum over the batch of each context's mean
     objective, at theta (A,)."""
-    found = []
+    samples = []
     for round_index in range(1, rounds + 1):
         learner.state.theta[:-1], learner.state.theta[-1] = np.tile(theta, CONTEXTS), 0.0
         learner.memory.spent[2] = round_index
         before = learner.state.theta.copy()
         assert learner.advance(round_index, 1, no_totals()) == 1
-        found.append((learner.state.theta - before)[:-1].reshape(CONTEXTS, -1) * CONTEXTS)
-    return np.concatenate(found)
+        samples.append((learner.state.theta - before)[:-1].reshape(CONTEXTS, -1) * CONTEXTS)
+    return np.concatenate(samples)
 
 
-def z_scores(found, expected):
+def z_scores(samples, expected):
     """Distance of the mean of samples (n, ...) from `expected`, in standard errors."""
-    error = found.std(axis=0, ddof=1) / np.sqrt(len(found)) + 1e-12
-    return np.abs(found.mean(axis=0) - expected) / error
+    error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples)) + 1e-12
+    return np.abs(samples.mean(axis=0) - expected) / error
 
 
-def z_limit(found, expected):
+def z_limit(samples, expected):
     """The largest z-score of means that are known to 3 percent of the largest expected one."""
-    assert (found.std(axis=0) / np.sqrt(len(found))).max() < 0.03 * np.abs(expected).max()
-    return z_scores(found, expected).max()
+    assert (samples.std(axis=0) / np.sqrt(len(samples))).max() < 0.03 * np.abs(expected).max()
+    return z_scores(samples, expected).max()
 
 
 @pytest.mark.parametrize("tokens", [0, 4, 400])

@@ -188,9 +188,9 @@ def rows(text):
 
 def test_status_shows_them_and_writes_nothing(results, trained):
     before = sorted(results.rglob("*"))
-    found = rows(shown("status", "--results", results))
-    assert found["whole"] == ["done", "8", "8", "tiny", "mix97", "digits"]
-    assert found["cut"] == ["interrupted", "4", "8", "tiny", "mix97", "digits"] and "notes" not in found
+    runs = rows(shown("status", "--results", results))
+    assert runs["whole"] == ["done", "8", "8", "tiny", "mix97", "digits"]
+    assert runs["cut"] == ["interrupted", "4", "8", "tiny", "mix97", "digits"] and "notes" not in runs
     with locked(results / "cut", noop):
         assert rows(shown("status", "--results", results))["cut"][0] == "running"
     assert rows(shown("status", "--results", trained))[str(trained)][0] == "done"

@@ -119,13 +119,13 @@ def test_whole_weights_come_one_at_a_time_without_a_gradient():
 
 
 def test_what_is_computed_again_has_the_same_gradients_of_adapters_alone(exact_norms):
-    found = []
+    gradients = []
     for compute in ({}, {"gradient_checkpointing": True, "logit_rows": 7}):
         policy = adapted_policy(dtype=torch.float64, **compute)
         policy.log_probs(RESPONSES, ALL)[0].sum().backward()
-        found.append(torch.cat([parameter.grad.flatten() for _, parameter in policy.named_parameters()]))
+        gradients.append(torch.cat([parameter.grad.flatten() for _, parameter in policy.named_parameters()]))
         assert all(p.grad is None for p in policy.model.parameters() if not p.requires_grad)
-    assert (found[0] - found[1]).norm() < 1e-10 * found[0].norm() and found[0].norm() > 1e-3
+    assert (gradients[0] - gradients[1]).norm() < 1e-10 * gradients[0].norm() and gradients[0].norm() > 1e-3
 
 
 def lora_run(**more):

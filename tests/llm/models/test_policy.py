@@ -54,14 +54,14 @@ def gradients(head, hidden, logp, entropy):
 @pytest.mark.parametrize("bias", [False, True])
 def test_values_and_gradients_are_those_of_plain_autograd(rows, entropy, bias):
     head, hidden, targets = case(bias=bias)
-    logp, found = token_log_probs(head, hidden, targets, 0.7, rows, entropy)
+    logp, entropies = token_log_probs(head, hidden, targets, 0.7, rows, entropy)
     wanted, wanted_entropy = plain(head, hidden, targets, 0.7)
     torch.testing.assert_close(logp, wanted, rtol=1e-12, atol=1e-13)
-    assert (found is not None) == entropy
+    assert (entropies is not None) == entropy
     if entropy:
-        torch.testing.assert_close(found, wanted_entropy, rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(entropies, wanted_entropy, rtol=1e-12, atol=1e-13)
     expected = gradients(head, hidden, wanted, wanted_entropy if entropy else None)
-    for a, b in zip(gradients(head, hidden, logp, found), expected, strict=True):
+    for a, b in zip(gradients(head, hidden, logp, entropies), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-13)
 
 

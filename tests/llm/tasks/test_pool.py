@@ -40,9 +40,9 @@ def pool_of(workers, timeout=30):
 @pool_of(2)
 def test_flexible_math_is_never_below_strict_and_sees_values(pool):
     cases = golden()["math_strict"][:400]
-    found = score("math", [c["response"] for c in cases], [c["ground_truth"] for c in cases], pool)
-    assert (found.flexible >= found.strict).all() and found.flexible.sum() > found.strict.sum() + 10
-    assert found.checks.asked > 0 and found.checks.failed == found.checks.timed_out == 0
+    scores = score("math", [c["response"] for c in cases], [c["ground_truth"] for c in cases], pool)
+    assert (scores.flexible >= scores.strict).all() and scores.flexible.sum() > scores.strict.sum() + 10
+    assert scores.checks.asked > 0 and scores.checks.failed == scores.checks.timed_out == 0
 
 
 MEGABYTE = 1_000_000
@@ -97,11 +97,11 @@ def test_hostile_answers_neither_hang_nor_crash_the_pool(pool, tmp_path):
     code = f"\\boxed{{__import__('pathlib').Path('{planted}').touch()}}"
     in_words = code.replace("\\boxed{", "The answer is $").replace("}", "$")
     responses = [*SMALL.values(), *LARGE.values(), code, in_words, r"\boxed{6}", r"\boxed{5.0}"]
-    found = score("math", responses, ["5"] * len(responses), pool)
+    scores = score("math", responses, ["5"] * len(responses), pool)
     # a deep nesting of braces is still a 5, where the machine is fast enough to say so
     right = {i for i, name in enumerate(SMALL) if name in ("deep braces", "deep brackets")}
-    assert found.strict.sum() == 0 and set(np.flatnonzero(found.flexible)) - right == {len(responses) - 1}
-    assert found.checks.timed_out >= 3 and found.checks.failed >= 2 and not planted.exists()
+    assert scores.strict.sum() == 0 and set(np.flatnonzero(scores.flexible)) - right == {len(responses) - 1}
+    assert scores.checks.timed_out >= 3 and scores.checks.failed >= 2 and not planted.exists()
     assert score("math", [r"\boxed{5.0}"], ["5"], pool).flexible.tolist() == [1], "the pool must work on"
 
 

@@ -189,8 +189,8 @@ def test_word_problems_show_three_examples_and_are_right():
         assert [message["role"] for message in prompt] == ["user", "assistant"] * 3 + ["user"]
         question = prompt[-1]["content"]
         assert question.endswith(" " + words.INSTRUCTION)
-        found = [(re.match(pattern, question), operation) for pattern, operation in stories]
-        ((match, operation),) = [(match, operation) for match, operation in found if match]
+        matches = [(re.match(pattern, question), operation) for pattern, operation in stories]
+        ((match, operation),) = [(match, operation) for match, operation in matches if match]
         numbers = {key: int(value) for key, value in match.groupdict().items()}
         first, second = ("total", "a") if operation == "/" else ("a", "b")
         assert COMPUTE[operation](numbers[first], numbers[second]) == int(answer) > 0
