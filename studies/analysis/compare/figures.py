@@ -178,8 +178,8 @@ def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
         remarks = [
             Remark(row.x, row.y, short_label(row.cell), up=-9) for row in rows.itertuples() if row.cell in _NAMED
         ]
-        x, y = rates(f"{first.title}, test Pass@1"), rates(f"{second.title}, test Pass@1")
-        panels.append(Panel("", x, y, (across, up), (IDENTITY,), tuple(remarks)))
+        axes = rates(first.title), rates(second.title)
+        panels.append(Panel("test Pass@1", *axes, (across, up), (IDENTITY,), tuple(remarks)))
     size = (max(6.0, 4.0 * len(pairs)), 3.9)
     return Chart(tuple(panels), size, len(pairs), square=True), pd.concat(frames, ignore_index=True)
 
