@@ -180,7 +180,7 @@ def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
         ]
         axes = rates(first.title), rates(second.title)
         panels.append(Panel("test Pass@1", *axes, (across, up), (IDENTITY,), tuple(remarks)))
-    size = (max(6.0, 4.0 * len(pairs)), 3.9)
+    size = (max(6.0, 4.0 * len(pairs)), 4.2)
     return Chart(tuple(panels), size, len(pairs), square=True), pd.concat(frames, ignore_index=True)
 
 
