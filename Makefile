@@ -31,7 +31,7 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-llm: $(VENV)/installed-llm
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm $(TRAINER_PAGE) '$(OWN_PROJECT)[08-own-task]'
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/docs/test_contributing.py $(TRAINER_PAGE) '$(OWN_PROJECT)[08-own-task]'
 
 test-explore: $(VENV)/installed-explore
 	$(BIN)/python -m pytest -rs tests/explore

@@ -12,6 +12,8 @@ import pytest
 from tests.support.docs.pages import COMMAND, blocks_of
 from tests.support.estimators.vectors import ROOT
 
+pytest.importorskip("torch", reason="the page tests the trainer too, which needs the extra llm: make test-llm")
+
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 COPIED = ("rftlab", "shared", "sim", "llm", "studies", "tests", "docs", "examples", "pyproject.toml", "README.md")
 
@@ -56,7 +58,6 @@ def test_an_estimator_is_added_by_what_the_page_says(copy):
         name, *rest = shlex.split(line)
         done = run(copy, *COMMAND[name], *rest)
         assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    pytest.importorskip("torch")
     made = run(copy, sys.executable, "-c", MEDIAN)
     where, *values = made.stdout.split()
     assert values == ["-1.0", "0.0", "2.0", "0.0", "-3.0", "4.0"], made.stderr[-3000:]
@@ -68,7 +69,6 @@ def test_a_name_without_a_kernel_is_refused(copy):
     for block in blocks_of(PAGE):
         if block.language == "diff" and "--- shared/advantage.py" not in block.text:
             edit(copy, block.text)
-    pytest.importorskip("torch")
     made = run(copy, sys.executable, "-c", MEDIAN)
     assert made.returncode and "advantage.baseline has a name that no kernel computes" in made.stderr
 
