@@ -13,19 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
+from scipy.special import expit, logit
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.files import write_file
-from rftlab.studies.analysis.public.claims import (
-    COLLAPSED,
-    FACTS,
-    PairNoise,
-    PublicFacts,
-    fit_sigmoid,
-    judge_source,
-    rate_points,
-    sigmoid_at,
-)
+from rftlab.studies.analysis.public.claims import CLAIMS, FACTS, PublicFacts, find
 from rftlab.studies.analysis.public.store import (
     COLUMNS,
     CURVES,
@@ -36,6 +29,8 @@ from rftlab.studies.analysis.public.store import (
     of_source,
     score_rows,
 )
+from rftlab.studies.data.results.stats import Mean, interval
+from rftlab.studies.data.results.verdicts import ClaimFinding, Part
 from rftlab.studies.report.chart import PALETTE, Chart, Drawn, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries, shades
 from rftlab.studies.report.draw import picture
 
@@ -44,6 +39,10 @@ UNINTENDED = tuple(
     (f"shibuki/offpolicy-broad-{x}", f"shibuki/offpolicy-{x}") for x in ("e2-tb256", "e2-tb128", "e4-tb256")
 )
 """Runs of one configuration and seed under two names, over the rounds that both have."""
+COLLAPSED = ("shibuki/lr7e-5", "shibuki/lr2e-4")
+"""Learning rates that collapse or stall, as their curves show."""
+ONE_AXIS = "c rate × steps"
+"""The claim about a fit to the curves of shibukizero."""
 LICENSED = [source.name for source in SOURCES if source.shipped]
 
 
@@ -111,10 +110,63 @@ def pair_spreads(curves: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def pair_noise(curves: pd.DataFrame) -> PairNoise:
+def pair_noise(curves: pd.DataFrame) -> Mean:
     """Noise of a difference of two single runs: mean square over evaluations, then over pairs."""
     differences = pair_differences(curves)
-    return PairNoise(float(np.sqrt(np.mean([np.mean(d**2) for d in differences.values()]))), len(differences))
+    return Mean(0.0, float(np.sqrt(np.mean([np.mean(d**2) for d in differences.values()]))), len(differences))
+
+
+def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Floor, ceiling, slope and log of the middle of a sigmoid in log x (n,) that is closest to y (n,); the best of
+    six starts, floor and ceiling within [0, 1]."""
+    middle = np.log(x).mean()
+    starts = [[logit(0.05), logit(0.9), slope, middle + shift] for slope in (0.7, 1.5, 3.0) for shift in (-1.0, 1.0)]
+    # least squares of a sigmoid has local minima, so that one start is not enough
+    tries = (least_squares(lambda fitted: sigmoid_at(fitted, x) - y, start, max_nfev=2000) for start in starts)
+    return min(tries, key=lambda fit: fit.cost).x
+
+
+def sigmoid_at(fitted: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Values of a fit at x (n,)."""
+    floor, ceiling = expit(fitted[0]), expit(fitted[1])
+    return floor + (ceiling - floor) * expit(fitted[2] * (np.log(x) - fitted[3]))
+
+
+def left_out_errors(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Root mean square error on each group (G,), sorted by its name, of the sigmoid fitted to the others."""
+    errors = []
+    for group in np.unique(groups):
+        own = groups == group
+        errors.append(np.sqrt(np.mean((sigmoid_at(fit_sigmoid(x[~own], y[~own]), x[own]) - y[own]) ** 2)))
+    return np.array(errors)
+
+
+def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
+    """Test scores after round 0 of the runs whose learning rate alone differs: run_id, round, value and rate; those
+    that collapse only where asked."""
+    rows = score_rows(curves)
+    rows = rows[rows["run_id"].str.startswith("shibuki/lr") & (rows["round"] > 0)]
+    rows = rows if collapsed else rows[~rows["run_id"].isin(COLLAPSED)]
+    return rows.assign(rate=rows["run_id"].str.removeprefix("shibuki/lr").astype(float))
+
+
+def one_axis(curves: pd.DataFrame) -> list[Part]:
+    """By how much a sigmoid of rate x steps is closer to a rate that was left out than one of steps."""
+    rows = rate_points(curves, collapsed=False)
+    y, rate, steps = (rows[name].to_numpy(float) for name in ("value", "rate", "round"))
+    errors = [left_out_errors(x, y, rate) for x in (steps, rate * steps)]
+    gains = errors[0] - errors[1]
+    name = "error of a left-out rate, by steps less by rate × steps"
+    return [Part(name, interval(gains), 0.0, np.inf, note=f"{gains.size} learning rates")]
+
+
+def judge_source(source: str, curves: pd.DataFrame, noise: Mean) -> list[ClaimFinding]:
+    """A finding for every claim about a source, from its curves and the noise of single runs."""
+    return [
+        find(claim, one_axis(curves) if claim.name == ONE_AXIS else claim.parts(curves, noise))
+        for claim in CLAIMS
+        if claim.source == source
+    ]
 
 
 def rmse(x: np.ndarray, y: np.ndarray) -> float:
@@ -141,7 +193,7 @@ def _fit(own, collapsed: bool) -> dict[str, float]:
 def to_json(facts: PublicFacts) -> str:
     """Facts as JSON, six digits; an open end of a range is null."""
     whole = {
-        "noise": facts.noise._asdict(),
+        "noise": {"scale": facts.noise.error, "pairs": facts.noise.freedom},
         "spreads": facts.spreads,
         "fits": facts.fits,
         "parts": [

@@ -10,21 +10,33 @@ from rich.console import Console
 from scipy import stats
 
 from dev.public_runs import PICTURES as MADE
-from dev.public_runs import UNINTENDED, pair_noise, read_folder, rmse, tables_of, take, to_json
+from dev.public_runs import (
+    UNINTENDED,
+    fit_sigmoid,
+    judge_source,
+    left_out_errors,
+    pair_noise,
+    read_folder,
+    rmse,
+    sigmoid_at,
+    tables_of,
+    take,
+    to_json,
+)
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.public import claims, store
+from rftlab.studies.analysis.public import store
 from rftlab.studies.analysis.public import claims as known
-from rftlab.studies.analysis.public.claims import CLAIMS, PairNoise, at, cell_deviations, find, left_out_errors
+from rftlab.studies.analysis.public.claims import CLAIMS, cell_deviations, curves_on, find, values_at
 from rftlab.studies.analysis.public.show import PICTURES, public_section, show_sources
 from rftlab.studies.analysis.public.store import BY_NAME, SOURCES
-from rftlab.studies.data.results.stats import mean
+from rftlab.studies.data.results.stats import Mean, mean
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import runs_folder
 
 FOLDER = runs_folder()
 public = pytest.mark.skipif(FOLDER is None, reason="the public logs are not beside the project (../shared/data/runs)")
-QUIET = PairNoise(0.001, 3)
+QUIET = Mean(0.0, 0.001, 3)
 RATES = ("3e-6", "5e-6", "1e-5", "2e-5", "3e-5", "4e-5", "5e-5", "7e-5", "2e-4")
 PASSES = ("e2-tb256", "e2-tb128", "e2-tb64", "e2-tb32", "e4-tb256", "e4-tb128", "e8-tb256", "e16-tb256")
 
@@ -50,7 +62,7 @@ def planted(**changes):
 
 
 def verdicts(source, curves, noise=QUIET):
-    return {finding.claim.name: finding.within.verdict for finding in claims.judge_source(source, curves, noise)}
+    return {finding.claim.name: finding.within.verdict for finding in judge_source(source, curves, noise)}
 
 
 def test_numbers_are_shipped_where_there_is_a_licence():
@@ -117,18 +129,18 @@ def test_intervals_are_welchs_and_those_of_unintended_repeats():
     scores = {name: np.full(4, 0.5) for pair in UNINTENDED for name in pair}
     scores[UNINTENDED[0][0]] = np.array([0.8, 0.8, 0.8, 0.8])
     noise = pair_noise(rows_of(scores))
-    assert noise == pytest.approx((0.3 / np.sqrt(3), 3))
-    half = stats.t.ppf(0.975, 3) * noise.scale
-    assert claims.single_interval(0.1, noise) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
+    assert noise == pytest.approx((0, 0.3 / np.sqrt(3), 3))
+    half = stats.t.ppf(0.975, 3) * noise.error
+    assert noise._replace(value=0.1).interval() == pytest.approx((0.1, 0.1 - half, 0.1 + half))
 
 
 def test_a_curve_is_read_between_its_evaluations_and_the_sigmoid_is_found():
-    rows = rows_of({"a": [0.1, 0.3], "b": [0.2, 0.4, 0.6]})
-    assert at(rows, "round", 7.5) == pytest.approx([0.2, 0.3])
-    assert at(rows, "round", 12.5) == pytest.approx([0.5]) and at(rows, "round", 4).size == 0
+    curves = curves_on(rows_of({"a": [0.1, 0.3], "b": [0.2, 0.4, 0.6]}), "round")
+    assert values_at(curves, 7.5) == pytest.approx([0.2, 0.3])
+    assert values_at(curves, 12.5) == pytest.approx([0.5]) and values_at(curves, 4).size == 0
     x = np.geomspace(1e-4, 1e-2, 40)
     y = 0.1 + 0.7 / (1 + (1e-3 / x) ** 2)
-    np.testing.assert_allclose(claims.sigmoid_at(claims.fit_sigmoid(x, y), x), y, atol=1e-4)
+    np.testing.assert_allclose(sigmoid_at(fit_sigmoid(x, y), x), y, atol=1e-4)
     groups = np.repeat([1.0, 2.0, 4.0, 8.0], 10)
     wrong = x / groups
     assert rmse(x, y) < 1e-4 < rmse(wrong, y)
@@ -152,7 +164,7 @@ STEPS = 5 * np.arange(1, 11)
 def test_a_mutant_of_single_runs_fails_its_claim(claim, mutant):
     found = verdicts("shibukizero", planted(**mutant))
     assert found[claim] == FAILS
-    assert verdicts("shibukizero", planted(**mutant), PairNoise(1.0, 3))[claim] in (UNDECIDED, FAILS)
+    assert verdicts("shibukizero", planted(**mutant), Mean(0.0, 1.0, 3))[claim] in (UNDECIDED, FAILS)
 
 
 def test_planted_runs_fit_every_claim_and_with_the_noise_of_single_runs_small_differences_decide_nothing():

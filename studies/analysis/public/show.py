@@ -14,7 +14,6 @@ from rftlab.studies.analysis.public.claims import (
     curves_on,
     facts,
     findings,
-    single_interval,
     values_at,
     without_repeat,
 )
@@ -32,14 +31,10 @@ FLOOR = "Verdicts are not corrected for the number of claims, and the claims wer
 
 def show_sources(console: Console, name: str | None) -> None:
     """Print all sources and claims, or everything about one source. Raises UserError where it is not known."""
-    if name is None:
-        _all(console)
-    else:
+    if name is not None:
         check_choice("source", name, tuple(BY_NAME))
         _one(console, BY_NAME[name])
-
-
-def _all(console: Console) -> None:
+        return
     table = Table("source", "licence", "runs", "points", "model", align="left", padding=(0, 2, 0, 0))
     for source in SOURCES:
         mark = "" if source.shipped else "*"
@@ -84,14 +79,13 @@ def noise_lines() -> list[str]:
     cells = cell_deviations(of_source("pods", runs(), curves()))
     usual = cells.sort_values()[:-1]
     pairs = [spread["value"] for spread in facts().spreads]
-    scale, with_all, without = facts().noise, *facts().fits
-    half = single_interval(0.0, scale).high
+    noise, with_all, without = facts().noise, *facts().fits
     return [
         f"Noise of repeats, PODS: ten runs of a cell deviate by {usual.min():.3f} to {usual.max():.3f} on GSM8K after "
         f"six hours (largest reward alone: {cells.max():.3f}).",
         f"Noise of single seeds, shibukizero: {len(pairs)} pairs of runs of one configuration differ by "
-        f"{', '.join(f'{value:.3f}' for value in pairs)} on average; root mean square {scale.scale:.3f}, so that a "
-        f"difference of two single runs has an interval of ±{half:.2f}.",
+        f"{', '.join(f'{value:.3f}' for value in pairs)} on average; root mean square {noise.error:.3f}, so that a "
+        f"difference of two single runs has an interval of ±{noise.half:.2f}.",
         "The other sources have no repeats.",
         f"One sigmoid for {without['rates']} learning rates: error {without['rate_steps']:.3f} against rate × steps, "
         f"{without['steps']:.3f} against steps; with the two that fail {with_all['rate_steps']:.3f} and "
