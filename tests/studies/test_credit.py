@@ -53,11 +53,12 @@ def test_errors_of_each_forecast_by_hand():
 def test_the_lead_resamples_whole_families_and_what_is_added_is_a_mean_and_two_quantiles():
     rows = small_table()[:4]
     errors = credit.end_errors(rows)
-    lead = credit.lead(errors, rows["family"], "no change")
+    closer = errors["no change"] - errors["reported"]
+    lead = credit.grouped_mean(closer, rows["family"])
     assert lead.value == pytest.approx(np.mean([0.3, 0.2, 0.35, 0.35]))
     # a family drawn three times is the least and the most that can be; a 1 in 27 draw is beyond 2.5%
     assert (lead.low, lead.high) == pytest.approx((0.25, 0.35))
-    assert credit.lead(errors, pd.Series("one", rows.index), "no change")[1:] == pytest.approx((lead.value, lead.value))
+    assert credit.grouped_mean(closer, pd.Series("one", rows.index))[1:] == pytest.approx((lead.value, lead.value))
     above = credit.above_reported(small_table())
     ordered = sorted([-0.1, -0.1, 0.05, -0.05, -0.05])
     low, high = ordered[0] + 0.4 * (ordered[1] - ordered[0]), ordered[3] + 0.6 * (ordered[4] - ordered[3])

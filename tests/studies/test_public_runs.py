@@ -24,8 +24,8 @@ from dev.public_runs import (
     to_json,
 )
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.public import store
 from rftlab.studies.analysis.public import claims as known
+from rftlab.studies.analysis.public import store
 from rftlab.studies.analysis.public.claims import CLAIMS, cell_deviations, curves_on, find, values_at
 from rftlab.studies.analysis.public.show import PICTURES, public_section, show_sources
 from rftlab.studies.analysis.public.store import BY_NAME, SOURCES

@@ -92,7 +92,6 @@ def find(claim: Claim, parts: list[Part]) -> ClaimFinding:
     return ClaimFinding(claim, claim.source, parts, Judgement(joint_verdict(parts)))
 
 
-
 FACTS = "public_facts.json"
 
 

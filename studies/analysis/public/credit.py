@@ -97,12 +97,6 @@ def _size_features(rows: pd.DataFrame) -> np.ndarray:
     return np.column_stack([*(rows["task"] == task for task in TASKS), np.log(rows["parameters"])]).astype(float)
 
 
-def lead(errors: pd.DataFrame, families: pd.Series, rival: str) -> Estimate:
-    """Return the mean error of a rival less that of the reported score, over the rows that have both, with a 95%
-    interval from resampling families."""
-    return grouped_mean(errors[rival] - errors["reported"], families)
-
-
 def grouped_mean(values: pd.Series, groups: pd.Series) -> Estimate:
     """Return the mean of values, nan left out, with a 95% interval from resampling groups of them."""
     sums = values.groupby(groups).agg(["sum", "count"]).to_numpy()
@@ -140,7 +134,7 @@ def credit_table(rows: pd.DataFrame) -> Table:
 
     add("reported score", "reported")
     for rival, what in RIVALS.items():
-        ahead = lead(errors[known], rows.loc[known, "family"], rival)
+        ahead = grouped_mean((errors[rival] - errors["reported"])[known], rows.loc[known, "family"])
         add(what, rival, f"{ahead.value:.3f} [{ahead.low:.3f}, {ahead.high:.3f}]")
     return table
 
@@ -174,7 +168,7 @@ def blind_lines() -> list[str]:
     errors = end_errors(rows, reported_scores().query("not credited"))
     known = errors["no change"].notna()
     pairs, families = rows.drop_duplicates(["model", "task"]), rows.loc[known, "family"]
-    leads = {rival: lead(errors[known], families, rival) for rival in RIVALS}
+    leads = {rival: grouped_mean((errors[rival] - errors["reported"])[known], families) for rival in RIVALS}
     trained = errors["reported"].groupby([rows["kind"], rows["trained_on_task"]]).agg(["mean", "count"])
     own, other = (trained.loc["base", answer] for answer in ("yes", "no"))
     return [
