@@ -23,7 +23,7 @@ import torch
 
 from rftlab.llm.rewards.load import OFFERED, PIECES, Function, NamedReward, asked_for
 from rftlab.shared.custom import slow
-from rftlab.shared.plumbing.errors import UserError, check, said_by
+from rftlab.shared.plumbing.errors import UserError, check, few, said_by
 from rftlab.shared.plumbing.pool import LARGEST
 
 SAMPLE = 8
@@ -228,8 +228,7 @@ def _groups(batch: RewardBatch) -> str:
     seen = [str(batch.numbers[g]) for g in np.unique(batch.group)]
     if len(seen) == 1:
         return f"the group of prompt {seen[0]}"
-    shown = ", ".join(seen[:5]) + (f" and {len(seen) - 5} more" if len(seen) > 5 else "")
-    return f"the groups of prompts {shown}"
+    return f"the groups of prompts {few(seen, 5)}"
 
 
 def _same(now: Any, before: Any) -> bool:

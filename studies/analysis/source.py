@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from rftlab.shared.plumbing.errors import UserError, check, check_choice, plain
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, few, plain
 from rftlab.shared.plumbing.folders import path_kind
 
 if TYPE_CHECKING:
@@ -212,8 +212,3 @@ def _is_there(named: str) -> bool:
         raise UserError(
             f"{named!r} cannot be read: {error}; allowed: a log, a folder, imported:NAME, public:SOURCE"
         ) from None
-
-
-def few(names: list[str]) -> str:
-    """Some of many names."""
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -299,14 +299,14 @@ class Report:
     def execute(self, console: Console) -> int:
         """Write the report."""
         from rftlab.studies.analysis.imported.own import run_folders
-        from rftlab.studies.analysis.imported.page import report, report_own
+        from rftlab.studies.analysis.imported.page import report
         from rftlab.studies.cli.execute.study import write_study_report
         from rftlab.studies.data.runs.study import has_study, read_study
 
         if self.source is not None:
             report(console, self.source, self.results, self.quiet)
         elif not has_study(self.results, self.level) and run_folders(self.results):
-            report_own(console, self.results, self.quiet)
+            report(console, None, self.results, self.quiet)
         else:
             write_study_report(console, read_study(self.results, self.level), self.results, self.quiet)
         return 0

@@ -16,9 +16,9 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check, few
 from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curve
-from rftlab.studies.analysis.source import few, free_source
+from rftlab.studies.analysis.source import free_source
 from rftlab.studies.data.paper.pairs import SIZES
 from rftlab.studies.forecast.evidence import (
     MANY_TOKENS,

@@ -1,7 +1,10 @@
 """Imported runs as tables for the terminal. Texts of logs are printed as they are, never as markup."""
 
+from collections.abc import Iterable
+
 from rich.console import Console
 
+from rftlab.shared.plumbing.errors import few
 from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign
 
@@ -22,6 +25,14 @@ MAX_SHOWN = 12
 """Kinds of runs whose design and repairs are printed; all are kept."""
 
 
+def alike_runs(runs: Iterable[ImportedRun]) -> list[list[ImportedRun]]:
+    """Runs of which the same is known and the same was noted, together."""
+    alike: dict[tuple[KnownDesign, tuple[str, ...]], list[ImportedRun]] = {}
+    for run in runs:
+        alike.setdefault((run.design, run.notes), []).append(run)
+    return list(alike.values())
+
+
 def show_runs(console: Console, runs: list[ImportedRun]) -> None:
     """Print what was found, then for each run its design and repairs."""
     rounds, others = (Column(name, align="right") for name in ("rounds", "others"))
@@ -31,12 +42,10 @@ def show_runs(console: Console, runs: list[ImportedRun]) -> None:
         kept = str(len({piece.source for piece in run.pieces if piece.split == ""}))
         table.add(run.name, form, run.rounds, *(_metrics(run, one) for one in ("test", "train")), kept)
     console.print(table)
-    alike: dict[tuple[KnownDesign, tuple[str, ...]], list[str]] = {}
-    for run in runs:
-        alike.setdefault((run.design, run.notes), []).append(run.name)
-    for (design, notes), names in list(alike.items())[:MAX_SHOWN]:
-        show_design(console, design, ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
-        for note in notes:
+    alike = alike_runs(runs)
+    for own in alike[:MAX_SHOWN]:
+        show_design(console, own[0].design, few([run.name for run in own], 3))
+        for note in own[0].notes:
             say(console, f"  note: {note}", "dim")
     if len(alike) > MAX_SHOWN:
         say(console, f"designs and notes of {len(alike) - MAX_SHOWN} more are kept, not printed", "dim")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check, few
 from rftlab.studies.readers.run import RawRun, Tool
 
 WHOLE_RUN = 0.5
@@ -92,7 +92,7 @@ def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[
             finite[name] = steps, values, places
     if dropped:
         notes.append(
-            f"values that are not finite left out: {sum(dropped.values())}, of {_few(sorted(dropped))}; the first in "
+            f"values that are not finite left out: {sum(dropped.values())}, of {few(sorted(dropped), 4)}; the first in "
             f"{run.place} {min(first)}"
         )
     if run.one_track and finite:
@@ -191,10 +191,12 @@ def _repeats_told(repeated: dict[str, list]) -> list[str]:
     if repeated["updates"]:
         names, counts = zip(*repeated["updates"], strict=True)
         said = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-        notes.append(f"{said} values a step, averaged as updates of one round: {_few(names)}")
+        notes.append(f"{said} values a step, averaged as updates of one round: {few(names, 4)}")
     if repeated["repeats"]:
         names, steps = zip(*repeated["repeats"], strict=True)
-        notes.append(f"steps repeated with other values (first: step {min(steps)}), the last one taken: {_few(names)}")
+        notes.append(
+            f"steps repeated with other values (first: step {min(steps)}), the last one taken: {few(names, 4)}"
+        )
     return notes
 
 
@@ -211,12 +213,6 @@ def _gaps(points: dict[str, Points]) -> list[str]:
     ends = [(steps[i] + usual, steps[i + 1] - usual) for i in holes[:3]]
     gaps = [f"{low}" if low == high else f"{low} to {high}" for low, high in ends]
     return [f"steps missing: {', '.join(gaps)}{f' and {len(holes) - 3} more gaps' if len(holes) > 3 else ''}"]
-
-
-def _few(names) -> str:
-    """Some of many names."""
-    names = list(names)
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def trainer_by_metrics(names) -> Tool:

@@ -50,22 +50,16 @@ class CommonDesign(NamedTuple):
     gain: Mean
 
 
-def shared_budget(sides: list[RunGroups]) -> tuple[int, int | None]:
-    """Rounds that every group with a curve reached; and rollouts, None where none has B and K."""
+def shared_places(sides: list[RunGroups]) -> tuple[int, int | None, float | None]:
+    """Rounds that every group with a curve reached; rollouts, None where none has B and K; seconds of training that
+    every timed group reached, None where none is timed."""
     groups = [group for side in sides for group in side.groups if group.drawn]
     spent = [group.last * group.per_round for group in groups if group.per_round]
-    return min((group.last for group in groups), default=0), min(spent, default=None)
+    took = [float(one.curves.groupby("run", observed=True)["seconds"].max().min()) for one in groups if one.timed]
+    return min((group.last for group in groups), default=0), min(spent, default=None), min(took, default=None)
 
 
-def shared_seconds(sides: list[RunGroups]) -> float | None:
-    """Seconds of training that every timed group reached; None where none is timed."""
-    groups = [group for side in sides for group in side.groups if group.timed]
-    return min(
-        (float(group.curves.groupby("run", observed=True)["seconds"].max().min()) for group in groups), default=None
-    )
-
-
-def measure_ends(side: RunGroups, rounds: int, rollouts: int | None, seconds: float | None = None) -> list[Ends]:
+def measure_ends(side: RunGroups, rounds: int, rollouts: int | None, seconds: float | None) -> list[Ends]:
     """Base, end, gain and noise of each group of a level."""
     return [_ends(side.name, group, rounds, rollouts, seconds) for group in side.groups]
 

@@ -1,8 +1,6 @@
 """Figures of free designs: learning curves, ends, and what else was logged; each returns a chart and a table of what
 it shows."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -61,18 +59,9 @@ SMOOTH = 200
 """Points that a noisy line of training is averaged down to."""
 
 
-class SharedAxes(NamedTuple):
-    """Groups of one level, model and task."""
-
-    side: str
-    model: str
-    task: str
-    groups: list[Group]
-
-    @property
-    def title(self) -> str:
-        """The subject of the panel."""
-        return safe(" · ".join(part for part in (self.side, self.model, self.task) if part))
+PLACE = ["level", "model", "task"]
+"""Columns of the numbers that say in which panel a row is."""
+Place = tuple[str, str, str]
 
 
 def safe(text: str, longest: int = 90) -> str:
@@ -80,13 +69,17 @@ def safe(text: str, longest: int = 90) -> str:
     return text if len(text) <= longest else text[: longest - 2] + ".."
 
 
-def shared_axes(sides: list[RunGroups]) -> list[SharedAxes]:
+def _title(place: Place) -> str:
+    return safe(" · ".join(filter(None, place)))
+
+
+def groups_by_place(sides: list[RunGroups]) -> dict[Place, list[Group]]:
     """Groups that share axes, in the order of the levels; designs that cost more a round come later."""
-    by_place: dict[tuple[str, str, str], list[Group]] = {}
+    by_place: dict[Place, list[Group]] = {}
     for side in sides:
         for group in sorted(side.groups, key=lambda group: (group.per_round or 0, group.label)):
             by_place.setdefault((side.name, group.model, group.task), []).append(group)
-    return [SharedAxes(*place, groups) for place, groups in by_place.items()]
+    return by_place
 
 
 def named(measure: tuple[str, str]) -> str:
@@ -98,31 +91,22 @@ def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
     """Learning curves, a panel for each level, model and task, a line a design; the range of its runs in pale. Designs
     of which B or K is not known have no rollouts, and logs without times no seconds."""
     numbers = curve_numbers(sides, axis)
-    shown = [panel for panel in shared_axes(sides) if _rows(numbers, panel)["round"].nunique() > 1]
+    rows = {place: own for place, own in numbers.groupby(PLACE) if own["round"].nunique() > 1}
+    shown = {place: groups for place, groups in groups_by_place(sides).items() if place in rows}
     x, y = PlotAxis(AXES[axis], "log" if axis == "rollouts" else "linear"), PlotAxis(named(sides[0].measure))
-    panels = tuple(_curves(panel, _rows(numbers, panel), x, y) for panel in shown)
-    heights = tuple(map(_height, shown))
+    panels = tuple(_curves(place, groups, rows[place], x, y) for place, groups in shown.items())
+    heights = tuple(max(2.5, 0.21 * min(len(groups), MAX) + 0.8) for groups in shown.values())
     return Chart(panels, (9.5, sum(heights) + 0.3), heights=heights), numbers
 
 
 def has_curves(sides: list[RunGroups], axis: str) -> bool:
     """Whether there is anything to draw against an axis."""
-    numbers = curve_numbers(sides, axis)
-    return any(_rows(numbers, panel)["round"].nunique() > 1 for panel in shared_axes(sides))
+    return bool((curve_numbers(sides, axis).groupby(PLACE)["round"].nunique() > 1).any())
 
 
-def _height(panel: SharedAxes) -> float:
-    return max(2.5, 0.21 * min(len(panel.groups), MAX) + 0.8)
-
-
-def _rows(numbers: pd.DataFrame, panel: SharedAxes) -> pd.DataFrame:
-    chosen = (numbers["level"] == panel.side) & (numbers["model"] == panel.model) & (numbers["task"] == panel.task)
-    return numbers[chosen]
-
-
-def _curves(panel: SharedAxes, numbers: pd.DataFrame, x: PlotAxis, y: PlotAxis) -> Panel:
+def _curves(place: Place, groups: list[Group], numbers: pd.DataFrame, x: PlotAxis, y: PlotAxis) -> Panel:
     lines = dict(list(numbers.groupby("design", sort=False)))
-    shown = [group for group in panel.groups if group.label in lines]
+    shown = [group for group in groups if group.label in lines]
     series, keys = [], []
     for group, colour in zip(shown, colours(len(shown)), strict=True):
         line = lines[group.label]
@@ -131,8 +115,8 @@ def _curves(panel: SharedAxes, numbers: pd.DataFrame, x: PlotAxis, y: PlotAxis) 
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
         keys.append(LegendKey(safe(f"{group.label}{repeats}", 72), MarkStyle(colour)))
     more = [LegendKey(f"and {len(keys) - MAX} more", MarkStyle(dash=""))] if len(keys) > MAX else []
-    facts = {"level": panel.side, "pair": place_name(panel.model, panel.task)}
-    return Panel(panel.title, x, y, tuple(series), facts=facts, keys=(*keys[:MAX], *more))
+    facts = {"level": place[0], "pair": place_name(*place[1:])}
+    return Panel(_title(place), x, y, tuple(series), facts=facts, keys=(*keys[:MAX], *more))
 
 
 def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
@@ -169,7 +153,7 @@ def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
 
 def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
     """From base to end, a line a group, the groups of a level, model and task together; intervals at the end."""
-    groups: dict[tuple[str, str, str], list[Ends]] = {}
+    groups: dict[Place, list[Ends]] = {}
     for one in sorted(ends, key=lambda one: one.end.value, reverse=True):
         groups.setdefault((one.side, one.group.model, one.group.task), []).append(one)
     panels = []
@@ -184,8 +168,8 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
         x = PlotAxis(f"{named(measure)}: untrained (bar), at the end (dot)")
         y = names("", [safe(one.group.label, 72) for one in own], downward=True)
         facts = {"level": place[0], "pair": place_name(*place[1:])}
-        title = safe(" · ".join(filter(None, place)))
-        panels.append(Panel(title, x, y, (PlotSeries(base, places, bars(), "untrained"), after), lines, facts=facts))
+        both = PlotSeries(base, places, bars(), "untrained"), after
+        panels.append(Panel(_title(place), x, y, both, lines, facts=facts))
     heights = tuple(0.24 * len(own) + 0.55 for own in groups.values())
     return Chart(tuple(panels), (9.5, sum(heights) + 0.8), heights=heights, share_x="all"), ends_table(ends)
 

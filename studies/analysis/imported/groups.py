@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.source import RunSource, few
+from rftlab.shared.plumbing.errors import UserError, few
+from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))

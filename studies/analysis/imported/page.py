@@ -26,8 +26,7 @@ from rftlab.studies.analysis.imported.ends import (
     common,
     ends_table,
     measure_ends,
-    shared_budget,
-    shared_seconds,
+    shared_places,
 )
 from rftlab.studies.analysis.imported.figures import AXES, named
 from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measures_in, source_groups
@@ -38,8 +37,8 @@ from rftlab.studies.data.results.stats import Mean
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.files import check_writable
 from rftlab.studies.data.runs.progress import step_progress
-from rftlab.studies.readers.run import FACTS, ImportedRun
-from rftlab.studies.readers.show import TERMS
+from rftlab.studies.readers.run import FACTS
+from rftlab.studies.readers.show import TERMS, alike_runs
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 
 MAX_DESIGNS, MAX_PLACES = 500, 100
@@ -74,8 +73,7 @@ def collection_view(sides: list[RunGroups], axis: str) -> CollectionView:
         f"{designs} designs on {places} models and tasks; allowed on a page: at most {MAX_DESIGNS} on {MAX_PLACES}; "
         "NAME/TASK and NAME#RUN are parts of a source",
     )
-    rounds, rollouts = shared_budget(sides)
-    seconds = shared_seconds(sides)
+    rounds, rollouts, seconds = shared_places(sides)
     check(
         axis != "seconds" or seconds is not None,
         "axis = seconds: no log here tells the seconds of its evaluations; allowed: rounds, fraction, rollouts",
@@ -121,12 +119,11 @@ def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict
         "axis": AXES[view.axis],
         "terms": TERMS,
         "facts": FACTS,
-        "designs": [(side, alike_designs(side.runs)) for side in view.sides],
+        "designs": [(side, alike_runs(side.runs)) for side in view.sides],
         "facets": {
-            "pair": {name: name for one in view.ends for name in [_pair(one)]},
+            "pair": {one.group.place: one.group.place for one in view.ends},
             "level": {side.name: side.name for side in view.sides},
         },
-        "pair": _pair,
         "advice": advice_on(view.ends),
         "subtitle": SEVERAL if len(view.sides) > 1 else "Runs in our terms",
         "text": measured_text,
@@ -134,30 +131,6 @@ def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict
         "left": left_to_compare,
         "about": {"axis": view.axis, "commit": commit(), **versions()},
     }
-
-
-def _pair(one: Ends) -> str:
-    return one.group.place
-
-
-class ImportedDesign(NamedTuple):
-    """Runs whose designs and repairs are alike."""
-
-    names: list[str]
-    run: ImportedRun
-
-    @property
-    def rounds(self) -> int:
-        """Of the first of them."""
-        return self.run.rounds
-
-
-def alike_designs(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
-    """Runs by what is known of them and what was noted."""
-    alike: dict[tuple, ImportedDesign] = {}
-    for run in runs:
-        alike.setdefault((run.design, run.notes), ImportedDesign([], run)).names.append(run.name)
-    return list(alike.values())
 
 
 def left_to_compare(view: CollectionView) -> str:
@@ -262,31 +235,19 @@ def _place(one: Ends) -> str:
     return " · ".join(filter(None, (one.group.label, one.group.task)))
 
 
-AXIS, OWN = "rounds", "runs"
+OWN = RunSource("imported", "runs")
+"""The name of a folder's own runs, which no import made."""
 
 
-def report(console: Console, name: str, root: Path, quiet: bool) -> Path:
-    """Write the page into root/report-imported-NAME; returns its path. Raises UserError where there is nothing to
-    draw."""
-    source = free_source(name)
-    return _report(console, source, source.runs(root), root, quiet)
-
-
-def report_own(console: Console, root: Path, quiet: bool) -> Path:
-    """Write the page of a folder's own runs into root/report-runs; returns its path. Raises UserError where there is
-    nothing to draw."""
-    return _report(console, RunSource("imported", OWN), own_runs(root), root, quiet, f"Runs in {root.resolve().name}")
-
-
-def _report(
-    console: Console, source: RunSource, runs: list[ImportedRun], root: Path, quiet: bool, title: str = ""
-) -> Path:
+def report(console: Console, name: str | None, root: Path, quiet: bool) -> Path:
+    """Write the page of imported, public or trained runs into root/report-imported-NAME, or without a name that of the
+    folder's own runs into root/report-runs; returns its path. Raises UserError where there is nothing to draw."""
+    source = free_source(name) if name else OWN
+    runs, title = (source.runs(root), source.name) if name else (own_runs(root), f"Runs in {root.resolve().name}")
     have = measures_in(source, runs)
     measure = next((measure for measure in MEASURES if measure in have), None)
     if measure is None:
-        name = title or source.name
-        raise UserError(f"{name} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
-    side = source_groups(source, runs, measure, root)
-    folder = folder_below(root, f"report-{OWN if title else source.slug}")
-    view = collection_view([side._replace(name=title) if title else side], AXIS)
-    return write_view(console, view, folder, "report.html", title or source.name, quiet)
+        raise UserError(f"{title} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
+    side = source_groups(source, runs, measure, root)._replace(name=title)
+    folder = folder_below(root, f"report-{source.slug if name else source.place}")
+    return write_view(console, collection_view([side], "rounds"), folder, "report.html", title, quiet)

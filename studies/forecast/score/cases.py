@@ -19,9 +19,9 @@ import pandas as pd
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import check, few
 from rftlab.studies.analysis.imported.groups import Group, group_runs
-from rftlab.studies.analysis.source import few, free_source, is_free, read_public
+from rftlab.studies.analysis.source import free_source, is_free, read_public
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.reference import shipped_runs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rftlab.shared.plumbing.errors import MAX, UserError, check, plain
+from rftlab.shared.plumbing.errors import MAX, UserError, check, few, plain
 from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.readers.designs.values import as_count, as_rate, as_real, as_word, weight_precision
 from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
@@ -104,8 +104,7 @@ def _roundless(without: Counter[str], runs: set[str]) -> list[str]:
     if not without:
         return []
     gone = [name for name in without if name not in runs]
-    named = ", ".join(gone[:4]) + (f" and {len(gone) - 4} more" if len(gone) > 4 else "")
-    whole_runs = f"; nothing is left of {len(gone)} run{'s' * (len(gone) > 1)}: {named}" if gone else ""
+    whole_runs = f"; nothing is left of {len(gone)} run{'s' * (len(gone) > 1)}: {few(gone, 4)}" if gone else ""
     return [f"rows without a round left out: {without.total()}, of {len(without)} runs{whole_runs}"]
 
 

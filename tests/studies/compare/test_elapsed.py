@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.imported.ends import measure_ends, shared_budget, shared_seconds
+from rftlab.studies.analysis.imported.ends import measure_ends, shared_places
 from rftlab.studies.analysis.imported.figures import curve_numbers
 from rftlab.studies.analysis.imported.groups import elapsed_at, source_groups
 from rftlab.studies.analysis.imported.page import collection_view
@@ -60,8 +60,8 @@ def timed(name, each, end=0.5, repeats=""):
 
 def test_curves_meet_where_they_have_taken_as_long():
     own = side(timed("fast", 1.0), timed("slow", 4.0, 0.9), run_of("untimed"))
-    assert [group.timed for group in own.groups] == [True, True, False] and shared_seconds([own]) == 20
-    found = measure_ends(own, *shared_budget([own]), shared_seconds([own]))
+    assert [group.timed for group in own.groups] == [True, True, False] and shared_places([own])[2] == 20
+    found = measure_ends(own, *shared_places([own]))
     assert [one.at_seconds for one in found] == pytest.approx([0.5, 0.3, np.nan], nan_ok=True)
     numbers = curve_numbers([own], "seconds")
     assert numbers.groupby("design", sort=False)["x"].max().tolist() == [20, 80]

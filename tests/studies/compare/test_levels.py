@@ -9,7 +9,7 @@ import pytest
 
 from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.imported.ends import common, measure_ends, roughness, shared_budget
+from rftlab.studies.analysis.imported.ends import common, measure_ends, roughness, shared_places
 from rftlab.studies.analysis.imported.groups import common_measure, group_runs, source_groups
 from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
@@ -56,7 +56,7 @@ def results(tmp_path):
 def ends(results, name, task=None):
     source = RunSource("imported", name, task)
     side = source_groups(source, source.runs(results), TEST)
-    return side, measure_ends(side, *shared_budget([side]))
+    return side, measure_ends(side, *shared_places([side]))
 
 
 def quick(results, pair, *flags):
@@ -88,7 +88,7 @@ def test_repetitions_are_one_group_and_designs_are_not(results):
     assert first.end.value == pytest.approx(0.58) and first.base.value == pytest.approx(0.15)
     assert first.between_runs == pytest.approx(0.1 / np.sqrt(2)) and first.gain.value == pytest.approx(0.43)
     assert first.of_questions == pytest.approx(np.sqrt(0.58 * 0.42 / 500))
-    assert shared_budget([side]) == (60, 60 * 32) and found[1].at_rollouts == pytest.approx(0.45)
+    assert shared_places([side])[:2] == (60, 60 * 32) and found[1].at_rollouts == pytest.approx(0.45)
 
 
 def test_an_untrained_run_is_the_base_of_its_model_alone(tmp_path):
