@@ -144,18 +144,14 @@ class Line(NamedTuple):
     def __len__(self) -> int:
         return len(self.values)
 
-    def last(self, part: float = 0.25, least: int = 3) -> np.ndarray:
-        """The values of the last part of the rounds, at least so many."""
-        return self.tail(part, least).values
-
     def end(self, part: float = 0.25) -> float:
         """The median of the last part of the rounds."""
-        return float(np.median(self.last(part)))
+        return float(np.median(self.tail(part).values))
 
-    def tail(self, part: float, least: int = 3) -> "Line":
-        """The last part of the rounds, at least so many values."""
+    def tail(self, part: float = 0.25) -> "Line":
+        """The last part of the rounds, at least three values."""
         start = self.rounds[-1] - part * (self.rounds[-1] - self.rounds[0])
-        first = min(int(np.searchsorted(self.rounds, start)), max(0, len(self) - least))
+        first = min(int(np.searchsorted(self.rounds, start)), max(0, len(self) - 3))
         return Line(self.metric, self.rounds[first:], self.values[first:], self.counts[first:])
 
     @property
@@ -186,17 +182,12 @@ class ObservedRun:
         """The first of these lines that has the values that a fall needs."""
         return self.first(*wanted, least=int(limit("few_points")))
 
-    def progress(self, least: int = 1) -> Line | None:
-        """Return the curve that judges a run: Pass@1 on the test set where it was logged, else training's reward."""
-        return self.first(*PROGRESS, least=least)
-
-    def reward(self, least: int = 1) -> Line | None:
-        """The reward of training."""
-        return self.first(*PROGRESS[1:], least=least)
-
 
 SILENT = ("train", "zero_signal_fraction")
-PROGRESS = (("test", "pass_at_1"), ("train", "pass_at_1"), ("train", "reward_mean"))
+REWARD = (("train", "pass_at_1"), ("train", "reward_mean"))
+"""The reward of training."""
+PROGRESS = (("test", "pass_at_1"), *REWARD)
+"""The curves that judge a run: Pass@1 on the test set where it was logged, else training's reward."""
 
 
 def observe(run: ImportedRun, questions: int | None = None, claim: float | None = None) -> ObservedRun:
@@ -275,11 +266,11 @@ def start_length(values: np.ndarray) -> float:
     return float(np.max(values[:3]))
 
 
-def smooth(values: np.ndarray, part: float = 0.1, least: int = 3) -> np.ndarray:
-    """Running median over a part of the values, at least so many; mirrored at the ends, where no value stands alone."""
-    return ndimage.median_filter(values, size=window(values, part, least), mode="mirror")
+def smooth(values: np.ndarray, part: float = 0.1) -> np.ndarray:
+    """Running median over a part of the values, at least three; mirrored at the ends, where no value stands alone."""
+    return ndimage.median_filter(values, size=window(values, part), mode="mirror")
 
 
-def window(values: np.ndarray, part: float = 0.1, least: int = 3) -> int:
+def window(values: np.ndarray, part: float = 0.1) -> int:
     """Values under the window of `smooth`, an odd number."""
-    return min(max(least, int(len(values) * part)), WIDEST, len(values)) | 1
+    return min(max(3, int(len(values) * part)), WIDEST, len(values)) | 1

@@ -6,6 +6,7 @@ import numpy as np
 from rftlab.shared.evalstats import sampling_error
 from rftlab.studies.analysis.diagnose.observed import (
     PROGRESS,
+    REWARD,
     SILENT,
     Finding,
     Line,
@@ -24,7 +25,8 @@ OVERFITTING, OUT_OF_REACH = "train rises, test falls", "out of reach"
 
 def _line(seen: ObservedRun) -> Line | None:
     """Where progress is measured: Pass@1 on the test set, or what training logs where that has too few points."""
-    return seen.progress(2 * int(limit("points"))) or seen.progress(int(limit("points")))
+    points = int(limit("points"))
+    return seen.first(*PROGRESS, least=2 * points) or seen.first(*PROGRESS, least=points)
 
 
 def gained(line: Line) -> tuple[float, float]:
@@ -89,15 +91,15 @@ def plateau(seen: ObservedRun) -> Finding | Unjudged | None:
 
 def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the test set loses what training still gains."""
-    least = int(limit("few_points"))
-    test, train = seen.first(PROGRESS[0], least=least), seen.reward(least)
+    test, train = seen.enough(PROGRESS[0]), seen.enough(*REWARD)
     if test is None or train is None:
-        return Unjudged(OVERFITTING, f"Pass@1 on a test set and reward of training, {least} rounds or more of each")
+        needs = f"Pass@1 on a test set and reward of training, {limit('few_points'):g} rounds or more of each"
+        return Unjudged(OVERFITTING, needs)
     fall = fall_from_best(test)
     if fall is None or fall.best - fall.last < limit("reward_still"):
         return None
     before = train.values[train.rounds <= max(fall.best_round, train.rounds[0])][-max(3, len(train) // 8) :]
-    after = train.last()
+    after = train.tail().values
     risen = float(np.median(after) - np.median(before))
     error = noise(train.values) * np.sqrt(np.pi / 2 * (1 / len(before) + 1 / len(after)))
     recovers = np.median(after) < fall.best  # training too fell, and is not yet where the test set once was
@@ -120,11 +122,11 @@ def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
 
 def out_of_reach(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether hardly any response was ever right, so that there is nothing to learn from."""
-    least, most = int(limit("few_points")), limit("start")
-    lines = [(key[0], line) for key in PROGRESS if (line := seen.first(key, least=least)) is not None]
+    most = limit("start")
+    lines = [(key[0], line) for key in PROGRESS if (line := seen.enough(key)) is not None]
     lines = [(split, line) for split, line in lines if line.values.min() >= 0 and line.values.max() <= 1]
     if not lines:
-        return Unjudged(OUT_OF_REACH, f"Pass@1, or a reward between 0 and 1, at {least} rounds or more")
+        return Unjudged(OUT_OF_REACH, f"Pass@1, or a reward between 0 and 1, at {limit('few_points'):g} rounds or more")
     silent = seen.first(SILENT, least=3)
     same = None if silent is None else float(np.median(silent.values))
     rare = all(max(_start(line), float(np.quantile(line.values, 0.9))) <= most for _, line in lines)
@@ -205,7 +207,7 @@ def no_signal(seen: ObservedRun) -> Finding | Unjudged | None:
     share = line.end()
     if share < limit("silent_groups"):
         return None
-    evidence = [f"{share:.2f} of the groups, {line.tail(0.25).where}", *_split(seen, share)]
+    evidence = [f"{share:.2f} of the groups, {line.tail().where}", *_split(seen, share)]
     return _finding(seen, share, evidence)
 
 
@@ -340,7 +342,7 @@ def length_growing(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the last half bought tokens and no reward."""
     points = int(limit("points"))
     line = seen.first(("train", "response_length"), ("test", "response_length"), least=2 * points)
-    reward = seen.reward(2 * points) or seen.progress(2 * points)
+    reward = seen.first(*REWARD, *PROGRESS, least=2 * points)
     if line is None or reward is None:
         return Unjudged(LENGTH, f"response_length and a reward at {2 * points} rounds or more")
     late, paid = line.tail(0.5), reward.tail(0.5)

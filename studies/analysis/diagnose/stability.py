@@ -9,6 +9,7 @@ from scipy import ndimage
 
 from rftlab.studies.analysis.diagnose.observed import (
     PROGRESS,
+    REWARD,
     SILENT,
     WIDEST,
     Finding,
@@ -41,18 +42,23 @@ class Fall(NamedTuple):
 
 def fall_from_best(line: Line | None) -> Fall | None:
     """The fall of a line of rates or rewards; None where it is within noise, or too short to tell."""
-    if line is None or len(line) < limit("few_points") or np.isnan(line.values).any():
+    if line is None or len(line) < limit("few_points"):
         return None
     level, last = smooth(line.values), line.end(0.2)
     at = int(np.argmax(level))
     best, error = float(level[at]), _error(line, at)
-    around = slice(max(0, at - window(line.values) // 2), at + window(line.values) // 2 + 1)
-    at = around.start + int(np.argmax(line.values[around]))
+    at = _highest(line, at, window(line.values))
     if np.isfinite(line.counts[0]) and line.values[0] > best:  # one value is enough where its error is known
         at, best, error = 0, float(line.values[0]), _binomial(line, 0)
     if not best > _floor(line) or not best - last > limit("errors") * error:
         return None
     return _fall(line, at, best, last)
+
+
+def _highest(line: Line, at: int, width: int) -> int:
+    """The place of the highest value under a window of that width about a place."""
+    first = max(0, at - width // 2)
+    return first + int(np.argmax(line.values[first : at + width // 2 + 1]))
 
 
 def _fall(line: Line, at: int, best: float, last: float) -> Fall:
@@ -85,7 +91,7 @@ def lasting_fall(line: Line | None) -> Fall | None:
     of noisy values. It takes the one that is highest for certain among those that are above the end by so many standard
     errors.
     """
-    if line is None or len(line) < limit("few_points") or np.isnan(line.values).any():
+    if line is None or len(line) < limit("few_points"):
         return None
     end = line.tail(0.2)
     last, spread = float(np.median(end.values)), noise(line.values)
@@ -105,10 +111,8 @@ def lasting_fall(line: Line | None) -> Fall | None:
     if highest is None:
         return None
     at, width, best = highest
-    first = max(0, at - width // 2)
     # the level is that of the window; the round that is named is its highest value
-    at = first + int(np.argmax(line.values[first : at + width // 2 + 1]))
-    return _fall(line, at, best, last)
+    return _fall(line, _highest(line, at, width), best, last)
 
 
 def _widths(line: Line) -> list[int]:
@@ -213,7 +217,7 @@ def _shrunk(seen: ObservedRun) -> list[str]:
     if line is None:
         return []
     start, last = start_length(line.values), line.end(0.5)
-    if start <= 0 or last > limit("length_left") * start or rises(seen.progress(), line.rounds):
+    if start <= 0 or last > limit("length_left") * start or rises(seen.first(*PROGRESS), line.rounds):
         return []
     return [f"responses of {start:.0f} tokens at the start, {last:.0f} in the last half"]
 
@@ -303,7 +307,7 @@ def _high(line: Line, most: float, what: str) -> str:
 
 def _spikes(seen: ObservedRun) -> str | None:
     """Gradients far above their median before the reward falls."""
-    line, reward = seen.enough(GRADIENT), seen.enough(*PROGRESS[1:])
+    line, reward = seen.enough(GRADIENT), seen.enough(*REWARD)
     if line is None or reward is None:
         return None
     middle = float(np.median(line.values))
@@ -324,10 +328,7 @@ def _silent_early(seen: ObservedRun) -> str | None:
     """Groups that lose their variance within the first rounds at a reward that then stays: each prompt is answered in
     one way, right or wrong, before it was learnt. The check counts how many of those that had a signal in the first
     round lost it: prompts that are never solved have zero variance from the start, whatever the step."""
-    line, reward = (
-        seen.enough(SILENT),
-        seen.enough(("train", "reward_mean")) or seen.enough(("train", "pass_at_1")),
-    )
+    line, reward = seen.enough(SILENT), seen.enough(*REWARD[::-1])
     if line is None or reward is None or seen.design.rollouts == 1:
         return None
     until = line.rounds[0] + limit("silent_early") * (line.rounds[-1] - line.rounds[0])

@@ -7,7 +7,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.diagnose import diagnose
-from rftlab.studies.analysis.diagnose.observed import observe
+from rftlab.studies.analysis.diagnose.observed import REWARD, observe
 from rftlab.studies.analysis.imported.groups import group_runs
 from rftlab.studies.analysis.public.settings import judge_rate, public_settings, rate_evidence
 from rftlab.studies.data.results.stats import Estimate
@@ -144,8 +144,8 @@ def _doubled(subject: Subject, gains: dict[tuple[int, int], Estimate]) -> Iterat
 def teaching_share(subject: Subject, rollouts: int, other: int) -> float | None:
     """The share of groups of another size that would have a signal: from the Beta distribution of pass rates that has
     the measured mean and zero-variance share of groups of `rollouts`; None where there is none."""
-    line = observe(subject.runs[0]).reward() if subject.runs else None
-    mean, silence = float(np.median(line.last())) if line else 0.0, subject.silence
+    line = observe(subject.runs[0]).first(*REWARD) if subject.runs else None
+    mean, silence = line.end() if line else 0.0, subject.silence
     if silence is None or not 0 < mean < 1:
         return None
     spreads = np.linspace(0.0, 0.999, 400) * np.sqrt(mean * (1 - mean))

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rftlab.llm.budget.plan import LENGTHS, TAIL, Assumed
 from rftlab.llm.budget.shapes import adapted
 from rftlab.llm.config import LoRA
@@ -95,7 +93,7 @@ class Subject(NamedTuple):
         """The share of zero-variance groups in the last quarter of the first run that logs it, at three steps or
         more."""
         lines = (observe(run).first(SILENT, least=3) for run in self.runs)
-        return next((float(np.median(line.last())) for line in lines if line), None)
+        return next((line.end() for line in lines if line), None)
 
     def lengths(self) -> tuple[Assumed, str]:
         """Mean tokens of prompts and responses, and where they are from."""
@@ -105,7 +103,7 @@ class Subject(NamedTuple):
         if asked.response_tokens:
             response, said = asked.response_tokens, "lengths as given"
         elif logged:
-            response, said = round(float(logged[0].last().mean())), "responses: the last quarter of the log"
+            response, said = round(float(logged[0].tail().values.mean())), "responses: the last quarter of the log"
         elif limit:
             response, said = limit // TAIL, f"assumed: a response has 1/{TAIL} of the limit of {limit} tokens"
         assumed = Assumed(asked.prompt_tokens or prompt, max(1, response), *QUESTIONS)
