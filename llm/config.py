@@ -350,7 +350,7 @@ class LLMRun:
     @property
     def needs_reference(self) -> bool:
         """Whether the estimator compares with the base policy."""
-        return self.design.estimator.kl.kind != "none" and self.design.estimator.kl.anchor == "base"
+        return self.design.estimator.kl.against_base
 
     @property
     def needs_averages(self) -> bool:

@@ -133,7 +133,7 @@ def check_tokens(estimator: Estimator, given: Given) -> None:
         given,
         (
             "ref_logp",
-            kl.kind != "none" and kl.place == "loss" and kl.anchor == "base",
+            kl.against_base and kl.place == "loss",
             f"its KL penalty {kl.kind} compares with the base policy",
         ),
         ("entropy", reads_entropy(estimator), "the entropy at each token, for its bonus or its mask"),

@@ -50,6 +50,11 @@ class KL:
             "no meaning there; allowed: their defaults",
         )
 
+    @property
+    def against_base(self) -> bool:
+        """Whether there is a penalty that needs log-probabilities under the base policy."""
+        return self.kind != "none" and self.anchor == "base"
+
 
 class KLRule(NamedTuple):
     """A `KL` for kernels."""

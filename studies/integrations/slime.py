@@ -12,6 +12,7 @@ averages otherwise says so.
 Written after slime 624b824; it needs Megatron and is in no package registry, and has not been run.
 """
 
+from itertools import accumulate
 from typing import Any
 
 from rftlab.llm.losses.inputs import joined
@@ -62,16 +63,13 @@ def loss(args: Any, batch: dict, logits: Any, sum_of_sample_mean: Any) -> tuple[
     estimator = named_estimator(args)
     given = {name: batch[name] for name in ("unconcat_tokens", "total_lengths", "response_lengths")}
     _, computed = get_log_probs_and_entropy(logits, args=args, with_entropy=True, **given)
-    starts = [0]
-    for length in batch["response_lengths"]:
-        starts.append(starts[-1] + length)
     names = ("log_probs", "ref_log_probs", "rollout_log_probs")
     old, ref, sampler = (joined(batch[name]) if batch.get(name) else None for name in names)
     objective = losses.objective(
         joined(computed["log_probs"]),
         old,
         mask=joined(batch["loss_masks"]),
-        starts=starts,
+        starts=[0, *accumulate(batch["response_lengths"])],
         estimator=estimator,
         advantages=joined(batch["advantages"]),
         entropy=joined(computed["entropy"]) if estimator.entropy else None,

@@ -10,6 +10,7 @@ tinker-cookbook 0.6.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from rftlab.llm.losses.inputs import joined, reads_entropy
@@ -50,14 +51,11 @@ def loss(estimator: str | Estimator) -> Callable[[list[Any], list[Any]], tuple[A
         columns = {name: joined([field[name].to_torch() for field in fields]) for name in NEEDED}
         known = all("ref_logprobs" in field for field in fields)
         ref_logp = joined([field["ref_logprobs"].to_torch() for field in fields]) if known else None
-        starts = [0]
-        for logp in logprobs:
-            starts.append(starts[-1] + len(logp))
         result = losses.objective_and_metrics(
             joined(logprobs),
             columns["logprobs"],
             mask=columns["mask"],
-            starts=starts,
+            starts=[0, *accumulate(map(len, logprobs))],
             estimator=plain,
             advantages=columns["advantages"],
             ref_logp=ref_logp,

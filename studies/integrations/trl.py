@@ -42,7 +42,6 @@ from rftlab.studies.integrations.trl_options import (
     check_options,
     check_sizes,
     check_trl_estimator,
-    compares_with_base,
     design_facts,
 )
 from rftlab.studies.readers.assemble import assemble
@@ -150,7 +149,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
         check_sizes(args, support, window)
         check_trl_estimator(chosen, args)
         check_options(chosen, args)
-        if compares_with_base(chosen):
+        if chosen.kl.against_base:
             args.beta = chosen.kl.coef or 1.0  # what TRL asks before it finds the reference's log-probabilities
         vars(args).update(design_facts(chosen, support))
         self.estimator, self.support = chosen, support

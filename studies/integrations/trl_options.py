@@ -35,11 +35,6 @@ SAID_BY_ESTIMATOR = (
 """Options of GRPOConfig that an estimator decides; another value than TRL's default contradicts it."""
 
 
-def compares_with_base(estimator: Estimator) -> bool:
-    """Whether log-probabilities under the base policy are needed."""
-    return estimator.kl.kind != "none" and estimator.kl.anchor == "base"
-
-
 def design_facts(estimator: Estimator, support: int) -> dict[str, Any]:
     """Return what TRL's arguments should say of the run, as plain values; `rftlab import` reads them."""
     spec = estimator.advantage
@@ -80,7 +75,7 @@ def check_options(estimator: Estimator, args: Any) -> None:
         same = value == usual or (name == "scale_rewards" and value is True and usual == "group")
         same = same or (name == "epsilon_high" and value == args.epsilon)
         check(same, f"GRPOConfig({name}={value!r}): the estimator decides on that; allowed: TRL's default, {usual!r}")
-    coef = estimator.kl.coef if compares_with_base(estimator) else 0.0
+    coef = estimator.kl.coef if estimator.kl.against_base else 0.0
     message = f"GRPOConfig(beta={args.beta!r}): the estimator's KL penalty has the coefficient {coef:g}"
     check(args.beta in (0.0, coef), message + "; allowed: beta=0.0, and estimator.kl for another coefficient")
 

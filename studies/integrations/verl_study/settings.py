@@ -47,12 +47,11 @@ def refused(run: LLMRun, cluster: Cluster, native: bool = False) -> str:
 def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
     """Return the terms that verl lacks: penalties and corrections."""
     kl, correction, aggregation = estimator.kl, estimator.correction, estimator.aggregation
-    against_base = kl.kind != "none" and kl.anchor == "base"
-    terms = against_base or estimator.entropy > 0
+    terms = kl.against_base or estimator.entropy > 0
     return {
         "entropy_target: verl's entropy bonus has a fixed coefficient": estimator.entropy_target > 0,
-        "kl.weighted: verl's KL penalty is not": against_base and kl.weighted,
-        "kl.bounded = False: verl holds k3 at 10 or less": against_base and kl.kind == "k3" and not kl.bounded,
+        "kl.weighted: verl's KL penalty is not": kl.against_base and kl.weighted,
+        "kl.bounded = False: verl holds k3 at 10 or less": kl.against_base and kl.kind == "k3" and not kl.bounded,
         f"correction {correction.kind} of a {correction.level}: verl weighs by token or sequence, truncated": (
             correction.kind != "none"
             and (correction.kind != "truncate" or correction.level not in ("token", "sequence"))
@@ -104,7 +103,7 @@ def _algorithm(run: LLMRun) -> dict[str, Any]:
     settings: dict[str, Any] = {"adv_estimator": PREFIX + estimator_name(estimator)}
     if support:
         settings["rftlab"] = {"support": support}
-    in_reward = kl.kind != "none" and kl.anchor == "base" and kl.place == "reward"
+    in_reward = kl.against_base and kl.place == "reward"
     settings["use_kl_in_reward"] = in_reward
     if in_reward:
         settings |= {"kl_penalty": _kl_type(estimator), "kl_ctrl": {"type": "fixed", "kl_coef": kl.coef}}
@@ -140,7 +139,7 @@ def _actor(run: LLMRun) -> dict[str, Any]:
     design, estimator = run.design, run.design.estimator
     aggregation, kl = estimator.aggregation, estimator.kl
     scaled = aggregation.kind == "seq_mean_token_sum" and aggregation.length is not None
-    in_loss = kl.kind != "none" and kl.anchor == "base" and kl.place == "loss"
+    in_loss = kl.against_base and kl.place == "loss"
     settings: dict[str, Any] = {
         "policy_loss": {"loss_mode": PREFIX + estimator_name(estimator)},
         "ppo_mini_batch_size": design.batch_size // design.minibatches,
