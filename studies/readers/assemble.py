@@ -8,7 +8,7 @@ import hashlib
 import json
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -112,12 +112,8 @@ _COLUMNS = {
 _RATES = ("learning_rate", "lr", "actor/lr")
 
 
-class _Part(NamedTuple):
-    """One metric of a run with its name in our terms."""
-
-    source: str
-    name: Name
-    points: Points
+_Part = tuple[str, Name, Points]
+"""One metric of a run: the source's name, its name in our terms, its values."""
 
 
 def assemble(
@@ -141,10 +137,10 @@ def assemble(
     design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points)))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
-    kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
+    kinds = {split: [part for _, name, part in parts if name.split == split] for split in ("train", "test")}
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
-    pieces = tuple(sorted((_piece(part, counting, raw.unprinted) for part in parts), key=_place))
+    pieces = tuple(sorted((_piece(*part, counting, raw.unprinted) for part in parts), key=_place))
     outcomes = tuple(
         one._replace(rounds=tuple(map(int, counting.rounds(np.asarray(one.rounds), one.split == "test"))))
         for one in raw.outcomes
@@ -182,7 +178,7 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
         name = names[source]._replace(task=short[names[source].task]) if source in ours else _own(source, part)
         if RATES.fullmatch(name.metric) and name.scale == 1.0:
             name, part = _as_fraction(source, name, part, notes, counted)
-        parts.append(_Part(source, name, part))
+        parts.append((source, name, part))
     return parts
 
 
@@ -262,21 +258,22 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counte
     return name, part._replace(values=np.round(values / 100, 12))
 
 
-def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> MetricSeries:
+def _piece(
+    source: str, name: Name, points: Points, counting: Counting, unprinted: set[tuple[str, int]]
+) -> MetricSeries:
     """A metric with its rounds; several updates of a round are averaged."""
-    steps, values, n = part.points
-    test = part.name.split == "test" or (part.name.split == "" and is_test_metric(part.source))
+    steps, values, n = points
+    test = name.split == "test" or (name.split == "" and is_test_metric(source))
     rounds = counting.rounds(steps, test)
-    values = part.name.scale * values if part.name.scale != 1.0 else values
+    values = name.scale * values if name.scale != 1.0 else values
     if not np.all(rounds[1:] > rounds[:-1]):
         rounds, first, counts = np.unique(rounds, return_index=True, return_counts=True)
         values = np.add.reduceat(values, first) / counts
         n = np.where(counts > 1, counts, (np.ones(len(steps)) if n is None else n)[first])
         steps = steps[first + counts - 1]
-    hidden = [step for source, step in unprinted if source == part.source]
+    hidden = [step for metric, step in unprinted if metric == source]
     steps = np.where(np.isin(steps, hidden), -1, steps) if hidden else steps
-    name = part.name
-    return MetricSeries(name.split, name.task, name.metric, plain(part.source)[:LONGEST_NAME], rounds, values, n, steps)
+    return MetricSeries(name.split, name.task, name.metric, plain(source)[:LONGEST_NAME], rounds, values, n, steps)
 
 
 def _from_records(points: dict[str, Points]) -> KnownDesign:

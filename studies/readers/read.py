@@ -129,12 +129,9 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
     if form is None:
         what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"
         raise UserError(f"{path} is {what}; allowed: {ALLOWED}")
-    runs = form.read(head, columns)
-    check(
-        any(run.series or run.pieces for run in runs),
-        f"{path} ({form.name}) holds no numbers with steps; allowed: {ALLOWED}",
-    )
-    return [run for run in runs if run.series or run.pieces], form.find_files(path) if form.find_files else [path]
+    runs = [run for run in form.read(head, columns) if run.series or run.pieces]
+    check(bool(runs), f"{path} ({form.name}) holds no numbers with steps; allowed: {ALLOWED}")
+    return runs, form.find_files(path) if form.find_files else [path]
 
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
@@ -150,7 +147,7 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
             return _read(path, columns)
     if rows:
         rows, notes = rollouts.keep_sampled(rows)
-        (run,) = rollouts.read_rollout_files(folder, rows)
+        run = rollouts.read_rollout_files(folder, rows)
         run.notes += notes
         return [run], rows
     events = stores.find_event_files(folder)
@@ -167,8 +164,8 @@ def _with_outcomes(
     same steps."""
     evaluated = {step for name, own in runs[0].series.items() if name.startswith("eval_") for step in own.steps}
     rows, notes = rollouts.keep_sampled(rows, evaluated)
-    (rollout_run,) = rollouts.read_rollout_files(folder, rows) if rows else [RawRun("", "")]
-    if rollout_run.tool != "trl":
+    rollout_run = rollouts.read_rollout_files(folder, rows) if rows else None
+    if rollout_run is None or rollout_run.tool != "trl":
         return runs, files
     runs[0].outcomes, runs[0].notes = rollout_run.outcomes, runs[0].notes + notes + rollout_run.notes
     return runs, [*files, *rows]

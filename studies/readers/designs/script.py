@@ -8,7 +8,7 @@ import ast
 import re
 import warnings
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from rftlab.studies.readers.designs.completions import MARKS, NAMES
 from rftlab.studies.readers.designs.values import Fallback, Unknown
@@ -37,21 +37,17 @@ class Settings(dict):
     """Return the settings that a script may pass on, as a clause; "" for none."""
 
 
-class Launch(NamedTuple):
-    """The arguments of one command."""
-
-    settings: dict[str, Any]
-    """NAME=VALUE, --NAME VALUE and --NAME=VALUE; flags with underscores."""
-    hidden: list[str]
-    """Arguments in which further settings may stand."""
+Launch = tuple[dict[str, Any], list[str]]
+"""The arguments of one command: NAME=VALUE, --NAME VALUE and --NAME=VALUE, flags with underscores; and those in which
+further settings may stand."""
 
 
 def agreed_settings(launches: list[Launch]) -> Settings:
     """Return the settings of all commands that start verl, else TRL; a setting on which they do not agree is unknown.
     Of TRL's commands those of reinforcement learning count, where there are any."""
-    verl = [({n: v for n, v in one.settings.items() if VERL.fullmatch(n)}, one.hidden) for one in launches]
-    trl = [(one.settings, one.hidden) for one in launches if set(TRL) & set(one.settings)]
-    started = [(values, hidden) for values, hidden in verl if values] or trl
+    verl = [({n: v for n, v in values.items() if VERL.fullmatch(n)}, hidden) for values, hidden in launches]
+    trl = [one for one in launches if set(TRL) & set(one[0])]
+    started = [one for one in verl if one[0]] or trl
     own = [pair for pair in started if any(name.startswith("actor_rollout_ref.") or name in _GRPO for name in pair[0])]
     started, agreed = own or started, Settings()
     for name in dict.fromkeys(name for values, _ in started for name in values):
@@ -76,7 +72,7 @@ def python_settings(text: str) -> Settings:
         plain = _plain(nodes, names)
         if plain.keys() >= set(MARKS) and not settings.keys() & set(_GRPO):
             return plain
-        return settings or agreed_settings([Launch(_in_texts(nodes), [])])
+        return settings or agreed_settings([(_in_texts(nodes), [])])
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"it is no Python: {type(error).__name__}") from None
 
@@ -121,7 +117,7 @@ def _launch(node: ast.AST, names: _Names) -> Launch | None:
         pairs = [(node.targets[0].attr, node.value)]
     if not {name for name, _ in pairs} & set(TRL):
         return None
-    return Launch({name: names.value(value) for name, value in pairs}, hidden)
+    return {name: names.value(value) for name, value in pairs}, hidden
 
 
 def _plain(nodes: list[ast.AST], names: _Names) -> Settings:

@@ -172,7 +172,7 @@ class _Shell:
                     self.values[name] = self.place, text
         self.place = len(self.commands)
         settings = {name: self._setting(self._rendered(f"${name}")) for name in self.times}
-        return [*(self._launch(" ".join(parts)) for parts in texts), Launch(settings, [])]
+        return [*(self._launch(" ".join(parts)) for parts in texts), (settings, [])]
 
     def _note(self, place: int, command: _Command, texts: dict[str, list[str]]) -> None:
         """Count what a command assigns, and why that may not hold."""
@@ -290,7 +290,7 @@ class _Shell:
             token = following
         for name in self.maybe_names & settings.keys() if hidden else ():
             settings[name] = Unknown(settings[name], f"which {hidden[0]} may state again")
-        return Launch(settings, hidden)
+        return settings, hidden
 
 
 def shell_settings(text: str) -> Settings:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rftlab.llm.tasks.files import read_table, reading
 from rftlab.shared.plumbing.errors import check
@@ -48,15 +48,9 @@ _TABLE = re.compile(r"completions_(\d{1,9})\.parquet")
 MAX_ROWS = 1_000_000
 
 
-class _Row(NamedTuple):
-    split: str
-    step: int
-    group: bytes
-    reward: float
-    right: float | None
-    """None where the row says it of no answer."""
-    benchmark: str
-    """That the prompt is from; "" where the row says none."""
+_Row = tuple[str, int, bytes, float, float | None, str]
+"""Split, step, group, reward, whether it is right (None where nothing is said of that), and the benchmark that the
+prompt is from ("" where none is named)."""
 
 
 def is_rollouts(head: Head) -> bool:
@@ -77,7 +71,7 @@ def _is_response(record: dict) -> bool:
 
 def read_rollouts(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of one file."""
-    return read_rollout_files(head.path, [head.path])
+    return [read_rollout_files(head.path, [head.path])]
 
 
 def find_rollouts(folder: Path) -> list[Path]:
@@ -91,7 +85,7 @@ def find_rollouts(folder: Path) -> list[Path]:
     return [path for own in kinds.values() if is_rollouts(read_head(own[0])) for path in own]
 
 
-def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
+def read_rollout_files(place: Path, files: list[Path]) -> RawRun:
     """The run of files that hold responses. Raises UserError where steps are unknown, or a file is none."""
     run = RawRun("", FORMAT, place="step")
     groups = _Groups()
@@ -99,11 +93,11 @@ def read_rollout_files(place: Path, files: list[Path]) -> list[RawRun]:
         head = read_head(path)
         run.notes += [note for note in encoding_note(head.encoding) if note not in run.notes]
         for row in _rows(head, run):
-            groups.add(row)
+            groups.add(*row)
         check(len(groups.sums) <= MAX_GROUPS, f"{place} has over {MAX_GROUPS} groups; allowed: as many")
     check(bool(groups.sums), f"{place} holds no record of a response; allowed: JSON lines, one object a response")
     groups.into(run)
-    return [run]
+    return run
 
 
 class _Groups:
@@ -116,14 +110,14 @@ class _Groups:
         self.sets: set[str] = set()
         """From which prompts of an evaluation are."""
 
-    def add(self, row: _Row) -> None:
+    def add(self, split: str, step: int, group: bytes, reward: float, right: float | None, benchmark: str) -> None:
         """One response."""
-        value = row.reward if row.right is None else row.right
-        self.sets |= {row.benchmark} if row.split == "test" else set()
-        self.strict[row.split] = self.strict.get(row.split, True) and value in (0.0, 1.0)
-        key = row.split, row.step, row.group
-        n, right, total, least, most = self.sums.get(key, (0, 0.0, 0.0, row.reward, row.reward))
-        self.sums[key] = [n + 1, right + value, total + row.reward, min(least, row.reward), max(most, row.reward)]
+        value = reward if right is None else right
+        self.sets |= {benchmark} if split == "test" else set()
+        self.strict[split] = self.strict.get(split, True) and value in (0.0, 1.0)
+        n, counted, total, least, most = self.sums.get((split, step, group), (0, 0.0, 0.0, reward, reward))
+        sums = [n + 1, counted + value, total + reward, min(least, reward), max(most, reward)]
+        self.sums[split, step, group] = sums
 
     def into(self, run: RawRun) -> None:
         """Means of each step as series of a run, and outcomes of groups."""
@@ -210,7 +204,7 @@ def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | No
         split = "test" if record["split"].partition("/")[0] in ("eval", "test", "val", "validation") else "train"
     group = blake2b(json.dumps(record[name], sort_keys=True).encode(), digest_size=8).digest()
     source = next((text for key in SETS if isinstance(text := record.get(key), str)), "")
-    return _Row(split, step, group, float(reward if reward is not None else right or 0.0), right, source[:LONGEST_NAME])
+    return split, step, group, float(reward if reward is not None else right or 0.0), right, source[:LONGEST_NAME]
 
 
 def _first(record: dict, names: tuple[str, ...]) -> float | None:

@@ -175,21 +175,19 @@ def _steps(path: Path, printed: list[_Printed], notes: list[str]) -> list[int | 
     it where its epoch gives none."""
     train = [one for one in printed if not one.is_test]
     epochs = np.array([one.epoch for one in train])
-    stated = [one.stated for one in train]
-    bars = _bars(train)
-    part = None if train and None not in stated else _part(epochs, bars, notes)
-    stated_steps = iter(stated if train and None not in stated else [])
-    if part is not None:
-        stated_steps = iter([int(step) for step in np.rint(epochs / part)])
-    elif None in stated:
-        stated_steps = iter(_without_epochs(path, train, epochs, bars, notes))
+    of_train, bars, part = [one.stated for one in train], _bars(train), None
+    if None in of_train:
+        part = _part(epochs, bars, notes)
+        told = _without_epochs(path, train, epochs, bars, notes) if part is None else np.rint(epochs / part).tolist()
+        of_train = [None if step is None else int(step) for step in told]
+    train_steps = iter(of_train)
     steps: list[int | None] = []
     last = 0
     for one in printed:
         step: int | None
         own = one.epoch / part if part is not None and one.is_test else np.nan
         if not one.is_test:
-            step = next(stated_steps)
+            step = next(train_steps)
         elif one.stated is not None:
             step = one.stated
         else:

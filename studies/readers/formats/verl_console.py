@@ -133,7 +133,7 @@ class _Log:
             self.unread.append(place)
             return
         parts = text.split(" - ")
-        if not whole and len(parts) > 0:
+        if not whole:
             self.run.notes.append(
                 f"line {place} has no end: its last value is left out ({parts[-1].rpartition(':')[0] or 'a part'})"
             )
@@ -180,29 +180,25 @@ class _Log:
 
     def _open(self, place: int, line: str) -> None:
         """Something over several lines begins: the configuration, or validation metrics."""
-        plain = _CODES.sub("", line)
-        prefix = _PREFIX.match(plain)
-        text = plain[prefix.end() :] if prefix else plain
+        prefix, text = _parted_prefix(line)
         kind = _VALIDATION.search(text)
         if self.blocks < _BLOCKS and (kind or text.lstrip().startswith("{'")):
             self.blocks += 1
-            self.block = _Block(kind[1] if kind else "configuration", prefix[1] if prefix else "", place)
+            self.block = _Block(kind[1] if kind else "configuration", prefix, place)
             self._continue(self.block, line)
 
     def _continue(self, block: "_Block", line: str) -> None:
         """One more line of what began, unless another process wrote it."""
-        plain = _CODES.sub("", line)
-        prefix = _PREFIX.match(plain)
-        if (prefix[1] if prefix else "") != block.prefix and (prefix or block.prefix):
+        prefix, own = _parted_prefix(line)
+        if prefix != block.prefix:
             return
-        own = plain[prefix.end() :] if prefix else plain
         foreign = _PREFIX.search(own)
         block.add(own[: foreign.start()] + "\n" if foreign else own)
         if block.kind == "configuration" and (block.open <= 0 or block.size >= _MAX):
             self._configuration(block.text)
         elif block.kind != "configuration" and ("}" in own or len(block.lines) > 200 or block.size > _MAX):
             self.block = None
-            self._validated(block, block.text)
+            self._validated(block)
 
     def _configuration(self, text: str) -> None:
         """Take the configuration, its brackets closed or not."""
@@ -239,10 +235,10 @@ class _Log:
         if self.block is not None and self.block.kind == "configuration":
             self._configuration(self.block.text)
 
-    def _validated(self, block: "_Block", text: str) -> None:
+    def _validated(self, block: "_Block") -> None:
         """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
         last round."""
-        for name, value in _SCORE.findall(text):
+        for name, value in _SCORE.findall(block.text):
             number = _read_value(value)
             name = f"val/{name}" if name.startswith("test_score/") else name
             if number is None:
@@ -325,6 +321,13 @@ class _Block:
     def text(self) -> str:
         """All of it."""
         return "".join(self.lines)
+
+
+def _parted_prefix(line: str) -> tuple[str, str]:
+    """Ray's prefix of a line, "" where it has none, and the rest; without colour codes."""
+    plain = _CODES.sub("", line)
+    prefix = _PREFIX.match(plain)
+    return (prefix[1], plain[prefix.end() :]) if prefix else ("", plain)
 
 
 def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
