@@ -180,7 +180,10 @@ def named_runs(named: str, results: Path) -> "list[ImportedRun]":
 
     if is_free(named):
         source = free_source(named)
-        return [_on_task(run, source.task) for run in source.runs(results)]
+        return [
+            replace(run, pieces=tuple(p for p in run.pieces if p.split != "test" or source.task in (None, p.task)))
+            for run in source.runs(results)
+        ]
     place, hashed, run = (named, "", "") if "#" not in named or _is_there(named) else named.rpartition("#")
     runs = read_logs([Path(place)])
     if hashed:
@@ -197,11 +200,6 @@ def read_run(named: str, results: Path) -> "ImportedRun":
     place = named.partition("#")[0]
     check(len(runs) == 1, f"{named} holds {len(runs)} runs; allowed: {place}#RUN with one of {there}")
     return runs[0]
-
-
-def _on_task(run: "ImportedRun", task: str | None) -> "ImportedRun":
-    """The run without evaluations on other tasks."""
-    return replace(run, pieces=tuple(p for p in run.pieces if task in (None, p.task) or p.split != "test"))
 
 
 def _is_there(named: str) -> bool:

@@ -158,11 +158,12 @@ class _Forecasting(Common):
             check(0 <= self.base <= 1, f"base = {self.base:g}; allowed: 0 to 1, a share of right answers")
         check_named(self, ("questions",), check_count, 1, 10**9)
 
-    def _check_of_imported(self, flag: str, **given) -> None:
-        """Raise UserError where something is given that only imported runs take, which `flag` would name."""
-        for name, value in given.items():
+    def _refuse(self, names: str, allowed: str) -> None:
+        """Raise UserError where one of these flags is given."""
+        for name in names.split():
+            value = getattr(self, name)
             told = " ".join(value) if isinstance(value, tuple) else value
-            check(value in ((), None), f"{name} = {told}; allowed: with {flag} imported:NAME or public:SOURCE")
+            check(value in ((), None), f"{name} = {told}; allowed: {allowed}")
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,7 @@ class Predict(_Forecasting):
             request = request_from_runs(self.pair, self.results, *told)
             request = request if self.pilot is None else with_noise(request, self.pilot)
         else:
-            given = {"base": self.base, "questions": self.questions, "pilot": self.pilot}
-            self._check_of_imported("--pair", designs=self.designs, **given)
+            self._refuse("designs base questions pilot", "with --pair imported:NAME or public:SOURCE")
             request = request_from_pilot(find_pilot(self.results, self.pair))
         run_forecast(console, request, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
         return 0
@@ -233,9 +233,8 @@ class Predict(_Forecasting):
         size, family, task = self.model_size, self.family, self.task
         if size is None or family is None or task is None:
             raise UserError("--model-size, --family and --task go together; allowed: all three, as 1.5, qwen and gsm8k")
-        for name in ("runs", "rounds", "designs", "budget", "base", "questions", "pilot"):
-            given = getattr(self, name)
-            check(given in ((), None), f"{name} = {given}; allowed: not with --model-size, of a model that nobody ran")
+        allowed = "not with --model-size, of a model that nobody ran"
+        self._refuse("runs rounds designs budget base questions pilot", allowed)
         for line in size_lines(size, family, task):
             say(console, line)
         return 0
@@ -245,9 +244,7 @@ class Predict(_Forecasting):
         from rftlab.studies.analysis.source import read_run
         from rftlab.studies.forecast.ending import run_ending, show_endings
 
-        for name in ("designs", "budget", "base", "questions", "pilot"):
-            given = getattr(self, name)
-            check(given in ((), None), f"{name} = {given}; allowed: with --pair, not with unfinished runs")
+        self._refuse("designs budget base questions pilot", "with --pair, not with unfinished runs")
         planned = self.rounds or 0
         shown = "none" if self.rounds is None else self.rounds
         check(planned > 0, f"rounds = {shown}; allowed: --rounds N, the rounds that {self.runs[0]} will have")
@@ -279,7 +276,7 @@ class Score(_Forecasting):
         super().__post_init__()
         if not is_free(self.what):
             check_choice("what", self.what, (*SCORED, "imported:NAME", "public:SOURCE"))
-            self._check_of_imported("--what", base=self.base, questions=self.questions)
+            self._refuse("base questions", "with --what imported:NAME or public:SOURCE")
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""

@@ -175,7 +175,7 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
     ours, short = set(taken.values()), _short_tasks({name.task for name in names.values()})
     parts, counted = [], any(source.rpartition("/")[2].lower() in _TOTALS for source in points)
     for source, part in points.items():
-        name = names[source]._replace(task=short[names[source].task]) if source in ours else _own(source, part)
+        name = names[source]._replace(task=short[names[source].task]) if source in ours else _own(source)
         if RATES.fullmatch(name.metric) and name.scale == 1.0:
             name, part = _as_fraction(source, name, part, notes, counted)
         parts.append((source, name, part))
@@ -191,7 +191,7 @@ def _aliased(name: str) -> Name:
     return Name(split, {"reward": "reward_mean"}.get(metric, metric), "", -1)
 
 
-def _own(source: str, part: Points) -> Name:
+def _own(source: str) -> Name:
     """A metric that has no name of ours."""
     return Name("", plain(source)[:LONGEST_NAME], "", 0)
 
@@ -242,18 +242,18 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counte
     )
     if count:
         notes.append(f"{source} may count answers: kept under its own name")
-        return _own(source, part), part
+        return _own(source), part
     if inside:
         return name, part
     if values.min() < 0 or values.max() > 100:
         notes.append(f"{source} has values outside 0 .. 100, so it is no rate: kept under its own name")
-        return _own(source, part), part
+        return _own(source), part
     if np.any((values > 0) & (values <= 1)):
         notes.append(
             f"{source} may be per cent or fractions ({values.max():g} and {values[values > 0].min():g}): kept "
             "under its own name"
         )
-        return _own(source, part), part
+        return _own(source), part
     notes.append(f"{source} is in per cent: divided by 100")
     return name, part._replace(values=np.round(values / 100, 12))
 

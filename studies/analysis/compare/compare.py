@@ -137,8 +137,16 @@ def write_comparison(console: Console, levels: list[CurveSet], root: Path, axis:
         comparison = compared(levels, seed)
     with step_progress(console, "drawing figures", quiet) as step:
         figures = draw_all(folder_below(folder, "figures"), _plans(comparison, axis), step)
-    write_numbers(folder / "agreement.csv", _agreement_table(comparison.agreements))
-    write_numbers(folder / "claims.csv", _claims_table(comparison))
+    told = [(*a[:4], name, *getattr(a, name)) for a in comparison.agreements for name in STATISTICS]
+    columns = ["first", "second", "split", "cells", "statistic", *Estimate._fields]
+    write_numbers(folder / "agreement.csv", pd.DataFrame(told, columns=columns))
+    signs = [
+        (row.claim, side.name, own.name, *side.measured, side.sign, row.verdict)
+        for row in comparison.rows
+        for own, side in zip(comparison.levels, row.sides, strict=True)
+    ]
+    columns = ["claim", "quantity", "level", *Estimate._fields, "sign", "verdict"]
+    write_numbers(folder / "claims.csv", pd.DataFrame(signs, columns=columns))
     text = template("compare.html.j2").render(_context(comparison, figures, axis, seed))
     write_file(folder / "compare.html", text.encode())
     show(console, comparison)
@@ -202,20 +210,6 @@ def estimate_text(measured: Estimate, sign: bool = False) -> str:
         return ""
     text = signed if sign else "{:.3f}".format
     return f"{text(measured.value)} [{text(measured.low)}, {text(measured.high)}]"
-
-
-def _agreement_table(agreements: list[Agreement]) -> pd.DataFrame:
-    rows = [(a.first, a.second, a.split, a.cells, name, *getattr(a, name)) for a in agreements for name in STATISTICS]
-    return pd.DataFrame(rows, columns=["first", "second", "split", "cells", "statistic", *Estimate._fields])
-
-
-def _claims_table(comparison: Comparison) -> pd.DataFrame:
-    rows = [
-        (row.claim, side.name, own.name, *side.measured, side.sign, row.verdict)
-        for row in comparison.rows
-        for own, side in zip(comparison.levels, row.sides, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["claim", "quantity", "level", *Estimate._fields, "sign", "verdict"])
 
 
 def show(console: Console, comparison: Comparison) -> None:

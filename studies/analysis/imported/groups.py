@@ -83,11 +83,6 @@ class RunGroups(NamedTuple):
     """Behind the groups, where they were imported."""
 
 
-def available_measures(runs: list[ImportedRun]) -> set[Measure]:
-    """Those of `MEASURES` that runs have."""
-    return {(piece.split, piece.metric) for run in runs for piece in run.pieces} & set(MEASURES)
-
-
 def group_runs(
     runs: list[ImportedRun], measure: Measure, task: str | None = None, beside: Iterable[ImportedRun] = ()
 ) -> tuple[Group, ...]:
@@ -106,7 +101,7 @@ def group_runs(
                 members_by_design.setdefault(alike, []).append((run, piece))
     groups = [
         Group(
-            _spent(design),
+            f"{design.prompts or '?'}x{design.rollouts or '?'}",
             design,
             task,
             tuple(run.name for run, _ in members),
@@ -159,11 +154,6 @@ def _curve(run: ImportedRun, piece: MetricSeries, bases: dict[tuple, MetricSerie
             "seconds": elapsed_at(run, np.concatenate(rounds)),
         }
     )
-
-
-def _spent(design: KnownDesign) -> str:
-    """Prompts and rollouts, as in 32x8; ?x8 where one is not known."""
-    return f"{design.prompts or '?'}x{design.rollouts or '?'}"
 
 
 def _labelled(groups: list[Group]) -> tuple[Group, ...]:
@@ -224,7 +214,8 @@ def common_measure(have: dict[str, set[Measure]]) -> Measure:
 
 def measures_in(source: RunSource, runs: list[ImportedRun]) -> set[Measure]:
     """Measures of the runs that a name means, on its task, after training began."""
-    return {measure for measure in available_measures(runs) if group_runs(runs, measure, source.task)}
+    logged = {(piece.split, piece.metric) for run in runs for piece in run.pieces}
+    return {measure for measure in MEASURES if measure in logged and group_runs(runs, measure, source.task)}
 
 
 def mean_curve(curves: pd.DataFrame, column: str = "round") -> pd.DataFrame:

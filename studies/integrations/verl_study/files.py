@@ -159,13 +159,9 @@ def _scalar(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_scalar, value))}]"
     if isinstance(value, float):
-        return ".inf" if math.isinf(value) else _with_point(value)
+        text = ".inf" if math.isinf(value) else repr(value)
+        return text.replace("e", ".0e") if "e" in text and "." not in text else text
     return json.dumps(value)
-
-
-def _with_point(value: float) -> str:
-    text = repr(value)
-    return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
 def readme(pair: str, left_out: dict[str, str]) -> str:

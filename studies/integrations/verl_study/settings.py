@@ -83,17 +83,57 @@ def sampled_responses(run: LLMRun) -> int:
 
 def verl_config(run: LLMRun, name: str, cluster: Cluster) -> dict[str, Any]:
     """verl's settings of a run, nested as in its configuration. name: of the run, verl's `experiment_name`."""
+    design, model, lora = run.design, run.model, run.lora
+    adapters = {"lora_rank": lora.rank, "lora_alpha": lora.alpha} if lora.rank else {}
+    targets = {"target_modules": list(lora.targets)} if lora.targets else {}
     return {
         "algorithm": _algorithm(run),
-        "data": _data(run),
+        "data": {
+            "train_batch_size": design.batch_size,
+            "max_prompt_length": model.max_prompt_length,
+            "max_response_length": model.max_response_length,
+            "filter_overlong_prompts": True,
+            "shuffle": True,
+            "seed": run.seed,
+        },
         "actor_rollout_ref": {
-            "model": _model(run),
+            "model": {
+                "path": model.source,
+                "enable_gradient_checkpointing": run.compute.gradient_checkpointing,
+                **adapters,
+                **targets,
+            },
             "actor": _actor(run),
-            "rollout": _rollout(run, cluster),
+            "rollout": {
+                "name": "vllm",
+                "n": sampled_responses(run),
+                "temperature": run.temperature,
+                "seed": run.seed,
+                "tensor_model_parallel_size": cluster.tensor_parallel,
+                "val_kwargs": {
+                    "n": run.evaluation.samples,
+                    "temperature": run.temperature,
+                    "do_sample": True,
+                    "top_p": 1.0,
+                    "top_k": -1,
+                },
+            },
         },
         "critic": {"enable": False},
         "reward": {"custom_reward_function": {"name": COMPUTE_SCORE}},
-        "trainer": _trainer(run, name, cluster),
+        "trainer": {
+            "nnodes": cluster.nodes,
+            "n_gpus_per_node": cluster.gpus_per_node,
+            "total_training_steps": design.rounds,
+            "total_epochs": design.rounds,  # no limit: a round takes at least one batch of an epoch
+            "test_freq": design.eval_every,
+            "val_before_train": True,
+            "save_freq": run.interval,
+            "max_actor_ckpt_to_keep": 1,
+            "logger": ["console"],
+            "project_name": PROJECT,
+            "experiment_name": name,
+        },
     }
 
 
@@ -114,24 +154,6 @@ def _algorithm(run: LLMRun) -> dict[str, Any]:
 
 def _kl_type(estimator: Estimator) -> str:
     return estimator.kl.kind + "+" * estimator.kl.straight_through
-
-
-def _data(run: LLMRun) -> dict[str, Any]:
-    return {
-        "train_batch_size": run.design.batch_size,
-        "max_prompt_length": run.model.max_prompt_length,
-        "max_response_length": run.model.max_response_length,
-        "filter_overlong_prompts": True,
-        "shuffle": True,
-        "seed": run.seed,
-    }
-
-
-def _model(run: LLMRun) -> dict[str, Any]:
-    lora = {"lora_rank": run.lora.rank, "lora_alpha": run.lora.alpha} if run.lora.rank else {}
-    targets = {"target_modules": list(run.lora.targets)} if run.lora.targets else {}
-    checkpointing = {"enable_gradient_checkpointing": run.compute.gradient_checkpointing}
-    return {"path": run.model.source, **checkpointing, **lora, **targets}
 
 
 def _actor(run: LLMRun) -> dict[str, Any]:
@@ -172,33 +194,3 @@ def _optimizer(run: LLMRun) -> dict[str, Any]:
         "lr_warmup_steps": -(-own.warmup_steps // updates),
     }
     return settings | ({"override_optimizer_config": {"eps": own.eps}} if own.eps != 1e-8 else {})
-
-
-def _rollout(run: LLMRun, cluster: Cluster) -> dict[str, Any]:
-    evaluation = {"n": run.evaluation.samples, "temperature": run.temperature, "do_sample": True}
-    return {
-        "name": "vllm",
-        "n": sampled_responses(run),
-        "temperature": run.temperature,
-        "seed": run.seed,
-        "tensor_model_parallel_size": cluster.tensor_parallel,
-        "val_kwargs": evaluation | {"top_p": 1.0, "top_k": -1},
-    }
-
-
-def _trainer(run: LLMRun, name: str, cluster: Cluster) -> dict[str, Any]:
-    """total_epochs is no limit: a round takes at least one batch of an epoch."""
-    design = run.design
-    return {
-        "nnodes": cluster.nodes,
-        "n_gpus_per_node": cluster.gpus_per_node,
-        "total_training_steps": design.rounds,
-        "total_epochs": design.rounds,
-        "test_freq": design.eval_every,
-        "val_before_train": True,
-        "save_freq": run.interval,
-        "max_actor_ckpt_to_keep": 1,
-        "logger": ["console"],
-        "project_name": PROJECT,
-        "experiment_name": name,
-    }

@@ -91,7 +91,7 @@ def collect_runs(
             "or --columns step=NAME"
         )
     run_name = columns.get("run") or next(
-        (name for name in RUNS if any(_names_run(record.get(name)) for record in start)), None
+        (name for name in RUNS if any(type(record.get(name)) in (str, int) for record in start)), None
     )
     names = dict.fromkeys(name for record in start for name in _texts(record) | flatten_record(record))
     runs = RunsByKey(path, names, run_name, form, place=place)
@@ -168,11 +168,6 @@ def parse_record(line: str) -> dict | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
-
-
-def _names_run(value: Any) -> bool:
-    """Whether it may name a run: a text, or its number."""
-    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def find_step(records: list[dict]) -> str | None:
