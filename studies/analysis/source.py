@@ -77,7 +77,7 @@ class RunSource(NamedTuple):
             folders = trained_in(Path(self.place))
             check(bool(folders), f"{self.place} holds no run of rftlab train; allowed: its folder, or one with several")
             return read_logs(folders)
-        return read_public(self.place) if self.kind == "public" else read_collection(root, self.place)
+        return [*read_public(self.place)] if self.kind == "public" else read_collection(root, self.place)
 
     def runs(self, root: Path) -> "list[ImportedRun]":
         """The runs that are meant, of a free source, with the values of all their tasks. Raises UserError where there
@@ -125,10 +125,8 @@ def curve_sets(names: list[str]) -> list[RunSource]:
 
 def named_source(name: str) -> RunSource:
     """The source of any name. Raises UserError for one that is none."""
-    return free_source(name) if is_free(name) else _pair_source(name)
-
-
-def _pair_source(name: str) -> RunSource:
+    if is_free(name):
+        return free_source(name)
     kind, colon, pair = name.partition(":")
     check(bool(colon), f"curve set = {name!r}; {SETS_FORM}")
     check_choice(f"curve set {name!r}: level", kind, (*get_args(PairLevel), *FREE))
@@ -147,30 +145,23 @@ def _pairs_at(kind: str) -> tuple[str, ...]:
 
 
 @cache  # the explorer asks at every change
-def _public_runs(source: str) -> "tuple[ImportedRun, ...]":
-    """Through the tables that `rftlab import` reads."""
+def read_public(source: str) -> "tuple[ImportedRun, ...]":
+    """The runs of a public source, in the order of the tables, as `rftlab import` reads these. Raises UserError where
+    its numbers are not shipped."""
     from rftlab.studies.analysis.public.claims import without_repeat
-    from rftlab.studies.analysis.public.store import curves, runs
+    from rftlab.studies.analysis.public.store import curves, of_source, runs
     from rftlab.studies.readers.formats.published import BESIDE, REPEATS
     from rftlab.studies.readers.read import read_logs
 
-    own, values = runs().query("source == @source"), curves()
-    values = values[values["run_id"].isin(own["run_id"])]
+    shipped = runs()
+    own, there = shipped[shipped["source"] == source], ", ".join(sorted(set(shipped["source"])))
+    check(len(own) > 0, f"public:{source} has no runs that come with rftlab; allowed: {there}")
+    values = of_source(source, shipped, curves())
     with tempfile.TemporaryDirectory() as folder:
         marks = without_repeat(own["run_id"]).where(own["seed_or_repeat"].notna())
         own.assign(**{REPEATS: marks}).to_csv(Path(folder) / BESIDE, index=False)
         values.to_csv(Path(folder) / f"{source}.csv", index=False)
         return tuple(read_logs([Path(folder) / f"{source}.csv"]))
-
-
-def read_public(source: str) -> "list[ImportedRun]":
-    """The runs of a public source, in the order of the tables. Raises UserError where its numbers are not shipped."""
-    from rftlab.studies.analysis.public.store import runs
-
-    shipped = set(runs()["source"])
-    there = ", ".join(sorted(shipped))
-    check(source in shipped, f"public:{source} has no runs that come with rftlab; allowed: {there}")
-    return list(_public_runs(source))
 
 
 def named_runs(named: str, results: Path) -> "list[ImportedRun]":

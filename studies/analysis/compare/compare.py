@@ -178,11 +178,8 @@ def _plans(comparison: Comparison, axis: str) -> dict[str, Plan]:
 def _context(comparison: Comparison, figures: dict[str, Markup], axis: str, seed: int) -> dict:
     verdicts = comparison.verdicts
     return {
-        "levels": comparison.levels,
-        "agreements": comparison.agreements,
+        **comparison._asdict(),
         "statistics": STATISTICS,
-        "best": comparison.best,
-        "rows": comparison.rows,
         "verdicts": verdicts,
         "counts": {verdict: Counter(verdicts.values())[verdict] for verdict in SYMBOLS},
         "marks": SYMBOLS,

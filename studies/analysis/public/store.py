@@ -45,16 +45,12 @@ class Source(NamedTuple):
         return not self.licence.startswith("none")
 
 
-def _read() -> tuple[Source, ...]:
-    rows = json.loads((files("rftlab.studies") / "assets" / "public_sources.json").read_text(encoding="utf-8"))
-    return tuple(Source(**row | {"traps": tuple(row["traps"])}) for row in rows)
-
-
-SOURCES = _read()
-BY_NAME = {source.name: source for source in SOURCES}
-
-
 DATA = files("rftlab.studies") / "assets"
+SOURCES = tuple(
+    Source(**row | {"traps": tuple(row["traps"])})
+    for row in json.loads((DATA / "public_sources.json").read_text(encoding="utf-8"))
+)
+BY_NAME = {source.name: source for source in SOURCES}
 RUNS, CURVES, ENDPOINTS = "public_runs.parquet", "public_curves.parquet", "public_endpoints.csv"
 COLUMNS = ["run_id", "round", "updates", "rollouts", "split", "metric", "value", "n", "task", "seconds", "source_step"]
 

@@ -139,7 +139,7 @@ CASES = {
     "language": lambda: language_cases(shipped_runs()),
     "smollm2": lambda: partial_cases(shipped_runs()),
     "paper": paper_cases,
-    "public": lambda: [case for name in PUBLIC for case in group_cases(name, read_public(name))],
+    "public": lambda: [case for name in PUBLIC for case in group_cases(name, [*read_public(name)])],
 }
 """The cases that come with rftlab."""
 
