@@ -49,6 +49,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rftlab.llm import losses as losses
     from rftlab.llm.config import AdamW as AdamW
     from rftlab.llm.config import Compute as Compute
     from rftlab.llm.config import Evaluation as Evaluation
@@ -88,7 +89,6 @@ if TYPE_CHECKING:
     from rftlab.studies.data.runs.sweep import sweep as sweep
     from rftlab.studies.estimators.check import check_estimator as check_estimator
     from rftlab.studies.estimators.suite.run import suite as suite
-    from rftlab.studies.integrations import losses as losses
 
 _HOMES = {
     "rftlab.llm.config": ("AdamW", "Compute", "Evaluation", "LLMRun", "LoRA", "Model"),
@@ -110,7 +110,7 @@ _HOMES = {
     "rftlab.shared.objective": ("objective_and_weights",),
     "rftlab.sim.config": ("Linear", "Optimizer", "Sampler", "Simulation", "Tabular"),
     "rftlab.sim.run": ("simulate",),
-    "rftlab.studies.integrations": ("losses",),
+    "rftlab.llm": ("losses",),
     "rftlab.shared.cards": ("CARDS", "preset"),
     "rftlab.shared.cards.custom": ("advantage", "surrogate"),
     "rftlab.studies.estimators.check": ("check_estimator",),

@@ -17,13 +17,13 @@ Written after `LossInputs` and `LossOutputs` of prime-rl 559b447; it is in no pa
 from dataclasses import replace
 from typing import Any
 
+from rftlab.llm import losses
 from rftlab.shared.cards import preset
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.mask import OF_BATCH
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.integrations import losses
 
 
 def loss(inputs: Any, estimator: str | Estimator = "dapo", over_tokens: bool = False) -> Any:

@@ -15,12 +15,12 @@ Written after slime 624b824; it needs Megatron and is in no package registry, an
 from itertools import accumulate
 from typing import Any
 
+from rftlab.llm import losses
 from rftlab.llm.losses.inputs import joined
 from rftlab.shared.cards import preset
 from rftlab.shared.config.mask import OF_BATCH
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.integrations import losses
 
 
 def named_estimator(args: Any) -> Estimator:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from rftlab.llm import losses
 from rftlab.llm.losses.inputs import joined, reads_entropy
 from rftlab.shared.cards import preset
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.integrations import losses
 
 NEEDED = ("logprobs", "advantages", "mask")
 

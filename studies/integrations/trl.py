@@ -25,6 +25,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.callbacks import TrainerCallback
 from trl.trainer.grpo_trainer import gather_object
 
+from rftlab.llm import losses
 from rftlab.llm.losses.credit import shaped
 from rftlab.llm.losses.inputs import in_reward, joined, reads_entropy, without_graph
 from rftlab.llm.losses.layout import make_layout, wide
@@ -37,7 +38,6 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below, path_kind, read_json
 from rftlab.studies.data.runs.store import open_store
-from rftlab.studies.integrations import losses
 from rftlab.studies.integrations.trl_options import (
     check_options,
     check_sizes,

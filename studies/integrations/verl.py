@@ -30,6 +30,7 @@ from typing import Any
 from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
 from verl.utils.tracking import Tracking
 
+from rftlab.llm import losses
 from rftlab.shared.cards import CARDS
 from rftlab.shared.config.correction import Correction
 from rftlab.shared.config.kl import KL
@@ -37,7 +38,6 @@ from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.config.surrogate import Dro, GeometricMean
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.studies.integrations import losses
 from rftlab.studies.integrations.alarms import watch_tracking
 from rftlab.studies.integrations.noise import keep_rewards
 

@@ -15,7 +15,8 @@ if not find_spec("torch"):
 import torch
 
 from rftlab import UserError, preset
-from rftlab.studies.integrations import losses, prime_rl, slime, tinker
+from rftlab.llm import losses
+from rftlab.studies.integrations import prime_rl, slime, tinker
 
 LENGTHS = (3, 5, 1, 4)
 REWARDS = [[1.0, 0.0], [0.0, 0.5]]

@@ -21,6 +21,7 @@ from rftlab.llm.losses.inputs import (
 )
 from rftlab.llm.losses.layout import Layout, check_starts, make_layout, wide
 from rftlab.llm.losses.weights import Count, Flag, TensorWeights, freeze, masked, tensor_weights
+from rftlab.shared.cards import preset
 from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.plumbing.errors import check
@@ -56,6 +57,13 @@ class _Objective(torch.autograd.Function):
         return slope.to(weight.dtype) * weight, None, None
 
 
+def _named(estimator: Any) -> Estimator:
+    """The estimator that a name or itself stands for. Raises UserError for anything else."""
+    estimator = preset(estimator) if isinstance(estimator, str) else estimator
+    check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator, or the name of one")
+    return estimator
+
+
 def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref_logp) -> torch.Tensor:
     """Advantages that broadcast to the tokens."""
     shape, by_token = tuple(layout.shown.shape), tells_tokens_apart(estimator.advantage, given.token_rewards)
@@ -78,7 +86,7 @@ def _weigh(asked: dict[str, Any], flags: bool = False) -> tuple[torch.Tensor, Te
     given = Given(**{name: asked[name] for name in Given._fields})
     check(isinstance(logp, torch.Tensor), f"logp is a {type(logp).__name__}; allowed: a tensor")
     check(logp.is_floating_point(), f"logp of type {logp.dtype}; allowed: floating point")
-    check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
+    estimator = _named(estimator)
     check_tokens(estimator, given)
     mask, starts = (None if asked[name] is None else real_tensor(name, asked[name]) for name in ("mask", "starts"))
     layout = make_layout(tuple(logp.shape), logp.device, mask, starts)
@@ -208,7 +216,7 @@ def advantages(
     `advantage.combine` says whether the sum of rewards or of advantages counts. The rest is as in `objective`. Raises
     UserError as that does.
     """
-    check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
+    estimator = _named(estimator)
     spec, rewards_R = estimator.advantage, real_tensor("rewards", rewards)
     check(rewards_R.ndim in (1, 2), f"rewards {tuple(rewards_R.shape)}; allowed: (responses,), (responses, rewards)")
     check(weights is None or rewards_R.ndim == 2, "weights; allowed: with rewards (responses, rewards)")
