@@ -236,7 +236,11 @@ class Counting:
         if self.tool == "trl" and updates is None and train:
             self.notes.append("TRL counts optimiser steps; taken as one a round (--updates tells)")
         if self.tool == "" and self.first == 0:
-            self.notes.append(self._told())
+            before = "an evaluation at step s is after s"
+            ahead = "an evaluation at step s > 0 is after s+1, as their steps show"
+            when = ahead if self.ahead else before
+            said = f"steps count from 0: step s is round s+1; {when}; at step 0 it tests the untrained model"
+            self.notes.append(said)
 
     def _first(self, names: Iterable[str], train: list[Points]) -> int:
         """The step of the first round."""
@@ -252,14 +256,6 @@ class Counting:
         update of their step then."""
         steps = sorted({int(step) for part in test for step in part.steps if step > 0})
         return len(steps) > 1 and gcd(*(step + 1 for step in steps)) > 1
-
-    def _told(self) -> str:
-        when = (
-            "an evaluation at step s > 0 is after s+1, as their steps show"
-            if self.ahead
-            else "an evaluation at step s is after s"
-        )
-        return f"steps count from 0: step s is round s+1; {when}; at step 0 it tests the untrained model"
 
     def rounds(self, steps: np.ndarray, test: bool) -> np.ndarray:
         """Rounds of train rows, or of test rows."""

@@ -85,7 +85,7 @@ EXOTIC = [
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    return write_pair(tmp_path_factory.mktemp("a, b=c"), [*CELLS, *EXOTIC], CLUSTER).folder
+    return write_pair(tmp_path_factory.mktemp("a, b=c"), [*CELLS, *EXOTIC], CLUSTER)[0]
 
 
 @pytest.fixture(scope="module")

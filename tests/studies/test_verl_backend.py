@@ -140,21 +140,21 @@ def test_yaml_is_read_as_it_was_meant_and_a_warm_up_is_in_rounds():
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     root = tmp_path_factory.mktemp("a b")  # with a space, which a command must survive
-    return root, write_pair(root, ALL, CLUSTER)
+    return root, *write_pair(root, ALL, CLUSTER)
 
 
 def test_the_folders_of_a_pair_and_rows_are_those_of_the_task(written):
-    _, pair_folder = written
+    _, pair_folder, left_out = written
     assert len(KEPT) == 16 and len(ALL) == 25 and all("w8" in point.cell for point in ALL if point not in KEPT)
-    names = {path.name for path in pair_folder.folder.iterdir()}
-    assert names == {point.id for point in KEPT} | {"data", "README.md"} and len(pair_folder.points) == 16
-    assert set(pair_folder.left_out) == {point.cell for point in ALL} - {point.cell for point in KEPT}
-    assert "rftlab import */run.log" in (text := (pair_folder.folder / "README.md").read_text())
-    assert text.count("replay_window = 8") == 1 and all(cell in text for cell in pair_folder.left_out)
+    names = {path.name for path in pair_folder.iterdir()}
+    assert names == {point.id for point in KEPT} | {"data", "README.md"}
+    assert set(left_out) == {point.cell for point in ALL} - {point.cell for point in KEPT}
+    assert "rftlab import */run.log" in (text := (pair_folder / "README.md").read_text())
+    assert text.count("replay_window = 8") == 1 and all(cell in text for cell in left_out)
     facts_of = written_design(SPLIT)
     assert (facts_of["id"], facts_of["design"]["rollouts"]) == (SPLIT.id, 1) and facts_of["config"]["level"] == "llm"
     task, run = load_task(KEPT[0].llm_run.task), KEPT[0].llm_run
-    data, names = pair_folder.folder / "data", (verl_files.TRAIN, verl_files.TEST, verl_files.SEEN)
+    data, names = pair_folder / "data", (verl_files.TRAIN, verl_files.TEST, verl_files.SEEN)
     train, test, seen = (parquet.read_table(data / name).to_pylist() for name in names)
     assert [row["prompt"] for row in train] == list(task["train"].prompts)
     assert [row["reward_model"]["ground_truth"] for row in test] == list(task["test"].answers)
@@ -163,8 +163,8 @@ def test_the_folders_of_a_pair_and_rows_are_those_of_the_task(written):
 
 
 def test_the_reward_is_the_strict_rule(written):
-    _, pair_folder = written
-    (row, *_) = parquet.read_table(pair_folder.folder / "data" / verl_files.TEST).to_pylist()
+    _, pair_folder, _ = written
+    (row, *_) = parquet.read_table(pair_folder / "data" / verl_files.TEST).to_pylist()
     truth = row["reward_model"]["ground_truth"]
 
     def reward(response, verifier="gsm8k"):
@@ -175,23 +175,23 @@ def test_the_reward_is_the_strict_rule(written):
     with pytest.raises(UserError, match="verifier"):
         reward("x", "eval")
     names = {}
-    exec((pair_folder.folder / "data" / verl_files.REWARD).read_text(), names)
+    exec((pair_folder / "data" / verl_files.REWARD).read_text(), names)
     assert names["compute_score"] is compute_score
 
 
 def test_written_again_nothing_changes(written):
-    root, pair_folder = written
-    log = pair_folder.folder / SPLIT.id / "run.log"
+    root, pair_folder, _ = written
+    log = pair_folder / SPLIT.id / "run.log"
     log.write_text("kept")
-    before = [(path, path.stat()) for path in pair_folder.folder.rglob("*")]
+    before = [(path, path.stat()) for path in pair_folder.rglob("*")]
     write_pair(root, ALL, CLUSTER)
-    again = [(path, path.stat()) for path in pair_folder.folder.rglob("*")]
+    again = [(path, path.stat()) for path in pair_folder.rglob("*")]
     assert [(path, s.st_mtime_ns, s.st_ino) for path, s in before] == [(p, s.st_mtime_ns, s.st_ino) for p, s in again]
     log.unlink()
 
 
 def test_other_or_damaged_data_and_links_are_left_alone(tmp_path):
-    train = write_pair(tmp_path, [SPLIT], CLUSTER).folder / "data" / verl_files.TRAIN
+    train = write_pair(tmp_path, [SPLIT], CLUSTER)[0] / "data" / verl_files.TRAIN
     seed = replace(SPLIT, run=replace(SPLIT.llm_run, task=replace(SPLIT.llm_run.task, seed=1)))
     (elsewhere := tmp_path / "elsewhere").mkdir()
     (linked := tmp_path / "linked" / "verl").mkdir(parents=True)
@@ -213,16 +213,17 @@ def test_data_from_files_may_be_too_few_for_a_batch(tmp_path):
         rows = [{"question": f"{i} + 1 = ?", "answer": f"so #### {i + 1}"} for i in range(n)]
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     cluster = replace(CLUSTER, source=str(tmp_path))
-    pair_folder = write_pair(tmp_path / "r", points_of("qwen-gsm8k", cluster), cluster)
-    assert pair_folder.left_out["64x8-paper_text"] == "batch_size = 64 of 40 questions: verl takes whole batches"
-    assert {point.run.design.batch_size for point in pair_folder.points} == {1, 2, 4, 8, 16, 32}
-    (row, *_) = parquet.read_table(pair_folder.folder / "data" / verl_files.TEST).to_pylist()
+    points = points_of("qwen-gsm8k", cluster)
+    pair_folder, left_out = write_pair(tmp_path / "r", points, cluster)
+    assert left_out["64x8-paper_text"] == "batch_size = 64 of 40 questions: verl takes whole batches"
+    assert {point.run.design.batch_size for point in points if point.cell not in left_out} == {1, 2, 4, 8, 16, 32}
+    (row, *_) = parquet.read_table(pair_folder / "data" / verl_files.TEST).to_pylist()
     assert row["reward_model"]["ground_truth"] == "1" and row["prompt"][0]["content"].startswith("0 + 1 = ? Let's")
 
 
 def test_the_command_finds_its_files_and_keeps_its_log(written):
-    root, pair_folder = written
-    folder, programs = pair_folder.folder / SPLIT.id, root / "programs"
+    root, pair_folder, _ = written
+    folder, programs = pair_folder / SPLIT.id, root / "programs"
     programs.mkdir()
     (programs / "python3").write_text('#!/bin/sh\nprintf "<%s>\\n" "$@"\nexit 7\n')
     (programs / "python3").chmod(0o755)
@@ -232,7 +233,7 @@ def test_the_command_finds_its_files_and_keeps_its_log(written):
         assert done.returncode == 7
     lines = (folder / "run.log").read_text().splitlines()
     (folder / "run.log").unlink()
-    data = pair_folder.folder / "data"
+    data = pair_folder / "data"
     assert len(lines) == 2 * 11 and lines[:6] == [
         *("<-m>", "<verl.trainer.main_ppo>", "<--config-path>", f"<{folder}>", "<--config-name>", "<verl>")
     ]

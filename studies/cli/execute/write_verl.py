@@ -38,13 +38,14 @@ def write_study_for(console: Console, study: Study, root: Path, cluster: Cluster
     """Write the folders of every pair, and say where they are and what is left out."""
     open_store(root)
     for pair in study.pairs:
-        written = write_pair(root, points_on(study, pair, cluster), cluster)
-        cells = len({point.cell for point in written.points})
+        points = points_on(study, pair, cluster)
+        folder, left_out = write_pair(root, points, cluster)
+        cells = len({point.cell for point in points} - left_out.keys())
         seeds = f"seed{'s' * (study.seeds > 1)} 0{f' to {study.seeds - 1}' * (study.seeds > 1)}"
-        say(console, f"{written.folder}: {cells} cells, {seeds}: verl.yaml, run.sh, design.json of each")
-        for line in reasons(written.left_out):
+        say(console, f"{folder}: {cells} cells, {seeds}: verl.yaml, run.sh, design.json of each")
+        for line in reasons(left_out):
             say(console, f"left out: {line}")
-        say(console, f"{written.folder / 'README.md'} has the commands for the cluster")
+        say(console, f"{folder / 'README.md'} has the commands for the cluster")
 
 
 def show_fleet(console: Console, study: Study, cluster: Cluster, flags: PlanFlags) -> bool:

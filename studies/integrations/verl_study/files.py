@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -85,19 +85,10 @@ python3 -m verl.trainer.main_ppo --config-path "$here" --config-name verl \\
 """
 
 
-class Written(NamedTuple):
-    """The files that were written for a pair."""
-
-    folder: Path
-    points: list[RunSpec]
-    """Runs that have a folder."""
-    left_out: dict[str, str]
-    """Why cells have none."""
-
-
-def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> Written:
-    """Write the folders of a pair's runs. Raises UserError for a model or data that verl cannot take, where other data
-    are there already, and where nothing can be written. points: of one pair, with the cluster's model and data."""
+def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> tuple[Path, dict[str, str]]:
+    """Write the folders of a pair's runs; return the folder of all, and the cells that have none, with the reason.
+    Raises UserError for a model or data that verl cannot take, where other data are there already, and where nothing
+    can be written. points: of one pair, with the cluster's model and data."""
     run, pair = points[0].llm_run, points[0].pair
     problem = refused_model(run)
     check(not problem, f"{problem}; allowed: --verl.model with a folder of the cluster, or a name on the hub")
@@ -111,7 +102,7 @@ def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> Written:
             for name, text in point_files(point, cluster).items():
                 _write(file_below(root, PLACE, pair, point.id, name), text.encode())
         _write(file_below(root, PLACE, pair, README), readme(pair, left_out).encode())
-    return Written(folder, kept, left_out)
+    return folder, left_out
 
 
 def find_left_out(points: list[RunSpec], cluster: Cluster, questions: int) -> dict[str, str]:

@@ -270,9 +270,7 @@ class _Log:
         self._give_up()
         if self.wrapped:
             self.run.notes.append(f"{self.wrapped} step lines that go on in the next line, as a terminal breaks them")
-        if self.together:
-            said = "step lines run together: each counts, without the last value before another"
-            self.run.notes.append(f"line {self.together[0]} and {len(self.together) - 1} more: {said}")
+        self._note(self.together, "step lines run together: each counts, without the last value before another")
         self._note(self.doubtful, "the next line may be the rest of its last value, which is left out")
         if self.initial:
             self._begin(1, 1)
