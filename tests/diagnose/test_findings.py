@@ -309,6 +309,13 @@ def test_a_small_fall_of_noisy_values_is_found_and_noise_is_none():
     assert hits >= 45 and alarms == 0, (hits, alarms)
 
 
+def test_a_high_first_value_is_no_fall_where_values_vary_by_more_than_their_counts_say():
+    """Prompts of a round differ, so its rate varies by more than so many answers would."""
+    draw = np.random.default_rng(4)
+    lines = [line(0.2 + 0.03 * draw.standard_normal(60), 4096) for _ in range(200)]
+    assert [fall for fall in map(fall_from_best, lines) if fall] == []
+
+
 def test_a_gain_starts_at_the_median_of_three_where_nothing_was_measured_before_training():
     values = np.concatenate([[0.9, 0.3, 0.3], np.full(37, 0.5)])
     for first, start in ((1, 0.3), (0, 0.9)):

@@ -49,7 +49,7 @@ def fall_from_best(line: Line | None) -> Fall | None:
     best, error = float(level[at]), _error(line, at)
     at = _highest(line, at, window(line.values))
     if np.isfinite(line.counts[0]) and line.values[0] > best:  # one value is enough where its error is known
-        at, best, error = 0, float(line.values[0]), _binomial(line, 0)
+        at, best, error = 0, float(line.values[0]), float(np.nanmax([_binomial(line, 0), noise(line.values)]))
     if not best > _floor(line) or not best - last > limit("errors") * error:
         return None
     return _fall(line, at, best, last)
