@@ -14,19 +14,19 @@ A function gets, by name and as lists with one entry for each response, what its
 With `**others` it gets all but `pieces`, so that a function written for TRL's GRPOTrainer works as it is.
 """
 
-import importlib.util
 import inspect
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rftlab.shared.config.checked import config
 from rftlab.shared.custom.identity import source_sha256
+from rftlab.shared.custom.plugins import run_file
 from rftlab.shared.plumbing.errors import UserError, blaming, check, check_finite, shown
 
 RESERVED = ("strict", "flexible")
@@ -122,7 +122,8 @@ def function_at(place: str) -> Function:
         f"reward = {where!r} is no file; allowed: a file with a function",
     )
     with blaming(f"reward = {place!r}: {where} does not load: "), chdir("."):
-        module = _module_at(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        by_file = where.endswith(".py")
+        module = run_file(Path(where), f"rftlab_reward_{Path(where).stem}") if by_file else import_module(where)
     check(hasattr(module, name), f"reward = {place!r}: {where} has no {name}; allowed: {_functions(module)}")
     return getattr(module, name)
 
@@ -148,20 +149,6 @@ def rewards_named(rewards: tuple[NamedReward, ...]) -> dict[str, Any]:
     check(bool(known), f"rewards {names} are not there; allowed: on the machine that names them with --reward")
     check(tuple(known) == rewards, f"rewards {names} are others by now; run the command again")
     return {"reward": [*known.values()], "reward_weights": [each.weight for each in rewards]}
-
-
-def _module_at(path: Path) -> Any:
-    name = f"rftlab_reward_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} is no program of Python; allowed: FILE.py")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))  # as for a program that is run
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
-    return module
 
 
 def _functions(module: Any) -> str:

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -25,15 +26,10 @@ def load_plugin(path: Path) -> None:
     if str(full) in _read:
         return
     check(full.is_file() and full.suffix == ".py", f"plugins = {str(path)!r}; allowed: a Python file that is there")
-    name = _module_name(full)
-    spec = importlib.util.spec_from_file_location(name, full)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     _read.add(str(full))
     _loading.append(full)
     try:
-        spec.loader.exec_module(module)
+        run_file(full, _module_name(full))
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -41,6 +37,22 @@ def load_plugin(path: Path) -> None:
         raise UserError(f"{path}{f', line {line}' if line else ''}: {said_by(error)}") from None
     finally:
         _loading.pop()
+
+
+def run_file(path: Path, name: str) -> ModuleType:
+    """Run a file of the user as a module of that name; it finds what lies beside it, as a program that is run. Raises
+    what the file raises."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # there are for any file named .py
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    beside = str(path.resolve().parent)
+    sys.path.insert(0, beside)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        with suppress(ValueError):  # the file may have changed the list
+            sys.path.remove(beside)
+    return module
 
 
 def _module_name(full: Path) -> str:

@@ -48,6 +48,8 @@ def blaming(where: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise
+    except UserError as error:
+        raise UserError(f"{where}{error}") from None
     except BaseException as error:  # also what is no Exception: an exit, a cancelled task, a panic in compiled code
         raise UserError(where + said_by(error)) from None
 

@@ -1,12 +1,14 @@
 """Reading what people have: files and folders of any format to runs in our terms."""
 
-import importlib.util
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rftlab.shared.plumbing.errors import UserError, blaming, check, plain
+import numpy as np
+
+from rftlab.shared.custom.plugins import run_file
+from rftlab.shared.plumbing.errors import UserError, blaming, check, plain, said_by
 from rftlab.shared.plumbing.files import file_sha256
 from rftlab.shared.plumbing.folders import FILE, path_kind, real
 from rftlab.studies.readers.assemble import assemble
@@ -97,6 +99,9 @@ def read_logs(
         if reader:
             answer, files = reader(path), [path]
             runs = [*answer] if isinstance(answer, list) else [answer]
+            with blaming(f"the reader on {path}: "):
+                for run in runs:
+                    _check_returned(run)
         else:
             runs, files = _read(path, columns)
         sums = tuple(map(checksum, files))
@@ -117,6 +122,10 @@ def read_logs(
             imported.append(assemble(run, sources, given, processes))
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
+        except Exception as error:
+            if reader is None:
+                raise
+            raise UserError(f"{path}: what the reader returned is no run: {said_by(error)}") from None
     return imported
 
 
@@ -213,11 +222,8 @@ def load_reader(named: str) -> Reader:
         path.suffix == ".py" and path.is_file() and name.isidentifier(),
         f"reader = {named!r}; allowed: FILE.py:FUNCTION, a function in a file that exists",
     )
-    spec = importlib.util.spec_from_file_location(f"rftlab_reader_{path.stem}", path)
-    assert spec and spec.loader  # there are for any file named .py
-    module = importlib.util.module_from_spec(spec)
     with blaming(f"{path} cannot be imported: "):
-        spec.loader.exec_module(module)
+        module = run_file(path, f"rftlab_reader_{path.stem}")
     function: Any = getattr(module, name, None)
     check(
         callable(function),
@@ -227,15 +233,21 @@ def load_reader(named: str) -> Reader:
 
     def read(path: Path) -> RawRun | list[RawRun]:
         with blaming(f"reader {named} on {path}: "):
-            runs = function(path)
-        listed = runs if isinstance(runs, list) else [runs]
-        check(
-            all(isinstance(run, RawRun) for run in listed),
-            f"reader {named} on {path}: it returns {type(runs).__name__}; allowed: a RawRun, or a list of them",
-        )
-        with blaming(f"reader {named} on {path}: "):
-            lowest = min((min(part.steps, default=0) for run in listed for part in run.series.values()), default=0)
-            check(lowest >= 0 and all(isinstance(run.name, str) for run in listed), "allowed: steps from 0 on, a name")
-        return runs
+            return function(path)
 
     return read
+
+
+def _check_returned(run: RawRun) -> None:
+    """Raise what numpy raises, or UserError, unless a user's reader made a run with texts for names and notes, and a
+    whole step for each number."""
+    check(isinstance(run, RawRun), f"it returns {type(run).__name__}; allowed: a RawRun, or a list of them")
+    texts = (run.name, run.format, run.tool, run.place, run.repeats, *run.notes, *run.series, *run.aliases)
+    check(all(isinstance(text, str) for text in texts), "names or notes that are no texts; allowed: texts")
+    columns = [(name, (one.steps, one.values, one.places)) for name, one in run.series.items()]
+    columns += [(piece.metric, (piece.rounds, piece.values, piece.steps)) for piece in run.pieces]
+    for name, parts in columns:
+        steps, values, places = (np.asarray(part).astype(float, casting="same_kind") for part in parts)
+        fits = steps.ndim == 1 and steps.shape == values.shape == places.shape
+        whole = fits and bool(((steps == np.floor(steps)) & (steps >= 0) & (steps < 2**31)).all())
+        check(whole, f"{name} has other steps; allowed: for each number one from 0 to 2^31 - 1, and its place")

@@ -202,7 +202,7 @@ WRONG = {
         (lambda rewards: sys.exit(0), "group 0: SystemExit: 0"),
         (lambda rewards: raises(Mute), "group 0: Mute$"),
         (lambda rewards: raises(asyncio.CancelledError("gone")), "group 0: CancelledError: gone"),
-        (lambda rewards: raises(rl.UserError("PLACE of its own")), "group 0: UserError: PLACE of its own"),
+        (lambda rewards: raises(rl.UserError("PLACE of its own")), "group 0: PLACE of its own"),
     ],
     "batched": [
         (lambda r: r[0], "groups 2 to 2: " + NO_SHAPE.format(r"\(1,\)", r"\(1, 1\)")),

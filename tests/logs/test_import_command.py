@@ -98,6 +98,46 @@ def test_a_reader_in_a_file_of_ones_own(tmp_path):
     assert rftlab(*arguments[:3], f"{tmp_path / 'mine.py'}:other")[0] == 2
 
 
+READER = """
+from __future__ import annotations
+from dataclasses import dataclass
+import numpy as np
+import beside
+from rftlab.studies.readers import RawRun
+
+@dataclass
+class Mine:
+    x: int
+
+def read(path):
+    run = RawRun("mine", "mine")
+    for step in range(3):
+        run.add("entropy", step, 0.5, step)
+    series = run.series["entropy"]
+    WRONG
+    return run
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("", ""), ("series.values = series.values[:2]", "entropy has other steps"), ("run.notes = [5]", "no texts"),
+        ("series.steps = np.arange(3) * 10**15", "from 0 to 2^31 - 1"), ("series.values = [1j] * 3", "complex128"),
+        ("series.values = ['0.5'] * 3", "Cannot cast"), ("run.config = [1]", "no run: AttributeError"),
+        ("run.pieces = (1,)", "AttributeError"), ("return 5", "it returns int; allowed: a RawRun"),
+    ],
+)  # fmt: skip
+def test_what_a_reader_returns_is_looked_at(wrong, named, tmp_path):
+    """And its file may define what looks for its module, and import what lies beside it."""
+    (tmp_path / "beside.py").write_text("")
+    (tmp_path / "x.txt").write_text("x")
+    (tmp_path / "mine.py").write_text(READER.replace("WRONG", wrong))
+    ask = ("import", tmp_path / "x.txt", "--reader", f"{tmp_path / 'mine.py'}:read", "--results", tmp_path / "r")
+    status, text = rftlab(*ask)
+    assert status == (2 if wrong else 0) and named in text and (not wrong or text.count("\n") == 1), text
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
