@@ -25,6 +25,8 @@ MAX = (
 )
 """Names of numbers in a config.json, by how they end, and the largest that is taken: above every model's, and small
 enough that reading ends."""
+KERNELS = (None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "grouped_mm", "batched_mm")
+"""Of attention and of experts, as a config.json may name them."""
 
 
 class Shape(NamedTuple):
@@ -159,7 +161,7 @@ def read_shape(model: Model) -> Shape:
 
 def raw_config(source: str) -> dict:
     """The config.json of a folder, or of a model on the hub, as it is written. Raises UserError where a number in it is
-    larger than any model has.
+    larger than any model has, or where it names a kernel that is not the library's own.
 
     Who believed such a number would build layers, or plan them, without end.
     """
@@ -170,15 +172,20 @@ def raw_config(source: str) -> dict:
         from transformers import PreTrainedConfig
 
         config = PreTrainedConfig.get_config_dict(source)[0]
-    check_numbers(source, config)
+    check_config(source, config)
     return config
 
 
-def check_numbers(source: str, config: dict) -> None:
-    """Raise UserError where a number of a config.json is larger than any model has."""
+def check_config(source: str, config: dict) -> None:
+    """Raise UserError where a number of a config.json is larger than any model has, or where it names a kernel that is
+    not the library's own: one of the hub would be a program that comes with the model."""
     parts = [("", config)]
     while parts:
         name, value = parts.pop()
+        if name.endswith("_implementation"):
+            named = value.values() if isinstance(value, dict) else [value]
+            said = f"model.source = {source!r}: its config.json has {name} = {str(value)[:80]!r}"
+            check(all(one in KERNELS for one in named), f"{said}; allowed: {', '.join(KERNELS[1:])}, or none")
         for ending, most in MAX:
             fine = not isinstance(value, int | float) or not ending.search(name) or value <= most
             check(fine, f"model.source = {source!r}: its config.json has {name} = {value}; allowed: at most {most}")

@@ -7,7 +7,7 @@ from math import log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rftlab.llm.budget.shapes import FAMILIES, KNOWN, Shape, check_numbers, shape_from
+from rftlab.llm.budget.shapes import FAMILIES, KNOWN, Shape, check_config, shape_from
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import read_json
 
@@ -106,7 +106,7 @@ def _from_file(text: str, path: Path) -> NamedShape:
     except (OSError, ValueError) as error:
         raise UserError(f"model = {text!r}: {str(error)[:200]}; allowed: {ALLOWED}") from None
     check(isinstance(config, dict), f"model = {text!r} holds no configuration; allowed: {ALLOWED}")
-    check_numbers(text, config)
+    check_config(text, config)
     kind, note = config.get("model_type"), ""
     experts = [name for name in config if "expert" in name and config[name] not in (None, 0, 1)]
     check(

@@ -226,6 +226,15 @@ PARTS = [
     ),
 ]
 PLANNED = [
+    (
+        "config.json",
+        [
+            {"attn_implementation": "own/kernel"},
+            {"_attn_implementation": {"": "own/kernel"}},
+            {"attn_implementation": "paged|eager"},
+        ],
+        "its config.json has _?attn_implementation = .*(own/kernel|paged.eager).*; allowed: eager, sdpa",
+    ),
     ("adapter_config.json", [json.dumps({"r": 2})], "holds an adapter; allowed: a folder of a whole model"),
     *(
         ("config.json", [{name: value}], re.escape(f": its config.json has {name} = {value}; allowed: at most {most}"))
