@@ -156,5 +156,5 @@ def _guarded(cell: Any) -> Any:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return a number with a fixed number of digits; nothing where it is not known."""
-    return "" if math.isnan(value) else f"{value:.{digits}f}"
+    """Return a number with a fixed number of digits; nothing where it is not known or not finite."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else ""

@@ -32,7 +32,7 @@ from rftlab.studies.analysis.imported.figures import AXES, named
 from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measures_in, source_groups
 from rftlab.studies.analysis.imported.own import own_runs
 from rftlab.studies.analysis.source import RunSource, free_source
-from rftlab.studies.console.table import Column, Table, say, write_numbers
+from rftlab.studies.console.table import Column, Table, number, say, write_numbers
 from rftlab.studies.data.results.stats import Mean
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.files import check_writable
@@ -127,7 +127,7 @@ def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict
         "advice": advice_on(view.ends),
         "subtitle": SEVERAL if len(view.sides) > 1 else "Runs in our terms",
         "text": measured_text,
-        "number": number_text,
+        "number": number,
         "left": left_to_compare,
         "about": {"axis": view.axis, "commit": commit(), **versions()},
     }
@@ -146,11 +146,6 @@ def measured_text(measured: Mean, sign: bool = False) -> str:
         return ""
     value = signed(measured.value) if sign else f"{measured.value:.3f}"
     return f"{value} ± {measured.half:.3f}" if np.isfinite(measured.half) else value
-
-
-def number_text(value: float | None) -> str:
-    """A number; empty where there is none."""
-    return "" if value is None or not np.isfinite(value) else f"{value:.3f}"
 
 
 def _common_table(view: CollectionView) -> pd.DataFrame:
@@ -207,10 +202,10 @@ def _table(view: CollectionView, title: str) -> Table:
 
 def _cells(one: Ends, view: CollectionView) -> list[str]:
     group = one.group
-    texts = [group.label, str(len(group.runs)), str(group.last), number_text(one.base.value), measured_text(one.end)]
+    texts = [group.label, str(len(group.runs)), str(group.last), number(one.base.value), measured_text(one.end)]
     at = one.at_seconds if view.axis == "seconds" else one.at_rollouts if view.rollouts else one.at_rounds
     values = (at, one.between_evaluations)
-    return [*texts, measured_text(one.gain, True), *map(number_text, values)]
+    return [*texts, measured_text(one.gain, True), *map(number, values)]
 
 
 def _show_common(console: Console, view: CollectionView, first: str, second: str, designs: list[CommonDesign]) -> None:
@@ -242,12 +237,15 @@ OWN = RunSource("imported", "runs")
 def report(console: Console, name: str | None, root: Path, quiet: bool) -> Path:
     """Write the page of imported, public or trained runs into root/report-imported-NAME, or without a name that of the
     folder's own runs into root/report-runs; returns its path. Raises UserError where there is nothing to draw."""
-    source = free_source(name) if name else OWN
-    runs, title = (source.runs(root), source.name) if name else (own_runs(root), f"Runs in {root.resolve().name}")
+    source, title = OWN, f"Runs in {root.resolve().name}"
+    if name is not None:
+        source = free_source(name)
+        title = source.name
+    runs = own_runs(root) if name is None else source.runs(root)
     have = measures_in(source, runs)
     measure = next((measure for measure in MEASURES if measure in have), None)
     if measure is None:
         raise UserError(f"{title} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
     side = source_groups(source, runs, measure, root)._replace(name=title)
-    folder = folder_below(root, f"report-{source.slug if name else source.place}")
+    folder = folder_below(root, f"report-{source.place if name is None else source.slug}")
     return write_view(console, collection_view([side], "rounds"), folder, "report.html", title, quiet)

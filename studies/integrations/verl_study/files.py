@@ -34,7 +34,7 @@ from rftlab.shared.plumbing.files import reported, verify_folder, write_file, wr
 from rftlab.shared.plumbing.folders import file_below, folder_below, path_kind, read_file
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.integrations.cluster import Cluster
-from rftlab.studies.integrations.verl_study.settings import VERL, refused, refused_model, verl_config
+from rftlab.studies.integrations.verl_study.settings import VERL, refused, verl_config
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.formats.verl_console import TRAINING
 
@@ -90,8 +90,12 @@ def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> tuple[Pat
     Raises UserError for a model or data that verl cannot take, where other data are there already, and where nothing
     can be written. points: of one pair, with the cluster's model and data."""
     run, pair = points[0].llm_run, points[0].pair
-    problem = refused_model(run)
-    check(not problem, f"{problem}; allowed: --verl.model with a folder of the cluster, or a name on the hub")
+    source = run.model.source
+    check(
+        "/" in source,
+        f"model.source = {source!r} is no folder and no name on the hub; allowed: --verl.model with a folder of the "
+        "cluster, or a name on the hub",
+    )
     task = load_task(run.task)
     left_out = find_left_out(points, cluster, len(task["train"]))
     kept = [point for point in points if point.cell not in left_out]

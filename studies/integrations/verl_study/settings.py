@@ -6,7 +6,7 @@ trainer/ppo/core_algos.py (KL, aggregation), workers/engine/fsdp/transformer_imp
 
 from typing import Any
 
-from rftlab.llm.config import SMOLLM2, TINY, LLMRun
+from rftlab.llm.config import LLMRun
 from rftlab.shared.cards import SHIPPED, estimator_name
 from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.config.sampling import Sampling
@@ -67,13 +67,6 @@ def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
             terms and aggregation.length is not None and aggregation.length != int(aggregation.length)
         ),
     }
-
-
-def refused_model(run: LLMRun) -> str:
-    """Why verl cannot load a run's model; "" where it may."""
-    if run.model.source in (TINY, SMOLLM2) or "/" not in run.model.source:
-        return f"model.source = {run.model.source!r} is no folder and no name on the hub"
-    return ""
 
 
 def sampled_responses(run: LLMRun) -> int:
