@@ -57,6 +57,12 @@ def drifted_into(rule, batch, logp, share):
 
 
 @inner
+def stable_order(values):
+    """Places (n,) of the values from the smallest to the largest; equal ones stay in their order on every machine."""
+    return np.argsort(values, kind="mergesort")
+
+
+@inner
 def clip_cov_into(rules, batch, logp, keys, share):
     """Empty the shares of the candidates with the smallest keys."""
     n = logp.shape[0]
@@ -80,8 +86,7 @@ def kl_cov_into(rule, batch, logp, kl_share):
     """Empty the KL shares of all tokens but those with the largest covariance."""
     n = logp.shape[0]
     covariance = (batch.advantage - batch.advantage.mean()) * (logp - logp.mean())
-    # A stable sort, so that ties fall to the same tokens on every machine.
-    kl_share[np.argsort(-covariance, kind="mergesort")[max(1, int(rule.fraction * n)) :]] = 0.0
+    kl_share[stable_order(-covariance)[max(1, int(rule.fraction * n)) :]] = 0.0
 
 
 @inner
@@ -90,7 +95,7 @@ def second_moment_into(rule, batch, logp, share):
     means that never fall, so the first one too many ends what is kept."""
     x, total = logp - batch.old_logp, 0.0
     moved = np.flatnonzero(((batch.advantage > 0.0) & (x > 0.0)) | ((batch.advantage < 0.0) & (x < 0.0)))
-    moved = moved[np.argsort(x[moved] ** 2, kind="mergesort")]
+    moved = moved[stable_order(x[moved] ** 2)]
     for i in range(moved.shape[0]):
         total += x[moved[i]] ** 2
         # The mean of the squares kept so far: compared as a sum, which needs no division.
@@ -102,9 +107,13 @@ def second_moment_into(rule, batch, logp, share):
 @inner
 def top_entropy_into(rule, entropies, share):
     """Empty the shares of the tokens below the quantile 1 - fraction of the entropies (T,), which is interpolated."""
-    if entropies.shape[0] > 0:
-        least = np.quantile(entropies, 1.0 - rule.fraction)
-        for t in range(entropies.shape[0]):
+    n = entropies.shape[0]
+    if n > 0:
+        order, rank = stable_order(entropies), (n - 1) * (1.0 - rule.fraction)
+        low = int(rank)
+        below, above = entropies[order[low]], entropies[order[min(low + 1, n - 1)]]
+        least = below + (rank - low) * (above - below)  # np.quantile, which takes seconds to compile
+        for t in range(n):
             share[t] = share[t] if entropies[t] >= least else 0.0
 
 

@@ -28,7 +28,8 @@ def add_into(sums, context, decay, rewards, start, stop):
     """A visit: older rewards keep `decay` of their weight, rewards[start:stop] come in with weight 1."""
     for row in (context, sums.shape[0] - 1):
         # Sum and count decay alike, so that their ratio is a mean in which recent visits weigh more.
-        sums[row] *= decay
+        sums[row, 0] *= decay
+        sums[row, 1] *= decay
         for i in range(start, stop):
             sums[row, 0] += rewards[i]
         sums[row, 1] += stop - start

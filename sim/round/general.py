@@ -55,7 +55,7 @@ def trainer_forward(contexts, plan, theta, batch, view):
     remember_base(policy_forward(contexts, plan, theta, batch, view), view)
 
 
-@kernel
+@kernel(inline="always")
 def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, ragged):
     """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its
     rewards.
@@ -211,7 +211,7 @@ def freeze_round(rule, n, ragged):
             old_logp[t] = sampled[t]
 
 
-@kernel
+@kernel(inline="always")
 def find_logp(contexts, plan, choices, view, low, high, ragged):
     """Log-probabilities of the tokens of rows low .. high-1 under a view of these rows."""
     first, context_of, tokens = ragged.rows[ROW.first], ragged.rows[ROW.context], len(plan.token_starts)
@@ -260,9 +260,10 @@ def find_weights(plan, rule, update, low, high, view, ragged):
     )
     if plan.length_by_style > 0.0:  # responses are tokens
         shares_by_length(plan, rule.aggregation, ragged.arms, start, stop - start, plain[a:b])
+    for t in range(a, b):  # a loop compiles sooner than what numba says where lengths differ
+        share[t] = plain[t] * correction[t]
+        kl_share[t] = rule.kl.in_loss * (share[t] if rule.mask.kind == KL_COV else plain[t])
     tokens = slice(a, b)
-    share[tokens] = plain[tokens] * correction[tokens]
-    kl_share[tokens] = rule.kl.in_loss * (share[tokens] if rule.mask.kind == KL_COV else plain[tokens])
     batch = Batch(credit[tokens], share[tokens], kl_share[tokens], old_logp[tokens], ref_logp[tokens], response[tokens])
     if rule.mask.kind == CLIP_COV:
         uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.keys)
@@ -276,7 +277,7 @@ def find_weights(plan, rule, update, low, high, view, ragged):
     return clipped, kl, b - a
 
 
-@kernel
+@kernel(inline="always")
 def set_scores(contexts, plan, choices, entropy, round_index, low, start, stop, rows, view, ragged, grad):
     """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of
     the format parameter, and adds to `grad` that of what contexts have in common.
@@ -318,7 +319,7 @@ def set_scores(contexts, plan, choices, entropy, round_index, low, start, stop, 
     return plan.format_scale * format_grad
 
 
-@kernel
+@kernel(inline="always")
 def add_gradient(contexts, plan, choices, entropy, round_index, low, high, view, ragged, grad):
     """Add to the gradient what rows low .. high-1, an optimiser batch, teach: chunk by chunk, as in
     `rftlab.sim.round.plain`."""

@@ -142,7 +142,7 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, n, ragged, i)
 
 
-@kernel
+@kernel(inline="always")
 def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, round_index, batch, at, ragged):
     """Sample the contexts of a try as rows at .. of the round, with replayed responses behind the new ones of a row,
     and support rollouts behind all; returns the responses in use."""
