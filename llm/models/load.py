@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
@@ -173,7 +174,23 @@ def _from_source(source: str) -> tuple[PreTrainedModel, Codec]:
         f"model.source = {source!r}: {len(missing)} weights are missing, {', '.join(missing[:2])} among them; "
         "allowed: a folder with all weights",
     )
+    _check_weights(source, model)
     return model, TextCodec(tokenizer, model.generation_config, model.get_input_embeddings().num_embeddings)
+
+
+def _check_weights(source: str, model: PreTrainedModel) -> None:
+    """Raise UserError where a weight is not finite, or was something else than a real number in a folder's files: the
+    library converts what it finds, whole and complex numbers too."""
+    for path in sorted(Path(source).glob("*.safetensors")):
+        with safe_open(path, "pt") as stored:
+            kinds = {name: stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118
+        for name, _ in model.named_parameters():
+            kind = kinds.get(name, "F32")
+            said = f"model.source = {source!r}: {path.name} has {name} of type {kind}"
+            check(kind in ("F64", "F32", "F16", "BF16"), f"{said}; allowed: F32, BF16, F16 or F64")
+    for name, weight in model.named_parameters():
+        finite = bool(torch.isfinite(weight).all())
+        check(finite, f"model.source = {source!r}: {name} has numbers that are not finite; allowed: a whole model")
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from rftlab import Model, UserError, train
 from rftlab.llm.budget.shapes import raw_config, read_shape
@@ -180,7 +182,31 @@ def weights_in(place):
     return json.dumps({"metadata": {}, "weight_map": {"model.embed_tokens.weight": place}})
 
 
+def weights_by(changed):
+    """Weights of which one is changed; the library takes every kind of number for a real one."""
+
+    def write(place):
+        weights = load_file(place)
+        weights["model.norm.weight"] = changed(weights["model.norm.weight"])
+        save_file(weights, place, metadata={"format": "pt"})
+
+    return write
+
+
 PARTS = [
+    (
+        "model.safetensors",
+        [
+            weights_by(lambda weight, kind=kind: weight.to(kind))
+            for kind in (torch.int64, torch.bool, torch.float8_e4m3fn)
+        ],
+        r"model\.safetensors has model\.norm\.weight of type (I64|BOOL|F8_E4M3); allowed: F32, BF16",
+    ),
+    (
+        "model.safetensors",
+        [weights_by(lambda weight: weight * float("nan"))],
+        r"model\.norm\.weight has numbers that are not finite",
+    ),
     (
         "generation_config.json",
         [{"eos_token_id": ends} for ends in ("x", [[2]], {"a": 1}, -1, [2, 2.5], True, 10**30)],
