@@ -176,13 +176,19 @@ class Power:
 
     def execute(self, console: Console) -> int:
         """Print what follows."""
-        from rftlab.studies.forecast.signal import show as show
-        from rftlab.studies.forecast.signal.power import checked_questions, chosen_sides, final_scores, selected
+        from rftlab.studies.forecast.signal import show
+        from rftlab.studies.forecast.signal.power import (
+            checked_questions,
+            chosen_sides,
+            final_scores,
+            selected,
+            tasks_told,
+        )
 
         sigma = self.sigma
         runs = selected(self.results, self.imported) if self.imported else None
-        if runs:
-            show.show_tasks(console, *runs)
+        if runs and (several := tasks_told(*runs)):
+            say(console, several)
         if self.a:
             if runs:
                 a, b = chosen_sides(final_scores(*runs), self.a, self.b)

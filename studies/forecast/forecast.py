@@ -27,7 +27,7 @@ from rftlab.studies.forecast.imported import MAX_ROLLOUTS, check_calibration, im
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.law.curve import CellForecast
 from rftlab.studies.forecast.law.noise import file_noise
-from rftlab.studies.forecast.pilot.passrates import moments
+from rftlab.studies.forecast.pilot.passrates import rate_variances
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.forecast.predict import ForecastSource, all_forecasts, particle_ends, predict
@@ -217,7 +217,8 @@ def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
     if facts.formed is not None:
         environments = [linear_environment(posterior.simulation(int(i))) for i in np.unique(posterior.draws)]
         spreads = [answer_rates(environment).std() * facts.formed for environment in environments]
-        variance = float(np.mean([moments(part.strict, part.samples).variance for part in pilot.base.splits.values()]))
+        splits = pilot.base.splits.values()
+        variance = float(np.mean([rate_variances(part.strict, part.samples)[0] for part in splits]))
         low, high = np.quantile(spreads, [0.1, 0.9])
         what = "spread of the base model's pass rates over questions"
         rows.append((what, float(np.sqrt(max(variance, 0.0))), float(np.mean(spreads)), float(low), float(high)))

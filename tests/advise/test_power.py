@@ -118,20 +118,20 @@ RUNS = [
 
 def test_repeats_are_runs_of_one_known_design_and_no_name_tells():
     groups = find_repeats(RUNS)
-    assert [(group.name, len(group.scores)) for group in groups] == [("a", 3), ("b", 3)]
-    sigma, degrees = signal_power.pooled_sigma([group.scores for group in groups])
-    assert degrees == 4 and sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
+    assert [(name, len(scores)) for name, _, scores in groups] == [("a", 3), ("b", 3)]
+    sigma = signal_power.pooled_sigma([scores for *_, scores in groups]).value
+    assert sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
     assert final_score(RUNS[0]) == 0.41
     # A difference that no field of a design holds, such as which responses are trained on, may be in a name only.
     both = [(kind, i, value) for kind, values in (("x", A), ("y", B)) for i, value in enumerate(values)]
     runs = [imported(f"{kind}/r{i}", value, repeats=kind) for kind, i, value in both]
     assert find_repeats([imported(f"{kind}/r{i}", value) for kind, i, value in both]) == []
-    assert [(group.name, len(group.scores)) for group in find_repeats(runs)] == [("x", 3), ("y", 3)]
+    assert [(name, len(scores)) for name, _, scores in find_repeats(runs)] == [("x", 3), ("y", 3)]
 
 
 def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
     pair = [imported(f"p-{i}", value, repeats="p") for i, value in enumerate(A[:2])]
-    assert [(group.name, group.scores.tolist()) for group in find_repeats(pair)] == [("p", [0.41, 0.43])]
+    assert [(name, scores.tolist()) for name, _, scores in find_repeats(pair)] == [("p", [0.41, 0.43])]
     halves = [replace(pair[0], design=replace(run.design, rollouts=None)) for run in pair]
     assert find_repeats([halves[0], replace(halves[1], name="q")]) == []
     (piece,) = pair[0].pieces
@@ -145,8 +145,12 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     ask, numbers = ("power", "--results", tmp_path, "--imported", "sweep"), shown("power", "--a", *A, "--b", *B)
     assert shown(*ask, "--a", "a-0", "a-1", "a-2", "--b", "b-0", "b-1", "b-2") == numbers and "+0.0367" in numbers
     assert shown(*ask, "--a", "a-*", "a-1", "--b", "b-[0-9]") == numbers
-    text, (sigma, _) = shown(*ask, "--difference", 0.02), signal_power.pooled_sigma([A, B])
-    assert f"sigma = {sigma:.4f}" in text and f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
+    text, sigma = shown(*ask, "--difference", 0.02), signal_power.pooled_sigma([A, B]).value
+    assert (
+        f"sigma = {sigma:.4f}" in text
+        and "(4 degrees of freedom)" in text
+        and f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
+    )
     assert "a-0, a-1" in refused(*ask, "--a", "a-0", "--b", "nobody")
     assert "a-1 on both sides" in refused(*ask, "--a", "a-*", "--b", "a-1", "b-0")
     assert "pairs: a-0 with b-0, a-2 with b-1\n" in shown(*ask, "--a", "a-0", "a-2", "--b", "b-[01]", "--paired")

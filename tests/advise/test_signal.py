@@ -10,7 +10,7 @@ from scipy.special import beta as beta_function
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.studies.forecast.pilot.headroom import measure_silence
-from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
+from rftlab.studies.forecast.pilot.passrates import BetaBinomial, beta_binomial, nonparametric, zero_inflated
 from rftlab.studies.forecast.pilot.store import shipped_base
 from rftlab.studies.forecast.signal import signal
 from rftlab.studies.forecast.signal.signal import exactly, expected_tries, fit_rates, read_rates, zero_variance_share
@@ -25,7 +25,7 @@ SIZES = (1, 2, 3, 8, 64)
 @pytest.mark.parametrize(("a", "b"), [(0.5, 1.5), (0.2, 0.6), (3.0, 2.0)])
 def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
     """T5: the closed form, and the advantages of groups by their number of successes."""
-    share = zero_variance_share(BetaBinomial(a, b, 0.0, 0.0), size)
+    share = zero_variance_share(BetaBinomial(a, b), size)
     closed = (beta_function(a + size, b) + beta_function(a, b + size)) / beta_function(a, b)
     assert share == pytest.approx(min(1.0, closed), rel=1e-10)
     rates = beta_rates(a, b)
@@ -35,8 +35,8 @@ def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
 
 
 def test_a_share_at_zero_is_silent_and_a_beta_has_the_mean_and_spread_that_are_given():
-    inner = zero_variance_share(BetaBinomial(1.0, 2.0, 0.0, 0.0), 8)
-    assert zero_variance_share(BetaBinomial(1.0, 2.0, 0.3, 0.0), 8) == pytest.approx(0.3 + 0.7 * inner)
+    inner = zero_variance_share(BetaBinomial(1.0, 2.0), 8)
+    assert zero_variance_share(BetaBinomial(1.0, 2.0, 0.3), 8) == pytest.approx(0.3 + 0.7 * inner)
     beta = signal.match_beta(0.3, 0.2)
     assert (beta.mean, beta.variance) == pytest.approx((0.3, 0.04))
 
@@ -49,7 +49,7 @@ def test_a_narrow_beta_is_as_questions_that_are_alike(spread):
 @pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
 def test_fits_find_the_silent_share_that_the_histogram_of_counts_misses(fit):
     rng, m, size = np.random.default_rng(1), 4, 8
-    truth = BetaBinomial(1.2, 2.5, 0.0, 0.0)
+    truth = BetaBinomial(1.2, 2.5)
     counts = rng.binomial(m, rng.beta(truth.a, truth.b, 4000))
     expected = zero_variance_share(truth, size)
     assert zero_variance_share(fit(counts, m), size) == pytest.approx(expected, abs=0.03)
@@ -103,9 +103,9 @@ def test_the_posterior_of_a_count_is_that_of_simulated_questions(fit, right):
 
 
 def test_posteriors_average_to_the_prior():
-    prior, m = BetaBinomial(0.7, 1.9, 0.25, 0.0), 5
+    prior, m = BetaBinomial(0.7, 1.9, 0.25), 5
     parts = [signal.posterior(prior, m, right) for right in range(m + 1)]
-    chances = np.exp([part.log_likelihood for part in parts])
+    chances = zero_inflated(m, prior.a, prior.b, prior.zero)
     assert chances.sum() == pytest.approx(1)
     assert chances @ [part.mean for part in parts] == pytest.approx(prior.mean)
     assert chances @ [zero_variance_share(part, 8) for part in parts] == pytest.approx(zero_variance_share(prior, 8))
@@ -121,7 +121,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_share_would_be_seen(name):
     rates = np.random.default_rng(8).beta(0.5, 1.5, 100_000)
-    expected = zero_variance_share(BetaBinomial(0.5, 1.5, 0.0, 0.0), 8)
+    expected = zero_variance_share(BetaBinomial(0.5, 1.5), 8)
     assert (rates**8 + (1 - rates) ** 8).mean() == pytest.approx(expected, abs=0.005)
     assert abs(MUTANTS[name](rates, 8) - expected) > 0.01
 

@@ -14,11 +14,11 @@ import rftlab.studies.theory.facts.command as command
 from rftlab.shared.config.kl import KL
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
-from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.data.results.stats import Estimate, pooled_deviation
 from rftlab.studies.theory.facts import facts
 from rftlab.studies.theory.facts.command import NO, NOT_RUN, OPPOSITE, UNMEASURED, YES, JudgedFact, judge_fact
 from rftlab.studies.theory.facts.facts import DECIDED, FACTS, Fact
-from rftlab.studies.theory.facts.numbers import GRPO, change, pooled_deviation, rounds_to
+from rftlab.studies.theory.facts.numbers import GRPO, change, rounds_to
 from rftlab.studies.theory.page import theory_section
 from tests.support.worlds.simulations import SMALL
 

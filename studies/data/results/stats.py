@@ -101,6 +101,15 @@ def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Estimate:
     return Mean(float(np.mean(means)), error, freedom).interval(1 - (1 - CONFIDENCE) / comparisons)
 
 
+def pooled_deviation(groups: list[np.ndarray]) -> Estimate:
+    """Pooled standard deviation of groups of repeats (n_g >= 2 values), with its interval from the chi-squared
+    distribution."""
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(((group - group.mean()) ** 2).sum() for group in groups)
+    low, high = (np.sqrt(squares / stats.chi2.ppf((1 + sign * CONFIDENCE) / 2, freedom)) for sign in (1, -1))
+    return Estimate(float(np.sqrt(squares / freedom)), float(low), float(high))
+
+
 def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) -> float:
     """Chance that a two-sided t test finds a difference of `effect` standard deviations.
 

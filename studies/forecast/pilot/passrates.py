@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import betaln, expit, gammaln, xlog1py, xlogy
-from scipy.stats import chi2
+from scipy.stats import beta, chi2
 
 from rftlab.shared.plumbing.errors import check
 
@@ -23,7 +23,7 @@ GRID = np.linspace(0.0, 1.0, 201)
 EDGES = np.array([0.0, 0.03, *np.arange(1, 10) / 10, 1.0])
 """The edges of the bins of a histogram; the first is nearly 0, where a question gives hardly any signal."""
 STEPS, GAP = 20_000, 1.0
-"""EM ends after so many steps, or where its log-likelihood is surely that near to the largest one."""
+"""EM ends after so many steps, or where its log-likelihood is surely that near to the largest one (Lindsay 1983)."""
 SUPPORTED = 2.706
 """Twice the log-likelihood that a point mass must add: chi-square with one degree, half of it at 0, at 5% (Self and
 Liang 1987)."""
@@ -31,24 +31,14 @@ MIN = 5.0
 """Expected questions of a cell in a test of fit; neighbours are joined until they have so many."""
 
 
-class Moments(NamedTuple):
-    """Mean and variance of pass rates over questions, without bias."""
-
-    mean: float
-    variance: float
-    naive_variance: float
-    """Of counts / m: the variance and E[p (1 - p)] / m."""
-    error: float
-    """Standard error of the mean, for questions drawn at random."""
-
-
 class BetaBinomial(NamedTuple):
     """Pass rates p ~ zero delta_0 + (1 - zero) Beta(a, b)."""
 
     a: float
     b: float
-    zero: float
-    log_likelihood: float
+    zero: float = 0.0
+    log_likelihood: float = 0.0
+    """Of the counts that it was fitted to."""
 
     @property
     def mean(self) -> float:
@@ -68,9 +58,8 @@ class Mixture(NamedTuple):
 
     rates: np.ndarray
     weights: np.ndarray
-    log_likelihood: float
-    gap: float
-    """How much larger a log-likelihood could be at most (Lindsay 1983)."""
+    log_likelihood: float = 0.0
+    """Of the counts that it was fitted to."""
 
     @property
     def mean(self) -> float:
@@ -84,7 +73,7 @@ class Mixture(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Return the fit of a distribution to the counts: Pearson's chi-square over joined cells."""
+    """The fit of a distribution to the counts: Pearson's chi-square over joined cells."""
 
     statistic: float
     degrees: int
@@ -92,13 +81,13 @@ class Fit(NamedTuple):
     """nan where no degree of freedom is left."""
 
 
-def moments(counts: np.ndarray, m: int) -> Moments:
-    """Moments from counts (n,) of m, n and m at least 2."""
+def rate_variances(counts: np.ndarray, m: int) -> tuple[float, float]:
+    """Variance of pass rates over questions, without bias, and that of counts / m, which has E[p (1 - p)] / m on top;
+    from counts (n,) of m, n and m at least 2."""
     check(len(counts) >= 2 and m >= 2, f"{len(counts)} questions with {m} responses; allowed: 2 or more of each")
     rates = counts / m
     naive = float(rates.var(ddof=1))
-    noise = float((rates * (1 - rates)).mean() / (m - 1))
-    return Moments(float(rates.mean()), naive - noise, naive, (naive / len(counts)) ** 0.5)
+    return naive - float((rates * (1 - rates)).mean() / (m - 1)), naive
 
 
 def beta_binomial(counts: np.ndarray, m: int) -> BetaBinomial:
@@ -145,48 +134,39 @@ def binomials(m: int, rates: np.ndarray) -> np.ndarray:
     return np.exp(gammaln(m + 1) - gammaln(c + 1) - gammaln(m - c + 1) + xlogy(c, rates) + xlog1py(m - c, -rates))
 
 
-def nonparametric(counts: np.ndarray, m: int, rates: np.ndarray = GRID) -> Mixture:
+def nonparametric(counts: np.ndarray, m: int) -> Mixture:
     """The mixing distribution of largest likelihood on a grid of rates, by EM."""
     there, seen = np.unique(counts, return_counts=True)
-    table, n = binomials(m, rates)[there], int(seen.sum())
-    share, weights = seen / n, np.full(len(rates), 1 / len(rates))
+    table, n = binomials(m, GRID)[there], int(seen.sum())
+    share, weights = seen / n, np.full(len(GRID), 1 / len(GRID))
     for _ in range(STEPS):
         gain = table.T @ (share / (table @ weights))
-        gap = n * (gain.max() - 1)
-        if gap < GAP:
+        if n * (gain.max() - 1) < GAP:
             break
         weights = weights * gain
-    return Mixture(rates, weights, _log_likelihood(seen, table @ weights), float(gap))
+    return Mixture(GRID, weights, _log_likelihood(seen, table @ weights))
 
 
-def histogram(fit: BetaBinomial | Mixture, edges: np.ndarray = EDGES) -> np.ndarray:
+def histogram(fit: BetaBinomial | Mixture) -> np.ndarray:
     """Shares of the questions whose true pass rate lies in each bin [a, b), the last one closed."""
     if isinstance(fit, BetaBinomial):
-        from scipy.stats import beta
-
-        shares = (1 - fit.zero) * np.diff(beta.cdf(edges, fit.a, fit.b))
+        shares = (1 - fit.zero) * np.diff(beta.cdf(EDGES, fit.a, fit.b))
         shares[0] += fit.zero
         return shares
-    return np.histogram(fit.rates, edges, weights=fit.weights)[0]
+    return np.histogram(fit.rates, EDGES, weights=fit.weights)[0]
 
 
-def naive_histogram(counts: np.ndarray, m: int, edges: np.ndarray = EDGES) -> np.ndarray:
+def naive_histogram(counts: np.ndarray, m: int) -> np.ndarray:
     """Shares of the questions whose rate among m responses lies in each bin, sampling noise included."""
-    return np.histogram(counts / m, edges)[0] / len(counts)
+    return np.histogram(counts / m, EDGES)[0] / len(counts)
 
 
-def goodness(fit: BetaBinomial | Mixture, counts: np.ndarray, m: int) -> Fit:
-    """Pearson's test of a fit. A mixture has as many parameters as it likes: it is tested against no degrees, and
-    has no p-value."""
-    parameters = 2 + (fit.zero > 0) if isinstance(fit, BetaBinomial) else None
-    probability = (
-        zero_inflated(m, fit.a, fit.b, fit.zero)
-        if isinstance(fit, BetaBinomial)
-        else binomials(m, fit.rates) @ fit.weights
-    )
+def goodness(fit: BetaBinomial, counts: np.ndarray, m: int) -> Fit:
+    """Pearson's test of a fit."""
+    probability = zero_inflated(m, fit.a, fit.b, fit.zero)
     seen, expected = _joined(np.bincount(counts, minlength=m + 1), len(counts) * probability)
     statistic = float(((seen - expected) ** 2 / expected).sum())
-    degrees = 0 if parameters is None else max(0, len(seen) - 1 - parameters)
+    degrees = max(0, len(seen) - 1 - 2 - (fit.zero > 0))
     return Fit(statistic, degrees, float(chi2.sf(statistic, degrees)) if degrees else float("nan"))
 
 

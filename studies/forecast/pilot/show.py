@@ -19,9 +19,9 @@ from rftlab.studies.forecast.pilot.passrates import (
     beta_binomial,
     goodness,
     histogram,
-    moments,
     naive_histogram,
     nonparametric,
+    rate_variances,
 )
 from rftlab.studies.forecast.pilot.pilot import CELLS, QUANTILES, Answers, PilotMeasurements
 
@@ -96,8 +96,8 @@ def _bar(share: float, most: float) -> str:
 
 def _fits(answers: Answers, fit: BetaBinomial, mixture: Mixture) -> str:
     counts, m = answers.strict, answers.samples
-    known, tested = moments(counts, m), goodness(fit, counts, m)
-    spread, naive = (math.sqrt(max(0.0, variance)) for variance in (known.variance, known.naive_variance))
+    tested = goodness(fit, counts, m)
+    spread, naive = (math.sqrt(max(0.0, variance)) for variance in rate_variances(counts, m))
     zero = f", {fit.zero:.2f} of questions at 0" if fit.zero else ""
     return (
         f"deviation of pass rates {spread:.3f}, {naive:.3f} with sampling noise; "

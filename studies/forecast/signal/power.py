@@ -14,18 +14,18 @@ It reads Pass@1 at the end of imported runs, and which of them repeat each other
 
 from collections import defaultdict
 from fnmatch import fnmatchcase
-from itertools import combinations
 from math import ceil, comb, inf, nan, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
+from scipy.optimize import brentq
 
 from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.analysis.imported.groups import common_stem, repeat_key
 from rftlab.studies.analysis.source import free_source, is_free
-from rftlab.studies.data.results.stats import mean, power, seeds_needed
+from rftlab.studies.data.results.stats import Estimate, mean, pooled_deviation, power, seeds_needed
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 
 CHANCE, LEVEL = 0.8, 0.05
@@ -33,7 +33,7 @@ CHANCE, LEVEL = 0.8, 0.05
 ROUNDING = 1e-12
 """A standard error of a Pass@1 below this is none: runs that are equal, as rounded ones may be."""
 MAX_SPLITS = 200_000
-"""Splits of the runs that a permutation test counts."""
+"""Ways to deal the runs, or signs of pairs, that a permutation test counts."""
 
 
 class Questions(NamedTuple):
@@ -53,11 +53,18 @@ class Questions(NamedTuple):
         return 2 * (within if same else self.spread**2 + within)
 
 
-def checked_questions(p: float, spread: float, responses: int) -> Questions:
-    """The same, where it makes sense. Raises UserError where it does not."""
+def check_spread(p: float, spread: float) -> float:
+    """Return the spread of pass rates that no distribution of mean p reaches. Raises UserError for a mean or a spread
+    that no distribution has."""
     check(0 < p < 1, f"p = {p:g}; allowed: more than 0, less than 1")
     most = sqrt(p * (1 - p))
     check(0 <= spread < most, f"spread = {spread:g}; allowed: 0 to below sqrt(p (1 - p)) = {most:.3g}")
+    return most
+
+
+def checked_questions(p: float, spread: float, responses: int) -> Questions:
+    """The same, where it makes sense. Raises UserError where it does not."""
+    check_spread(p, spread)
     check_count("responses", responses)
     return Questions(p, spread, responses)
 
@@ -77,13 +84,10 @@ def sigma_of_difference(sigma: float, correlation: float) -> float:
 
 def smallest_difference(sigma: float, seeds: int, paired: bool) -> float:
     """The difference that so many seeds an arm find with chance CHANCE; sigma of a run, or paired of a difference."""
-    low, high = 0.0, 1.0
+    high = 1.0
     while power(seeds, high, paired, LEVEL) < CHANCE:
         high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if power(seeds, middle, paired, LEVEL) < CHANCE else (low, middle)
-    return high * sigma
+    return sigma * brentq(lambda effect: power(seeds, effect, paired, LEVEL) - CHANCE, 0.0, high)
 
 
 class Difference(NamedTuple):
@@ -136,21 +140,16 @@ def compare_runs(a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None
 
 def _permuted(a: np.ndarray, b: np.ndarray, paired: bool) -> tuple[float, float]:
     """Exact two-sided p-value of the difference of means, and the smallest that there can be."""
-    tiny = 1e-12
-    if paired:
-        if len(a) > 16:
-            return nan, nan
-        signs = 1 - 2 * ((np.arange(2 ** len(a))[:, None] >> np.arange(len(a))) & 1)
-        differences = np.abs(signs @ (b - a)) / len(a)
-        return float((differences >= abs((b - a).mean()) - tiny).mean()), 2 / 2 ** len(a)
-    every = np.concatenate([a, b])
-    if comb(len(every), len(b)) > MAX_SPLITS:
+    ways = 2 ** len(a) if paired else comb(len(a) + len(b), len(b))
+    if ways > MAX_SPLITS:
         return nan, nan
-    chosen = np.array(list(combinations(range(len(every)), len(b))))
-    sums = every[chosen].sum(axis=1)
-    differences = np.abs(sums / len(b) - (every.sum() - sums) / len(a))
-    least = (2 if len(a) == len(b) else 1) / len(chosen)
-    return float((differences >= abs(b.mean() - a.mean()) - tiny).mean()), least
+
+    def distance(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+        return np.abs(a.mean(axis=axis) - b.mean(axis=axis)).round(12)  # so that rounding makes no two apart
+
+    kind = "samples" if paired else "independent"
+    test = stats.permutation_test((a, b), distance, permutation_type=kind, n_resamples=np.inf, alternative="greater")
+    return float(test.pvalue), (2 if paired or len(a) == len(b) else 1) / ways
 
 
 def seeds_for(difference: float, sigma: float, paired: bool) -> int:
@@ -215,19 +214,11 @@ def chosen_sides(
     return sides
 
 
-class Repeats(NamedTuple):
-    """Runs that repeat each other."""
+def find_repeats(runs: list[ImportedRun], task: str | None = None) -> list[tuple[str, KnownDesign, np.ndarray]]:
+    """Name, design and scores (n,) of runs that repeat each other (`ImportedRun.repeats`), where two or more have one.
 
-    name: str
-    """Of the first, without its number; "" where they have none in common."""
-    design: KnownDesign
-    scores: np.ndarray
-
-
-def find_repeats(runs: list[ImportedRun], task: str | None = None) -> list[Repeats]:
-    """Scores of runs that repeat each other (`ImportedRun.repeats`), where two or more have one.
-
-    Only designs of which B and K are known: of others nobody knows that they are equal.
+    The name is that of the first without its number, "" where they have none in common. Only designs of which B and K
+    are known: of others nobody knows that they are equal.
     """
     groups: dict[tuple, dict[str, float]] = defaultdict(dict)
     for run in runs:
@@ -235,16 +226,13 @@ def find_repeats(runs: list[ImportedRun], task: str | None = None) -> list[Repea
         if score is not None and design.prompts is not None and design.rollouts is not None:
             groups[design, mark][run.name] = score
     return [
-        Repeats(common_stem([*own]), design, np.array([*own.values()]))
-        for (design, _), own in groups.items()
-        if len(own) > 1
+        (common_stem([*own]), design, np.array([*own.values()])) for (design, _), own in groups.items() if len(own) > 1
     ]
 
 
-def pooled_sigma(groups: list[np.ndarray]) -> tuple[float, int]:
-    """Standard deviation of a run over its repeats, pooled, and the degrees of freedom behind it."""
-    degrees = sum(len(group) - 1 for group in groups)
-    check(degrees > 0, "no runs repeat a design; allowed: two or more runs of one, or --sigma")
-    sigma = sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / degrees)
-    check(sigma >= ROUNDING, "runs that repeat a design are all equal; allowed: some that differ, or --sigma")
-    return sigma, degrees
+def pooled_sigma(groups: list[np.ndarray]) -> Estimate:
+    """Standard deviation of a run over its repeats, pooled, with its 95% interval."""
+    check(bool(groups), "no runs repeat a design; allowed: two or more runs of one, or --sigma")
+    sigma = pooled_deviation(groups)
+    check(sigma.value >= ROUNDING, "runs that repeat a design are all equal; allowed: some that differ, or --sigma")
+    return sigma

@@ -4,7 +4,6 @@ from math import inf, isfinite, isnan, log, sqrt
 
 import numpy as np
 from rich.console import Console
-from scipy.stats import chi2
 
 from rftlab.shared.effective_batch import effective_batch
 from rftlab.shared.plumbing.errors import plain
@@ -22,7 +21,6 @@ from rftlab.studies.forecast.signal.power import (
     seeds_for,
     sigma_of_difference,
     smallest_difference,
-    tasks_told,
 )
 from rftlab.studies.forecast.signal.signal import (
     Fitted,
@@ -205,23 +203,17 @@ def _p(value: float) -> str:
     return f"p = {value:.3f}" if value >= 0.0005 else "p < 0.001"
 
 
-def show_tasks(console: Console, runs: list[ImportedRun], task: str | None = None) -> None:
-    """Over which test sets a Pass@1 is a mean, where it is one."""
-    if text := tasks_told(runs, task):
-        say(console, text)
-
-
 def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = None) -> float:
     """The deviation of repeated runs, with its 95% interval; returns it."""
     groups = find_repeats(runs, task)
-    sigma, degrees = pooled_sigma([group.scores for group in groups])
+    sigma, low, high = pooled_sigma([scores for *_, scores in groups])
     numbers = (Column(name, ".4f") for name in ("mean test Pass@1", "deviation"))
     table = Table("runs that repeat each other", "design", "runs", *numbers, wrap="never")
     for name, design, scores in groups:
         size = f"{design.prompts}x{design.rollouts}"
         table.add(plain(name), size, len(scores), scores.mean(), scores.std(ddof=1))
     console.print(table)
-    low, high = (sigma * sqrt(degrees / chi2.ppf(at, degrees)) for at in (0.975, 0.025))
+    degrees = sum(len(scores) - 1 for *_, scores in groups)
     say(console, f"sigma = {sigma:.4f}, 95% interval {low:.4f} to {high:.4f} ({degrees} degrees of freedom)")
     return sigma
 

@@ -35,7 +35,7 @@ from rftlab.studies.forecast.pilot.passrates import (
 )
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base
-from rftlab.studies.forecast.signal.power import selected
+from rftlab.studies.forecast.signal.power import check_spread, selected
 from rftlab.studies.integrations.noise import KIND
 from rftlab.studies.readers.text import check_file, detect_encoding
 
@@ -53,20 +53,18 @@ ALIKE = 1e-7
 def match_beta(mean: float, spread: float) -> Rates:
     """The Beta distribution of that mean and standard deviation; all questions alike where the spread is 0.
 
-    Raises UserError where there is none: the spread must be below sqrt(mean (1 - mean)).
+    Raises UserError where there is none.
     """
-    check(0 < mean < 1, f"p = {mean:g}; allowed: more than 0, less than 1")
-    most = (mean * (1 - mean)) ** 0.5
-    check(0 <= spread < most, f"spread = {spread:g}; allowed: 0 to below sqrt(p (1 - p)) = {most:.3g}")
+    most = check_spread(mean, spread)
     if spread <= ALIKE * most:
         return exactly(np.array([mean]))
     size = (most / spread) ** 2 - 1
-    return BetaBinomial(mean * size, (1 - mean) * size, 0.0, 0.0)
+    return BetaBinomial(mean * size, (1 - mean) * size)
 
 
 def exactly(rates: np.ndarray) -> Mixture:
     """The distribution of pass rates (n,) that are known, each as likely as the others."""
-    return Mixture(rates, np.full(len(rates), 1 / len(rates)), 0.0, 0.0)
+    return Mixture(rates, np.full(len(rates), 1 / len(rates)))
 
 
 def zero_variance_share(rates: Rates, rollouts: int) -> float:
@@ -104,15 +102,12 @@ def expected_tries(batch_size: int, silent: float) -> tuple[float, float]:
 
 
 def posterior(rates: Rates, m: int, right: int) -> Rates:
-    """The distribution of the pass rate of a question after `right` of m (Bayes). Its log-likelihood is that of
-    this count."""
+    """The distribution of the pass rate of a question after `right` of m (Bayes)."""
     if isinstance(rates, Mixture):
         weights = rates.weights * binomials(m, rates.rates)[right]
-        chance = float(weights.sum())
-        return Mixture(rates.rates, weights / chance, float(np.log(chance)), 0.0)
-    chance = zero_inflated(m, rates.a, rates.b, rates.zero)[right]
-    at_zero = rates.zero / chance if right == 0 else 0.0
-    return BetaBinomial(rates.a + right, rates.b + m - right, float(at_zero), float(np.log(chance)))
+        return Mixture(rates.rates, weights / weights.sum())
+    at_zero = rates.zero / zero_inflated(m, rates.a, rates.b, rates.zero)[0] if right == 0 else 0.0
+    return BetaBinomial(rates.a + right, rates.b + m - right, float(at_zero))
 
 
 RIGHT = ("right", "correct", "c", "num_correct", "successes")
@@ -224,20 +219,15 @@ def read_rates(path: Path, column: str | None, responses: int | None) -> Measure
     rate = column or next((name for name in RATE if name in names), None)
     right, total = (next((name for name in known if name in names), None) for known in (RIGHT, TOTAL))
     check(column is None or column in names, f"{path} has no column {column!r}; it has: {', '.join(sorted(names))}")
+    known = _column(path, rows, total) if total else np.full(len(rows), float(responses or 0))
     if right and column is None:
-        counts = _column(path, rows, right)
-        known = _column(path, rows, total) if total else np.full(len(rows), float(responses or 0))
-        return _counted(path, counts, known)
+        return _counted(path, _column(path, rows, right), known)
     if rate is None:
         raise UserError(f"{path} has columns {', '.join(sorted(names))[:200]}; allowed: {ALLOWED}")
     rates = _column(path, rows, rate)
     outside = np.flatnonzero((rates < 0) | (rates > 1))
     check(not len(outside), f"{path}: {rate} = {rates[outside[:1]].sum():g} of a question; allowed: 0 to 1")
-    if total is not None:
-        known = _column(path, rows, total)
-    elif responses is not None:
-        known = np.full(len(rows), float(responses))
-    else:
+    if total is None and responses is None:
         return MeasuredRates(None, 0, rates)
     return _counted(path, rates * known, known)
 

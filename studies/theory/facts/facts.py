@@ -17,6 +17,7 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip
 from rftlab.studies.data.paper.pairs import usual_pairs
 from rftlab.studies.data.results.reference import shipped_runs
+from rftlab.studies.data.results.stats import pooled_deviation
 from rftlab.studies.data.runs.files import data_frame
 from rftlab.studies.theory.facts import numbers
 from rftlab.studies.theory.facts.numbers import DATA, GRPO, Measure, Measured, RunChange, Runs, change, ends, exponent
@@ -70,7 +71,7 @@ def raw_length() -> np.ndarray:
 
 def seeds_differ() -> numbers.Measured:
     """Deviation between the seeds of a task."""
-    return numbers.pooled_deviation([ends(runs) for runs in (studied()[i : i + 3] for i in (0, 3, 6))])
+    return pooled_deviation([ends(runs) for runs in (studied()[i : i + 3] for i in (0, 3, 6))])
 
 
 def batch_speed() -> np.ndarray:

@@ -16,7 +16,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Evaluation, Sampler, Simulation
 from rftlab.studies.data.paper.pairs import linear_environment
-from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.data.results.stats import Estimate, pooled_deviation
 
 GRPO = Estimator(aggregation=Aggregation("seq_mean_token_mean"))
 SPELLED: dict[str, Any] = {"style_tokens": 15.0, "exploration": 3.0}
@@ -228,14 +228,6 @@ def lag_harm(runs: dict[str, Runs]) -> Measured:
 def spread(runs: dict[str, Runs]) -> Measured:
     """Standard deviation between seeds of the last test Pass@1, with its interval from the chi-squared distribution."""
     return pooled_deviation([ends(runs["usual"])])
-
-
-def pooled_deviation(groups: list[np.ndarray]) -> Estimate:
-    """Pooled standard deviation of groups of repeats, with its 95% interval."""
-    freedom = sum(len(group) - 1 for group in groups)
-    squares = sum(((group - group.mean()) ** 2).sum() for group in groups)
-    low, high = (np.sqrt(squares / stats.chi2.ppf(q, freedom)) for q in (0.975, 0.025))
-    return Estimate(float(np.sqrt(squares / freedom)), float(low), float(high))
 
 
 def saturation(runs: dict[str, Runs]) -> Measured:
