@@ -115,7 +115,7 @@ pilots: $(VENV)/installed-llm
 	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
 	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 256 --test-questions 128 --samples 8 --temperature-questions 128 --temperature-samples 2 --many-questions 32
 	$(BIN)/rftlab pilot --pair smollm2-largest --designs --train-questions 48 --test-questions 64 --samples 8 --temperatures --many-questions 0
-	$(BIN)/python -m rftlab.studies.forecast.pilot.store results
+	$(BIN)/python -m dev.pilots results
 
 clean:
 	rm -rf .venv .venv-newest .venv-verl build docs/reference/modules *.egg-info

@@ -342,11 +342,16 @@ class Advise:
             chosen.plan.tensor_parallel,
             (known.temperature if known else None) or 1.0,
         )
-        flags = engine_flags(start.tool if start else self.engine, settings)
+        engine = start.tool if start else self.engine
+        try:
+            told = engine_flags(engine, settings)
+        except UserError as error:
+            say(console, f"{chosen.label} on {engine}: {error}", "yellow")
+            return
         if start:
-            show.show_changes(console, start.tool, chosen.label, start, flags)
+            show.show_changes(console, chosen.label, start, told)
         else:
-            show.show_engine(console, self.engine, chosen.label, flags)
+            show.show_engine(console, engine, chosen.label, told)
 
     def _warn(self, console: Console, name: str) -> None:
         """Warn where a pilot measured another model or task than the one that is asked about."""

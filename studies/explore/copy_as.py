@@ -8,7 +8,7 @@ from typing import Any
 from rftlab.llm.budget.plan import LENGTHS, TAIL
 from rftlab.shared.cards import CARDS, preset
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.explore.choices import Choices, chosen_run
 from rftlab.studies.explore.jobs import SEEDS
@@ -89,13 +89,10 @@ def trainer_text(choices: Choices, engine: EngineChoice) -> str:
     prompt, response = LENGTHS.get(real.task.name, (256, 256))
     rate = float(f"{real.optimizer.learning_rate * factor:.4g}")
     wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1, real.temperature)
-    settings = engine_flags(engine, wanted)
-    check(not settings.refused, settings.refused)
-    notes = [
-        *settings.notes,
-        f"learning rate: the pair's {real.optimizer.learning_rate:g} times {factor:.3g}, the slider's",
-    ]
-    return "\n".join([f"# {note}" for note in notes] + [f"{name}={value}" for name, value in settings.flags.items()])
+    flags, notes = engine_flags(engine, wanted)
+    rate_note = f"learning rate: the pair's {real.optimizer.learning_rate:g} times {factor:.3g}, the slider's"
+    said = [f"# {note}" for note in (*notes, rate_note)]
+    return "\n".join(said + [f"{name}={value}" for name, value in flags.items()])
 
 
 FORMS: dict[str, Callable[[Choices], str]] = {

@@ -149,11 +149,6 @@ class Evidence(NamedTuple):
     """Omissions and assumptions, in words."""
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Those of the runs."""
-        return tuple(run.label for run in self.runs)
-
-    @property
     def rates(self) -> list[float]:
         """Learning rates that are known of the runs, rising."""
         return sorted({run.learning_rate for run in self.runs if run.learning_rate is not None})

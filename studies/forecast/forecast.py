@@ -30,7 +30,7 @@ from rftlab.studies.forecast.law.noise import file_noise
 from rftlab.studies.forecast.pilot.passrates import rate_variances
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
-from rftlab.studies.forecast.predict import ForecastSource, all_forecasts, particle_ends, predict
+from rftlab.studies.forecast.predict import ForecastSource, all_forecasts, particle_ends
 from rftlab.studies.report.figures import pretty
 
 
@@ -210,19 +210,18 @@ def fits(posterior: Posterior) -> np.ndarray:
     return np.array([particle_ends(posterior, int(index), designs)[:, 1] for index in np.unique(posterior.draws)])
 
 
-def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
-    """Posterior-predictive checks of numbers that the calibration did not use: measured, simulated (mean and 80%
-    interval of the parameter sets)."""
-    facts, rows = posterior.evidence.facts, []
-    if facts.formed is not None:
-        environments = [linear_environment(posterior.simulation(int(i))) for i in np.unique(posterior.draws)]
-        spreads = [answer_rates(environment).std() * facts.formed for environment in environments]
-        splits = pilot.base.splits.values()
-        variance = float(np.mean([rate_variances(part.strict, part.samples)[0] for part in splits]))
-        low, high = np.quantile(spreads, [0.1, 0.9])
-        what = "spread of the base model's pass rates over questions"
-        rows.append((what, float(np.sqrt(max(variance, 0.0))), float(np.mean(spreads)), float(low), float(high)))
-    return pd.DataFrame(rows, columns=["what", "measured", "simulated", "low", "high"])
+def spread_line(posterior: Posterior, pilot: PilotMeasurements) -> str:
+    """A posterior-predictive check of a number that the calibration did not use, the spread of pass rates: measured,
+    simulated (mean and 80% interval of the parameter sets)."""
+    environments = [linear_environment(posterior.simulation(int(i))) for i in np.unique(posterior.draws)]
+    formed = posterior.evidence.facts.formed or 0.0
+    spreads = [answer_rates(environment).std() * formed for environment in environments]
+    variance = float(np.mean([rate_variances(part.strict, part.samples)[0] for part in pilot.base.splits.values()]))
+    low, high = np.quantile(spreads, [0.1, 0.9])
+    return (
+        "not used by the calibration: spread of the base model's pass rates over questions: measured "
+        f"{np.sqrt(max(variance, 0.0)):.3f}, simulated {np.mean(spreads):.3f} [{low:.3f}, {high:.3f}]"
+    )
 
 
 class DesignForecasts(NamedTuple):
@@ -251,17 +250,8 @@ def check_budget(request: Request, budget: int | None) -> None:
     )
 
 
-def simulated_forecast(
-    console: Console, request: Request, posterior: Posterior, seed: int, threads: int, quiet: bool
-) -> CellForecast:
-    """The forecasts of the calibrated simulator for the designs."""
-    with step_progress(console, "forecasting", quiet) as step:
-        designs = tuple(request.designs.values())
-        return predict(posterior, designs, request.questions, seed, count_threads(threads), step)
-
-
 def forecast_designs(request: Request, simulated: CellForecast | None, budget: int | None = None) -> DesignForecasts:
-    """Forecasts of all designs. simulated: of `simulated_forecast`, None without a simulator. budget: rollouts that a
+    """Forecasts of all designs. simulated: of `predict`, None without a simulator. budget: rollouts that a
     run may spend, None for any."""
     check_budget(request, budget)
     designs = tuple(request.designs.values())

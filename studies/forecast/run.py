@@ -4,7 +4,6 @@ with the parts of the report.
 Calibrations and forecasts are tables on the terminal.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from rich.console import Console
-from rich.text import Text
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
@@ -20,6 +18,8 @@ from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import usual_pairs
 from rftlab.studies.data.results.claims import short_label
 from rftlab.studies.data.runs.about import commit, versions
+from rftlab.studies.data.runs.finish import count_threads
+from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.evidence import noise_text
@@ -29,14 +29,13 @@ from rftlab.studies.forecast.forecast import (
     Request,
     calibrated_to,
     check_budget,
-    checks,
     fits,
     forecast_designs,
     knob_table,
-    simulated_forecast,
+    spread_line,
 )
 from rftlab.studies.forecast.forecasters import QUICK
-from rftlab.studies.forecast.predict import MISFIT
+from rftlab.studies.forecast.predict import MISFIT, predict
 from rftlab.studies.forecast.record import design_lines
 from rftlab.studies.report.chart import (
     PALETTE,
@@ -63,11 +62,8 @@ SHORT_NAMES = {"simulator": "sim."}
 """Headings of narrow tables."""
 
 
-def show_posterior(
-    console: Console, posterior: Posterior, title: str, labels: Sequence[str], unused: pd.DataFrame | None = None
-) -> None:
-    """Print which parameters were found, which were not, and whether the simulation fits. labels: of the runs of the
-    evidence; unused: `checks` of numbers that the calibration did not use."""
+def show_posterior(console: Console, posterior: Posterior, title: str) -> None:
+    """Print which parameters were found, which were not, and whether the simulation fits."""
     columns = ("parameter", "prior", "posterior (80%)", Column("spread left", ".2f"), "")
     table = Table(*columns, title=f"{title}: parameters of the simulator")
     for row in knob_table(posterior).itertuples():
@@ -76,15 +72,11 @@ def show_posterior(
         table.add(row.knob, prior, f"{row.median:.3g} [{row.low:.3g}, {row.high:.3g}]", row.left, verdict)
     console.print(table)
     fit = Table("design", "measured", "simulated", "difference", title="does it fit? Pass@1 at the end of the runs")
-    ends = [run.values[-1, 1] for run in posterior.evidence.runs]
-    for cell, measured, simulated in zip(labels, ends, fits(posterior).T, strict=True):
+    for run, simulated in zip(posterior.evidence.runs, fits(posterior).T, strict=True):
         mean, (low, high) = simulated.mean(), np.quantile(simulated, [0.1, 0.9])
-        interval = f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-        fit.add(Text(short_label(cell)), f"{measured:.3f}", interval, f"{mean - measured:+.3f}")
+        measured, interval = run.values[-1, 1], f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+        fit.add(short_label(run.label), f"{measured:.3f}", interval, f"{mean - measured:+.3f}")
     console.print(fit)
-    for row in () if unused is None else unused.itertuples():
-        simulated = f"simulated {row.simulated:.3f} [{row.low:.3f}, {row.high:.3f}]"
-        say(console, f"not used by the calibration: {row.what}: measured {row.measured:.3f}, {simulated}")
     power = f"; the likelihood was taken to the power {posterior.temperature:.2f} to keep so many"
     tempered = "" if posterior.temperature == 1 else power
     tried = f"{len(posterior.weights)} parameter sets were tried"
@@ -208,9 +200,12 @@ def run_forecast(
     posterior, simulated = None, None
     if not quick:
         posterior = calibrated_to(console, request, root, seed, threads, quiet)
-        unused = None if request.pilot is None else checks(posterior, request.pilot)
-        show_posterior(console, posterior, request.name, request.evidence.labels, unused)
-        simulated = simulated_forecast(console, request, posterior, seed, threads, quiet)
+        show_posterior(console, posterior, request.name)
+        if request.pilot is not None:
+            say(console, spread_line(posterior, request.pilot))
+        designs = tuple(request.designs.values())
+        with step_progress(console, "forecasting", quiet) as step:
+            simulated = predict(posterior, designs, request.questions, seed, count_threads(threads), step)
     made = forecast_designs(request, simulated, budget)
     show_forecasts(console, made, request)
     notes = trust(request, posterior)

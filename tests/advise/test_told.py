@@ -56,46 +56,48 @@ def in_trl(estimator: Estimator) -> Estimator:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_engine_is_told_the_design_or_it_is_refused(engine, name):
     asked = wanted(name, minibatches=2, epochs=2)
-    told, estimator = engine_flags(engine, asked), asked.design.estimator
-    assert bool(told.refused) == (name not in TRL if engine == "trl" else name in NOT_VERL)
-    if told.refused:
+    if name not in TRL if engine == "trl" else name in NOT_VERL:
+        with pytest.raises(UserError):
+            engine_flags(engine, asked)
         return
-    known, notes = read_design(texts(told.flags), engine, 8)
-    assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
+    (flags, notes), estimator = engine_flags(engine, asked), asked.design.estimator
+    known, doubts = read_design(texts(flags), engine, 8)
+    assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not doubts
     assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
-    reader = Reader(texts(told.flags))
+    reader = Reader(texts(flags))
     if engine == "verl":
         assert as_verl.read_verl_estimator(reader) == estimator and not reader.notes
         return
     assert as_trl.read_trl_estimator(reader) == in_trl(estimator) and not reader.notes
     spec, kl = estimator.advantage, estimator.kl
-    assert told.flags["beta"] == known.kl_coefficient == (kl.coef if kl.kind != "none" else 0)
-    said = any(note.startswith("TRL adds") and "deviation of rewards" in note for note in told.notes)
+    assert flags["beta"] == known.kl_coefficient == (kl.coef if kl.kind != "none" else 0)
+    said = any(note.startswith("TRL adds") and "deviation of rewards" in note for note in notes)
     assert said == (spec.scale != "none" and spec.eps != 1e-4)
 
 
 def test_what_trls_defaults_would_change_is_set():
-    flags = engine_flags("trl", wanted("dr_grpo", minibatches=4)).flags
+    flags, _ = engine_flags("trl", wanted("dr_grpo", minibatches=4))
     assert flags["lr_scheduler_type"] == "constant" and flags["warmup_steps"] == 0
     assert (flags["scale_rewards"], flags["loss_type"], flags["beta"]) == ("none", "dr_grpo", 0.0)
     assert flags["vllm_importance_sampling_correction"] == "False" == flags["mask_truncated_completions"]
     assert (flags["bf16"], flags["max_steps"]) == ("True", 400)
     batch = flags["per_device_train_batch_size"] * 8 * flags["gradient_accumulation_steps"]
     assert batch == 32 * 8 // 4 and flags["steps_per_generation"] == 4 * flags["gradient_accumulation_steps"]
-    assert engine_flags("trl", wanted("paper_text")).flags["use_bias_correction_kl"] == "False"
-    flags = engine_flags("trl", wanted("gspo")).flags
+    assert engine_flags("trl", wanted("paper_text"))[0]["use_bias_correction_kl"] == "False"
+    flags, _ = engine_flags("trl", wanted("gspo"))
     assert flags["importance_sampling_level"] == "sequence"
     assert (flags["epsilon"], flags["epsilon_high"]) == (3e-4, 4e-4)
     asked = wanted("dr_grpo", minibatches=32)._replace(gpus=64)  # sizes that it cannot split
-    assert "no multiple of 32 mini-batches" in engine_flags("trl", asked).refused
+    with pytest.raises(UserError, match="no multiple of 32 mini-batches"):
+        engine_flags("trl", asked)
 
 
 def test_verl_gets_the_clip_that_it_reads():
     actor = "actor_rollout_ref.actor"
-    flags = engine_flags("verl", wanted("paper_text")).flags
+    flags, _ = engine_flags("verl", wanted("paper_text"))
     assert (flags[f"{actor}.clip_ratio_low"], flags[f"{actor}.clip_ratio_high"]) == (0.2, 0.2)
     assert flags[f"{actor}.clip_ratio_c"] > 1e6 and flags[f"{actor}.optim.lr_scheduler_type"] == "constant"
-    assert engine_flags("verl", wanted("grpo_verl")).flags[f"{actor}.clip_ratio_c"] == 3.0
+    assert engine_flags("verl", wanted("grpo_verl"))[0][f"{actor}.clip_ratio_c"] == 3.0
 
 
 @pytest.mark.parametrize(
@@ -139,8 +141,8 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
     assert start.estimator == replace(PRESETS["grpo_verl"], kl=KL("k3", 0.001))
     design = start.changed(Design(32, 8, rounds=100))
     assert (design.minibatches, design.estimator.kl.coef) == (2, 0.001)
-    told = engine_flags("verl", EngineSettings(design, "MODEL", 8, 512, 512, 1e-6, 1))
-    changes = {name: change for name, *change in list_changes(start, told)}
+    flags, _ = engine_flags("verl", EngineSettings(design, "MODEL", 8, 512, 512, 1e-6, 1))
+    changes = {name: change for name, *change in list_changes(start, flags)}
     assert changes["data.train_batch_size"] == ["64", "32"] and changes["actor_rollout_ref.rollout.n"] == ["4", "8"]
     assert "actor_rollout_ref.actor.use_kl_loss" not in changes
     assert changes["data.gen_batch_size"] == ["64", "not stated"]  # it would be the batch in the design's place

@@ -32,7 +32,7 @@ def here(monkeypatch):
 
     def work(console, title, quiet, work, arguments):
         asked.append(title)
-        return work(pilot_run._Told(noop, noop, noop), *arguments)
+        return work(noop, *arguments)
 
     monkeypatch.setattr(pilot_run, "in_a_process", work)
     return asked

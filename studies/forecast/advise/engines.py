@@ -48,48 +48,38 @@ class EngineSettings(NamedTuple):
     temperature: float = 1.0
 
 
-class EngineFlags(NamedTuple):
-    """The command or file with the settings for an engine."""
-
-    flags: Flags
-    notes: tuple[str, ...]
-    refused: str
-    """Why the engine cannot do it; "" where it can."""
+Told = tuple[Flags, tuple[str, ...]]
+"""The command or file with the settings for an engine, and notes."""
 
 
-def engine_flags(engine: EngineChoice, wanted: EngineSettings) -> EngineFlags:
-    """The flags of an engine for a design."""
-    refused = _refused(engine, wanted)
-    return EngineFlags({}, (), refused) if refused else _WRITERS[engine](wanted)
+def engine_flags(engine: EngineChoice, wanted: EngineSettings) -> Told:
+    """The flags of an engine for a design, and notes. Raises UserError where the engine cannot do it."""
+    design, responses = wanted.design, wanted.design.batch_size * wanted.design.rollouts
+    own = design.support_rollouts == design.replay_window == 0
+    check(own, "none of these engines has support rollouts or a replay window for baselines; `rftlab train` has both")
+    check(
+        design.sampling == Sampling(),
+        "none of these engines samples groups again, replays responses or leaves some out; `rftlab train` does",
+    )
+    check(
+        design.rollouts > 1 or engine == "verl",
+        f"a group of one teaches nothing in {engine}; verl lets it keep its raw reward, and so does `rftlab train`",
+    )
+    check(
+        engine not in ("verl", "trl") or responses % wanted.gpus == 0,
+        f"{engine} wants B x K = {responses} to be a multiple of {wanted.gpus} GPUs",
+    )
+    check(engine != "prime-rl" or wanted.gpus > 1, "prime-rl samples and trains on different GPUs: two or more")
+    return _WRITERS[engine](wanted)
 
 
-def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
-    design = wanted.design
-    if design.support_rollouts or design.replay_window:
-        return "none of these engines has support rollouts or a replay window for baselines; `rftlab train` has both"
-    if design.sampling != Sampling():
-        return "none of these engines samples groups again, replays responses or leaves some out; `rftlab train` does"
-    if design.rollouts == 1 and engine != "verl":
-        return (
-            f"a group of one teaches nothing in {engine}; verl lets it keep its raw reward, and so does `rftlab train`"
-        )
-    if engine in ("verl", "trl") and (design.batch_size * design.rollouts) % wanted.gpus:
-        return f"{engine} wants B x K = {design.batch_size * design.rollouts} to be a multiple of {wanted.gpus} GPUs"
-    if engine == "prime-rl" and wanted.gpus < 2:
-        return "prime-rl samples and trains on different GPUs: two or more"
-    return ""
-
-
-def _verl(wanted: EngineSettings) -> EngineFlags:
+def _verl(wanted: EngineSettings) -> Told:
     design, (nodes, each) = wanted.design, _nodes(wanted.gpus)
     model = Model("OWNER/MODEL", max_prompt_length=wanted.prompt, max_response_length=wanted.response)
     cluster = Cluster(nodes, each, wanted.tensor_parallel)
     if native(design.estimator, design.rollouts) is None and estimator_name(design.estimator) not in SHIPPED:
         _clip(design)
-    try:
-        flags = verl_settings(design, model, wanted.learning_rate, wanted.temperature, cluster)
-    except UserError as error:
-        return EngineFlags({}, (), str(error))
+    flags = verl_settings(design, model, wanted.learning_rate, wanted.temperature, cluster)
     notes = ["python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files"]
     if str(flags["algorithm.adv_estimator"]).startswith(PREFIX):
         notes.append("rftlab must be installed where verl runs: see docs/engines.md")
@@ -98,7 +88,7 @@ def _verl(wanted: EngineSettings) -> EngineFlags:
     model_flags = {"path": wanted.model, "enable_gradient_checkpointing": "True"}
     told = {name: _verl_text(value) for name, value in flags.items()}
     told |= {f"actor_rollout_ref.model.{name}": value for name, value in model_flags.items()}
-    return EngineFlags(told, tuple(notes), "")
+    return told, tuple(notes)
 
 
 def _verl_text(value: Any) -> str | int | float:
@@ -107,18 +97,14 @@ def _verl_text(value: Any) -> str | int | float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def _trl(wanted: EngineSettings) -> EngineFlags:
+def _trl(wanted: EngineSettings) -> Told:
     """B x K responses = per_device_train_batch_size x processes x steps_per_generation, which `minibatches` updates
     share."""
     design = wanted.design
     responses, parts = design.batch_size * design.rollouts // wanted.gpus, design.minibatches
-    if responses % parts:
-        return EngineFlags({}, (), f"TRL: {responses} responses of a GPU are no multiple of {parts} mini-batches")
-    micro = gcd(responses // parts, MICRO)
-    try:
-        estimator = estimator_options(design.estimator)
-    except UserError as error:
-        return EngineFlags({}, (), str(error))
+    whole = responses % parts == 0
+    check(whole, f"TRL: {responses} responses of a GPU are no multiple of {parts} mini-batches")
+    micro, estimator = gcd(responses // parts, MICRO), estimator_options(design.estimator)
     flags: Flags = {
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": responses // micro // parts,
@@ -149,10 +135,10 @@ def _trl(wanted: EngineSettings) -> EngineFlags:
         "examples/accelerate_configs)",
         *differences(design.estimator, wanted.response, parts),
     )
-    return EngineFlags(flags, notes, "")
+    return flags, notes
 
 
-def _prime(wanted: EngineSettings) -> EngineFlags:
+def _prime(wanted: EngineSettings) -> Told:
     """Half of the GPUs train, half sample."""
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
@@ -173,10 +159,10 @@ def _prime(wanted: EngineSettings) -> EngineFlags:
         "it samples while it trains: responses may be of an older policy, and memory is not that of shared GPUs",
         "advantages are rewards less their group's mean, not divided; clip and KL are its own loss's",
     )
-    return EngineFlags(flags, notes, "")
+    return flags, notes
 
 
-def _slime(wanted: EngineSettings) -> EngineFlags:
+def _slime(wanted: EngineSettings) -> Told:
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
     responses = design.batch_size * design.rollouts
@@ -206,7 +192,7 @@ def _slime(wanted: EngineSettings) -> EngineFlags:
         "python3 train.py, the model's arguments of scripts/models, --prompt-data; Megatron shards by its own rules",
         "it samples with SGLang, not vLLM; its loss is a mean over each response's tokens, not their sum",
     )
-    return EngineFlags(flags, notes, "")
+    return flags, notes
 
 
 def _clip(design: Design) -> float:
@@ -279,12 +265,12 @@ def read_start(path: Path, processes: int) -> Start:
     return Start(tool, config, known, tuple(said), estimator, epochs, max(1, updates // epochs))
 
 
-def list_changes(start: Start, told: EngineFlags) -> list[tuple[str, str, str]]:
+def list_changes(start: Start, flags: Flags) -> list[tuple[str, str, str]]:
     """Return the changes of a design to a configuration, in the order of its settings: name, old and new value. A
     setting that is not stated has its trainer's default."""
     words, _ = _WORDS[start.tool]
     changes = []
-    for name, new in told.flags.items():
+    for name, new in flags.items():
         value = value_at(start.config, name)
         old = words.DEFAULTS.get(name) if value is None else value
         if isinstance(value, Unknown | Fallback) or not _same(old, new):

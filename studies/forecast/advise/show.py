@@ -10,7 +10,7 @@ from rftlab.llm.budget.plan import SLACK, TAIL, Assumed
 from rftlab.studies.analysis.public.settings import advise_rate, describe_advice
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.results.language import PLANNED, memory_table
-from rftlab.studies.forecast.advise.engines import EngineFlags, Start, list_changes
+from rftlab.studies.forecast.advise.engines import Start, Told, list_changes
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.forecast.advise.fleet import FETCHED, FleetPlan
 from rftlab.studies.forecast.advise.models import NamedShape
@@ -105,15 +105,13 @@ def show_first_runs(console: Console, runs: list[tuple[Option, str]], budget: fl
         say(console, f"    {why}")
 
 
-def show_engine(console: Console, name: str, label: str, command: EngineFlags) -> None:
+def show_engine(console: Console, name: str, label: str, told: Told) -> None:
     """Print the settings of the first design for an engine; `rftlab import --config` reads the lines back."""
-    if command.refused:
-        say(console, f"{label} on {name}: {command.refused}", "yellow")
-        return
+    flags, notes = told
     say(console, f"{label} in {name}'s words", "italic")
-    for flag, value in command.flags.items():
+    for flag, value in flags.items():
         say(console, f"  {_flag(name, flag, value)}".rstrip())
-    for note in command.notes:
+    for note in notes:
         _indented(console, note)
 
 
@@ -127,18 +125,16 @@ def show_start(console: Console, start: Start) -> None:
         _indented(console, note)
 
 
-def show_changes(console: Console, name: str, label: str, start: Start, command: EngineFlags) -> None:
+def show_changes(console: Console, label: str, start: Start, told: Told) -> None:
     """Print the changes that the first design makes to the configuration, a line each."""
-    if command.refused:
-        say(console, f"{label} on {name}: {command.refused}", "yellow")
-        return
-    changes = list_changes(start, command)
+    flags, notes = told
+    changes = list_changes(start, flags)
     say(console, f"{label}: what changes in your configuration; all else stays", "italic")
     for name, old, new in changes:
         say(console, f"  {name}: {old} -> {new}")
     if not changes:
         say(console, "  nothing")
-    for note in command.notes:
+    for note in notes:
         _indented(console, note)
 
 

@@ -11,9 +11,10 @@ import re
 import signal
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -62,7 +63,7 @@ from rftlab.studies.forecast.pilot.pilot import (
 )
 
 if TYPE_CHECKING:
-    from rftlab.llm.probe import Probed, SplitAnswers
+    from rftlab.llm.probe import Probed, ProbedGradients, SplitAnswers
 
 
 def base_from(pair: str, probed: "Probed", temperature: float = 1.0) -> Base:
@@ -126,11 +127,7 @@ def count_answers(answers: "SplitAnswers") -> Answers:
     return Answers(lengths.shape[1], strict, flexible, well_formed, spread)
 
 
-if TYPE_CHECKING:
-    from rftlab.llm.probe import Probed, ProbedGradients
-
 _PROCESSES = multiprocessing.get_context("spawn")
-Stored = TypeVar("Stored", Base, PilotMeasurements)
 
 
 class Wanted(NamedTuple):
@@ -300,7 +297,7 @@ def _measure_midway(console: Console, what: Wanted, folder: Path, quiet: bool) -
     return Midway(run.design.rounds, analyse(probed.raw), analyse(probed.centred), ratios, spent)
 
 
-def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
+def _stored(console: Console, place: Path, kind: type[pilot_store.Stored], config: dict) -> pilot_store.Stored | None:
     """Return the content of a file if it has this configuration and is whole; a remark names a damaged one."""
     try:
         return pilot_store.read_measurements(place, kind, config)
@@ -321,17 +318,17 @@ def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., 
         with Bar(console, quiet) as bar:
             task = bar.add_task(title, total=None)
             while True:
-                kind, value = ours.recv()
+                kind, *values = ours.recv()
                 if kind == "done":
-                    return value
+                    return values[0]
                 if kind == "failed":
-                    raise UserError(str(value))
+                    raise UserError(str(values[0]))
                 if kind == "remark":
-                    console.print(value, style="yellow", markup=False, soft_wrap=True)
+                    console.print(values[0], style="yellow", markup=False, soft_wrap=True)
                 elif kind == "step":
-                    bar.update(task, description=title, completed=value[0], total=value[1])
+                    bar.update(task, description=title, completed=values[0], total=values[1])
                 else:
-                    bar.update(task, description=f"base model, step {value[0]}, validation Pass@1 {value[1]:.3f}")
+                    bar.update(task, description="base model, step {}, validation Pass@1 {:.3f}".format(*values))
     except EOFError:
         process.join()
         raise UserError(f"{title} ended with status {process.exitcode}; run the same command again") from None
@@ -340,52 +337,41 @@ def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., 
         process.join()
 
 
-class _Told(NamedTuple):
-    """Report the progress of a child process."""
-
-    step: Callable[[int, int], None]
-    pretraining: Callable[[int, float], None]
-    remark: Callable[[str], None]
-
-
 def _work(connection: Connection, work: Callable[..., Any], arguments: tuple) -> None:
-    """Do the work of the process."""
+    """Do the work of the process, which tells of a step done, of pre-training, a remark, and its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    told = _Told(
-        step=lambda done, total: connection.send(("step", (done, total))),
-        pretraining=lambda step, rate: connection.send(("reading", (step, rate))),
-        remark=lambda text: connection.send(("remark", text)),
-    )
+
+    def tell(kind: str, *values: Any) -> None:
+        connection.send((kind, *values))
+
     try:
-        connection.send(("done", work(told, *arguments)))
+        tell("done", work(tell, *arguments))
     except UserError as error:
-        connection.send(("failed", error))
+        tell("failed", error)
     except BrokenPipeError:
         pass  # the parent is gone
 
 
-def _work_probe(told: _Told, run: LLMRun, config: ProbeConfig) -> "Probed":
+def _work_probe(tell: Callable[..., None], run: LLMRun, config: ProbeConfig) -> "Probed":
     """Return the measurements of `probe` on the base model of a run."""
     from rftlab.llm.probe import probe
 
-    return probe(run, config, told.step, told.pretraining, told.remark)
+    return probe(run, config, *(partial(tell, kind) for kind in ("step", "pretraining", "remark")))
 
 
-def _work_probe_trained(told: _Told, run: LLMRun, folder: Path, config: ProbeConfig) -> "ProbedGradients":
+def _work_probe_trained(tell: Callable[..., None], run: LLMRun, folder: Path, config: ProbeConfig) -> "ProbedGradients":
     """Return the measurements of `probe_trained` on the model of a run in a folder."""
     from rftlab.llm.probe import probe_trained
 
-    return probe_trained(run, folder, config, told.step, told.remark)
+    return probe_trained(run, folder, config, partial(tell, "step"), partial(tell, "remark"))
 
 
-def _work_train(told: _Told, run: LLMRun, folder: Path) -> Spent:
+def _work_train(tell: Callable[..., None], run: LLMRun, folder: Path) -> Spent:
     """Train in a folder, or go on with it; returns what that cost. Raises UserError where it diverged."""
     from rftlab.llm.train import TrainingCallbacks, train
 
-    rounds = run.design.rounds
-    callbacks = TrainingCallbacks(
-        rounds=lambda done: told.step(done, rounds), remark=told.remark, pretraining=told.pretraining
-    )
+    rounds, heard = run.design.rounds, {kind: partial(tell, kind) for kind in ("pretraining", "remark")}
+    callbacks = TrainingCallbacks(rounds=lambda done: tell("step", done, rounds), **heard)
     outcome = train(run, folder, callbacks)
     check(
         outcome.diverged_at is None, f"the baseline's run diverged after round {outcome.diverged_at}; add --no-midway"

@@ -4,15 +4,12 @@
     results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all
                                        runs
 
-A file says what it is of (`config`) and has a checksum (studies/data/runs/files.py). To take the measurements of
-base models in a results folder as those of the package (`make pilots`):
-
-    python -m rftlab.studies.forecast.pilot.store RESULTS
+A file says what it is of (`config`) and has a checksum (studies/data/runs/files.py). dev/pilots.py makes what comes
+with the package.
 """
 
 import json
 import math
-import sys
 from importlib.resources import files
 from pathlib import Path
 from types import UnionType
@@ -22,7 +19,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
-from rftlab.shared.plumbing.folders import below, folder_below, folders_in, path_kind, remove
+from rftlab.shared.plumbing.folders import below, path_kind, remove
 from rftlab.studies.data.runs.files import checksummed, read_checksummed
 from rftlab.studies.forecast.pilot.headroom import RateAt
 from rftlab.studies.forecast.pilot.pilot import CELLS, QUANTILES, Answers, Base, PilotMeasurements, PilotRun
@@ -87,29 +84,19 @@ def read_pilot(root: Path, pair: str) -> PilotMeasurements:
 
 def shipped_pairs() -> tuple[str, ...]:
     """Pairs whose base models were measured for the package."""
-    return tuple(_shipped())
+    return tuple(shipped())
 
 
 def shipped_base(pair: str) -> Base:
     """The measurements of a pair's base model that come with the package. Raises UserError for a pair without."""
-    known = _shipped()
+    known = shipped()
     absent = f"pair = {pair!r} has no measurements of its base model in the package"
     check(pair in known, f"{absent}; allowed: {', '.join(known)}")
     return checked_content(decoded(Base, known[pair]))
 
 
-def ship(root: Path) -> None:
-    """Take the measurements in a results folder as those that come with the package; those of other pairs stay.
-    Raises DamagedPilot."""
-    bases = [
-        read_measurements(pilot_path(root, folder.name, "base"), Base)
-        for folder in folders_in(folder_below(root, "pilot"))
-    ]
-    known = _shipped() | {base.pair: encoded(base) for base in bases if base}
-    write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
-
-
-def _shipped() -> dict[str, Any]:
+def shipped() -> dict[str, Any]:
+    """The measurements of the package by pair, as `encoded` has them."""
     return json.loads(SHIPPED.read_bytes()) if SHIPPED.is_file() else {}
 
 
@@ -191,7 +178,3 @@ def _check_run(run: PilotRun) -> None:
     rises = rounds[0] == 0 and bool((np.diff(rounds) > 0).all()) and rounds[-1] <= run.planned_rounds
     check(rises, f"{run.cell}: rounds must rise from 0 to {run.planned_rounds}")
     check({len(column) for column in run.curve} == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
-
-
-if __name__ == "__main__":
-    ship(Path(sys.argv[1]))

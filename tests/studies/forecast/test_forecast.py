@@ -15,7 +15,7 @@ from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast import predict as prediction
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair, finals
-from rftlab.studies.forecast.forecast import checks, find_pilot, forecast_designs, knob_table, request_from_pilot
+from rftlab.studies.forecast.forecast import find_pilot, forecast_designs, knob_table, request_from_pilot, spread_line
 from rftlab.studies.forecast.forecasters import RAW, law
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import bare
@@ -32,7 +32,7 @@ FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
 
 def observed(cell: str, ends: float, rounds: int = 40) -> Observed:
     design, at = replace(CELLS[cell], rounds=rounds, eval_every=rounds // 2), np.array([rounds // 2, rounds])
-    return Observed(design, at, np.full((2, 2), ends), np.full((2, 2), 0.01))
+    return Observed(design, at, np.full((2, 2), ends), np.full((2, 2), 0.01), label=cell)
 
 
 def posterior_at(runs: tuple[Observed, ...], sets: int = 4) -> Posterior:
@@ -296,7 +296,7 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
     console = Console(record=True, width=80)
     request = request_from_pilot(pilot)
-    simulated = module.simulated_forecast(console, request, posterior, 0, 2, True)
+    simulated = predict(posterior, tuple(request.designs.values()), request.questions, 0, 2)
     grid = forecast_designs(request, simulated, 40 * 256)
     table = grid.table.set_index("cell")
     assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]
@@ -310,9 +310,9 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     show_forecasts(console, grid, request)
     rows = console.export_text(clear=False).splitlines()[2 : 2 + len(CELLS)]
     assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], "a row each, in 80 columns"
-    labels = [run.cell for run in pilot.runs[:2]]
-    show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
+    show_posterior(console, posterior, pilot.base.pair)
     assert "recommended" in console.export_text()
+    assert "spread of the base model's pass rates over questions: measured 0." in spread_line(posterior, pilot)
 
 
 def test_a_posterior_varies_worlds_and_training_and_keeps_the_prior_of_what_nothing_taught():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from dev.pilots import ship
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
@@ -27,7 +28,7 @@ from rftlab.studies.forecast.pilot.noise import GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, pilot_from
 from rftlab.studies.forecast.pilot.run import count_answers, wanted
 from rftlab.studies.forecast.pilot.show import show_pilot, spark
-from rftlab.studies.forecast.pilot.store import pilot_path, read_measurements, ship, shipped_base, write_measurements
+from rftlab.studies.forecast.pilot.store import pilot_path, read_measurements, shipped_base, write_measurements
 from tests.support.damage import PUT
 
 PAIR = "tiny-mod97"
