@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Literal, TypeVar, get_args
 
-from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
+from rftlab.shared.cards import CARDS, PRESETS, SHIPPED, custom_part
 from rftlab.shared.cards.card import Card
 from rftlab.shared.config.advantage import CustomAdvantage
 from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.custom.functions import is_compiled, positional, register
 from rftlab.shared.custom.identity import python_function
 from rftlab.shared.custom.plugins import is_loading
+from rftlab.shared.custom.registry import registered
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check, check_choice
 
@@ -74,6 +75,15 @@ def surrogate(name: str, **choices) -> Callable[[Function], Function]:
         return function
 
     return taken
+
+
+def card_of(function: Callable) -> str | None:
+    """The name of a function's card; None where it has none."""
+    for name, card in CARDS.items():
+        part = None if card.estimator is None else custom_part(card.estimator)
+        if part is not None and python_function(registered(part).function) is python_function(function):
+            return name
+    return None
 
 
 def _check_name(name: Any) -> None:

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.shared.advantage import advantages
-from rftlab.shared.cards import CARDS, custom_part, preset
+from rftlab.shared.cards import preset
+from rftlab.shared.cards.custom import card_of
 from rftlab.shared.config.advantage import Advantage, CustomAdvantage
 from rftlab.shared.config.surrogate import CustomSurrogate
 from rftlab.shared.custom.functions import group_advantages
 from rftlab.shared.custom.groups import check_finite, checked
-from rftlab.shared.custom.identity import python_function
-from rftlab.shared.custom.registry import configured, registered
+from rftlab.shared.custom.registry import configured
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.plumbing.errors import UserError, check
@@ -74,13 +74,12 @@ def check_estimator(estimator: Any, like: str | None = None) -> EstimatorReport:
 def _known(estimator: Any) -> tuple[str, Estimator]:
     if isinstance(estimator, Estimator):
         return "estimator", estimator
-    if isinstance(estimator, str):
-        return estimator, preset(estimator)
-    for name, card in CARDS.items():
-        part = None if card.estimator is None else custom_part(card.estimator)
-        if part is not None and python_function(registered(part).function) is python_function(estimator):
-            return name, preset(name)
-    raise UserError("check_estimator takes a function under @rl.advantage or @rl.surrogate, a name, or an Estimator")
+    name = estimator if isinstance(estimator, str) else card_of(estimator)
+    if name is None:
+        raise UserError(
+            "check_estimator takes a function under @rl.advantage or @rl.surrogate, a name, or an Estimator"
+        )
+    return name, preset(name)
 
 
 def _given(spec: Advantage, n: int) -> np.ndarray | None:

@@ -20,9 +20,9 @@ from scipy.stats import norm, qmc
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.console.table import Column, Table, put, say
-from rftlab.studies.data.results.stats import Estimate
+from rftlab.studies.data.results.stats import Estimate, weighted_quantiles
 from rftlab.studies.forecast.law.curve import LEVEL, fit_saturating
-from rftlab.studies.forecast.record import ending_lines, plan_line
+from rftlab.studies.forecast.record import ending_lines, errors, plan_line
 from rftlab.studies.readers.run import ImportedRun
 
 DRAWS = 2**13
@@ -78,7 +78,7 @@ def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> Esti
     check(rounds[-1] < planned, f"rounds = {planned:g}; allowed: above {rounds[-1]:g}, the last round evaluated")
     at, last = rounds / planned, float(values[-1])
     weights, ends = _weigh(at, values)
-    low, middle, high = np.clip(_quantiles(weights, ends, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]), 0.0, 1.0)
+    low, middle, high = np.clip(weighted_quantiles(weights, ends, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]), 0.0, 1.0)
     moving = min(abs(last - float(np.interp(at[-1] / 2, at, values))) / STILL, 1.0)
     value = last + moving * (middle - last)
     least = LEAST * (2 if at[-1] < EARLIEST else 1)
@@ -109,11 +109,6 @@ def _weigh(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     logs = -0.5 * np.square((curve(at) - values[:, None]) / NOISE).sum(axis=0) * min(1.0, COUNTED / len(at))
     weights = np.exp(logs - logs.max())
     return weights / weights.sum(), curve(np.ones(1))[0]
-
-
-def _quantiles(weights: np.ndarray, values: np.ndarray, parts: list[float]) -> np.ndarray:
-    order = np.argsort(values)
-    return np.interp(parts, np.cumsum(weights[order]), values[order])
 
 
 def saturating_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> float:
@@ -187,7 +182,7 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
 def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
     """Forecast the ends of finished runs from PARTS of them. runs: each with the name of its source.
 
-    Columns: source, run, task, part, known (last round), last, sigmoid, forecast, low, high, end. Curves with fewer
+    Columns: source, run, task, part, known (last round), last, sigmoid, forecast, low, high, truth. Curves with fewer
     than FEWEST values, and parts without one after round 0, are left out.
     """
     rows = []
@@ -200,7 +195,7 @@ def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
                     plain = float(values[known][-1]), saturating_end(*seen)
                     row = (source, run.name, task, part, int(rounds[known][-1]), *plain, *forecast_end(*seen))
                     rows.append((*row, float(values[-1])))
-    columns = ["source", "run", "task", "part", "known", "last", "sigmoid", "forecast", "low", "high", "end"]
+    columns = ["source", "run", "task", "part", "known", "last", "sigmoid", "forecast", "low", "high", "truth"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -211,7 +206,7 @@ def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
     the leader ends higher), chance, held, lost."""
     tables = [pd.DataFrame({"source": [], "task": [], "part": [], "lead": [], "gap": []})]
     for key, group in scores[scores["part"].isin(PARTS[1:3])].groupby(["source", "task", "part", "known"]):
-        last, end = group["last"].to_numpy(), group["end"].to_numpy()
+        last, end = group["last"].to_numpy(), group["truth"].to_numpy()
         first, second = np.triu_indices(len(group), 1)
         lead, gap = last[first] - last[second], end[first] - end[second]
         table = pd.DataFrame({"lead": np.abs(lead), "gap": np.sign(lead) * gap})
@@ -225,18 +220,15 @@ def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
 def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     """Print mean absolute errors of the forecast and of the last known value, and how many ends intervals hold. Every
     task of every source counts alike."""
-    numbers = scores[["source", "task", "part"]].assign(
-        forecast=(scores["forecast"] - scores["end"]).abs(),
-        last=(scores["last"] - scores["end"]).abs(),
-        sigmoid=(scores["sigmoid"] - scores["end"]).abs(),
-        held=scores["end"].between(scores["low"], scores["high"]),
-    )
+    names = ("last", "sigmoid", "forecast")
+    numbers = scores[["source", "task", "part"]].assign(**{name: errors(scores, name) for name in names})
+    numbers["held"] = scores["truth"].between(scores["low"], scores["high"])
     means = numbers.groupby(["part", "source", "task"]).mean().groupby("part").mean()
     counts = numbers.groupby("part").size()
     heads = [Column(name, ".3f") for name in ("last value", "saturating curve", "forecast")]
     table = Table("known part", "curves", *heads, "80% interval holds")
     for part, row in means.iterrows():
-        table.add(f"{part:.0%}", str(counts[part]), *row[["last", "sigmoid", "forecast"]], f"{row['held']:.0%}")
+        table.add(f"{part:.0%}", str(counts[part]), *row[[*names]], f"{row['held']:.0%}")
     put(console, "ends of runs, from their beginnings: mean error of test Pass@1", table)
     leaders = leader_scores(scores)
     if not len(leaders):

@@ -18,6 +18,7 @@ from rftlab.studies.analysis.source import free_source
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from rftlab.studies.data.results.reference import shipped_runs
+from rftlab.studies.data.results.stats import weighted_quantiles
 from rftlab.studies.data.runs.finish import count_threads
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.forecast.calibrate import Posterior, calibrated
@@ -196,9 +197,8 @@ def knob_table(posterior: Posterior) -> pd.DataFrame:
         own = posterior.particles.coordinates[:, i]
         mean = float(posterior.weights @ own)
         left = float(np.sqrt(posterior.weights @ (own - mean) ** 2))
-        order = np.argsort(own)
-        at = np.interp([0.1, 0.5, 0.9], np.cumsum(posterior.weights[order]), own[order])
-        prior, after = knob.value(np.array([-1.2816, 0.0, 1.2816])), knob.value(at)
+        after = knob.value(weighted_quantiles(posterior.weights, own, [0.1, 0.5, 0.9]))
+        prior = knob.value(np.array([-1.2816, 0.0, 1.2816]))
         rows.append((knob.name, *prior, *after, left))
     names = ("prior_low", "prior", "prior_high", "low", "median", "high", "left")
     return pd.DataFrame(rows, columns=["knob", *names])

@@ -34,7 +34,7 @@ from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios, time_per_round
 from rftlab.studies.data.paper.experiments import BASELINE, label
-from rftlab.studies.data.results.stats import t_errors
+from rftlab.studies.data.results.stats import t_errors, weighted_quantiles
 from rftlab.studies.forecast.evidence import Evidence, OtherPair, RepeatSpread
 from rftlab.studies.forecast.law.curve import (
     CellForecast,
@@ -130,7 +130,7 @@ def rate_powers(evidence: Evidence, split: str = "test") -> np.ndarray:
         if misfits:
             logs -= 0.5 * np.mean(misfits, axis=0)
     weights = np.exp(logs - logs.max())
-    return np.interp((np.arange(DRAWS) + 0.5) / DRAWS, np.cumsum(weights) / weights.sum(), POWERS)
+    return weighted_quantiles(weights / weights.sum(), POWERS, (np.arange(DRAWS) + 0.5) / DRAWS)
 
 
 def reading_text(evidence: Evidence) -> str:

@@ -148,14 +148,6 @@ def unusable(group: Group) -> str:
     return ""
 
 
-def _sizes(group: Group) -> tuple[int, int]:
-    """B and K of a group that can be simulated. Raises UserError where one of them is not known."""
-    prompts, rollouts = group.design.prompts, group.design.rollouts
-    if not prompts or not rollouts:
-        raise UserError(f"{group.label}: B or K is not known; allowed: runs with both")
-    return prompts, rollouts
-
-
 def alike_evidence(
     runs: list[ImportedRun], groups: list[Group], remarks: list[str], questions: int | None = None
 ) -> Evidence:
@@ -169,7 +161,7 @@ def alike_evidence(
         why = "as told (--questions)" if questions else "which the logs do not say; --questions N does"
         remarks += [f"taken: {responses} responses behind an evaluation, {why}"]
     task = groups[0].task
-    widest = max(_sizes(group)[0] for group in groups)
+    widest = max(group.design.prompts or 0 for group in groups)
     n_train, n_test = SIZES.get(task, (max(TRAIN_QUESTIONS, widest), responses))
     remarks += [] if task in SIZES else [f"taken: {n_train} training and {n_test} test questions"]
     family, facts = _base(runs, groups)
@@ -277,9 +269,9 @@ def measured_repeats(groups: list[Group]) -> RepeatSpread:
 
 
 def simulated_design(group: Group, rounds: int) -> Design:
-    """The design that is simulated, for at least so many rounds."""
-    every = -(-rounds // EVALUATIONS)
-    (prompts, rollouts), (updates, _) = _sizes(group), _updates(group)
+    """The design that is simulated, for at least so many rounds, of a group that is not `unusable`."""
+    every, (updates, _) = -(-rounds // EVALUATIONS), _updates(group)
+    prompts, rollouts = group.design.prompts or 0, group.design.rollouts or 0
     known = group.design.advantage if rollouts > 1 else None
     advantage = ADVANTAGES.get(known or "raw", ADVANTAGES["raw"])
     parts = set((group.design.loss or "").split(", "))
@@ -301,6 +293,6 @@ def _updates(group: Group) -> tuple[dict[str, Any], str]:
         return {}, "updates a round are not known, taken as 1"
     if count == 1:
         return {}, ""
-    if _sizes(group)[0] % count == 0:
+    if (group.design.prompts or 0) % count == 0:
         return {"minibatches": count}, f"{count} updates a round are taken as mini-batches of one pass"
     return {"epochs": count}, f"{count} updates a round are taken as passes over all of it"

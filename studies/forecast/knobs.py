@@ -150,9 +150,10 @@ def build_world(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simul
     optimizer = Optimizer(learning_rate=values.pop("rate"))
     if "n_features" in values:
         values["n_features"] = int(np.clip(round(values["n_features"]), 4, _FEATURES))
-    sizes = {"n_train": facts.n_train, "n_test": facts.n_test}
     world: Linear | None
-    world = start = replace(facts.family.template, **sizes, world_seed=world_seed, **values)
+    world = start = replace(
+        facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values
+    )
     if facts.strict is not None and facts.formed is not None:
         world = as_right(replace(start, base_format=_format_logit(facts.formed)), facts.strict / facts.formed)
     return None if world is None else Simulation(world, optimizer=optimizer)

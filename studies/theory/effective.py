@@ -365,6 +365,12 @@ def final_pass_at_1(world: World, batch_size: int, rounds: int, rate: float, see
     return np.array([simulate(run, world).curve.test_pass_at_1[-1] for run in runs])
 
 
+def difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+    """The difference of the means of independent runs (n,), and its standard error."""
+    error = sqrt((first.var(ddof=1) + second.var(ddof=1)) / first.size)
+    return float(first.mean() - second.mean()), error
+
+
 @theory_check("D36")
 def equal_tau(mutant: int) -> Claims:
     """D36. The mutant compares at equal rollouts, and keeps to short steps throughout."""
@@ -373,14 +379,12 @@ def equal_tau(mutant: int) -> Claims:
     for batch_size in (64, 16):
         rounds = 200 * 256 // batch_size if mutant else round(200 * sqrt(256 / batch_size))
         small = final_pass_at_1(world, batch_size, rounds, 0.005)
-        error = sqrt((small.var(ddof=1) + large.var(ddof=1)) / small.size)
         name = f"Pass@1 of B = {batch_size} against B = 256 at equal τ"
-        yield estimated(name, float(large.mean()), float(small.mean()), error, slack=0.01)
+        yield estimated(name, float(large.mean()), float(small.mean()), difference(large, small)[1], slack=0.01)
     far, near = (
         (large, small) if mutant else (final_pass_at_1(world, 256, 200, 0.02), final_pass_at_1(world, 16, 800, 0.02))
     )
-    error = sqrt((far.var(ddof=1) + near.var(ddof=1)) / far.size)
-    yield positive("steps four times as long: B = 256 less B = 16", float(far.mean() - near.mean()), error)
+    yield positive("steps four times as long: B = 256 less B = 16", *difference(far, near))
 
 
 @theory_check("D37")
@@ -390,9 +394,7 @@ def equal_distance(mutant: int) -> Claims:
     middle = final_pass_at_1(world, 64, 400, 0.005)
     for times in (0.5, 2.0):
         other = final_pass_at_1(world, 64, 400 if mutant else round(400 / times), 0.005 * times)
-        error = sqrt((other.var(ddof=1) + middle.var(ddof=1)) / other.size)
         name = f"Pass@1 at {times:g} of the learning rate, at equal rate x rounds"
-        yield estimated(name, float(middle.mean()), float(other.mean()), error, slack=0.01)
+        yield estimated(name, float(middle.mean()), float(other.mean()), difference(middle, other)[1], slack=0.01)
     far = other if mutant else final_pass_at_1(world, 64, 50, 0.04)
-    error = sqrt((far.var(ddof=1) + middle.var(ddof=1)) / far.size)
-    yield positive("what steps eight times as long lose", float(middle.mean() - far.mean()), error)
+    yield positive("what steps eight times as long lose", *difference(middle, far))

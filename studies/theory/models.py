@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import binom, expit, gammaln, logit, roots_jacobi
+from scipy.special import binom, expit, logit, roots_jacobi
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
@@ -238,9 +238,7 @@ def expected_step(estimator: Estimator, k: float, theta: np.ndarray | float, the
     counts = np.arange(size + 1)
     rewards = np.tile((np.arange(size) < counts[:, None]).astype(np.float64), (theta.size, 1))
     p, q = expit(theta)[:, None], expit(-theta)[:, None]
-    chance = (
-        np.exp(gammaln(size + 1) - gammaln(counts + 1) - gammaln(size - counts + 1)) * p**counts * q ** (size - counts)
-    )
+    chance = binom(size, counts) * p**counts * q ** (size - counts)
     logit_p = np.repeat(theta, size + 1)[:, None]
     # log expit as -logaddexp, which keeps its digits where p is next to 0 or 1
     logp, ref_logp = (

@@ -112,12 +112,12 @@ def test_differences_are_paired_by_seed_and_means_over_tasks_have_the_spread_of_
     rng = np.random.default_rng(0)
     base = rng.random(6)
     cells = cells_of(a=base - 0.02 + 0.001 * rng.normal(size=6), b=base)
-    (row,) = scores.against(cells, "a", "b")
-    assert row.difference == pytest.approx(-0.02, abs=0.002) and row.high < 0
+    row = scores.against(cells, "a", "b")["dense"]
+    assert row.value == pytest.approx(-0.02, abs=0.002) and row.high < 0
     said = "below it in dense (-0.02); above it in no task; no significant difference in 0 of 1"
     assert said in scores.said(cells, "a", "b")
     shuffled = cells_of(a=(base - 0.02)[::-1], b=base)
-    assert scores.against(shuffled, "a", "b")[0].high > 0, "and with the pairing broken nothing is told apart"
+    assert scores.against(shuffled, "a", "b")["dense"].high > 0, "and with the pairing broken nothing is told apart"
     # Tasks differ by much, seeds by little: the interval is as narrow as the seeds say, and as the normal one.
     rng = np.random.default_rng(1)
     tasks = [level + 0.1 * rng.normal(size=10) for level in (0.0, 0.5, 1.0)]

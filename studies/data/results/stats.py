@@ -101,6 +101,12 @@ def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Estimate:
     return Mean(float(np.mean(means)), error, freedom).interval(1 - (1 - CONFIDENCE) / comparisons)
 
 
+def weighted_quantiles(weights: np.ndarray, values: np.ndarray, parts: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Quantiles (parts,) of values (n,) with weights (n,) that sum to 1, on lines between the values."""
+    order = np.argsort(values)
+    return np.interp(parts, np.cumsum(weights[order]), values[order])
+
+
 def pooled_deviation(groups: list[np.ndarray]) -> Estimate:
     """Pooled standard deviation of groups of repeats (n_g >= 2 values), with its interval from the chi-squared
     distribution."""

@@ -10,12 +10,12 @@ narrow: its 95% intervals of a mean over 19 tasks hold the truth in 85% of cases
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.data.results.stats import Mean, interval, mean, pooled_interval, weighted_sum
+from rftlab.studies.data.results.stats import Estimate, Mean, interval, mean, pooled_interval, weighted_sum
 from rftlab.studies.estimators.suite.tasks import ASSETS, DESIGN, FIXED, PARTS, PASS_AT_1, TASKS, VERSION, SuiteTask
 
 CANNOT = "cannot run"
@@ -136,27 +136,13 @@ def left_out(cells: pd.DataFrame, name: str) -> dict[str, str]:
     return dict(zip(own["task"], own["note"], strict=True))
 
 
-class Against(NamedTuple):
-    """The comparison of an estimator and a reference on a task: the difference of scores at the fixed rate, by seed."""
-
-    task: str
-    difference: float
-    low: float
-    high: float
-
-
-def against(cells: pd.DataFrame, name: str, reference: str) -> list[Against]:
-    """Differences by seed, with 95% intervals that hold together for all tasks (Bonferroni); tasks with fewer than two
-    common seeds are left out."""
+def against(cells: pd.DataFrame, name: str, reference: str) -> dict[str, Estimate]:
+    """By task, the difference of scores from those of a reference at the fixed rate, by seed, with 95% intervals that
+    hold together for all tasks (Bonferroni); tasks with fewer than two common seeds are left out."""
     wide = scored(cells[cells["rate"] == FIXED]).pivot(index=["task", "seed"], columns="estimator", values="score")
-    rows = []
-    for task in TASKS:
-        if task in wide.index.get_level_values("task"):
-            part = wide.loc[task]
-            differences = (part[name] - part[reference]).dropna().to_numpy()
-            if differences.size >= 2:
-                rows.append(Against(task, *pooled_interval([differences], len(TASKS))))
-    return rows
+    by_task = dict(list((wide[name] - wide[reference]).dropna().groupby("task")))
+    several = {task: by_task[task].to_numpy() for task in TASKS if task in by_task and len(by_task[task]) > 1}
+    return {task: pooled_interval([differences], len(TASKS)) for task, differences in several.items()}
 
 
 def said(cells: pd.DataFrame, name: str, reference: str) -> str:
@@ -165,14 +151,14 @@ def said(cells: pd.DataFrame, name: str, reference: str) -> str:
     if not rows:
         return f"{name} beside {reference}: nothing can be said, because no task has two seeds of both."
     parts = []
-    for word, chosen in (
-        ("below", [row for row in rows if row.high < 0]),
-        ("above", [row for row in rows if row.low > 0]),
-    ):
-        chosen.sort(key=lambda row: -abs(row.difference))
-        named = ", ".join(f"{row.task} ({row.difference:+.2f})" for row in chosen)
+    by_size = sorted(rows.items(), key=lambda row: -abs(row[1].value))
+    below = [(task, one.value) for task, one in by_size if one.high < 0]
+    above = [(task, one.value) for task, one in by_size if one.low > 0]
+    for word, chosen in (("below", below), ("above", above)):
+        named = ", ".join(f"{task} ({difference:+.2f})" for task, difference in chosen)
         parts.append(f"{word} it in {named or 'no task'}")
-    same, level = sum(row.low == row.high == 0 for row in rows), sum(row.low <= 0 <= row.high for row in rows)
+    same = sum(one.low == one.high == 0 for one in rows.values())
+    level = len(rows) - len(below) - len(above)
     lost = left_out(cells, name) | left_out(cells, reference)
     end = (
         (f", {same} of them equal bit for bit" if same else "") + f"; {CANNOT} in {', '.join(lost)}" * bool(lost) + "."

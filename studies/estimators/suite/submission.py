@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from rftlab.shared.cards import CARDS, custom_part, find_name, preset
+from rftlab.shared.cards import CARDS, find_name, preset
 from rftlab.shared.cards.card import Card
-from rftlab.shared.cards.custom import advantage, surrogate
+from rftlab.shared.cards.custom import advantage, card_of, surrogate
 from rftlab.shared.custom.functions import positional
 from rftlab.shared.custom.identity import python_function
 from rftlab.shared.custom.plugins import module_in, name_plugins
-from rftlab.shared.custom.registry import registered
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import read_json
@@ -45,12 +44,10 @@ def find_card(named: Any) -> Card:
         named = getattr(module_in(Path(path)), function, None)
         check(callable(named), f"{path} has no function {function!r}; allowed: FILE.py:FUNCTION")
     check(callable(named), f"estimator is a {type(named).__name__}; allowed: a name, a function, an rl.Estimator")
-    for name, card in CARDS.items():
-        part = None if card.estimator is None else custom_part(card.estimator)
-        if part is not None and python_function(registered(part).function) is python_function(named):
-            return _shipped(name)
-    name = getattr(python_function(named), "__name__", "")
-    (surrogate if len(positional(named)) == 3 else advantage)(name)(named)
+    name = card_of(named)
+    if name is None:
+        name = getattr(python_function(named), "__name__", "")
+        (surrogate if len(positional(named)) == 3 else advantage)(name)(named)
     return _shipped(name)
 
 

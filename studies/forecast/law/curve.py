@@ -93,11 +93,6 @@ class LawCurve(NamedTuple):
         return float(np.exp(self.x[1]))
 
     @property
-    def scale(self) -> float:
-        """a."""
-        return float(self.x[0]) / self.top**self.power
-
-    @property
     def ceiling(self) -> float:
         """A."""
         return self.base + max(ROOM, (1 - self.base) * float(expit(self.x[2])))

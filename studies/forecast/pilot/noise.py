@@ -74,10 +74,6 @@ class Gradient(NamedTuple):
         """
         return self.variance(rollouts) / self.signal if self.signal > 0 else math.inf
 
-    def norm(self, contexts: int, rollouts: int) -> float:
-        """Root mean square norm of the gradient of a batch: what `Curve.grad_norm` is made of."""
-        return math.sqrt(max(0.0, self.signal + self.variance(rollouts) / contexts))
-
 
 class RatioEstimate(NamedTuple):
     """A ratio with its standard error and an interval of LEVEL."""

@@ -38,7 +38,7 @@ class BetaBinomial(NamedTuple):
     b: float
     zero: float = 0.0
     log_likelihood: float = 0.0
-    """Of the counts that it was fitted to."""
+    """0 where it was fitted to no counts."""
 
     @property
     def mean(self) -> float:
@@ -59,7 +59,7 @@ class Mixture(NamedTuple):
     rates: np.ndarray
     weights: np.ndarray
     log_likelihood: float = 0.0
-    """Of the counts that it was fitted to."""
+    """0 where it was fitted to no counts."""
 
     @property
     def mean(self) -> float:

@@ -30,6 +30,7 @@ from rftlab.studies.forecast.ending import ending_scores, show_ending_scores
 from rftlab.studies.forecast.forecasters import QUICK, forecast_columns
 from rftlab.studies.forecast.law.curve import LEVEL, CellForecast
 from rftlab.studies.forecast.predict import all_forecasts, forecast_from, simulated_ends
+from rftlab.studies.forecast.record import errors
 from rftlab.studies.forecast.score.cases import Case, cases_named, check_split
 from rftlab.studies.readers.run import ImportedRun
 from rftlab.studies.report.chart import (
@@ -113,15 +114,13 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summed(groups: list[pd.DataFrame], name: str, rng: np.random.Generator) -> dict[str, float]:
-    errors = [(own[name] - own["truth"]).abs().to_numpy() for own in groups]
-    more = [
-        error - (own["forecast"] - own["truth"]).abs().to_numpy() for error, own in zip(errors, groups, strict=True)
-    ]
+    off = [errors(own, name).to_numpy() for own in groups]
+    more = [error - errors(own, "forecast").to_numpy() for error, own in zip(off, groups, strict=True)]
     drawn = np.mean([part[rng.integers(0, len(part), (RESAMPLES, len(part)))].mean(axis=1) for part in more], axis=0)
     low, high = np.quantile(drawn, [0.025, 0.975]) if max(map(len, groups)) > 1 else (np.nan, np.nan)
     covered = [own[f"{name}_covered"].mean() if name in INTERVALS else np.nan for own in groups]
     return {
-        "mae": float(np.mean([error.mean() for error in errors])),
+        "mae": float(np.mean([error.mean() for error in off])),
         "covered": float(np.mean(covered)),
         "spearman": float(np.mean([rank_agreement(own[name], own["truth"]) for own in groups])),
         "regret": float(np.mean([own["truth"].max() - own["truth"][own[name].idxmax()] for own in groups])),
@@ -150,24 +149,23 @@ def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) ->
 
 def _by_pair(part: pd.DataFrame) -> Table:
     """A column for each pair, because there are fewer pairs than forecasts: six fit 80 columns."""
-    pairs = dict(list(part.groupby("pair", sort=False)))
+    pairs = {name: _pair_cells(own) for name, own in part.groupby("pair", sort=False)}
     table = Table("", *(name.replace(" ", "\n", 1).replace("-", "\n") for name in pairs))
-    rows: dict[str, Callable[[pd.DataFrame], str]] = {"cells": lambda own: str(len(own))}
-    rows["whose"] = lambda own: own["source"].iloc[0]
-    for name in SOURCES:
-        rows[name] = partial(_error, name)
-    rows[f"{LEVEL:.0%} covers"] = lambda own: f"{own['forecast_covered'].mean():.0%}"
-    rows["Spearman"] = lambda own: number(rank_agreement(own["forecast"], own["truth"]), 2)
-    for name, said in rows.items():
-        cells = [said(own) for own in pairs.values()]
+    for name, *cells in zip(next(iter(pairs.values())), *(column.values() for column in pairs.values()), strict=True):
         if any(cells):
             table.add(name, *cells)
     return table
 
 
-def _error(name: str, own: pd.DataFrame) -> str:
-    """Mean absolute error of a forecast; nothing where there is none."""
-    return number(float((own[name] - own["truth"]).abs().mean()))
+def _pair_cells(own: pd.DataFrame) -> dict[str, str]:
+    """Return the cells of a pair's column by row: mean absolute errors, empty without a forecast."""
+    return {
+        "cells": str(len(own)),
+        "whose": own["source"].iloc[0],
+        **{name: number(float(errors(own, name).mean())) for name in SOURCES},
+        f"{LEVEL:.0%} covers": f"{own['forecast_covered'].mean():.0%}",
+        "Spearman": number(rank_agreement(own["forecast"], own["truth"]), 2),
+    }
 
 
 _OTHERS = {"sigmoid": ("saturating curve", MarkStyle(GREY, "", marker="x")),
@@ -188,8 +186,7 @@ def score_figure(table: pd.DataFrame) -> Drawn:
             series = [PlotSeries(own["truth"], own[name], style, text) for name, (text, style) in _OTHERS.items()]
             forecast = PlotSeries(own["truth"], own["forecast"], dots(PALETTE[0]), "forecast, 80%")
             series.append(error_bars(forecast, own["forecast_low"], own["forecast_high"]))
-            error = (own["forecast"] - own["truth"]).abs().mean()
-            title = f"{pretty(pair)}, {own['source'].iloc[0]}\nMAE {error:.3f}"
+            title = f"{pretty(pair)}, {own['source'].iloc[0]}\nMAE {errors(own, 'forecast').mean():.3f}"
             panels.append(
                 Panel(title, rates(f"measured {split} Pass@1"), rates("forecast"), tuple(series), (IDENTITY,))
             )

@@ -93,8 +93,6 @@ def expected_tries(batch_size: int, silent: float) -> tuple[float, float]:
     signal = 1 - silent
     if signal < HOPELESS:
         return inf, inf
-    if silent <= 0:
-        return 1.0, 1.0
     last = int(nbinom.isf(1e-12, batch_size, signal)) // batch_size + 2
     batches = np.arange(1, last + 1)
     missing = binom.cdf(batch_size - 1, batches * batch_size, signal)

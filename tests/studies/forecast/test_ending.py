@@ -103,7 +103,7 @@ def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
     scores = ending_scores([("mine", run) for run in runs])
     assert list(scores["part"]) == [0.1, 0.2, 0.3, 0.5] and list(scores["known"]) == [100, 200, 300, 500]
     row, end = scores.iloc[1], forecast_end(T[:5], CURVES["slow"][:5], 1000)
-    assert (row["last"], row["end"]) == pytest.approx((CURVES["slow"][4], CURVES["slow"][-1]))
+    assert (row["last"], row["truth"]) == pytest.approx((CURVES["slow"][4], CURVES["slow"][-1]))
     assert (row["forecast"], row["low"], row["high"]) == pytest.approx(tuple(end))
     assert not len(ending_scores([("mine", read_logs([write_log(tmp_path / "b.csv", [0.1, 0.2], T[:2])])[0])]))
 
@@ -112,7 +112,7 @@ def test_leaders_are_scored_two_by_two_and_a_lead_of_nothing_is_a_coin():
     """a leads b and ends below it; c leads both and stays ahead; d is known until another round."""
     runs = {"a": (0.3, 0.4, 100), "b": (0.2, 0.5, 100), "c": (0.5, 0.7, 100), "d": (0.9, 0.1, 150)}
     rows = [("s", run, "t", 0.2, known, last, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()]
-    names = ["source", "run", "task", "part", "known", "last", "forecast", "low", "high", "end"]
+    names = ["source", "run", "task", "part", "known", "last", "forecast", "low", "high", "truth"]
     scores = pd.DataFrame(rows, columns=names)
     pairs = leader_scores(pd.concat([scores, scores.assign(part=0.5)])).sort_values("lead").reset_index(drop=True)
     np.testing.assert_allclose(pairs["lead"], [0.1, 0.2, 0.3])
