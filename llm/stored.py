@@ -150,7 +150,8 @@ def stored_run(folder: Path) -> StoredRun:
     except (OSError, ValueError) as error:
         raise UserError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}; {allowed}") from None
     known = isinstance(config, dict) and config.get("level") == "llm" and isinstance(config.get("design"), dict)
-    check(known and type(config["design"].get("rounds")) is int, f"{place} is of no language model's run; {allowed}")
+    rounds = config["design"].get("rounds") if known else None
+    check(type(rounds) is int and rounds > 0, f"{place} is of no language model's run; {allowed}")
     return StoredRun(folder, config)
 
 

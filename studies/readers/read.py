@@ -97,9 +97,9 @@ def read_logs(
     checksum = cache(lambda path: file_sha256(real(path)) if path.is_file() else str(real(path)))
     for path in map(Path, paths):
         if reader:
-            answer, files = reader(path), [path]
-            runs = [*answer] if isinstance(answer, list) else [answer]
-            with blaming(f"the reader on {path}: "):
+            with blaming(f"reader {getattr(reader, '__name__', reader)} on {path}: "):
+                answer, files = reader(path), [path]
+                runs = [*answer] if isinstance(answer, list) else [answer]
                 for run in runs:
                     _check_returned(run)
         else:
@@ -232,9 +232,9 @@ def load_reader(named: str) -> Reader:
     )
 
     def read(path: Path) -> RawRun | list[RawRun]:
-        with blaming(f"reader {named} on {path}: "):
-            return function(path)
+        return function(path)
 
+    read.__name__ = named  # for what is said where it fails
     return read
 
 

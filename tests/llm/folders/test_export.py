@@ -112,6 +112,7 @@ def test_what_cannot_be_exported_is_one_line_and_writes_nothing(trained, tmp_pat
     ("change", "message"),
     [
         (lambda config: config.update(level="sim"), "is of no language model's run"),
+        (lambda config: config["design"].update(rounds=-3), "is of no language model's run"),
         (lambda config: config["model"].update(more=1), "is of no run of this version: KeyError: 'more'"),
         (lambda config: config["model"]["tiny"].update(width="\x1b[2J"), "is of no run of this version: "),
         (lambda config: config["model"]["tiny"].update(width=32), "differs from"),
