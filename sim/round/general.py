@@ -260,7 +260,8 @@ def find_weights(plan, rule, update, low, high, view, ragged):
     )
     if plan.length_by_style > 0.0:  # responses are tokens
         shares_by_length(plan, rule.aggregation, ragged.arms, start, stop - start, plain[a:b])
-    for t in range(a, b):  # a loop compiles sooner than what numba says where lengths differ
+    # A loop: for slices numba also compiles the message about lengths that differ, which takes seconds.
+    for t in range(a, b):
         share[t] = plain[t] * correction[t]
         kl_share[t] = rule.kl.in_loss * (share[t] if rule.mask.kind == KL_COV else plain[t])
     tokens = slice(a, b)

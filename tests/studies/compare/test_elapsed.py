@@ -61,8 +61,8 @@ def timed(name, each, end=0.5, repeats=""):
 def test_curves_meet_where_they_have_taken_as_long():
     own = side(timed("fast", 1.0), timed("slow", 4.0, 0.9), run_of("untimed"))
     assert [group.timed for group in own.groups] == [True, True, False] and shared_places([own])[2] == 20
-    found = measure_ends(own, *shared_places([own]))
-    assert [one.at_seconds for one in found] == pytest.approx([0.5, 0.3, np.nan], nan_ok=True)
+    ends = measure_ends(own, *shared_places([own]))
+    assert [one.at_seconds for one in ends] == pytest.approx([0.5, 0.3, np.nan], nan_ok=True)
     numbers = curve_numbers([own], "seconds")
     assert numbers.groupby("design", sort=False)["x"].max().tolist() == [20, 80]
     with pytest.raises(UserError, match="axis = seconds: no log here tells the seconds"):
