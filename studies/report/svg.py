@@ -159,10 +159,10 @@ def _axes(x_axis: ResolvedAxis, y_axis: ResolvedAxis, box: tuple, height: float,
 
 
 def _text(x: float, y: float, text: str, more: Markup) -> Markup:
-    """A label in one line; a long one is cut, and whole in its title."""
+    """A label in one line; a long one is cut in its middle, because ends tell names apart, and whole in its title."""
     room = 44 if "axis" in more else _MAX_LABEL
     first = " · ".join(text.split("\n")) if len(text) < 200 else text[:200]
-    shown = first if len(first) <= room else first[: room - 1] + "…"
+    shown = first if len(first) <= room else f"{first[: room // 2]}…{first[1 - room + room // 2 :]}"
     whole = Markup("<title>{}</title>").format(text[:400]) if shown != text else Markup("")
     return Markup('<text x="{}" y="{}"{}>{}{}</text>').format(round(x, 1), round(y, 1), more, shown, whole)
 

@@ -165,7 +165,7 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
             for before, after, at in zip(base, end, places, strict=True)
         )
         after = error_bars(PlotSeries(end, places, dots(PALETTE[0]), "at the end"), end - half, end + half, along=0)
-        x = PlotAxis(f"{named(measure)}: untrained (bar), at the end (dot)")
+        x = PlotAxis(f"{named(measure)}: base (bar), end (dot)")
         y = names("", [safe(one.group.label, 72) for one in own], downward=True)
         facts = {"level": place[0], "pair": place_name(*place[1:])}
         both = PlotSeries(base, places, bars(), "untrained"), after

@@ -131,6 +131,16 @@ def test_every_text_is_escaped(text):
     assert all(len(found) < 500 for found in re.findall(r"<text[^>]*>(.*?)</text>", page, re.DOTALL))
 
 
+def test_long_names_that_differ_at_their_end_are_told_apart():
+    """They are cut in the middle, and whole in the title."""
+    long = [f"1x64 group_zscore on 16 of 64 {end}" for end in ("m16-random", "maxreward")]
+    one = PlotSeries([0, 1], [0, 1], MarkStyle())
+    page = str(chart_html(chart(Panel("", PlotAxis(), charts.names("", long), (one,)))))
+    shown = re.findall(r"<text[^>]*>([^<]*…[^<]*)<title>([^<]*)</title>", page)
+    assert [whole for _, whole in shown] == long and len({short for short, _ in shown}) == 2
+    assert all(len(short) == 24 for short, _ in shown)
+
+
 def test_a_chart_of_very_many_points_stays_small_and_colours_are_light_enough_on_a_dark_page():
     x = np.arange(5000)
     waves = tuple(PlotSeries(x, np.sin(x / (30 + i)), MarkStyle()) for i in range(20))
