@@ -45,6 +45,26 @@ def test_steps_are_told_by_epochs_then_bars_then_counting(epochs, bars, steps, s
     assert said in notes and "not finite" in notes
 
 
+@pytest.mark.parametrize(
+    ("epochs", "end", "steps", "said"),
+    [
+        ([0.001, 0.002, 0.003, 0.004, 0.005], 0.005, [10, 20, 30, 40, 50], "the run ended after 50 steps"),
+        ([0.0, 0.0, 0.0, 0.0, 0.01], 0.01, [10, 20, 30, 40, 50], "a dictionary every 10"),
+        (None, 1.0, [10, 20, 30, 40, 50], "a dictionary every 10"),
+        ([0.6, 0.7, 0.8, 0.9, 1.0], 1.0, [30, 35, 40, 45, 50], "the run ended after 50 steps"),  # resumed
+        ([0.61, 0.69, 0.81, 0.88, 1.0], 1.0, [1, 2, 3, 4, 5], "counted"),  # resumed, and rounded
+    ],
+)
+def test_where_all_bars_stand_before_all_dictionaries_the_end_of_the_run_tells_the_steps(
+    epochs, end, steps, said, tmp_path
+):
+    """The output went to a file: bars are written at once, dictionaries are held back."""
+    bars = [f" 1%|# | {step}/50 [00:10<01:00, 2.0s/it]" for step in range(51)]
+    ended = f"{{'train_runtime': 6702.0, 'train_loss': 0.1, 'epoch': {end}}}"
+    rewards, notes = steps_of(tmp_path, [*bars, *lines_of([10, 20, 30, 40, 50], epochs), ended])
+    assert list(rewards) == steps and said in notes
+
+
 def test_bars_of_evaluations_are_not_those_of_training(tmp_path):
     lines = [line for one in lines_of(EVERY_FIVE, None, EVERY_FIVE) for line in ("100%|##| 2/2 [00:01<00:00]", one)]
     lines = [line for i, line in enumerate(lines) if i % 4 != 2]  # the bar of training stands last, but once
@@ -74,6 +94,21 @@ def test_epochs_that_fall_are_refused_and_those_of_a_restart_count_once(tmp_path
 )
 def test_of_a_dictionary_the_numbers_are_read_and_nothing_runs(line, numbers):
     assert values_in(line) == numbers
+
+
+def test_a_dictionary_of_rewards_alone_is_a_graders_of_one_response(tmp_path):
+    graded = "Metrics:  {'format_reward': 1.0, 'answer_reward': 0.0, 'reward': 0.0}"
+    rewards, _ = steps_of(tmp_path, [graded, *lines_of([1, 2], [0.01, 0.02]), graded])
+    assert list(rewards.values()) == [0.01, 0.02]
+    with pytest.raises(UserError, match="no log of a kind that is known; allowed: "):
+        steps_of(tmp_path, ["Slow attention, unexpected results, may follow", "Device: cuda:1", *[graded] * 9])
+
+
+def test_the_step_that_verl_repeats_in_a_line_does_not_begin_another(tmp_path):
+    parts = "actor/grad_norm:0.5 - training/global_step:{0} - training/epoch:0 - critic/score/mean:0.{0}"
+    run = run_of(tmp_path, "".join(f"step:{i} - {parts.format(i)}\n" for i in (1, 2, 3)), "verl.log")
+    assert values([run], "reward_mean") == {1: 0.1, 2: 0.2, 3: 0.3}
+    assert values([run], "grad_norm") == dict.fromkeys((1, 2, 3), 0.5) and "together" not in " ".join(run.notes)
 
 
 def test_the_kind_of_a_log_is_that_of_most_lines(tmp_path):

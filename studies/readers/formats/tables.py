@@ -76,10 +76,10 @@ def find_separator(line: str) -> str:
 
 
 def read_header(head: Head) -> list[str]:
-    """Names of the columns; [] where the file does not begin with any."""
-    first = next((line for line in head.lines if line.strip()), "")
+    """Names of the columns; [] where the file does not begin with any, or where the next line has no second column."""
+    first, second = [*(line for line in head.lines if line.strip()), "", ""][:2]
     separator = find_separator(first)
-    if not separator:
+    if not separator or (second and separator not in second):
         return []
     try:
         names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]

@@ -2,8 +2,10 @@
 
 They print a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among progress bars and everything
 else. No step is printed in them. It is that of the epochs where those tell (transformers prints them with four digits
-or more), else that of the progress bar before each, else their number. Since 5.0 transformers prints numbers in quotes.
-Dictionaries are taken apart by a pattern, never evaluated. Source: transformers/trainer_callback.py (5.19).
+or more), else that of the progress bar before each, else their number, where the log of a run that ended tells how many
+steps there were. A log that went to a file may hold all bars before all dictionaries, because the two are buffered
+apart. Since 5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern, never evaluated.
+Source: transformers/trainer_callback.py (5.19).
 
 TRL leaves trainer_state.json in every checkpoint, with training_args.bin beside it for the design, and the files of the
 model beside them for its name. training_args.bin is a pickle. It is walked with a reader that knows no class and calls
@@ -48,12 +50,15 @@ _LABEL = re.compile(r"(?<![a-z])(?:step|rollout|eval)s?[ _]?\d{1,9}[^{]{0,40}: ?
 _ITEM = re.compile(
     r"\s*'(?P<name>[^'\n]{1,300})':\s*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\s,'\"{}\[\]]{1,60})|\[[^\]\n]*\])\s*(?P<end>[,}])"
 )
-_USUAL = ("loss", "reward", "grad_norm", "epoch", "learning_rate", "entropy", "kl", "eval_loss", "eval_reward")
+_OF_UPDATES = ("loss", "grad_norm", "epoch", "learning_rate", "step", "global_step", "eval_loss")
+"""Names that a trainer's dictionary has one of. Rewards alone may be a grader's, of one response."""
 _BAR = re.compile(r"(?<![\d/])(\d{1,9})/(\d{1,9}) \[\d[\d:]*<")
 _END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss")
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 OFF = 0.2
 """The part of a step by which an epoch may be off; beyond it, epochs do not give steps."""
+EPOCH_DIGIT = 0.01
+"""The last digit of an epoch that older trainers round."""
 SURE = 0.8
 """Share of the bars that must agree with the epochs before their scale is taken from them."""
 STATE, ARGUMENTS = "trainer_state.json", "training_args.bin"
@@ -80,10 +85,20 @@ class _Printed(NamedTuple):
     """Whether it is of an evaluation."""
 
 
+class _Log(NamedTuple):
+    """The dictionaries of a log, and where its run ended."""
+
+    printed: list[_Printed]
+    steps: int | None
+    """Steps of the whole run; None where it has not ended."""
+    epochs: float
+    """Epochs of the whole run; nan where they are not printed."""
+
+
 def is_trl_console(head: Head) -> bool:
     """Whether the start holds such dictionaries, more of them than lines of verl's."""
     dictionaries = sum(
-        bool(set(values_in(line) or ()) & set(_USUAL)) for _, line in _joined(enumerate(head.lines, start=1))
+        bool(set(values_in(line) or ()) & set(_OF_UPDATES)) for _, line in _joined(enumerate(head.lines, start=1))
     )
     return dictionaries > 0 and dictionaries > verl_console.lines_in(head)
 
@@ -124,21 +139,25 @@ def read_trl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
     return [run]
 
 
-def _printed(head: Head, run: RawRun) -> list[_Printed]:
-    """Every dictionary of a log but that of its end. Their metrics go to the run, with the number of the dictionary in
-    the place of a step, so that a long log is not kept as it is."""
+def _printed(head: Head, run: RawRun) -> _Log:
+    """Every dictionary of a log. Their metrics go to the run, with the number of the dictionary in the place of a step,
+    so that a long log is not kept as it is."""
     dictionaries: list[_Printed] = []
     bar: tuple[int, int] | None = None
+    last, steps, ended = (0, 1), None, math.nan
     cut = 0
     for place, line in _joined((place, line) for place, line, _ in read_lines(head)):
         bars = _BAR.findall(line)
-        bar = (int(bars[-1][0]), int(bars[-1][1])) if bars else bar
+        if bars:
+            bar = last = int(bars[-1][0]), int(bars[-1][1])
         if "{'" not in line:
             continue
         values = values_in(line)
         if values is None:
             cut += _OPEN.search(line) is not None
-        elif not values.keys().isdisjoint(_USUAL) and values.keys().isdisjoint(_END):
+        elif not values.keys().isdisjoint(_END):
+            steps, ended = last[0] if last[0] == last[1] else None, values.get("epoch", math.nan)
+        elif not values.keys().isdisjoint(_OF_UPDATES):
             for name, value in values.items():
                 if name not in ("epoch", "step", "global_step") and not name.startswith(_OF_TIME):
                     run.add(name, len(dictionaries), value, place)
@@ -147,7 +166,7 @@ def _printed(head: Head, run: RawRun) -> list[_Printed]:
             dictionaries.append(_Printed(place, values.get("epoch", math.nan), stated, bar, is_test))
             bar = None
     run.notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
-    return dictionaries
+    return _Log(dictionaries, steps, ended)
 
 
 def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -170,20 +189,20 @@ def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     yield from held
 
 
-def _steps(path: Path, printed: list[_Printed], notes: list[str]) -> list[int | None]:
+def _steps(path: Path, log: _Log, notes: list[str]) -> list[int | None]:
     """Return the step of each dictionary; None where one is unknown. An evaluation has the step of the training before
     it where its epoch gives none."""
-    train = [one for one in printed if not one.is_test]
+    train = [one for one in log.printed if not one.is_test]
     epochs = np.array([one.epoch for one in train])
     of_train, bars, part = [one.stated for one in train], _bars(train), None
     if None in of_train:
-        part = _part(epochs, bars, notes)
-        told = _without_epochs(path, train, epochs, bars, notes) if part is None else np.rint(epochs / part).tolist()
+        part = _part(log, epochs, bars, notes)
+        told = _without_epochs(path, log, train, bars, notes) if part is None else np.rint(epochs / part).tolist()
         of_train = [None if step is None else int(step) for step in told]
     train_steps = iter(of_train)
     steps: list[int | None] = []
     last = 0
-    for one in printed:
+    for one in log.printed:
         step: int | None
         own = one.epoch / part if part is not None and one.is_test else np.nan
         if not one.is_test:
@@ -204,7 +223,7 @@ def _bars(train: list[_Printed]) -> list[int | None]:
     return [one.bar[0] if one.bar is not None and one.bar[1] == usual else None for one in train]
 
 
-def _part(epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float | None:
+def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float | None:
     """The epoch of one step, where all epochs are multiples of one; None where they are not, as when they were
     rounded."""
     if not np.isfinite(epochs).all() or len(epochs) < 3 or epochs.min() <= 0:
@@ -214,10 +233,12 @@ def _part(epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float
         return None
     part, said = float(np.median(apart)), "a dictionary is taken as one update (logging_steps = 1)"
     seen = [(epoch, bar) for epoch, bar in zip(epochs, bars, strict=True) if bar]
-    if seen:
+    if len(seen) > len(bars) / 2:
         scale = float(np.median([epoch / bar for epoch, bar in seen]))
         if sum(abs(epoch / scale - bar) <= 0.5 for epoch, bar in seen) >= SURE * len(seen):
             part, said = scale, "the progress bars tell the first"
+    elif log.steps and log.epochs >= epochs.max():
+        part, said = log.epochs / log.steps, f"the run ended after {log.steps} steps"
     counts = epochs / part
     off = np.abs(counts - np.rint(counts)) > OFF + 1e-3 * counts
     if off.any() or not 0.5 <= counts.min() <= counts.max() <= LARGEST_STEP:
@@ -227,10 +248,11 @@ def _part(epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float
 
 
 def _without_epochs(
-    path: Path, train: list[_Printed], epochs: np.ndarray, bars: list[int | None], notes: list[str]
+    path: Path, log: _Log, train: list[_Printed], bars: list[int | None], notes: list[str]
 ) -> list[int | None]:
-    """Steps from progress bars; where there are none, the number of each dictionary. Raises UserError where epochs
-    fall without a bar."""
+    """Steps from progress bars; where there are none, the number of each dictionary, times the steps between two of
+    them where the log tells. Raises UserError where epochs fall without a bar."""
+    epochs = np.array([one.epoch for one in train])
     known = sum(bar is not None for bar in bars)
     if known > len(bars) / 2:
         notes.append("steps are those of the progress bar before each dictionary")
@@ -243,6 +265,11 @@ def _without_epochs(
             f"{path}: line {train[i + 1].place}: the epoch goes back from {epochs[i]:g} to {epochs[i + 1]:g} and no "
             "progress bar tells the step; allowed: one run a file, or trainer_state.json"
         )
+    every = (log.steps or 0) // len(train)
+    # a run that was resumed begins late, so that its dictionaries do not divide its steps
+    if every and log.steps // every == len(train) and not epochs[0] > 1.5 * log.epochs / len(train) + EPOCH_DIGIT:
+        notes.append(f"steps are not printed: the run ended after {log.steps} steps, a dictionary every {every}")
+        return list(range(every, log.steps + 1, every))
     notes.append("steps are not printed: dictionaries are counted, one an update (logging_steps = 1)")
     return list(range(1, len(train) + 1))
 

@@ -28,7 +28,7 @@ _RECOGNISED = re.compile(
     r"step:\d{1,12} - [^\s:/]{1,100}/[^\s:]{1,300}:[-\dn]|'actor_rollout_ref':"
     r"|actor_rollout_ref\.[\w.]{1,100}=|verl\.trainer\.main_ppo"
 )
-_STEPS = re.compile(r"step:([0-9]{1,12}) - ")
+_STEPS = re.compile(r"(?<![A-Za-z_/])step:([0-9]{1,12}) - ")
 _VALIDATION = re.compile(r"(Initial|Final) validation metrics: *\{")
 _SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEnaif]+)""")
 _OVERRIDE = re.compile(
