@@ -265,11 +265,12 @@ def _without_epochs(
             f"{path}: line {train[i + 1].place}: the epoch goes back from {epochs[i]:g} to {epochs[i + 1]:g} and no "
             "progress bar tells the step; allowed: one run a file, or trainer_state.json"
         )
-    every = (log.steps or 0) // len(train)
+    steps = log.steps or 0
+    every = steps // len(train)
     # a run that was resumed begins late, so that its dictionaries do not divide its steps
-    if every and log.steps // every == len(train) and not epochs[0] > 1.5 * log.epochs / len(train) + EPOCH_DIGIT:
-        notes.append(f"steps are not printed: the run ended after {log.steps} steps, a dictionary every {every}")
-        return list(range(every, log.steps + 1, every))
+    if every and steps // every == len(train) and not epochs[0] > 1.5 * log.epochs / len(train) + EPOCH_DIGIT:
+        notes.append(f"steps are not printed: the run ended after {steps} steps, a dictionary every {every}")
+        return list(range(every, steps + 1, every))
     notes.append("steps are not printed: dictionaries are counted, one an update (logging_steps = 1)")
     return list(range(1, len(train) + 1))
 
