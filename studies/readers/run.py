@@ -42,16 +42,19 @@ class KnownDesign:
     """Tokens."""
     precision: str | None = None
     """Of the weights that the optimizer changes: bf16, where it keeps no copy of more digits, or fp32. Few logs say."""
+    adapter_rank: int | None = None
+    """Of the low-rank adapters that are trained; 0 where all weights are. Few logs say."""
     model: str | None = None
     assumed: tuple[str, ...] = ()
     """Sentences: what was taken from a library's defaults, or worked out from the log itself."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Fields that the log does not state. The precision of weights is not listed, because few logs have it."""
-        return tuple(f.name for f in fields(self) if getattr(self, f.name) is None and f.name != "precision")
+        """Fields that the log does not state, without those that few logs state."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is None and f.name not in _RARE)
 
 
+_RARE = ("precision", "adapter_rank")
 FACTS = tuple(f.name for f in fields(KnownDesign) if f.name != "assumed")
 
 

@@ -19,6 +19,7 @@ TERMS = {
     "temperature": "temperature",
     "response_limit": "response limit (tokens)",
     "precision": "precision of weights",
+    "adapter_rank": "rank of adapters (0: none)",
     "model": "model",
 }
 MAX_SHOWN = 12

@@ -86,6 +86,18 @@ def test_adapters_short_runs_and_settings_that_failed_are_named(tmp_path):
     assert "Updates a step 16 -> 4." in text and "Learning rate 0.0001 -> 1e-05." in text
 
 
+def test_a_log_tells_of_adapters_as_a_configuration_does(tmp_path):
+    """Without them seven billion weights would not fit, and the rate would be judged for all of them."""
+    model = "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.optim.lr=1e-5 "
+    lines = "".join(f"step:{i} - actor/grad_norm:0.5 - critic/score/mean:0.5\n" for i in range(1, 4))
+    for rank, whose, fits in ((8, "adapters", "it fits"), (0, "full weights", "does not fit without offloading")):
+        log = written(
+            tmp_path, "run.log", f"{SCRIPT.strip()} {model} actor_rollout_ref.model.lora_rank={rank}\n{lines}"
+        )
+        text = flowing(log)
+        assert f"for {whose} of 7.6B" in text and fits in text
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(0.04, "0.04 s"), (1.4, "1 s"), (119, "119 s"), (120, "2 minutes"), (359, "6 minutes"), (360, "0.1 hours"),

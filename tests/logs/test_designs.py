@@ -50,6 +50,20 @@ def test_verl_counts_prompts():
     assert read_design(centred, "", None)[0].advantage == "group_mean"
 
 
+@pytest.mark.parametrize(
+    ("config", "rank"),
+    [
+        (VERL | {"actor_rollout_ref": VERL["actor_rollout_ref"] | {"model": {"lora_rank": 8}}}, 8),
+        (VERL, None),
+        ({"num_generations": 8, "use_peft": True, "lora_r": 32}, 32),
+        ({"num_generations": 8, "use_peft": False, "lora_r": 16}, 0),  # the default of TRL's scripts, not in use
+        ({"num_generations": 8, "lora_r": "all"}, None),
+    ],
+)
+def test_the_rank_of_adapters_is_a_fact_where_it_is_stated(config, rank):
+    assert read_design(config, "", None)[0].adapter_rank == rank
+
+
 FILES = {
     "config.json": ('{"num_generations": 4, "per_device_train_batch_size": 8}', "trl"),
     "grpo.toml": ("num_generations = 8\nper_device_train_batch_size = 8\n", "trl"),

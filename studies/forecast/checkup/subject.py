@@ -30,7 +30,6 @@ _PLANNED = {
 }  # fmt: skip
 USUAL_GPUS = "1xH100"
 """The GPUs for which hours are told where none are named."""
-_RANKS = ("lora_r", "actor_rollout_ref.model.lora_rank", "trainer.model.lora.rank")
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 
 
@@ -85,8 +84,8 @@ class Subject(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """The rank of adapters; 0 where all weights are trained."""
-        return next((rank for name in _RANKS if (rank := as_count(value_at(self.config, name)))), 0)
+        """The rank of adapters; 0 where all weights are trained, or nothing says what is."""
+        return self.design.adapter_rank or 0
 
     @property
     def silence(self) -> float | None:

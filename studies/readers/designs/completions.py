@@ -60,6 +60,7 @@ def prime_design(config: Reader) -> KnownDesign:
         advantage="group_mean",
         response_limit=stated("count", _LIMIT),
         temperature=stated("real", _TEMPERATURE),
+        adapter_rank=config.count("trainer.model.lora.rank", 0),
         model=stated("word", _MODEL),
     )
 

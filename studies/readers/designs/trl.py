@@ -82,6 +82,7 @@ def trl_design(config: Reader) -> KnownDesign:
         temperature=config.real("temperature"),
         response_limit=config.count("max_completion_length"),
         precision=next((kind for name in _TYPES if (kind := weight_precision(config.word(name)))), None),
+        adapter_rank=0 if config.truth("use_peft") is False else config.count("lora_r", 0),
         model=_model(config),
     )
 

@@ -64,6 +64,7 @@ def verl_design(config: Reader) -> KnownDesign:
         response_limit=config.count(f"{ROLLOUT}.response_length")
         or _usual(config, "count", "data.max_response_length"),
         precision=weight_precision(config.word(f"{ACTOR}.fsdp_config.model_dtype")),
+        adapter_rank=config.count("actor_rollout_ref.model.lora_rank", 0),
         model=config.word("actor_rollout_ref.model.path"),
     )
 

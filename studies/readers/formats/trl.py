@@ -24,7 +24,7 @@ import numpy as np
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import FILE, json_object, numbered, path_kind, read_json
 from rftlab.studies.readers.designs.config_file import frozen_values
-from rftlab.studies.readers.designs.values import as_word
+from rftlab.studies.readers.designs.values import as_count, as_word
 from rftlab.studies.readers.formats import verl_console
 from rftlab.studies.readers.formats.json_records import flatten_record
 from rftlab.studies.readers.run import KnownDesign, RawRun, Series
@@ -343,8 +343,8 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
 
 
 def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
-    """Return the facts in files, by the names of TRL's script arguments: model_name_or_path, dataset_name; model_shape
-    where no file names the model. Of several folders the first that states a fact decides. A file that cannot be read
+    """Return the facts in files, by the names of TRL's script arguments: model_name_or_path, dataset_name, lora_r;
+    model_shape where no file names the model. Of several folders the first that states a fact decides. A file that cannot be read
     says nothing: it belongs to the model, not to the log."""
     facts: dict[str, Any] = {}
     shapes: list[dict[str, Any]] = []
@@ -355,6 +355,7 @@ def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
         stated = {
             "model_name_or_path": next((name for name in map(as_word, names) if name), None),
             "dataset_name": as_word(card.get("dataset_name")),
+            "lora_r": as_count(adapter.get("r")),
         }
         facts = {name: value for name, value in stated.items() if value} | facts
         shapes += [shape] if (shape := {name: config[name] for name in SHAPE if name in config}) else []
