@@ -344,8 +344,8 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
 
 def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
     """Return the facts in files, by the names of TRL's script arguments: model_name_or_path, dataset_name, lora_r;
-    model_shape where no file names the model. Of several folders the first that states a fact decides. A file that cannot be read
-    says nothing: it belongs to the model, not to the log."""
+    model_shape where no file names the model. Of several folders the first that states a fact decides. A file that
+    cannot be read says nothing: it belongs to the model, not to the log."""
     facts: dict[str, Any] = {}
     shapes: list[dict[str, Any]] = []
     for folder in folders:
