@@ -79,7 +79,8 @@ def describe_batch(subject: Subject) -> Iterator[Sentence]:
         trained = f"adapters of rank {subject.rank}" if subject.rank else "all weights are trained"
         yield Sentence(
             f"On {plan.fleet.name} it {'fits' if plan.fits else 'does not fit without offloading'}: it needs "
-            f"{plan.memory.peak / 1e9:.0f} of the {room:.0f} GB of a GPU. A step takes about {describe_time(seconds)}, and {steps:,} steps take "
+            f"{plan.memory.peak / 1e9:.0f} of the {room:.0f} GB of a GPU. A step takes about "
+            f"{describe_time(seconds)}, and {steps:,} steps take "
             f"{describe_time(seconds * steps)}.",
             (f"{model.name}: {model.note or 'its shape is known'}", trained, ", ".join(phases), *COSTS),
         )
