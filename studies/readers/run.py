@@ -43,7 +43,7 @@ class KnownDesign:
     precision: str | None = None
     """Of the weights that the optimizer changes: bf16, where it keeps no copy of more digits, or fp32. Few logs say."""
     adapter_rank: int | None = None
-    """Of the low-rank adapters that are trained; 0 where all weights are. Few logs say."""
+    """The rank of the low-rank adapters that are trained; 0 where all weights are. Few logs say."""
     model: str | None = None
     assumed: tuple[str, ...] = ()
     """Sentences: what was taken from a library's defaults, or worked out from the log itself."""

@@ -309,6 +309,35 @@ def test_a_small_fall_of_noisy_values_is_found_and_noise_is_none():
     assert hits >= 45 and alarms == 0, (hits, alarms)
 
 
+def rewards(values):
+    return Line("reward_mean", np.arange(len(values)), np.asarray(values, dtype=float), np.full(len(values), np.nan))
+
+
+def test_rewards_of_few_responses_collapse_where_they_fall_and_not_by_chance_or_in_another_order():
+    """Rounds of eight responses: 200 at a level of 0.45, or 40 of which the last 14 have none right."""
+    draw, collapsed = np.random.default_rng(7), 0
+    for _ in range(150):
+        fall = lasting_fall(rewards(draw.binomial(8, 0.45, 200) / 8))
+        collapsed += fall is not None and fall.share >= 0.5
+    assert collapsed == 0  # 56 of 600 where the highest window counts whole
+    for _ in range(20):
+        broken = draw.binomial(8, np.repeat([0.85, 0.0], [26, 14])) / 8
+        fall = lasting_fall(rewards(broken))
+        assert fall.share > 0.9 and 25 <= fall.since <= 28
+        collapsed += lasting_fall(rewards(draw.permutation(broken))) is not None
+        early = lasting_fall(rewards(draw.binomial(8, np.repeat([0.85, 0.0], [4, 60])) / 8))
+        assert early.share > 0.9  # at once, and never back
+    assert collapsed <= 1
+
+
+@pytest.mark.parametrize(("early", "last", "named"), [(0.5, 0.55, True), (0.85, 0.87, True), (0.85, 0.92, False)])
+def test_groups_of_one_outcome_near_the_ceiling_are_no_large_step(early, last, named):
+    """From 0.85 on there is 0.15 to gain, and a run that gains half of it is not stuck."""
+    paid = np.linspace(early, last, 200)
+    silent = np.where(np.arange(200) < 10, 0.6, 0.9)
+    assert (said({SILENT: silent, REWARD: paid}, "step too large") is not None) == named
+
+
 def test_a_high_first_value_is_no_fall_where_values_vary_by_more_than_their_counts_say():
     """Prompts of a round differ, so its rate varies by more than so many answers would."""
     draw = np.random.default_rng(4)

@@ -86,6 +86,7 @@ THRESHOLDS = {
     "fall": 0.5,  # share of the best level that is lost: simulated: no healthy run loses it
     "errors": 4.0,  # standard errors of a fall: one false alarm in 30,000 looks
     "fall_shrunk": 2.0,  # standard errors off a peak, to choose one: of many one is high by chance
+    "shuffled": 0.005,  # share of shuffles of a line that may fall as far, by each of two tests
     "entropy_burst": 3.0,  # entropy in multiples of its start: sampling, not learning, makes it grow so
     "entropy_gone": 0.05,  # entropy as a share of its start: 20 times fewer choices, in nats
     "length_left": 0.3,  # response length as a share of its start: reasoning that is gone, not tightened
@@ -105,6 +106,7 @@ THRESHOLDS = {
     # share of the groups with a signal in round 1 that have zero variance so early: simulated: between 0.56 and 0.62
     "silent_lost": 0.6,
     "stuck": 0.1,  # what the reward still gains after that: a healthy run of zero-variance groups goes on
+    "stuck_missing": 0.33,  # the same as a share of what was missing, where less than that was: public runs
     "changed": 3.0,  # standard deviations that count as progress: one false alarm in 400
     "level": 0.05,  # p value of Kendall's test: usual
     "plateau": 0.15,  # part of the gain that the last half brought: simulated: most hits at the fewest alarms
@@ -220,6 +222,8 @@ def _line(metric: str, pieces: list[MetricSeries]) -> Line:
     return Line(metric, rounds[at], values[at], counts[at])
 
 
+SHUFFLES, PARTS = 200, 32
+"""Shuffles of a line that its fall is compared with, and the parts between which a fall is looked for."""
 WIDEST = 201
 """Values under a running median."""
 BLOCKS = 12
@@ -254,6 +258,30 @@ def noise(values: np.ndarray) -> float:
     bends = np.diff(values, 2)
     # where most values are equal, as rewards of 0 are, the median is 0 and the standard deviation is not
     return float(max(np.median(np.abs(bends)) * 1.4826, bends.std() / 2) / np.sqrt(6))
+
+
+def falls_in_order(values: np.ndarray) -> bool:
+    """Whether the order of the values (n,) makes a fall, as few shuffles of them do: among many windows of noise one is
+    high. True where there are too few values to tell."""
+    if len(values) < limit("points"):
+        return True
+    rng = np.random.default_rng(0)
+    rows = np.array([values, *(rng.permutation(values) for _ in range(SHUFFLES))])
+    falls = _steepest(rows, PARTS), _steepest(rows, 1)
+    return any(float(np.mean(fall[1:] >= fall[0])) <= limit("shuffled") for fall in falls)
+
+
+def _steepest(rows: np.ndarray, starts: int) -> np.ndarray:
+    """For each row (n, m) the largest difference (n,) of the mean of a part and of all that follows it, in standard
+    errors of values of variance 1. starts: places at which a part may begin, of which the first is the row's."""
+    length = rows.shape[1]
+    at = np.unique(np.linspace(0, length, min(length, PARTS) + 1).astype(int))
+    begins, ends = np.triu_indices(len(at) - 1, 1)
+    first, last = at[begins[begins < starts]], at[ends[begins < starts]]
+    sums = np.concatenate([np.zeros((len(rows), 1)), rows.cumsum(axis=1)], axis=1)
+    part = (sums[:, last] - sums[:, first]) / (last - first)
+    rest = (sums[:, -1:] - sums[:, last]) / (length - last)
+    return ((part - rest) / np.sqrt(1 / (last - first) + 1 / (length - last))).max(axis=1)
 
 
 def start_level(values: np.ndarray) -> float:

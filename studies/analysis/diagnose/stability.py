@@ -16,6 +16,7 @@ from rftlab.studies.analysis.diagnose.observed import (
     Line,
     ObservedRun,
     Unjudged,
+    falls_in_order,
     is_narrow,
     limit,
     noise,
@@ -37,7 +38,8 @@ class Fall(NamedTuple):
     since: int
     """First round of those that stay below the middle of both."""
     share: float
-    """(best - last) / best; where there are values below 0, of the height of the best above the lowest."""
+    """(best - last) / best; where there are values below 0, of the height of the best above the lowest. The best of a
+    lasting fall counts less its error where only the noise of the line tells that error."""
 
 
 def fall_from_best(line: Line | None) -> Fall | None:
@@ -112,14 +114,21 @@ def lasting_fall(line: Line | None) -> Fall | None:
         return None
     at, width, best = highest
     # the level is that of the window; the round that is named is its highest value
-    return _fall(line, _highest(line, at, width), best, last)
+    fall = _fall(line, _highest(line, at, width), best, last)
+    if _has_counts(line):
+        return fall
+    # where only the noise of the line tells the error, the highest of many windows is high by chance
+    return fall._replace(share=(most - last) / (most - _floor(line))) if falls_in_order(line.values) else None
+
+
+def _has_counts(line: Line) -> bool:
+    return bool(np.isfinite(line.counts).all()) and line.metric != "reward_mean"
 
 
 def _widths(line: Line) -> list[int]:
     """Return the widths of running medians; 1 among them where the error of a single value is known."""
-    counted = np.isfinite(line.counts).all() and line.metric != "reward_mean"
     widest = min(len(line) // 2, WIDEST)
-    return ([1] if counted else []) + [2**k + 1 for k in range(1, 8) if 2**k + 1 <= max(widest, 3)]
+    return ([1] if _has_counts(line) else []) + [2**k + 1 for k in range(1, 8) if 2**k + 1 <= max(widest, 3)]
 
 
 def _of_median(width: int) -> float:
@@ -206,7 +215,7 @@ def _burst(seen: ObservedRun) -> list[str]:
     if line is None:
         return []
     start, last = start_level(line.values), line.end(0.2)
-    if start <= 0 or last < limit("entropy_burst") * start:
+    if start <= 0 or last < limit("entropy_burst") * start or not falls_in_order(-line.values):
         return []
     return [f"entropy {start:.3g} at the start, {last:.3g} at the end"]
 
@@ -338,8 +347,10 @@ def _silent_early(seen: ObservedRun) -> str | None:
     share, level, last = float(np.median(early)), float(np.median(paid)), reward.end()
     first = float(line.values[0])
     lost = (share - first) / (1 - first) if first < 1 else 0.0
-    silent = share >= limit("silent_stuck") and share > first + limit("reward_still") and lost >= limit("silent_lost")
-    if not silent or not 0.05 < level < 0.9 or last - level > limit("stuck"):
+    seen_rise = max(limit("reward_still"), limit("changed") * noise(line.values))
+    silent = share >= limit("silent_stuck") and share - first > seen_rise and lost >= limit("silent_lost")
+    gains = last - level > min(limit("stuck"), limit("stuck_missing") * (1 - level))
+    if not silent or not 0.05 < level < 0.9 or gains:
         return ""
     then = f"reward {level:.2f} then, {last:.2f} at the end"
     return f"{share:.2f} of the groups have zero variance by round {until:.0f}; {then}"

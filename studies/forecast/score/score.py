@@ -16,6 +16,7 @@ from scipy import stats
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.diagnose.alarms import alarm_rates, show_rates
@@ -209,6 +210,7 @@ def run_scores(
     cases, slug = cases_named(what, root, base, questions)
     folder = folder_below(root, "score", slug)
     check_writable(folder)
+    scored = len(cases)
     if what == "public" or is_free(what):
         names = sorted(set(public_runs()["source"]))
         sources = [free_source(what)] if is_free(what) else [RunSource("public", name) for name in names]
@@ -217,7 +219,11 @@ def run_scores(
         if len(endings):
             write_numbers(folder / "endings.csv", endings)
             show_ending_scores(console, endings)
-        score_alarms(console, runs, folder)
+        scored += len(endings) + score_alarms(console, runs, folder)
+    apart = f"{what} has no two different designs of one model and task"
+    check(scored > 0, f"{apart}, no curve of test Pass@1 and no run whose alarms can be judged")
+    if not cases:
+        return say(console, f"{apart}: no forecast of designs is scored")
     write_file(folder / "split.json", json.dumps([case.split for case in cases], indent=1).encode())
     announce(console, cases, quiet)
     tables = []
@@ -233,14 +239,16 @@ def run_scores(
     say(console, f"scores: {save_chart(figure, folder, 'scores', numbers)}")
 
 
-def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> None:
-    """Print how often the alarms of diagnose are right, and write alarms.csv. A collection has a source for each name
-    before a slash."""
+def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> int:
+    """Print how often the alarms of diagnose are right, write alarms.csv, and return how many runs an alarm was judged
+    on at most. A collection has a source for each name before a slash."""
     named = [(run.name.partition("/")[0] if "/" in run.name else source, run) for source, run in runs]
     rates = alarm_rates(named)
-    if rates[["failing", "healthy"]].to_numpy().any():
+    judged = int(rates[["failing", "healthy"]].sum(axis=1).max())
+    if judged:
         write_numbers(folder / "alarms.csv", rates)
         show_rates(console, rates)
+    return judged
 
 
 def announce(console: Console, cases: list[Case], quiet: bool) -> None:

@@ -165,7 +165,6 @@ def test_texts_of_logs_do_nothing(tmp_path):
         (("predict", "--pair", "imported:a/gsm8k", "--designs", "8x"), "allowed: BxK or BxK@RATE, such as 32x8"),
         (("predict", "--pair", "imported:a/gsm8k", "--budget", "1"), "budget = 1 rollouts; allowed: "),
         (("predict", "--pair", "imported:a/gsm8k", "--designs", "9000x1"), "allowed: at most 7473"),
-        (("dev", "score", "--what", "imported:b"), "no two different designs"),
         (("dev", "score", "--what", "imported:none"), "there are: a, b, bare, far"),
     ],
 )
@@ -201,6 +200,15 @@ def test_evidence_of_imported_runs_needs_test_values(results, tmp_path):
     kept(tmp_path, "r", {"z": {"t": [1.5, 2.5]}}, {"z": FACTS}, metric="reward_mean")
     with pytest.raises(UserError, match="no test Pass@1"):
         imported_evidence("imported:r", tmp_path / "results")
+
+
+def test_runs_of_one_design_are_scored_by_their_ends_and_alarms_alone(results, tmp_path):
+    text = " ".join(shown("dev", "score", "--what", "imported:b", "--results", results).split())
+    assert "ends of runs, from their beginnings" in text and "no forecast of designs is scored" in text
+    kept(tmp_path, "short", {"z": {"t": [1.5, 2.5]}}, {"z": FACTS}, metric="reward_mean")
+    assert "no run whose alarms can be judged" in refused(
+        "dev", "score", "--what", "imported:short", "--results", results
+    )
 
 
 def test_cases_of_imported_runs_know_their_cheapest_design(results):
