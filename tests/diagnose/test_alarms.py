@@ -32,13 +32,13 @@ def naive(kind: str, values: list[float], at: int, window: int = 5) -> float:
     if at + 1 < window:
         return float("nan")
     now = sorted(values[at + 1 - window : at + 1])[window // 2]
-    first, early = sorted(values[:3]), sorted(values[:10])
+    first, early = sorted(values[:3]), max(sorted(values[i : i + window])[window // 2] for i in range(11 - window))
     if kind == "short responses":
         return now / first[2]
     if kind == "long responses":
         return now / LIMIT if first[2] < 0.85 * LIMIT else float("nan")
     if kind == "gradient norm":
-        return now / ((early[4] + early[5]) / 2) if at >= 10 else float("nan")
+        return now / early if at >= 10 else float("nan")
     if kind == "clipped tokens":
         return now
     return now / first[1] if now > 0.8 else float("nan")

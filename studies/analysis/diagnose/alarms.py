@@ -39,7 +39,7 @@ RATES = files("rftlab.studies") / "assets" / "alarms.csv"
 WINDOW = 5
 """Values under the running median that is compared, the last ones of a round."""
 EARLY = 10
-"""Values of a gradient norm whose median is its early level."""
+"""Values of a gradient norm whose highest running median is its early level: noise is high there too."""
 
 
 class AlarmRule(NamedTuple):
@@ -90,7 +90,7 @@ def _near_limit(values: np.ndarray, design: KnownDesign) -> np.ndarray | None:
 
 
 def _gradient(values: np.ndarray, design: KnownDesign) -> np.ndarray:
-    return np.where(np.arange(len(values)) < EARLY, np.nan, _over(values, float(np.median(values[:EARLY]))))
+    return np.where(np.arange(len(values)) < EARLY, np.nan, _over(values, float(np.nanmax(_running(values[:EARLY])))))
 
 
 def _clipped(values: np.ndarray, design: KnownDesign) -> np.ndarray | None:

@@ -86,7 +86,7 @@ THRESHOLDS = {
     "fall": 0.5,  # share of the best level that is lost: simulated: no healthy run loses it
     "errors": 4.0,  # standard errors of a fall: one false alarm in 30,000 looks
     "fall_shrunk": 2.0,  # standard errors off a peak, to choose one: of many one is high by chance
-    "shuffled": 0.005,  # share of shuffles of a line that may fall as far, by each of two tests
+    "shuffled": 0.005,  # share of shuffles of a line that may fall as far as one that collapsed
     "entropy_burst": 3.0,  # entropy in multiples of its start: sampling, not learning, makes it grow so
     "entropy_gone": 0.05,  # entropy as a share of its start: 20 times fewer choices, in nats
     "length_left": 0.3,  # response length as a share of its start: reasoning that is gone, not tightened
@@ -260,15 +260,16 @@ def noise(values: np.ndarray) -> float:
     return float(max(np.median(np.abs(bends)) * 1.4826, bends.std() / 2) / np.sqrt(6))
 
 
-def falls_in_order(values: np.ndarray) -> bool:
+def falls_in_order(values: np.ndarray, level: float) -> bool:
     """Whether the order of the values (n,) makes a fall, as few shuffles of them do: among many windows of noise one is
-    high. True where there are too few values to tell."""
+    high. level: the share of shuffles that may fall as far, by each of two tests. True where there are too few values
+    to tell."""
     if len(values) < limit("points"):
         return True
     rng = np.random.default_rng(0)
     rows = np.array([values, *(rng.permutation(values) for _ in range(SHUFFLES))])
     falls = _steepest(rows, PARTS), _steepest(rows, 1)
-    return any(float(np.mean(fall[1:] >= fall[0])) <= limit("shuffled") for fall in falls)
+    return any(float(np.mean(fall[1:] >= fall[0])) <= level for fall in falls)
 
 
 def _steepest(rows: np.ndarray, starts: int) -> np.ndarray:

@@ -54,7 +54,9 @@ def fall_from_best(line: Line | None) -> Fall | None:
         at, best, error = 0, float(line.values[0]), float(np.nanmax([_binomial(line, 0), noise(line.values)]))
     if not best > _floor(line) or not best - last > limit("errors") * error:
         return None
-    return _fall(line, at, best, last)
+    # where only the noise of the line tells the error, the highest of many windows is high by chance
+    ordered = _has_counts(line) or falls_in_order(line.values, limit("level"))
+    return _fall(line, at, best, last) if ordered else None
 
 
 def _highest(line: Line, at: int, width: int) -> int:
@@ -117,8 +119,8 @@ def lasting_fall(line: Line | None) -> Fall | None:
     fall = _fall(line, _highest(line, at, width), best, last)
     if _has_counts(line):
         return fall
-    # where only the noise of the line tells the error, the highest of many windows is high by chance
-    return fall._replace(share=(most - last) / (most - _floor(line))) if falls_in_order(line.values) else None
+    certain = fall._replace(share=(most - last) / (most - _floor(line)))
+    return certain if falls_in_order(line.values, limit("shuffled")) else None
 
 
 def _has_counts(line: Line) -> bool:
@@ -215,7 +217,7 @@ def _burst(seen: ObservedRun) -> list[str]:
     if line is None:
         return []
     start, last = start_level(line.values), line.end(0.2)
-    if start <= 0 or last < limit("entropy_burst") * start or not falls_in_order(-line.values):
+    if start <= 0 or last < limit("entropy_burst") * start or not falls_in_order(-line.values, limit("shuffled")):
         return []
     return [f"entropy {start:.3g} at the start, {last:.3g} at the end"]
 
