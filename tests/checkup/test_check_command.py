@@ -86,6 +86,12 @@ def test_adapters_short_runs_and_settings_that_failed_are_named(tmp_path):
     assert "Updates a step 16 -> 4." in text and "Learning rate 0.0001 -> 1e-05." in text
 
 
+def test_a_model_that_nobody_knows_is_told_by_the_size_in_its_name(tmp_path):
+    path = written(tmp_path, "grpo.json", TRL | {"model_name_or_path": "", "learning_rate": 9.78947e-5})
+    text = flowing(path, "--processes", 8, "--model", "me/thing-7B", "--gpus", "8xH100")
+    assert "learning rate 9.79e-05 " in text and "B: no public run" in text
+
+
 def test_a_log_tells_of_adapters_as_a_configuration_does(tmp_path):
     """Without them seven billion weights would not fit, and the rate would be judged for all of them."""
     model = "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.optim.lr=1e-5 "

@@ -55,16 +55,16 @@ def _from_settings(subject: Subject) -> Iterator[Sentence]:
     if advice and rate and (judged := judge_rate(rate, advice)) != "usual":
         ratios = np.array([one.end_at(rate) / one.end_at(advice.value) for one in advice.axes])
         known = ratios[np.isfinite(ratios)]
-        effect = f"no public run like it had {rate:g}"
+        effect = f"no public run like it had {rate:.3g}"
         if len(known):
             shares = f"{known.min():.2f}" + (f" to {known.max():.2f}" if len(known) > 1 else "")
             tried = [one.rates for one, ratio in zip(advice.axes, ratios, strict=True) if np.isfinite(ratio)]
             read = "" if all({rate, advice.value} <= {*rates} for rates in tried) else ", read between their rates"
-            effect = (f"after as many steps runs at {rate:g} had {shares} of the test Pass@1 of runs at "
+            effect = (f"after as many steps runs at {rate:.3g} had {shares} of the test Pass@1 of runs at "
                       f"{advice.value:g}, in {len(known)} of {len(ratios)} public sources{read}")  # fmt: skip
         apart = max(one.good.max() for one in advice.axes) / advice.value
         yield Sentence(
-            f"Learning rate {rate:g} -> {advice.value:g}. Expected effect: {effect}. Trust: low, the best rates of "
+            f"Learning rate {rate:.3g} -> {advice.value:g}. Expected effect: {effect}. Trust: low, the best rates of "
             f"sources differ {apart:.0f} times.{' Long runs with a low rate get there too.' * (judged == 'low')}",
             tuple(rate_evidence(advice)),
         )

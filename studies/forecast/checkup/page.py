@@ -141,13 +141,13 @@ def _compare_rate(subject: Subject, rate: float) -> Sentence:
     if advice is None:
         held = alike[alike["failed"] * 2 < alike["runs"]]["rate"]
         used = f"runs like it held at {held.min():g} to {held.max():g}" if len(held) else "no public run is like it"
-        text = f"The learning rate {rate:g} cannot be judged for {whose}: {used}, and none varied it alone."
+        text = f"The learning rate {rate:.3g} cannot be judged for {whose}: {used}, and none varied it alone."
         return Sentence(text, tuple(setting_lines(alike)) or ("no run of like size is in the table",))
     near = alike[np.abs(np.log(alike["rate"] / rate)) < np.log(1.5)]
     counts = f"{near['failed'].sum()} of {near['runs'].sum()}"
-    held = f" Of public runs near {rate:g} {counts} failed." if len(near) else ""
+    held = f" Of public runs near {rate:.3g} {counts} failed." if len(near) else ""
     return Sentence(
-        f"The learning rate {rate:g} is {judge_rate(rate, advice)} for {whose}: {describe_advice(advice)}.{held}",
+        f"The learning rate {rate:.3g} is {judge_rate(rate, advice)} for {whose}: {describe_advice(advice)}.{held}",
         (*rate_evidence(advice), *setting_lines(alike)),
     )
 

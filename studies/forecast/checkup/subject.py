@@ -109,18 +109,16 @@ class Subject(NamedTuple):
         return assumed, f"{said}; --prompt-tokens and --response-tokens tell"
 
     def shape(self) -> NamedShape | None:
-        """The model's shape, from its name or the size in it; None where no name is given or the name tells
-        no size. Raises UserError where --model names no shape that is known."""
-        if self.asked.model:
-            return shape_named(self.asked.model)
-        name = self.design.model or ""
+        """The model's shape, from its name or the size in it; None where no name is given or the name tells no size.
+        Raises UserError where --model names no shape that is known, and no size."""
+        name = self.asked.model or self.design.model or ""
         size, owner = _SIZE.search(name), name.partition("-")[0].rstrip(".0123456789")
-        for text in (name, f"{owner}/{name}", size[1] if size else "") if name else ():
+        for text in (name, f"{owner}/{name}", *([size[1]] if size else [])) if name else ():
             try:
-                return shape_named(text) if text else None
+                return shape_named(text)
             except UserError:
                 continue
-        return None
+        return shape_named(self.asked.model) if self.asked.model else None
 
     def rate_advice(self) -> RateAdvice | None:
         """The learning rate that public runs support."""
