@@ -135,9 +135,8 @@ def _compare_rate(subject: Subject, rate: float) -> Sentence:
     billions = model.shape.parameters / 1e9 if model else None
     alike = alike_settings(billions, subject.rank > 0, design.precision)
     size = f" of {billions:.2g}B" if billions else ""
-    whose = (
-        f"{'adapters' if subject.rank else 'full weights'}{size}{f' in {design.precision}' * bool(design.precision)}"
-    )
+    kind = "adapters" if subject.rank else "full weights" + " (a guess)" * (design.adapter_rank is None)
+    whose = f"{kind}{size}{f' in {design.precision}' * bool(design.precision)}"
     if advice is None:
         held = alike[alike["failed"] * 2 < alike["runs"]]["rate"]
         used = f"runs like it held at {held.min():g} to {held.max():g}" if len(held) else "no public run is like it"
