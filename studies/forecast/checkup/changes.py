@@ -184,5 +184,8 @@ def name_unknowns(subject: Subject) -> Iterator[Sentence]:
         yield Sentence(
             "The spread over seeds, which one run does not show. On public runs two single runs that differ by less "
             "than 0.12 may be equal; rftlab power says how many seeds a difference needs.",
-            ("repeats differ by 0.045 at Pass@1 0.5 (docs/forecast.md); 1.96 x sqrt(2) x 0.045 = 0.12",),
+            (
+                "repeats differ by 0.045 at Pass@1 0.5 (docs/forecast.md); 1.96 x sqrt(2) x 0.045 = 0.12",
+                "six runs with four responses an update differed by up to 0.32 (docs/lab/log.md)",
+            ),  # fmt: skip
         )
