@@ -187,5 +187,5 @@ def name_unknowns(subject: Subject) -> Iterator[Sentence]:
             (
                 "repeats differ by 0.045 at Pass@1 0.5 (docs/forecast.md); 1.96 x sqrt(2) x 0.045 = 0.12",
                 "six runs with four responses an update differed by up to 0.32 (docs/lab/log.md)",
-            ),  # fmt: skip
+            ),
         )
