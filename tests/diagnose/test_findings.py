@@ -328,6 +328,8 @@ def test_rewards_of_few_responses_collapse_where_they_fall_and_not_by_chance_or_
         early = lasting_fall(rewards(draw.binomial(8, np.repeat([0.85, 0.0], [4, 60])) / 8))
         assert early.share > 0.9  # at once, and never back
     assert collapsed <= 1
+    long = draw.binomial(8, np.repeat([0.8, 0.1], 3000)) / 8  # shuffled as means of neighbours
+    assert lasting_fall(rewards(long)).share > 0.5 and lasting_fall(rewards(draw.permutation(long))) is None
 
 
 @pytest.mark.parametrize(("early", "last", "named"), [(0.5, 0.55, True), (0.85, 0.87, True), (0.85, 0.92, False)])

@@ -222,8 +222,9 @@ def _line(metric: str, pieces: list[MetricSeries]) -> Line:
     return Line(metric, rounds[at], values[at], counts[at])
 
 
-SHUFFLES, PARTS = 200, 32
-"""Shuffles of a line that its fall is compared with, and the parts between which a fall is looked for."""
+SHUFFLES, PARTS, MOST_SHUFFLED = 200, 32, 1000
+"""Shuffles of a line that its fall is compared with, the parts between which a fall is looked for, and the values that
+are shuffled: means of neighbours where there are more."""
 WIDEST = 201
 """Values under a running median."""
 BLOCKS = 12
@@ -266,6 +267,8 @@ def falls_in_order(values: np.ndarray, level: float) -> bool:
     to tell."""
     if len(values) < limit("points"):
         return True
+    if len(values) > MOST_SHUFFLED:
+        values = np.array([part.mean() for part in np.array_split(values, MOST_SHUFFLED)])
     rng = np.random.default_rng(0)
     rows = np.array([values, *(rng.permutation(values) for _ in range(SHUFFLES))])
     falls = _steepest(rows, PARTS), _steepest(rows, 1)
