@@ -68,7 +68,7 @@ def main(folders: list[str]) -> None:
     leaders = leader_scores(ends)[["source", "task", "part", "lead", "gap"]]
     tables = {
         DESIGNS: pd.concat([table for source, runs in sources.items() for table in designs(source, runs)]),
-        ENDS: ends.drop(columns=["run", "known", "low", "high"]),
+        ENDS: ends.drop(columns=["run", "known", "noise", "low", "high"]),
         LEADERS: leaders,
     }
     for name, table in tables.items():

@@ -149,7 +149,7 @@ class _Forecasting(Common):
     """Of imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed from
     the first evaluations if left out."""
     questions: int | None = None
-    """Of imported runs: responses behind a test Pass@1, where the log does not say."""
+    """Of imported and unfinished runs: responses behind a test Pass@1, where the log does not say."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -244,12 +244,13 @@ class Predict(_Forecasting):
         from rftlab.studies.analysis.source import read_run
         from rftlab.studies.forecast.ending import run_ending, show_endings
 
-        self._refuse("designs budget base questions pilot", "with --pair, not with unfinished runs")
+        self._refuse("designs budget base pilot", "with --pair, not with unfinished runs")
         planned = self.rounds or 0
         shown = "none" if self.rounds is None else self.rounds
         check(planned > 0, f"rounds = {shown}; allowed: --rounds N, the rounds that {self.runs[0]} will have")
         check_count("rounds", planned, 1, 10**9)
-        show_endings(console, [run_ending(read_run(name, self.results), planned) for name in self.runs], planned)
+        read = [read_run(name, self.results) for name in self.runs]
+        show_endings(console, [run_ending(run, planned, self.questions) for run in read], planned)
         return 0
 
 

@@ -4,7 +4,8 @@ Test Pass@1 rises from the untrained model's by a share of what is missing, alon
 the planned rounds, and drifts a little. Weakly informative priors hold the share, tau, p and the drift; draws from them
 are weighted by how well they pass through the known values. Where the curve stands still, the forecast is pulled
 towards the last value: public runs that are flat mostly stay flat. Which of two runs ends higher is told by the lead
-alone, which was right more often than two forecasts are.
+alone, which was right more often than two forecasts are. The noise of few questions widens the interval and counts
+against a lead.
 
 Priors, widths and `LEAD` were chosen on public runs; `rftlab dev score --what public` scores them on those that come
 with rftlab, `--what imported:NAME` on others.
@@ -16,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from scipy.special import ndtri
 from scipy.stats import norm, qmc
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.console.table import Column, Table, put, say
-from rftlab.studies.data.results.stats import Estimate, weighted_quantiles
+from rftlab.studies.data.results.stats import Estimate, binomial_error, weighted_quantiles
 from rftlab.studies.forecast.law.curve import LEVEL, fit_saturating
 from rftlab.studies.forecast.record import ending_lines, errors, plan_line
 from rftlab.studies.readers.run import ImportedRun
@@ -44,7 +46,7 @@ LEAST = 0.05
 EARLIEST = 0.15
 """Part of a run below which intervals held too few ends, so that they are at least twice as wide."""
 LEAD = 0.1
-"""A lead of this many Pass@1 is one standard deviation of how two runs change places."""
+"""A lead of this many Pass@1 is one standard deviation of how two runs change places, and of true leads."""
 LEADS = (0.0, 0.02, 0.05, 0.1, 1.0)
 """Bounds between which leads are scored together."""
 MEASURE = ("test", "pass_at_1")
@@ -63,15 +65,36 @@ class RunEnding(NamedTuple):
     """Last round with an evaluation."""
     last: float
     """Its test Pass@1."""
+    noise: float
+    """Standard deviation of that value: what its questions add."""
     end: Estimate
     """Test Pass@1 after the planned rounds, with the interval of LEVEL."""
 
 
-def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> Estimate:
+class TestCurve(NamedTuple):
+    """Test Pass@1 of a run on one task."""
+
+    task: str
+    rounds: np.ndarray
+    values: np.ndarray
+    questions: float
+    """Responses behind a value; nan where nothing tells."""
+
+
+def evaluation_noise(values: np.ndarray, questions: float) -> float:
+    """Standard deviation of the last value: binomial where its questions are known, else from second differences, which
+    a slope leaves alone; 0 where there are fewer than three values."""
+    if np.isfinite(questions):
+        return binomial_error(float(values[-1]), questions)
+    bends = np.abs(np.diff(values, 2))
+    return float(np.median(bends) / (ndtri(0.75) * np.sqrt(6))) if len(bends) else 0.0
+
+
+def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float, noise: float = 0.0) -> Estimate:
     """Return test Pass@1 after `planned` rounds, with the interval of LEVEL.
 
-    rounds (n,) increasing, 0 for the untrained model; values (n,) between 0 and 1. Raises UserError without a value, or
-    where nothing is left to forecast.
+    rounds (n,) increasing, 0 for the untrained model; values (n,) between 0 and 1; noise: standard deviation of an
+    evaluation. Raises UserError without a value, or where nothing is left to forecast.
     """
     check(len(rounds) > 0, "a forecast of the end needs test evaluations; allowed: a log with one and more")
     check(rounds[-1] > 0, "only the untrained model is evaluated; allowed: a log with an evaluation after round 0")
@@ -83,7 +106,8 @@ def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> Esti
     value = last + moving * (middle - last)
     least = LEAST * (2 if at[-1] < EARLIEST else 1)
     spread = moving if len(values) > 1 else 1.0  # one value does not tell whether the curve moves
-    reach = float(np.hypot(spread * WIDER * (high - low) / 2, least))
+    both = norm.ppf((1 + LEVEL) / 2) * np.sqrt(2) * noise  # the last value errs, and so does the end as it is measured
+    reach = float(np.linalg.norm([spread * WIDER * (high - low) / 2, least, both]))
     return Estimate(float(value), max(value - reach, 0.0), min(value + reach, 1.0))
 
 
@@ -123,35 +147,41 @@ def saturating_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> fl
     return float(curve(np.log(planned)))
 
 
-def chance_of_leader(lead: float) -> float:
-    """Return the probability that the run ahead by `lead` of test Pass@1 ends higher."""
-    return float(norm.cdf(abs(lead) / LEAD))
+def chance_of_leader(lead: float, noise: float = 0.0) -> float:
+    """Return the probability that the run ahead by `lead` of test Pass@1 ends higher. noise: standard deviation of the
+    lead by its questions; the true lead is normal, with LEAD as its standard deviation, so that noise shrinks it."""
+    trusted = LEAD**2 / (LEAD**2 + noise**2)
+    return float(norm.cdf(trusted * abs(lead) / np.sqrt(LEAD**2 + trusted * noise**2)))
 
 
-def chance_text(lead: float) -> str:
+def leader_text(first: RunEnding, second: RunEnding) -> str:
     """The same in words: no record is long enough for a certainty."""
-    chance = chance_of_leader(lead)
+    chance = chance_of_leader(first.last - second.last, float(np.hypot(first.noise, second.noise)))
     return f"{chance:.2f}" if chance < 0.985 else "above 0.98"
 
 
-def _test_curves(run: ImportedRun) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """Task, rounds (n,) and test Pass@1 (n,) of each task that has any."""
+def _test_curves(run: ImportedRun) -> list[TestCurve]:
+    """Of each task that has any."""
     curves = []
     for piece in run.pieces:
         values = np.asarray(piece.values, dtype=float)
         if (piece.split, piece.metric) == MEASURE and np.isfinite(values).any():
             rounds = np.asarray(piece.rounds, dtype=float)[np.isfinite(values)]
-            curves.append((piece.task, rounds, np.clip(values[np.isfinite(values)], 0.0, 1.0)))
+            known = np.empty(0) if piece.n is None else piece.n[np.isfinite(piece.n)]
+            questions = float(np.median(known)) if len(known) else np.nan
+            curves.append(TestCurve(piece.task, rounds, np.clip(values[np.isfinite(values)], 0.0, 1.0), questions))
     return curves
 
 
-def run_ending(run: ImportedRun, planned: int) -> RunEnding:
-    """Forecast the end of a run from its test evaluations, of several tasks the first. Raises UserError where there are
-    none."""
+def run_ending(run: ImportedRun, planned: int, questions: int | None = None) -> RunEnding:
+    """Forecast the end of a run from its test evaluations, of several tasks the first. questions: behind each, where
+    the log does not say. Raises UserError where there are none."""
     curves = _test_curves(run)
     check(bool(curves), f"{run.name} has no test pass_at_1; allowed: a log with evaluations on a test set")
-    task, rounds, values = curves[0]
-    return RunEnding(run.name, task, int(rounds[-1]), float(values[-1]), forecast_end(rounds, values, planned))
+    task, rounds, values, known = curves[0]
+    noise = evaluation_noise(values, known if np.isfinite(known) else questions or np.nan)
+    end = forecast_end(rounds, values, planned, noise)
+    return RunEnding(run.name, task, int(rounds[-1]), float(values[-1]), noise, end)
 
 
 def show_endings(console: Console, endings: list[RunEnding], planned: int) -> None:
@@ -171,7 +201,7 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
     lead, part = ahead.last - behind.last, max(one.known for one in endings) / planned
     say(
         console,
-        f"{ahead.run} is ahead by {lead:.3f} and ends higher with probability {chance_text(lead)}. Going on "
+        f"{ahead.run} is ahead by {lead:.3f} and ends higher with probability {leader_text(first, second)}. Going on "
         f"with it alone saves {(1 - part) / 2:.0%} of the rounds of both.",
     )
     say(console, plan_line())
@@ -182,20 +212,21 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
 def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
     """Forecast the ends of finished runs from PARTS of them. runs: each with the name of its source.
 
-    Columns: source, run, task, part, known (last round), last, sigmoid, forecast, low, high, truth. Curves with fewer
-    than FEWEST values, and parts without one after round 0, are left out.
+    Columns: source, run, task, part, known (last round), last, noise, sigmoid, forecast, low, high, truth. Curves with
+    fewer than FEWEST values, and parts without one after round 0, are left out.
     """
     rows = []
     for source, run in runs:
-        for task, rounds, values in _test_curves(run):
+        for task, rounds, values, questions in _test_curves(run):
             for part in PARTS if len(values) >= FEWEST else ():
                 known = rounds <= part * rounds[-1]
                 if known.any() and rounds[known][-1] > 0:
                     seen = rounds[known], values[known], float(rounds[-1])
-                    plain = float(values[known][-1]), saturating_end(*seen)
-                    row = (source, run.name, task, part, int(rounds[known][-1]), *plain, *forecast_end(*seen))
+                    noise = evaluation_noise(values[known], questions)
+                    plain = float(values[known][-1]), noise, saturating_end(*seen)
+                    row = (source, run.name, task, part, int(rounds[known][-1]), *plain, *forecast_end(*seen, noise))
                     rows.append((*row, float(values[-1])))
-    columns = ["source", "run", "task", "part", "known", "last", "sigmoid", "forecast", "low", "high", "truth"]
+    columns = ["source", "run", "task", "part", "known", "last", "noise", "sigmoid", "forecast", "low", "high", "truth"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -204,16 +235,17 @@ def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
     tenths of their rounds: lead, probability that the leader ends higher, whether it does, and what is lost by keeping
     it. scores: as `ending_scores` returns them. Ties are left out. Columns: source, task, part, lead, gap (by how much
     the leader ends higher), chance, held, lost."""
-    tables = [pd.DataFrame({"source": [], "task": [], "part": [], "lead": [], "gap": []})]
+    tables = [pd.DataFrame({"source": [], "task": [], "part": [], "lead": [], "gap": [], "noise": []})]
     for key, group in scores[scores["part"].isin(PARTS[1:3])].groupby(["source", "task", "part", "known"]):
-        last, end = group["last"].to_numpy(), group["truth"].to_numpy()
+        last, end, noise = (group[name].to_numpy() for name in ("last", "truth", "noise"))
         first, second = np.triu_indices(len(group), 1)
         lead, gap = last[first] - last[second], end[first] - end[second]
-        table = pd.DataFrame({"lead": np.abs(lead), "gap": np.sign(lead) * gap})
+        both = np.hypot(noise[first], noise[second])
+        table = pd.DataFrame({"lead": np.abs(lead), "gap": np.sign(lead) * gap, "noise": both})
         table[["source", "task", "part"]] = key[:3]
         tables.append(table[(lead != 0) & (gap != 0)])
     rows = pd.concat(tables, ignore_index=True)
-    chances = [chance_of_leader(value) for value in rows["lead"]]
+    chances = [chance_of_leader(lead, noise) for lead, noise in zip(rows["lead"], rows["noise"], strict=True)]
     return rows.assign(chance=chances, held=rows["gap"] > 0, lost=np.maximum(-rows["gap"], 0.0))
 
 

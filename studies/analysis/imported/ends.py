@@ -9,7 +9,7 @@ from scipy.special import ndtri
 
 from rftlab.studies.analysis.imported.groups import Group, RunGroups
 from rftlab.studies.data.results.claims import SAME, STILL
-from rftlab.studies.data.results.stats import Mean, mean
+from rftlab.studies.data.results.stats import Mean, binomial_error, mean
 from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust
 
 
@@ -99,8 +99,7 @@ def _mean(rows: list[pd.Series], exact: bool) -> Mean:
     value = over_runs.value
     if exact or not np.isfinite(n) or not 0 <= value <= 1:
         return Mean(value)
-    inner = np.clip(value, 2 / (n + 4), 1 - 2 / (n + 4))  # none or all right has an error too (Agresti and Coull 1998)
-    return Mean(value, float(np.sqrt(inner * (1 - inner) / n)), np.inf)
+    return Mean(value, binomial_error(value, n), np.inf)
 
 
 def _gain(gains: list[float], base: Mean, end: Mean) -> Mean:

@@ -101,6 +101,12 @@ def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Estimate:
     return Mean(float(np.mean(means)), error, freedom).interval(1 - (1 - CONFIDENCE) / comparisons)
 
 
+def binomial_error(value: float, n: float) -> float:
+    """Standard error of a share (0 to 1) of n responses; none or all has one too (Agresti and Coull 1998)."""
+    inner = np.clip(value, 2 / (n + 4), 1 - 2 / (n + 4))
+    return float(np.sqrt(inner * (1 - inner) / n))
+
+
 def weighted_quantiles(weights: np.ndarray, values: np.ndarray, parts: Sequence[float] | np.ndarray) -> np.ndarray:
     """Quantiles (parts,) of values (n,) with weights (n,) that sum to 1, on lines between the values."""
     order = np.argsort(values)

@@ -31,7 +31,7 @@ from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.advise.show import COSTS
 from rftlab.studies.forecast.checkup.changes import name_changes, name_unknowns
 from rftlab.studies.forecast.checkup.subject import Sentence, Subject, counted
-from rftlab.studies.forecast.ending import chance_text, run_ending
+from rftlab.studies.forecast.ending import leader_text, run_ending
 from rftlab.studies.forecast.law.curve import LEVEL
 from rftlab.studies.forecast.law.limits import UPDATES
 from rftlab.studies.forecast.record import ending_lines
@@ -185,7 +185,7 @@ def describe_ends(subject: Subject) -> Iterator[Sentence]:
         planned = subject.planned or 2 * run.rounds
         told = "" if subject.planned else ", twice its length so far"
         try:
-            ends.append(one := run_ending(run, planned))
+            ends.append(one := run_ending(run, planned, subject.asked.questions))
         except UserError as error:
             yield Sentence(f"{run.name}: no forecast, {str(error).partition('; allowed')[0]}.", (str(error),))
             continue
@@ -199,7 +199,7 @@ def describe_ends(subject: Subject) -> Iterator[Sentence]:
         alike = (first.known, first.task) == (second.known, second.task)
         yield Sentence(
             f"{first.run} is ahead of {second.run} by {first.last - second.last:.2f} and ends higher with probability "
-            f"{chance_text(first.last - second.last)}"
+            f"{leader_text(first, second)}"
             f"{'' if alike else ', a guess: they are evaluated at other rounds or on other tasks'}.",
             ("rftlab power --a .. --b .. tells whether finished runs differ", *ending_lines(0.3)),
         )

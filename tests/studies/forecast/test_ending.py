@@ -40,6 +40,33 @@ def test_a_flat_curve_stays_and_a_rising_one_goes_on_and_little_known_is_a_wide_
     assert one.value == two.value == 0.4 and one.high - one.low > 2 * (two.high - two.low), "of a rise one tells none"
 
 
+@pytest.mark.parametrize(("questions", "told"), [(16, True), (64, True), (1000, True), (16, False), (64, False)])
+def test_intervals_hold_ends_of_flat_runs_that_few_questions_measure(questions, told):
+    """Without the noise of questions 40% and 63% of the measured ends of runs with 16 and 64 lay in an interval of
+    80%."""
+    draw, known = np.random.default_rng(0), T <= 500
+    held = []
+    for _ in range(60):
+        values = draw.binomial(questions, 0.5, len(T)) / questions
+        noise = ending.evaluation_noise(values[known], questions if told else np.nan)
+        end = forecast_end(T[known], values[known], 1000, noise)
+        held.append(end.low <= values[-1] <= end.high)
+    assert np.mean(held) >= 0.8
+    assert forecast_end(T[known], values[known], 1000).value == end.value
+
+
+def test_a_lead_of_few_questions_is_no_lead():
+    """Of equal runs with 16 questions 22% were said to end higher with a probability above 0.98."""
+    first, second = np.random.default_rng(0).binomial(16, 0.5, (2, 500)) / 16
+    noise = [
+        np.hypot(*(ending.binomial_error(value, 16) for value in pair)) for pair in zip(first, second, strict=True)
+    ]
+    assert np.mean([chance_of_leader(lead) > 0.985 for lead in first - second]) > 0.15
+    chances = [chance_of_leader(*one) for one in zip(first - second, noise, strict=True)]
+    assert np.mean(np.array(chances) > 0.9) < 0.02 and np.mean(chances) < 0.65
+    assert chance_of_leader(0.3, 0.02) > 0.985
+
+
 def test_draws_weigh_as_a_direct_computation_does():
     """The posterior of four values, against a loop over the draws."""
     at, values = T[:4] / 1000, CURVES["saturating"][:4]
@@ -72,11 +99,13 @@ def write_log(path, values, rounds=T, metric="eval/accuracy"):
 def test_the_command_prints_the_ends_and_the_likely_winner(tmp_path):
     first = write_log(tmp_path / "first.csv", CURVES["saturating"][:6], T[:6])
     second = write_log(tmp_path / "second.csv", CURVES["flat"][:6], T[:6])
-    text = shown("predict", first, second, "--rounds", "1000")
-    end = forecast_end(T[:6], np.round(CURVES["saturating"][:6], 12), 1000)
+    text = shown("predict", first, second, "--rounds", "1000", "--questions", "100")
+    values = CURVES["saturating"][:6]
+    lead, noise = values[5] - 0.4, [ending.binomial_error(value, 100) for value in (values[5], 0.4)]
+    end = forecast_end(T[:6], np.round(values, 12), 1000, noise[0])
     assert f"{end.value:.3f}" in text and f"{end.low:.3f} to {end.high:.3f}" in text
-    lead = CURVES["saturating"][5] - 0.4
-    assert f"first is ahead by {lead:.3f}" in text and f"probability {chance_of_leader(lead):.2f}" in text
+    chance = chance_of_leader(lead, np.hypot(*noise))
+    assert f"first is ahead by {lead:.3f}" in text and f"probability {chance:.2f}" in text
     assert "saves 38%" in text and "is a guess" not in text
     third = write_log(tmp_path / "third.csv", CURVES["flat"][:4], T[:4])
     assert "the chance is a guess" in shown("predict", first, third, "--rounds", "1000")
@@ -102,7 +131,8 @@ def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
     runs = read_logs([write_log(tmp_path / "run.csv", CURVES["slow"])])
     scores = ending_scores([("mine", run) for run in runs])
     assert list(scores["part"]) == [0.1, 0.2, 0.3, 0.5] and list(scores["known"]) == [100, 200, 300, 500]
-    row, end = scores.iloc[1], forecast_end(T[:5], CURVES["slow"][:5], 1000)
+    seen = T[:5], CURVES["slow"][:5]
+    row, end = scores.iloc[1], forecast_end(*seen, 1000, ending.evaluation_noise(seen[1], np.nan))
     assert (row["last"], row["truth"]) == pytest.approx((CURVES["slow"][4], CURVES["slow"][-1]))
     assert (row["forecast"], row["low"], row["high"]) == pytest.approx(tuple(end))
     assert not len(ending_scores([("mine", read_logs([write_log(tmp_path / "b.csv", [0.1, 0.2], T[:2])])[0])]))
@@ -111,14 +141,15 @@ def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
 def test_leaders_are_scored_two_by_two_and_a_lead_of_nothing_is_a_coin():
     """a leads b and ends below it; c leads both and stays ahead; d is known until another round."""
     runs = {"a": (0.3, 0.4, 100), "b": (0.2, 0.5, 100), "c": (0.5, 0.7, 100), "d": (0.9, 0.1, 150)}
-    rows = [("s", run, "t", 0.2, known, last, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()]
-    names = ["source", "run", "task", "part", "known", "last", "forecast", "low", "high", "truth"]
+    rows = [("s", run, "t", 0.2, known, last, 0.03, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()]
+    names = ["source", "run", "task", "part", "known", "last", "noise", "forecast", "low", "high", "truth"]
     scores = pd.DataFrame(rows, columns=names)
     pairs = leader_scores(pd.concat([scores, scores.assign(part=0.5)])).sort_values("lead").reset_index(drop=True)
     np.testing.assert_allclose(pairs["lead"], [0.1, 0.2, 0.3])
     assert list(pairs["held"]) == [False, True, True]
     np.testing.assert_allclose(pairs["lost"], [0.1, 0.0, 0.0])
-    assert list(pairs["chance"]) == pytest.approx([chance_of_leader(lead) for lead in (0.1, 0.2, 0.3)])
+    chances = [chance_of_leader(lead, 0.03 * np.sqrt(2)) for lead in (0.1, 0.2, 0.3)]
+    assert list(pairs["chance"]) == pytest.approx(chances) and chances[0] < chance_of_leader(0.1)
     assert not len(leader_scores(scores[:1]))
     assert chance_of_leader(0.0) == 0.5 and chance_of_leader(-0.1) == pytest.approx(0.8413, abs=1e-4)
     assert chance_of_leader(0.4) > 0.999
