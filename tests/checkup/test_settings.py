@@ -52,6 +52,15 @@ def test_the_shipped_table_is_whole_and_a_source_left_out_is_told_what_the_other
     assert table["end"].between(0, 1).all() and table["reference"].notna().all()
 
 
+def test_failures_are_counted_over_all_ways_to_deal_outcomes_within_sources():
+    """Of a, one of two failures falls on many updates by 4 in 6 ways, and two by 1; b has no run with few."""
+    rows = [("a", 1, 2, 1), ("a", 8, 2, 1), ("b", 8, 3, 2), ("c", np.nan, 9, 9)]
+    table = pd.DataFrame(rows, columns=["source", "updates", "runs", "failed"])
+    assert settings.shuffled_failures(table, 4) == pytest.approx(5 / 6)
+    assert settings.shuffled_failures(table.assign(failed=[0, 2, 2, 9]), 4) == pytest.approx(1 / 6)
+    assert settings.describe_shuffled(4) == "as many fail in 23% of shuffles of the outcomes within their sources"
+
+
 def test_runs_are_counted_by_their_settings():
     row = dict.fromkeys(KEYS, 1) | {"source": "s", "model": "m", "precision": "", "commit": "c"}
     runs = [(1e-6, 0.4, 0.4), (1e-6, 0.42, 0.4), (1e-5, 0.8, 0.8), (1e-4, 0.5, 0.3), (1e-4, 0.9, 0.7)]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import hypergeom
 
 from rftlab.studies.analysis.public.store import csv_table
 
@@ -158,6 +159,23 @@ def rate_evidence(advice: RateAdvice) -> list[str]:
     )
     lines.append("these runs had 32 prompts x 8 rollouts, where they say, 50 to 200 steps; beyond is Adam's root rule")
     return lines
+
+
+def shuffled_failures(table: pd.DataFrame, most: float) -> float:
+    """The share of all ways to deal the outcomes of each source to its runs in which as many runs with more than `most`
+    updates fail as did. table: columns source, updates, runs and failed."""
+    chances, known = np.ones(1), table[table["updates"].notna()]
+    for _, own in known.groupby("source"):
+        many = int(own.loc[own["updates"] > most, "runs"].sum())
+        dealt = hypergeom(own["runs"].sum(), own["failed"].sum(), many).pmf(np.arange(many + 1))
+        chances = np.convolve(chances, dealt)
+    return float(chances[known.loc[known["updates"] > most, "failed"].sum() :].sum())
+
+
+def describe_shuffled(most: float) -> str:
+    """In words, how often shuffled outcomes speak as much against many updates."""
+    chance = shuffled_failures(public_settings(), most)
+    return f"as many fail in {chance:.0%} of shuffles of the outcomes within their sources"
 
 
 def setting_lines(rows: pd.DataFrame) -> list[str]:

@@ -9,7 +9,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.diagnose import diagnose
 from rftlab.studies.analysis.diagnose.observed import REWARD, observe
 from rftlab.studies.analysis.imported.groups import group_runs
-from rftlab.studies.analysis.public.settings import judge_rate, public_settings, rate_evidence
+from rftlab.studies.analysis.public.settings import describe_shuffled, judge_rate, public_settings, rate_evidence
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.forecast.checkup.subject import Sentence, Subject, counted
 from rftlab.studies.forecast.forecasters import curve
@@ -23,8 +23,6 @@ MOST = 3
 """Changes that are named."""
 SILENT = 0.4
 """Share of zero-variance groups from which sampling again is named."""
-VISIBLE = 0.01
-"""Smallest expected gain of Pass@1 that is worth a change of B and K."""
 MEASURE = {
     "trl": "trainer.add_callback(MeasureNoise(trainer, 'mine'))",
     "verl": "+algorithm.rftlab.measure=mine",
@@ -33,11 +31,10 @@ MEASURE = {
 
 def name_changes(subject: Subject) -> Iterator[Sentence]:
     """At most MOST changes, the most urgent first, and whether to double K."""
-    gains = split_gains(subject)
-    changes = [*_from_health(subject), *_from_settings(subject), *_from_splits(gains)]
-    nothing = "no finding to stop or change, a rate and updates that public runs held, no visible gain of another B x K"
+    changes = [*_from_health(subject), *_from_settings(subject)]
+    nothing = "no finding to stop or change, a rate and updates that public runs held"
     yield from changes[:MOST] or [Sentence("Nothing that was measured speaks for a change.", (nothing,))]
-    yield from _doubled(subject, gains)
+    yield from _doubled(subject)
 
 
 def _from_health(subject: Subject) -> Iterator[Sentence]:
@@ -71,9 +68,9 @@ def _from_settings(subject: Subject) -> Iterator[Sentence]:
     if (design.updates_per_round or 1) > UPDATES:
         many = public_settings().query("updates > @UPDATES")
         yield Sentence(
-            f"Updates a step {design.updates_per_round} -> {UPDATES}. Expected effect: fewer failures, "
+            f"Updates a step {design.updates_per_round} -> {UPDATES}. Expected effect: unknown, "
             f"{many['failed'].sum()} of {many['runs'].sum()} public runs with more than {UPDATES} failed. Trust: low, "
-            f"{many['source'].nunique()} sources.",
+            f"{many['source'].nunique()} sources, {describe_shuffled(UPDATES)}.",
             tuple(f"{row.source}: {row.updates:g} updates, B = {row.prompts:g}: {row.failed} of {row.runs} failed"
                   for row in many.itertuples()),
         )  # fmt: skip
@@ -88,9 +85,9 @@ def _from_settings(subject: Subject) -> Iterator[Sentence]:
         )
 
 
-def split_gains(subject: Subject) -> dict[tuple[int, int], Estimate]:
-    """The first run's end with twice and with half of its K at equal responses, less its own, by (B, K): its known
-    curve at equal time. Empty where the log does not allow it."""
+def doubled_gain(subject: Subject) -> Estimate | None:
+    """The first run's end with twice its K at equal responses, less its own: its known curve at equal time. That is not
+    continued, so that a gain is noise. None where the log does not allow it."""
     runs = [*subject.runs[:1]]
     groups = [group for group in group_runs(runs, TEST) if not unusable(group)][:1]
     try:
@@ -98,43 +95,27 @@ def split_gains(subject: Subject) -> dict[tuple[int, int], Estimate]:
     except UserError:
         known = None
     if known is None:
-        return {}
+        return None
     own = replace(known.runs[0].design, rounds=groups[0].last, eval_every=groups[0].last)
-    sizes = ((own.batch_size // 2, 2 * own.rollouts), (2 * own.batch_size, own.rollouts // 2))
-    cells = [replace(own, batch_size=b, rollouts=k, minibatches=1) for b, k in sizes if min(b, k) > 1]
-    cells = [one for one in cells if not beyond(one, None, known.tried())]
-    made = curve(known, (own, *cells))
-    gains, reach = made.values[1:] - made.values[0], (made.high - made.low)[1:] / 2
-    estimates = map(Estimate, gains, gains - reach, gains + reach)
-    return dict(zip([(one.batch_size, one.rollouts) for one in cells], estimates, strict=True))
+    other = replace(own, batch_size=max(1, own.batch_size // 2), rollouts=2 * own.rollouts, minibatches=1)
+    if other.batch_size == 1 or beyond(other, None, known.tried()):
+        return None
+    made = curve(known, (own, other))
+    gain, reach = made.values[1] - made.values[0], (made.high - made.low)[1] / 2
+    return Estimate(gain, gain - reach, gain + reach)
 
 
-def _shown(gain: Estimate) -> str:
-    return f"{gain.value:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}] test Pass@1"
-
-
-def _from_splits(gains: dict[tuple[int, int], Estimate]) -> Iterator[Sentence]:
-    for (prompts, rollouts), gain in gains.items():
-        if gain.value >= VISIBLE:
-            yield Sentence(
-                f"{prompts} prompts x {rollouts} rollouts at the same cost. Expected effect: {_shown(gain)}. Trust: "
-                "low, no better than no change on public runs.",
-                tuple(design_lines(other_rate=False)),
-            )
-
-
-def _doubled(subject: Subject, gains: dict[tuple[int, int], Estimate]) -> Iterator[Sentence]:
+def _doubled(subject: Subject) -> Iterator[Sentence]:
     """Whether to double K at equal responses."""
     b, k = subject.design.prompts or 0, subject.design.rollouts or 0
     if b < 2 or k < 2:
         return
-    share, gain = teaching_share(subject, k, 2 * k), gains.get((b // 2, 2 * k))
+    share, gain = teaching_share(subject, k, 2 * k), doubled_gain(subject)
     signal = f"{(1 - (subject.silence or 0)) * b:.0f} -> {share * b / 2:.0f} groups teach" if share is not None else ""
-    said = ", ".join(filter(None, (signal, _shown(gain) if gain else "")))
-    nothing = " brings nothing that can be seen"
-    worth = "" if gain is None else " may be worth a try" if gain.value >= VISIBLE else nothing
+    shown = f"{gain.value:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}] test Pass@1" if gain else ""
+    said, nothing = ", ".join(filter(None, (signal, shown))), " brings nothing that can be seen" * bool(gain)
     yield Sentence(
-        f"Doubling K at the same cost ({b // 2} prompts x {2 * k} rollouts){worth}: "
+        f"Doubling K at the same cost ({b // 2} prompts x {2 * k} rollouts){nothing}: "
         f"{said or 'unknown without pass rates and test evaluations in a log'}.",
         ("groups: a Beta distribution of pass rates with the measured mean and zero-variance share",
          *design_lines(other_rate=False)),

@@ -19,6 +19,7 @@ from rftlab.studies.analysis.diagnose.stability import COLLAPSE
 from rftlab.studies.analysis.public.settings import (
     alike_settings,
     describe_advice,
+    describe_shuffled,
     judge_rate,
     public_settings,
     rate_evidence,
@@ -126,8 +127,9 @@ def compare_settings(subject: Subject) -> Iterator[Sentence]:
             f"{counted(updates, 'update')} a step {'is' if updates == 1 else 'are'} "
             f"{'usual' if updates <= UPDATES else 'many'}: {many['failed']} of {many['runs']} public runs with more "
             f"than {UPDATES} failed, and {few['failed']} of {few['runs']} with {UPDATES} or fewer.",
-            tuple(f"{row.Index:g} updates: {row.runs} runs, {row.failed} failed" for row in counts.itertuples()),
-        )
+            (*(f"{row.Index:g} updates: {row.runs} runs, {row.failed} failed" for row in counts.itertuples()),
+             f"trust: {describe_shuffled(UPDATES)}"),
+        )  # fmt: skip
 
 
 def _compare_rate(subject: Subject, rate: float) -> Sentence:
