@@ -3,7 +3,8 @@
 The choice is the cheapest design, by rollouts a round, that is surely no worse than the best one by more than `SAME`:
 the 95% t interval of the paired difference lies below it. The best of many designs is named by the numbers that show
 how good it is, which flatters it; so the gain is that of the choice. A design of which runs are missing, as those that
-diverged, is not compared: what is left of it would flatter it too. Trust is a rule of three words, with its reasons.
+diverged, is not compared: what is left of it would flatter it too. Trust is a rule of three words, with its
+reasons. Among equal designs the best is named by chance, so trust is low where others that cost no more may be as good.
 """
 
 from collections import Counter
@@ -76,6 +77,8 @@ def _advice(
     best = str(means.idxmax())
     close = [cell for cell in known if cell == best or _less(table, best, cell).high <= SAME]
     chosen = min(close, key=lambda cell: (designs[cell].round_rollouts, -means[cell]))
+    others = [c for c in known if c not in close and designs[c].round_rollouts <= designs[chosen].round_rollouts]
+    rivals = sum(_less(table, best, cell).low <= 0 for cell in others)
     cost, many = Counter(designs[cell].round_rollouts for cell in known).most_common(1)[0]
     equal = max((cell for cell in known if designs[cell].round_rollouts == cost), key=means.get)
     return Advice(
@@ -91,7 +94,17 @@ def _advice(
         len(known),
         in_words(designs[equal]) if many >= SPLITS_OF else "",
         cost,
-        *trust,
+        *doubted(*trust, rivals),
+    )
+
+
+def doubted(trust: Trust, reasons: tuple[str, ...], rivals: int) -> tuple[Trust, tuple[str, ...]]:
+    """Trust in a choice with `rivals`: designs that cost no more, and that no interval tells from the best one."""
+    if not rivals:
+        return trust, reasons
+    return "low", (
+        *reasons,
+        f"{rivals} design{'s' * (rivals > 1)} that cost no more may be as good: too few runs to tell",
     )
 
 

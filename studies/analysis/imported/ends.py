@@ -9,8 +9,8 @@ from scipy.special import ndtri
 
 from rftlab.studies.analysis.imported.groups import Group, RunGroups
 from rftlab.studies.data.results.claims import SAME, STILL
-from rftlab.studies.data.results.stats import Mean, binomial_error, mean
-from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust
+from rftlab.studies.data.results.stats import Estimate, Mean, binomial_error, mean
+from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust, doubted
 
 
 class Ends(NamedTuple):
@@ -35,6 +35,8 @@ class Ends(NamedTuple):
     """Binomial standard error of one evaluation; nan where the responses behind it are not known."""
 
 
+UNKNOWN = Estimate(np.nan, -np.inf, np.inf)
+"""A difference of single runs, of which nothing tells the spread."""
 _PLAIN = ("at_rounds", "at_rollouts", "at_seconds", "between_runs", "between_evaluations", "of_questions")
 
 
@@ -181,9 +183,12 @@ def advice_on(ends: list[Ends]) -> list[Advice]:
 
 def _advice(side: str, place: str, own: list[Ends]) -> Advice:
     best = max(own, key=lambda one: one.end.value)
-    several = [one for one in own if min(len(one.group.runs), len(best.group.runs)) > 1]
-    close = [best, *(one for one in several if best.end.less(one.end).interval().high <= SAME)]
+    told = [min(len(one.group.runs), len(best.group.runs)) > 1 for one in own]
+    gaps = [best.end.less(one.end).interval() if known else UNKNOWN for one, known in zip(own, told, strict=True)]
+    close = [one for one, gap in zip(own, gaps, strict=True) if one is best or gap.high <= SAME]
     chosen = min(close, key=lambda one: (one.group.per_round or np.inf, -one.end.value))
+    cheap = [(one.group.per_round or np.inf) <= (chosen.group.per_round or np.inf) and one is not best for one in own]
+    rivals = sum(cheap and gap.low <= 0 and gap.high > SAME for cheap, gap in zip(cheap, gaps, strict=True))
     moved = best.gain.interval().high >= STILL or not np.isfinite(best.gain.value)
     return Advice(
         place,
@@ -198,7 +203,7 @@ def _advice(side: str, place: str, own: list[Ends]) -> Advice:
         len(own),
         "",
         0,
-        *_trust(own),
+        *doubted(*_trust(own), rivals),
     )
 
 
