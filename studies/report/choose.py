@@ -4,7 +4,7 @@ The choice is the cheapest design, by rollouts a round, that is surely no worse 
 the 95% t interval of the paired difference lies below it. The best of many designs is named by the numbers that show
 how good it is, which flatters it; so the gain is that of the choice. A design of which runs are missing, as those that
 diverged, is not compared: what is left of it would flatter it too. Trust is a rule of three words, with its
-reasons. Among equal designs the best is named by chance, so trust is low where others that cost no more may be as good.
+reasons. Chance names the best of equal designs, so trust is low where others that cost no more may be as good.
 """
 
 from collections import Counter
