@@ -71,7 +71,12 @@ def advise_pairs(
 
 
 def _advice(
-    name: str, level: Level, table: pd.DataFrame, known: list[str], designs: dict[str, Design], trust: tuple
+    name: str,
+    level: Level,
+    table: pd.DataFrame,
+    known: list[str],
+    designs: dict[str, Design],
+    trust: tuple[Trust, tuple[str, ...]],
 ) -> Advice:
     means = table[known].mean()
     best = str(means.idxmax())
