@@ -144,7 +144,7 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
 
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
-    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B, rollouts,
+    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, offline runs of W&B, rollouts,
     TensorBoard's events."""
     if parquet.find_own_files(folder / parquet.CURVE):
         return _read(folder / parquet.CURVE, columns)
@@ -154,6 +154,10 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
     for path in (folder / "metrics.jsonl", *sorted(folder.glob("*.wandb"))):
         if path_kind(path) == FILE:
             return _read(path, columns)
+    if offline := [path for path in sorted(folder.glob("*run-*/run-*.wandb")) if path_kind(path) == FILE]:
+        runs = [run for path in offline for run in stores.read_offline_run(read_head(path), columns) if run.series]
+        check(bool(runs), f"{folder} has {len(offline)} runs of W&B, but none with numbers; allowed: {ALLOWED}")
+        return runs, offline
     if rows:
         rows, notes = rollouts.keep_sampled(rows)
         run = rollouts.read_rollout_files(folder, rows)

@@ -27,6 +27,8 @@ WHOLE_RUN = 0.5
 """An attempt that got farther than this share of what follows it was no aborted start: two runs lie in one file."""
 FEWEST_STEPS = 3
 """With several values each before they are taken for those of updates."""
+FEWEST_HELD = 8
+"""Values that must each stay for as many steps before they are taken for repeated ones."""
 _OF_RUNS = ("seed", "run", "run_id", "trial", "replicate", "repeat")
 """Columns that number runs."""
 MAX_RESTARTS = 20
@@ -111,7 +113,8 @@ def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[
             parts = _without(parts, _restarts(run, *parts))
         if len(parts[0]):  # else all of it was logged before a restart
             points[name] = _once(name, *parts, repeated, name not in tests)
-    return points, notes + _repeats_told(repeated) + _gaps(points)
+    notes += _repeats_told(repeated) + _gaps(points)
+    return _without_held(points, notes), notes
 
 
 def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
@@ -183,6 +186,25 @@ def _once(
         return Points(unique, np.add.reduceat(values, first) / counts, counts.astype(float))
     repeated["repeats"].append((name, int(unique[counts > 1][0])))
     return Points(unique, last)
+
+
+def _without_held(points: dict[str, Points], notes: list[str]) -> dict[str, Points]:
+    """The points without those that a callback wrote again at each step until the trainer logged anew: all metrics
+    of the fullest series are equal, and always for as many steps."""
+    fullest = max((part.steps for part in points.values()), key=len, default=np.empty(0))
+    held = {name: part for name, part in points.items() if np.array_equal(part.steps, fullest)}
+    if len(held) < 2 or len(fullest) < 2 * FEWEST_HELD:
+        return points
+    changed = np.any([np.diff(part.values) != 0 for part in held.values()], axis=0)
+    new = np.flatnonzero(np.append(True, changed))
+    often = np.unique(np.diff(new[1:]))
+    if len(new) < FEWEST_HELD or len(often) != 1 or often[0] < 2:
+        return points
+    notes.append(f"all values stay for {often[0]} steps each, as where a callback repeats the last: the first is taken")
+    return points | {
+        name: Points(steps[new], values[new], None if n is None else n[new])
+        for name, (steps, values, n) in held.items()
+    }
 
 
 def _repeats_told(repeated: dict[str, list]) -> list[str]:

@@ -33,6 +33,7 @@ EVERY_FIVE = [5, 10, 15, 25, 30]
     [
         ([0.01, 0.02, 0.03, 0.05, 0.06], None, [1, 2, 3, 5, 6], "taken as one update"),
         ([0.01, 0.02, 0.03, 0.05, 0.06], EVERY_FIVE, EVERY_FIVE, "progress bars tell the first"),
+        ([0.01, 0.02, 0.03, 0.06, 0.07], EVERY_FIVE, EVERY_FIVE, "those of the progress bar"),
         ([0.0, 0.0, 0.01, 0.01, 0.01], EVERY_FIVE, EVERY_FIVE, "those of the progress bar"),
         (None, EVERY_FIVE, EVERY_FIVE, "those of the progress bar"),
         (None, None, [1, 2, 3, 4, 5], "counted"),

@@ -120,6 +120,28 @@ def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path)
     assert run_of(tmp_path, text, given=KnownDesign(rollouts=4)).design.rollouts == 4
 
 
+@pytest.mark.parametrize(("times", "last", "kept"), [(10, 10, 9), (10, 4, 9), (1, 1, 9), (10, 10, 3)])
+def test_values_that_a_callback_repeats_count_once(times, last, kept, tmp_path):
+    told = [one for one in range(1, kept + 1) for _ in range(times if one < kept else last)]
+    lines = [f"{step},{one / 100},{(one * 7) % 5}\n" for step, one in enumerate(told, start=1)]
+    run = run_of(tmp_path, "step,reward,loss\n" + "".join(lines))
+    repeated = times > 1 and kept > 8
+    assert len(values([run], "reward_mean")) == (kept if repeated else len(told))
+    assert any("stay for 10 steps" in note for note in run.notes) == repeated
+
+
+def test_the_rate_of_a_schedule_that_was_logged_beside_its_peak_is_the_peak(tmp_path):
+    for highest, rate in (("9.99779e-06", 1e-5), ("9.9e-06", 9.9e-6)):
+        assert run_of(tmp_path, f"step,reward,lr\n1,0.1,0\n2,0.2,{highest}\n").design.learning_rate == rate
+
+
+def test_lines_of_ms_swift_end_with_the_whole_history(tmp_path):
+    line = '{{"loss": 0.5, "reward": 0.{0}, "global_step/max_steps": "{0}/3"}}\n'
+    end = '{"train_runtime": 1.0, "log_history": [{"step": 1, "reward": 0.9}]}\n'
+    run = run_of(tmp_path, "".join(map(line.format, (1, 2, 3))) + end, "logging.jsonl")
+    assert values([run], "reward_mean") == {1: 0.1, 2: 0.2, 3: 0.3}
+
+
 def test_the_longest_cell_of_other_readers_stays_as_it_is(tmp_path):
     before = csv.field_size_limit()
     run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)))

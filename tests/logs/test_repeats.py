@@ -133,6 +133,21 @@ def test_model_and_data_set_of_trl_decide_wherever_they_are_named(one, other, mo
 
 
 @pytest.mark.parametrize(
+    ("arguments", "rollouts"), [(None, None), ({"adam_beta1": 0.9}, None), (ARGUMENTS | {"adam_beta1": 0.9}, 8)]
+)
+def test_a_state_gives_the_rank_of_adapters_and_no_defaults_of_grpo_to_other_trainers(arguments, rollouts, tmp_path):
+    run_of_trl(tmp_path, {"adapter_config.json": adapter("m")}, 1)
+    written = tmp_path / "checkpoint-3" / "training_args.bin"
+    written.unlink() if arguments is None else written.write_bytes(pickle.dumps(arguments))
+    (run,) = read_logs([tmp_path])
+    design = run.design
+    assert (design.model, design.adapter_rank, design.rollouts, design.advantage is None) == (
+        *("m", 8, rollouts),
+        rollouts is None,
+    )
+
+
+@pytest.mark.parametrize(
     ("path", "repeats"),
     [("wandb.name", True), ("orchestrator.wandb.name", True), ("name", True), ("model.name", False),
      ("orchestrator.environment.id", False), ("data.name", False), ("optimizer.name", False),

@@ -36,6 +36,14 @@ def test_a_store_says_what_was_logged(name):
         assert (run.name, run.design.prompts, run.design.rollouts) == ("grpo-seed1", 8, 4)
 
 
+def test_the_folder_of_wandb_holds_its_runs(tmp_path):
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    for name in ("run-1-a", "offline-run-2-b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"run-{name[-1]}.wandb").write_bytes((SAMPLES / "run-sample.wandb").read_bytes())
+    assert [said([run]) for run in read_logs([tmp_path])] == [pytest.approx(TRAIN | TEST, rel=1e-6)] * 2
+
+
 LOGGERS = [name for name in STORES if name != "trackio.db"]
 
 

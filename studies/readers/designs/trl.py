@@ -65,11 +65,17 @@ def is_trl_config(config: dict) -> bool:
 
 def trl_design(config: Reader) -> KnownDesign:
     """The design of TRL's arguments."""
+    of_grpo = any(map(config.stated, _OF_GRPO))
+    if not of_grpo and config.stated("adam_beta1"):  # all arguments are there, and none is of GRPO
+        config.notes.append("these arguments are of another trainer than GRPO's: B, K and the advantage are unknown")
+        return KnownDesign(
+            learning_rate=config.rate("learning_rate"), adapter_rank=config.count("lora_r", 0), model=_model(config)
+        )
     sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
     batch, updates = _sizes(config, sizes)
     generations = sizes["num_generations"]
     support = config.count("rftlab_support", 0) or 0
-    if not any(map(config.stated, _OF_GRPO)):
+    if not of_grpo:
         config.notes.append("no argument here is one of GRPO alone: if it is GRPO, K and the rest are TRL's defaults")
     return KnownDesign(
         prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,

@@ -26,7 +26,7 @@ from rftlab.shared.plumbing.folders import FILE, json_object, numbered, path_kin
 from rftlab.studies.readers.designs.config_file import frozen_values
 from rftlab.studies.readers.designs.values import as_count, as_word
 from rftlab.studies.readers.formats import verl_console
-from rftlab.studies.readers.formats.json_records import flatten_record
+from rftlab.studies.readers.formats.json_records import flatten_record, is_json_lines
 from rftlab.studies.readers.run import KnownDesign, RawRun, Series
 from rftlab.studies.readers.text import (
     LARGEST_STEP,
@@ -237,6 +237,8 @@ def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str
         scale = float(np.median([epoch / bar for epoch, bar in seen]))
         if sum(abs(epoch / scale - bar) <= 0.5 for epoch, bar in seen) >= SURE * len(seen):
             part, said = scale, "the progress bars tell the first"
+        elif np.array_equal(epochs, np.round(epochs, 2)):
+            return None  # of two digits, any such epochs are multiples of 0.01
     elif log.steps and log.epochs >= epochs.max():
         part, said = log.epochs / log.steps, f"the run ended after {log.steps} steps"
     counts = epochs / part
@@ -276,9 +278,10 @@ def _without_epochs(
 
 
 def is_trainer_state(head: Head) -> bool:
-    """Whether it is a JSON object that has a log_history."""
+    """Whether it is a JSON object that has a log_history; not lines of objects, the last of which ms-swift gives
+    one."""
     return head.text.lstrip("\ufeff \r\n\t").startswith("{") and (
-        head.path.name == STATE or '"log_history"' in head.text
+        head.path.name == STATE or ('"log_history"' in head.text and (len(head.lines) < 2 or not is_json_lines(head)))
     )
 
 
@@ -317,7 +320,7 @@ def read_trainer_state(head: Head, columns: dict[str, str]) -> list[RawRun]:
             except ValueError as error:
                 run.notes.append(f"{ARGUMENTS} beside it cannot be read: {error}")
     facts = model_facts([folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder])
-    run.design = KnownDesign(model=facts.get("model_name_or_path"))
+    run.design = KnownDesign(model=facts.get("model_name_or_path"), adapter_rank=facts.get("lora_r"))
     if run.config is not None:
         run.config = facts | run.config  # part of what runs that repeat each other share
     return [run]
