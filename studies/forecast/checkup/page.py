@@ -141,7 +141,8 @@ def _compare_rate(subject: Subject, rate: float) -> Sentence:
     whose = f"{kind}{size}{f' in {design.precision}' * bool(design.precision)}"
     if advice is None:
         held = alike[alike["failed"] * 2 < alike["runs"]]["rate"]
-        used = f"runs like it held at {held.min():g} to {held.max():g}" if len(held) else "no public run is like it"
+        at = f"{held.min():g}" + f" to {held.max():g}" * (held.nunique() > 1)
+        used = f"runs like it held at {at}" if len(held) else "no public run is like it"
         text = f"The learning rate {rate:.3g} cannot be judged for {whose}: {used}, and none varied it alone."
         return Sentence(text, tuple(setting_lines(alike)) or ("no run of like size is in the table",))
     near = alike[np.abs(np.log(alike["rate"] / rate)) < np.log(1.5)]
