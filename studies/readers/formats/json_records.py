@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?: ?%)?")
 DOCUMENT, LARGEST = "JSON document", 32 << 20
 _DOCUMENTS = (
     "a list of records with steps, an object of columns one of which is the step, or an object by checkpoint "
-    '({"checkpoint-100": {..}, ..}); JSON lines may be larger'
+    '({"checkpoint-100": {..}, ..}); JSON lines may be larger, and --reader reads others'
 )
 _BEGINS = re.compile(r"\ufeff?\s*(\[\s*\{|\{\s*\")")
 _CHECKPOINT = re.compile(
