@@ -45,7 +45,8 @@ LARGEST_STEP = 10**9 - 1
 """Seconds since 1970, which some logs have in the place of steps, are more."""
 ALLOWED = (
     "a console log of verl or TRL, a W&B export or offline run, a project of Trackio, TensorBoard events, "
-    "trainer_state.json, JSON, JSON lines, CSV, Parquet, a folder of rftlab train, any other with --reader FILE:FUNCTION"
+    "trainer_state.json, JSON, JSON lines, CSV, Parquet, a folder of rftlab train, "
+    "any other with --reader FILE:FUNCTION"
 )
 
 
