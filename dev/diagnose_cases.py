@@ -11,6 +11,7 @@ few        worlds of few training contexts
 formats    worlds with a format of which nothing was chosen, with a lenient grade in the log and without
 tiny       the shipped runs of small language models
 planted    fresh runs of one, with a fault each
+noise      made-up runs of few responses a round, at one level all the time
 public     public training logs, from a folder with runs.csv and curves.csv, which does not come with the package
 
 Judged are yes and no: a hit is a finding where it is true, a false alarm one where it is not.
@@ -20,6 +21,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,6 +101,25 @@ def planted() -> Iterator[KnownCase]:
         each = known[str(name)]
         design = KnownDesign(each.run.design.batch_size, each.run.design.rollouts)
         yield KnownCase(run_of(str(name), rows.reset_index(drop=True), planted_tiny.QUESTIONS, design), each.truth)
+
+
+# --- noise ---
+
+SPREAD = 0.6
+"""Of the logarithm of a gradient norm, as in public runs of few responses."""
+
+
+def noise() -> Iterator[KnownCase]:
+    """Runs in which nothing happens: 4 to 64 responses a round, 20 to 200 rounds, three levels."""
+    rng = np.random.default_rng(0)
+    for level, rounds, responses, seed in product((0.1, 0.45, 0.9), (20, 60, 200), (4, 8, 16, 64), range(20)):
+        values = {
+            "round": np.arange(1, rounds + 1),
+            "reward": rng.binomial(responses, level, rounds) / responses,
+            "grad_norm": 0.3 * rng.lognormal(0.0, SPREAD, rounds),
+        }
+        run = run_of(f"{level} {rounds} {responses} {seed}", pd.DataFrame(values), None, KnownDesign())
+        yield KnownCase(run, {"collapse": False, "step too large": False, "plateau": False})
 
 
 # --- public ---
@@ -243,6 +264,7 @@ def main(arguments: list[str]) -> None:
         show(name, list(format_cases(format_worlds(), 2, graded)))
     show("tiny", list(tiny()))
     show("planted", list(planted()))
+    show("noise", list(noise()))
     if arguments:
         show("public", list(public(Path(arguments[0]))))
         logs = [run for folder in arguments for run in read_logs([Path(folder) / "curves.csv"])]

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from scipy.special import ndtri
 from scipy.stats import norm, qmc
 
 from rftlab.shared.plumbing.errors import check
+from rftlab.studies.analysis.imported.ends import roughness
 from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.data.results.stats import Estimate, binomial_error, weighted_quantiles
 from rftlab.studies.forecast.law.curve import LEVEL, fit_saturating
@@ -71,7 +71,7 @@ class RunEnding(NamedTuple):
     """Test Pass@1 after the planned rounds, with the interval of LEVEL."""
 
 
-class TestCurve(NamedTuple):
+class EvaluatedCurve(NamedTuple):
     """Test Pass@1 of a run on one task."""
 
     task: str
@@ -82,12 +82,11 @@ class TestCurve(NamedTuple):
 
 
 def evaluation_noise(values: np.ndarray, questions: float) -> float:
-    """Standard deviation of the last value: binomial where its questions are known, else from second differences, which
-    a slope leaves alone; 0 where there are fewer than three values."""
+    """Standard deviation of the last value: binomial where its questions are known, else that of the curve's roughness;
+    0 where there are too few values for one."""
     if np.isfinite(questions):
         return binomial_error(float(values[-1]), questions)
-    bends = np.abs(np.diff(values, 2))
-    return float(np.median(bends) / (ndtri(0.75) * np.sqrt(6))) if len(bends) else 0.0
+    return float(np.nan_to_num(roughness([values])))
 
 
 def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float, noise: float = 0.0) -> Estimate:
@@ -160,7 +159,7 @@ def leader_text(first: RunEnding, second: RunEnding) -> str:
     return f"{chance:.2f}" if chance < 0.985 else "above 0.98"
 
 
-def _test_curves(run: ImportedRun) -> list[TestCurve]:
+def _test_curves(run: ImportedRun) -> list[EvaluatedCurve]:
     """Of each task that has any."""
     curves = []
     for piece in run.pieces:
@@ -169,7 +168,7 @@ def _test_curves(run: ImportedRun) -> list[TestCurve]:
             rounds = np.asarray(piece.rounds, dtype=float)[np.isfinite(values)]
             known = np.empty(0) if piece.n is None else piece.n[np.isfinite(piece.n)]
             questions = float(np.median(known)) if len(known) else np.nan
-            curves.append(TestCurve(piece.task, rounds, np.clip(values[np.isfinite(values)], 0.0, 1.0), questions))
+            curves.append(EvaluatedCurve(piece.task, rounds, np.clip(values[np.isfinite(values)], 0.0, 1.0), questions))
     return curves
 
 

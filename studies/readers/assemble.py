@@ -303,5 +303,5 @@ def _rate(points: dict[str, Points]) -> tuple[float, str] | None:
                 kind = "the" if np.all(part.values == part.values[0]) else "the highest"
                 near = float(f"{highest:.0e}")  # a schedule may be logged beside its peak: 9.9978e-06 is of 1e-05
                 rate = near if abs(highest - near) < 1e-3 * near else highest
-                return rate, f"learning_rate: {kind} {name} of the log"
+                return rate, f"learning_rate: {kind} {name} of the log{', rounded' * (rate != highest)}"
     return None

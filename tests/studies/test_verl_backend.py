@@ -59,9 +59,9 @@ def run_with(**design) -> LLMRun:
 
 
 def facts(known):
-    """What a design says, but for the precision of weights: a configuration of verl rarely states it, and its default
-    is not assumed."""
-    return replace(known, assumed=(), precision=None)
+    """What a design says, but for the precision of weights and for adapters: a configuration of verl rarely states
+    them, and their defaults are not assumed."""
+    return replace(known, assumed=(), precision=None, adapter_rank=known.adapter_rank or None)
 
 
 @pytest.mark.parametrize(

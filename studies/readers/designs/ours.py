@@ -38,7 +38,7 @@ def own_design(config: Reader) -> KnownDesign:
         temperature=config.real("temperature"),
         response_limit=config.count("model.max_response_length"),
         precision="fp32",
-        adapter_rank=config.count("lora.rank", 0) or None,
+        adapter_rank=config.count("lora.rank", 0),
         model=config.word("model.source"),
     )
 

@@ -83,9 +83,9 @@ def test_no_choice_among_equal_designs_is_trusted_that_is_not_the_cheapest():
         draw = np.random.default_rng(seed)
         table = curves(ENDS, pair="tiny-mix97")
         table.loc[table["round"] > 0, "test_pass_at_1"] += 0.02 * draw.standard_normal((table["round"] > 0).sum())
-        found = advise(table, "llm")
-        dear += found.design != in_words(DESIGNS[CELLS[0]])
-        trusted += found.design != in_words(DESIGNS[CELLS[0]]) and found.trust == "good"
+        choice = advise(table, "llm")
+        dear += choice.design != in_words(DESIGNS[CELLS[0]])
+        trusted += choice.design != in_words(DESIGNS[CELLS[0]]) and choice.trust == "good"
     assert dear > 20 and trusted <= 4
 
 
