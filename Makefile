@@ -10,7 +10,6 @@ REACHED = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$
 TORCH_CPU = $(if $(filter yes,$(CPU)),$(if $(REACHED),--extra-index-url $(CPU_INDEX),$(warning $(CPU_INDEX) cannot be reached: torch comes from the usual index, which may have it with CUDA alone)))
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
 IN_ORDER := tests/docs/test_tutorials.py::test_the_parts_run_in_order_in_one_folder
-TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
 OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
@@ -31,7 +30,7 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-llm: $(VENV)/installed-llm
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/docs/test_contributing.py $(TRAINER_PAGE) '$(OWN_PROJECT)[08-own-task]'
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(IN_ORDER) tests/llm tests/docs/test_contributing.py '$(OWN_PROJECT)[08-own-task]'
 
 test-explore: $(VENV)/installed-explore
 	$(BIN)/python -m pytest -rs tests/explore
@@ -45,7 +44,7 @@ test-verl: .venv-verl/tests
 
 # TRL=FOLDER, a checkout of github.com/huggingface/trl: TRL's own tests too, which are not in its package
 test-trl: $(VENV)/installed-trl
-	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]' $(IN_ORDER)
+	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]'
 	$(if $(TRL),$(BIN)/python -m tests.support.trainer.trl_own '$(TRL)')
 
 trainer: $(VENV)/installed-trainer

@@ -1,5 +1,5 @@
 """Every page of the tutorial prints what it says, from a folder of its own; those of test_own_project.py not from the
-checkout either. Part 6, whose study takes minutes, is run in order alone."""
+checkout either. Parts 5 and 6, whose training and study take minutes, are run in order alone."""
 
 import re
 from importlib.util import find_spec
@@ -12,12 +12,11 @@ from tests.support.machine.wheel import PAGES as OWN_PROJECT
 
 TRAINS, STUDY = "05-train-a-small-model", "06-read-a-report"
 HAS_TRAINER = bool(find_spec("torch") and find_spec("transformers"))
-NO_TRAINER = pytest.mark.skipif(not HAS_TRAINER, reason="needs the extra llm: make test-llm")
 PAGES = [
-    pytest.param(path, id=path.stem, marks=[NO_TRAINER] * (path.stem == TRAINS))
-    for path in tutorials()
-    if path.stem not in {STUDY, *OWN_PROJECT}
+    pytest.param(path, id=path.stem) for path in tutorials() if path.stem not in {TRAINS, STUDY, *OWN_PROJECT}
 ]
+TRAIN_APART = {name for name, needs in OWN_PROJECT.items() if needs}
+"""Pages that train and need nothing of the other parts: each runs in a project of its own alone."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +34,11 @@ def test_a_page_prints_what_it_says(path, tmp_path):
         assert (tmp_path / made).stat().st_size > 0 and (TUTORIALS / kept).is_file()
 
 
-@pytest.mark.skipif(not (HAS_TRAINER and find_spec("trl")), reason="needs TRL: make test-trl")
-@pytest.mark.filterwarnings("default")  # TRL warns of a vLLM that is newer than it
+@pytest.mark.skipif(not HAS_TRAINER, reason="needs the extra llm: make test-llm")
 def test_the_parts_run_in_order_in_one_folder(tmp_path):
     """The parts pass as somebody types them, beside what the earlier ones left. Those before part 6 pass once more
     after its study."""
-    parts = tutorials()
+    parts = [path for path in tutorials() if path.stem not in TRAIN_APART]
     for path in [*parts, *(path for path in parts if path.stem < STUDY)]:
         try:
             run_page(path.read_text(), tmp_path)

@@ -164,7 +164,14 @@ def killed(connection, work, arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def here(console, title, quiet, work, arguments):
+    """The work of a process, in this one: a start takes as long as all that is measured."""
+    return work(lambda *what: None, *arguments)
+
+
 def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tmp_path, monkeypatch):
+    once = [pilot_run.in_a_process]  # one start of a process, which must hand on what it measured
+    monkeypatch.setattr(pilot_run, "in_a_process", lambda *what: (once.pop() if once else here)(*what))
     found, _ = told(mini, tmp_path)
     (point,), (run,) = mini.points(), found.runs
     curves = collect(tmp_path, [point]).curves
@@ -200,13 +207,13 @@ def test_a_killed_probe_is_named_and_leaves_nothing(mini, tmp_path, monkeypatch)
 
 
 def test_what_was_measured_before_a_kill_is_not_measured_again(mini, tmp_path, monkeypatch):
-    asked, whole, work = [], pilot_run.in_a_process, pilot_run._work
+    asked, whole = [], pilot_run.in_a_process
 
     def listening(console, title, *what):
         asked.append(title)
-        monkeypatch.setattr(pilot_run, "_work", killed if len(asked) == 3 else work)
-        return whole(console, title, *what)
+        return (whole if len(asked) == 3 else here)(console, title, *what)
 
+    monkeypatch.setattr(pilot_run, "_work", killed)
     monkeypatch.setattr(pilot_run, "in_a_process", listening)
     with pytest.raises(UserError, match="ended with status -9"):
         told(mini, tmp_path)

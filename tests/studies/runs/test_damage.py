@@ -37,7 +37,7 @@ from tests.support.damage import KINDS, content, hurt, no_hang, old_files, place
 from tests.support.worlds.planted import planted
 
 SIM, LLM = "qwen-gsm8k", "tiny-mix97"
-STUDIES = {"sim": Study("sim", [SIM], 2, 2), "llm": Study("llm", [LLM], 2, 2)}
+STUDIES = {"sim": Study("sim", [SIM], 1, 2), "llm": Study("llm", [LLM], 1, 2)}
 FEW = {name: EXPERIMENTS[name] for name in ("baseline", "advantage")}
 WANTED = pilot_run.wanted(LLM, PILOT_CELLS, None, ProbeConfig())
 EVIDENCE = planted()
@@ -192,7 +192,7 @@ def check(whole, folder, name, kind, number, at, beside):
         assert healed, "it does not heal"
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=DAMAGE)
 def test_damage_is_named_redone_or_refused(whole, tmp_path_factory, case):
     folder = tmp_path_factory.mktemp("damage")

@@ -12,10 +12,10 @@ from rftlab.llm.policy.policy import Policy
 VOCABULARY = 20
 
 
-def small_model(seed=0, width=16, vocabulary=VOCABULARY, spread=0.1, **more):
+def small_model(seed=0, width=16, vocabulary=VOCABULARY, spread=0.1, layers=2, **more):
     """A random Llama with weights large enough that its distributions are not flat."""
     sizes = {"vocab_size": vocabulary, "hidden_size": width, "intermediate_size": 2 * width}
-    depth = {"num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": spread}
+    depth = {"num_hidden_layers": layers, "num_attention_heads": 2, "initializer_range": spread}
     config = LlamaConfig(**sizes, **depth, bos_token_id=1, eos_token_id=2, pad_token_id=0, **more)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
