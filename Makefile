@@ -8,7 +8,9 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu
 # asked once: pip would try a blocked address again for every package
 REACHED = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(CPU_INDEX)/', timeout=10)" 2>/dev/null && echo yes)
 TORCH_CPU = $(if $(filter yes,$(CPU)),$(if $(REACHED),--extra-index-url $(CPU_INDEX),$(warning $(CPU_INDEX) cannot be reached: torch comes from the usual index, which may have it with CUDA alone)))
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
+# what is imported is compiled then, a small part of what is installed
+PIP := pip install --quiet --disable-pip-version-check --no-compile
+PIP_INSTALL := $(BIN)/python -m $(PIP) $(PINS) $(TORCH_CPU)
 IN_ORDER := tests/docs/test_tutorials.py::test_the_parts_run_in_order_in_one_folder
 OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
@@ -166,7 +168,7 @@ $(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt
 # verl wants older versions of some packages than we have: it lives apart
 .venv-verl/installed: pyproject.toml constraints-verl.txt
 	$(PYTHON) -m venv .venv-verl
-	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check $(if $(filter yes,$(NEWEST)),,--constraint constraints-verl.txt) $(TORCH_CPU) --editable . $(VERL_PACKAGES)
+	.venv-verl/bin/python -m $(PIP) $(if $(filter yes,$(NEWEST)),,--constraint constraints-verl.txt) $(TORCH_CPU) --editable . $(VERL_PACKAGES)
 	touch $@
 
 # verl's own tests come with its source, not with its wheel

@@ -30,7 +30,7 @@ PAIRS = {
     "llama-math-fragile": "Llama-3.2-1B-Instruct, MATH",
     "olmo-math-fragile": "OLMo-2-1B-Instruct, MATH",
 }
-BATCH, ROLLOUTS, RATES = (8, 32, 128), (2, 8, 32), (0.25, 1.0, 4.0, 16.0)
+BATCH, ROLLOUTS, RATES = (4, 16, 64), (2, 8, 32), (0.25, 1.0, 4.0, 16.0)
 ADVANTAGES = {"minimalist": "raw reward", "dr_grpo": "minus the group mean", "grpo": "GRPO: divided by the deviation"}
 ROUNDS, EVERY = 400, 50
 TEMPLATE = Path(__file__).parent.parent / "studies" / "report" / "templates"

@@ -63,6 +63,8 @@ _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: Any
 ROLE = re.compile(r"(`[^`]+`)")
 BOLD = re.compile(r"(\*\*[^*]+\*\*)")
 COLUMNS = re.compile(r"\S {2,}\S")
+SIDEBARS: dict[tuple, str] = {}
+"""The sidebar of pages of modules, by their package and the options of the theme."""
 
 
 def _prose(line: str) -> str:
@@ -104,8 +106,18 @@ def signature(app, what, name, obj, options, arguments: str, returns: str) -> tu
 def shallow(app, pagename, templatename, context, doctree) -> None:
     """The sidebar ends above the five hundred modules: each page would copy all their names."""
     if "toctree" in context:
-        whole = context["toctree"]
-        context["toctree"] = lambda **options: whole(**options | {"maxdepth": 2})
+        whole, place = context["toctree"], pagename.split(".")
+
+        def tree(**options) -> str:
+            """The modules of a package have the same one, which takes a third of a build to make for each."""
+            if len(place) < 3:
+                return whole(**options | {"maxdepth": 2})
+            key = (place[1], *sorted(options.items()))
+            if key not in SIDEBARS:
+                SIDEBARS[key] = whole(**options | {"maxdepth": 2})
+            return SIDEBARS[key]
+
+        context["toctree"] = tree
 
 
 def link_from_site(app, name: str, source: list[str]) -> None:

@@ -57,22 +57,31 @@ def save_chart(chart: Chart, folder: Path, name: str, numbers: pd.DataFrame) -> 
     """Write name.svg, name.png and name.csv (the numbers drawn) into a folder and return the path of the SVG. Each file
     appears complete or not at all."""
     write_numbers(folder / f"{name}.csv", numbers)
-    for kind in ("png", "svg"):
-        write_file(folder / f"{name}.{kind}", picture(chart, kind))
+    for kind, data in _pictures(chart, ("png", "svg"), DPI).items():
+        write_file(folder / f"{name}.{kind}", data)
     return folder / f"{name}.svg"
 
 
 def picture(chart: Chart, kind: str, dpi: int = DPI) -> bytes:
     """Return a chart as the bytes of a png or svg."""
+    return _pictures(chart, (kind,), dpi)[kind]
+
+
+def _pictures(chart: Chart, kinds: tuple[str, ...], dpi: int) -> dict[str, bytes]:
+    pictures = {}
     # matplotlib's settings are global: one thread at a time
     with _LOCK, rc_context(_LOOK | {"figure.dpi": dpi}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font lacks
-        figure, file = _figure(chart), io.BytesIO()
-        if kind == "png":
-            FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
-        else:
-            FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
-        return file.getvalue()
+        figure = _figure(chart)
+        for kind in kinds:
+            file = io.BytesIO()
+            if kind == "png":
+                FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
+            else:
+                FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
+            pictures[kind] = file.getvalue()
+            figure.set_layout_engine("none")  # all is in its place, and finding it takes as long as drawing
+    return pictures
 
 
 def _figure(chart: Chart) -> Figure:
