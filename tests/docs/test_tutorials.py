@@ -12,9 +12,7 @@ from tests.support.machine.wheel import PAGES as OWN_PROJECT
 
 TRAINS, STUDY = "05-train-a-small-model", "06-read-a-report"
 HAS_TRAINER = bool(find_spec("torch") and find_spec("transformers"))
-PAGES = [
-    pytest.param(path, id=path.stem) for path in tutorials() if path.stem not in {TRAINS, STUDY, *OWN_PROJECT}
-]
+PAGES = [pytest.param(path, id=path.stem) for path in tutorials() if path.stem not in {TRAINS, STUDY, *OWN_PROJECT}]
 TRAIN_APART = {name for name, needs in OWN_PROJECT.items() if needs}
 """Pages that train and need nothing of the other parts: each runs in a project of its own alone."""
 
