@@ -1,19 +1,22 @@
 """Fit a pair's simulator parameters to its published endpoints: `python -m dev.fit qwen-gsm8k`.
 
-Minimises the absolute error over published cells and the base model, train and test, on one training seed, from the
-preset. The cell with the largest batch, which costs as much as all others, is not fitted, and scored apart. Runs are
-noisy and the parameters trade off against each other, so the search is CMA-ES (Hansen 2016, arXiv 1604.00772; `pip
-install cma`). With `--runs FILE` every run is kept there, and a search that was cut off goes on. Damage follows the
-rate, so that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are. Its
-output belongs into `studies/assets/pairs.csv`.
+Minimises the absolute error over published cells and the base model, train and test, of the mean over training seeds,
+from the preset. The cell with the largest batch, which costs as much as all others, is not fitted, and scored apart.
+Runs are noisy and the parameters trade off against each other, so the search is CMA-ES (Hansen 2016, arXiv 1604.00772;
+`pip install cma`). With `--runs FILE` every run is kept there, and a search that was cut off goes on. Damage follows
+the rate, so that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are.
+Its output belongs into `studies/assets/pairs.csv`.
 """
 
 import argparse
 import json
 import math
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +24,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
 from rftlab.sim.config import Simulation
@@ -91,28 +95,26 @@ def decode(run: Simulation, x: np.ndarray) -> Simulation:
     )
 
 
-def errors(known: Pair, run: Simulation, seed: int, batch_size: int = 10**9) -> np.ndarray:
+def errors(known: Pair, run: Simulation, seeds: Sequence[int], batch_size: int = 10**9) -> np.ndarray:
     """Simulated less published Pass@1 of every published cell of at most `batch_size` and the base model, train then
-    test."""
+    test: (seeds, 2 (cells + 1))."""
     world = build(run.environment)
-    found: dict[str, list[float]] = {split: [] for split in SPLITS}
-    reported = {
-        split: {
-            cell: published(known.model, known.dataset, split, cell)
-            for cell in distinct_cells(list(EXPERIMENTS.values()))
-        }
-        for split in SPLITS
-    }
-    cells = (cell for cell, value in reported["test"].items() if value is not None)
-    for cell in (cell for cell in cells if cell.batch_size <= batch_size):
+    cells = [
+        cell
+        for cell in distinct_cells(list(EXPERIMENTS.values()))
+        if cell.batch_size <= batch_size and published(known.model, known.dataset, "test", cell) is not None
+    ]
+
+    def ends(choice: tuple[int, Design]) -> list[np.ndarray]:
+        seed, cell = choice
         curve = simulate(replace(run, design=replace(cell, eval_every=cell.rounds), seed=seed), world).curve
-        for split in SPLITS:
-            found[split].append(getattr(curve, f"{split}_pass_at_1")[-1] - reported[split][cell])
-    for split in SPLITS:
-        found[split].append(
-            getattr(curve, f"{split}_pass_at_1")[0] - published(known.model, known.dataset, split, None)
-        )
-    return np.concatenate([found[split] for split in SPLITS])
+        return [getattr(curve, f"{split}_pass_at_1")[[-1, 0]] for split in SPLITS]
+
+    with ThreadPoolExecutor() as pool:
+        found = np.array(list(pool.map(ends, product(seeds, cells)))).reshape(len(seeds), len(cells), len(SPLITS), 2)
+    reached = np.concatenate([found[..., 0], found[:, -1:, :, 1]], axis=1)  # of all cells, and the base model
+    reported = [[published(known.model, known.dataset, split, cell) for cell in (*cells, None)] for split in SPLITS]
+    return (reached.transpose(0, 2, 1) - np.array(reported, dtype=float)).reshape(len(seeds), -1)
 
 
 def loss_of(found: np.ndarray) -> float:
@@ -133,8 +135,9 @@ def read_runs(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     return known
 
 
-def fit(name: str, evaluations: int, seed: int, runs: Path | None) -> Simulation:
-    """The simulation with fitted parameters; each improvement is printed. runs: a file that holds the runs so far."""
+def fit(name: str, evaluations: int, seeds: int, runs: Path | None) -> Simulation:
+    """The simulation with parameters fitted to the mean over training seeds, as many as `seeds`; each improvement is
+    printed. runs: a file that holds the runs so far."""
     known, run = pair(name), start_at(name, "sim")
     if not evaluations:
         return run
@@ -142,7 +145,7 @@ def fit(name: str, evaluations: int, seed: int, runs: Path | None) -> Simulation
     import cma
 
     known_runs = [] if runs is None else read_runs(runs)
-    search = cma.CMAEvolutionStrategy(encode(run), SPREAD, {"seed": seed + 1, "verbose": -9})
+    search = cma.CMAEvolutionStrategy(encode(run), SPREAD, {"seed": 1, "verbose": -9})
     best, least = encode(run), np.inf
     for generation in range(math.ceil(evaluations / search.popsize)):
         points, losses = search.ask(), []
@@ -151,7 +154,7 @@ def fit(name: str, evaluations: int, seed: int, runs: Path | None) -> Simulation
                 at, off = known_runs[number]
                 check(at.shape == x.shape and np.allclose(at, x), f"{runs} holds another search; allowed: another file")
             else:
-                off = errors(known, decode(run, x), seed, FITTED)
+                off = errors(known, decode(run, x), range(seeds), FITTED).mean(axis=0)
                 if runs is not None:
                     with runs.open("a") as file:
                         file.write(json.dumps([x.tolist(), off.tolist()]) + "\n")
@@ -169,17 +172,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pair")
     parser.add_argument("--evaluations", type=int, default=400, help="a generation has ten")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3, help="0, 1, .. of which the mean is fitted")
     parser.add_argument("--runs", type=Path)
     arguments = parser.parse_args()
-    for name in ("evaluations", "seed"):
-        check(getattr(arguments, name) >= 0, f"{name} = {getattr(arguments, name)}; allowed: 0 or more")
-    fitted = fit(arguments.pair, arguments.evaluations, arguments.seed, arguments.runs)
-    for seed in range(5):
-        train, test = errors(pair(arguments.pair), fitted, seed).reshape(2, -1)
+    for name, least in (("evaluations", 0), ("seeds", 1)):
+        check(getattr(arguments, name) >= least, f"{name} = {getattr(arguments, name)}; allowed: {least} or more")
+    fitted = fit(arguments.pair, arguments.evaluations, arguments.seeds, arguments.runs)
+    shown = range(max(5, arguments.seeds))
+    off = errors(pair(arguments.pair), fitted, shown)
+    mean = off[: arguments.seeds].mean(axis=0)
+    for name, errors_of in (
+        (f"mean of seeds 0 to {arguments.seeds - 1}", mean),
+        *((f"seed {n}", off[n]) for n in shown),
+    ):
+        train, test = errors_of.reshape(2, -1)
         print(
-            f"seed {seed}: mean absolute error {np.abs(train).mean():.4f} train, {np.abs(test).mean():.4f} test; error "
-            f"of the largest batch, not fitted, {train[-2]:.4f} and {test[-2]:.4f}",
+            f"{name}: mean absolute error {np.abs(train).mean():.4f} train, {np.abs(test).mean():.4f} test; error of "
+            f"the largest batch, not fitted, {train[-2]:.4f} and {test[-2]:.4f}",
             flush=True,
         )
     return 0

@@ -35,3 +35,10 @@ def pytest_configure():
 def model_cache(tmp_path_factory):
     """Where the base models of a test session are kept."""
     return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def page_cache(tmp_path_factory):
+    """Where the base models of pages are kept: one folder for all processes of a test session."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "models-of-pages"

@@ -45,9 +45,9 @@ def cases():
 
 
 @pytest.mark.parametrize("name", [*cases()])
-def test_a_page_runs_in_a_project_of_its_own(name, python, tmp_path, model_cache, monkeypatch):
+def test_a_page_runs_in_a_project_of_its_own(name, python, tmp_path, page_cache, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(model_cache))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(page_cache))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # ours leads nowhere
     if CACHE_FOLDER:  # the wheel's sources are the checkout's, and so is what was compiled
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(CACHE_FOLDER.parent))

@@ -18,10 +18,10 @@ TRAIN_APART = {name for name, needs in OWN_PROJECT.items() if needs}
 
 
 @pytest.fixture(autouse=True)
-def a_machine_of_its_own(monkeypatch, model_cache):
+def a_machine_of_its_own(monkeypatch, page_cache):
     """No display, and no base model in the user's cache."""
     monkeypatch.setenv("MPLBACKEND", "agg")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(model_cache))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(page_cache))
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -29,7 +29,7 @@ def test_a_preset_comes_back_from_its_coordinates(name):
 
 def test_every_pair_is_fitted_and_damage_follows_the_rate():
     names = [*pairs_at("sim"), *FRAGILE]
-    assert {fit.fit(name, 0, 0, None) == start_at(name, "sim") for name in names} == {True}
+    assert {fit.fit(name, 0, 1, None) == start_at(name, "sim") for name in names} == {True}
     assert list(FRAGILE) == [f"{name}-fragile" for name in pairs_at("sim")]
     assert {PAIRS[name].dataset for name in pairs_at("sim")} == {"gsm8k", "math"}
     run = start_at("llama-math-fragile", "sim")
@@ -52,22 +52,22 @@ def test_a_search_finds_what_is_planted_and_one_that_was_cut_off_goes_on(tmp_pat
     )
     start = encode(start_at("qwen-math-fragile", "sim"))
 
-    def errors(known, run, seed, batch_size):
+    def errors(known, run, seeds, batch_size=None):
         calls.append(batch_size)
         off = encode(run) - start - at
-        return slopes @ off + bends @ off**2
+        return np.array([slopes @ off + bends @ off**2] * len(seeds))
 
     monkeypatch.setattr(fit, "errors", errors)
-    whole = fit.fit("qwen-math-fragile", 400, 0, tmp_path / "whole")
-    assert loss_of(errors(None, whole, 0, 0)) < 1e-3 < 0.02 * loss_of(errors(None, decode(whole, start), 0, 0))
-    fit.fit("qwen-math-fragile", 390, 0, tmp_path / "parts")
+    whole = fit.fit("qwen-math-fragile", 400, 1, tmp_path / "whole")
+    assert loss_of(errors(None, whole, [0])) < 1e-3 < 0.02 * loss_of(errors(None, decode(whole, start), [0]))
+    fit.fit("qwen-math-fragile", 390, 1, tmp_path / "parts")
     with (tmp_path / "parts").open("a") as file:
         file.write("[[0.1, 0.")  # killed while writing
     calls.clear()
-    assert fit.fit("qwen-math-fragile", 400, 0, tmp_path / "parts") == whole and len(calls) == 10
+    assert fit.fit("qwen-math-fragile", 400, 1, tmp_path / "parts") == whole and len(calls) == 10
     assert (tmp_path / "parts").read_text() == (tmp_path / "whole").read_text()
     with pytest.raises(UserError, match="holds another search"):
-        fit.fit("qwen-math-fragile", 10, 1, tmp_path / "parts")
+        fit.fit("olmo-math-fragile", 10, 1, tmp_path / "parts")
     (tmp_path / "other").write_text('{"step": 1}\n')
     with pytest.raises(UserError, match="holds no runs of a search"):
         fit.fit("qwen-math-fragile", 10, 1, tmp_path / "other")
