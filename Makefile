@@ -8,7 +8,7 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu
 # asked once: pip would try a blocked address again for every package
 REACHED = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(CPU_INDEX)/', timeout=10)" 2>/dev/null && echo yes)
 TORCH_CPU = $(if $(filter yes,$(CPU)),$(if $(REACHED),--extra-index-url $(CPU_INDEX),$(warning $(CPU_INDEX) cannot be reached: torch comes from the usual index, which may have it with CUDA alone)))
-# what is imported is compiled then, a small part of what is installed
+# Python compiles a module when it is first imported, and most of what is installed never is
 PIP := pip install --quiet --disable-pip-version-check --no-compile
 PIP_INSTALL := $(BIN)/python -m $(PIP) $(PINS) $(TORCH_CPU)
 IN_ORDER := tests/docs/test_tutorials.py::test_the_parts_run_in_order_in_one_folder

@@ -12,11 +12,10 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,6 @@ import numpy as np
 from scipy.special import expit, logit
 
 from rftlab.shared.curve import SPLITS
-from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
 from rftlab.sim.config import Simulation
@@ -95,26 +93,25 @@ def decode(run: Simulation, x: np.ndarray) -> Simulation:
     )
 
 
-def errors(known: Pair, run: Simulation, seeds: Sequence[int], batch_size: int = 10**9) -> np.ndarray:
+def errors(known: Pair, run: Simulation, seed: int, batch_size: int = 10**9) -> np.ndarray:
     """Simulated less published Pass@1 of every published cell of at most `batch_size` and the base model, train then
-    test: (seeds, 2 (cells + 1))."""
+    test."""
     world = build(run.environment)
+    reported = {split: partial(published, known.model, known.dataset, split) for split in SPLITS}
     cells = [
         cell
         for cell in distinct_cells(list(EXPERIMENTS.values()))
-        if cell.batch_size <= batch_size and published(known.model, known.dataset, "test", cell) is not None
+        if cell.batch_size <= batch_size and reported["test"](cell) is not None
     ]
-
-    def ends(choice: tuple[int, Design]) -> list[np.ndarray]:
-        seed, cell = choice
-        curve = simulate(replace(run, design=replace(cell, eval_every=cell.rounds), seed=seed), world).curve
-        return [getattr(curve, f"{split}_pass_at_1")[[-1, 0]] for split in SPLITS]
-
     with ThreadPoolExecutor() as pool:
-        found = np.array(list(pool.map(ends, product(seeds, cells)))).reshape(len(seeds), len(cells), len(SPLITS), 2)
-    reached = np.concatenate([found[..., 0], found[:, -1:, :, 1]], axis=1)  # of all cells, and the base model
-    reported = [[published(known.model, known.dataset, split, cell) for cell in (*cells, None)] for split in SPLITS]
-    return (reached.transpose(0, 2, 1) - np.array(reported, dtype=float)).reshape(len(seeds), -1)
+        runs = [replace(run, design=replace(cell, eval_every=cell.rounds), seed=seed) for cell in cells]
+        curves = [outcome.curve for outcome in pool.map(lambda run: simulate(run, world), runs)]
+    differences: list[float] = []
+    for split in SPLITS:
+        scores = [getattr(curve, f"{split}_pass_at_1") for curve in curves]
+        differences += [score[-1] - reported[split](cell) for score, cell in zip(scores, cells, strict=True)]
+        differences.append(scores[-1][0] - reported[split](None))
+    return np.array(differences)
 
 
 def loss_of(found: np.ndarray) -> float:
@@ -145,7 +142,7 @@ def fit(name: str, evaluations: int, seeds: int, runs: Path | None) -> Simulatio
     import cma
 
     known_runs = [] if runs is None else read_runs(runs)
-    search = cma.CMAEvolutionStrategy(encode(run), SPREAD, {"seed": 1, "verbose": -9})
+    search = cma.CMAEvolutionStrategy(encode(run), SPREAD, {"seed": seeds, "verbose": -9})
     best, least = encode(run), np.inf
     for generation in range(math.ceil(evaluations / search.popsize)):
         points, losses = search.ask(), []
@@ -154,7 +151,7 @@ def fit(name: str, evaluations: int, seeds: int, runs: Path | None) -> Simulatio
                 at, off = known_runs[number]
                 check(at.shape == x.shape and np.allclose(at, x), f"{runs} holds another search; allowed: another file")
             else:
-                off = errors(known, decode(run, x), range(seeds), FITTED).mean(axis=0)
+                off = np.mean([errors(known, decode(run, x), seed, FITTED) for seed in range(seeds)], axis=0)
                 if runs is not None:
                     with runs.open("a") as file:
                         file.write(json.dumps([x.tolist(), off.tolist()]) + "\n")
@@ -178,14 +175,11 @@ def main() -> int:
     for name, least in (("evaluations", 0), ("seeds", 1)):
         check(getattr(arguments, name) >= least, f"{name} = {getattr(arguments, name)}; allowed: {least} or more")
     fitted = fit(arguments.pair, arguments.evaluations, arguments.seeds, arguments.runs)
-    shown = range(max(5, arguments.seeds))
-    off = errors(pair(arguments.pair), fitted, shown)
-    mean = off[: arguments.seeds].mean(axis=0)
-    for name, errors_of in (
-        (f"mean of seeds 0 to {arguments.seeds - 1}", mean),
-        *((f"seed {n}", off[n]) for n in shown),
-    ):
-        train, test = errors_of.reshape(2, -1)
+    off = np.array([errors(pair(arguments.pair), fitted, seed) for seed in range(max(5, arguments.seeds))])
+    rows = {f"mean of {arguments.seeds} seeds": off[: arguments.seeds].mean(axis=0)}
+    rows |= {f"seed {seed}": differences for seed, differences in enumerate(off)}
+    for name, differences in rows.items():
+        train, test = differences.reshape(2, -1)
         print(
             f"{name}: mean absolute error {np.abs(train).mean():.4f} train, {np.abs(test).mean():.4f} test; error of "
             f"the largest batch, not fitted, {train[-2]:.4f} and {test[-2]:.4f}",

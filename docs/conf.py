@@ -64,7 +64,7 @@ ROLE = re.compile(r"(`[^`]+`)")
 BOLD = re.compile(r"(\*\*[^*]+\*\*)")
 COLUMNS = re.compile(r"\S {2,}\S")
 SIDEBARS: dict[tuple, str] = {}
-"""The sidebar of pages of modules, by their package and the options of the theme."""
+"""Sidebars by the page, or the package of a module, and the options of the theme."""
 
 
 def _prose(line: str) -> str:
@@ -106,16 +106,14 @@ def signature(app, what, name, obj, options, arguments: str, returns: str) -> tu
 def shallow(app, pagename, templatename, context, doctree) -> None:
     """The sidebar ends above the five hundred modules: each page would copy all their names."""
     if "toctree" in context:
-        whole, place = context["toctree"], pagename.split(".")
+        # modules below a package have the same one, which takes a quarter of a build to make for each
+        whole, parts = context["toctree"], pagename.split(".")
 
         def tree(**options) -> str:
-            """The modules of a package have the same one, which takes a third of a build to make for each."""
-            if len(place) < 3:
-                return whole(**options | {"maxdepth": 2})
-            key = (place[1], *sorted(options.items()))
-            if key not in SIDEBARS:
-                SIDEBARS[key] = whole(**options | {"maxdepth": 2})
-            return SIDEBARS[key]
+            place = (*parts[:2], len(parts) > 2, *sorted(options.items()))
+            if place not in SIDEBARS:
+                SIDEBARS[place] = whole(**options | {"maxdepth": 2})
+            return SIDEBARS[place]
 
         context["toctree"] = tree
 

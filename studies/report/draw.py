@@ -80,7 +80,7 @@ def _pictures(chart: Chart, kinds: tuple[str, ...], dpi: int) -> dict[str, bytes
             else:
                 FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
             pictures[kind] = file.getvalue()
-            figure.set_layout_engine("none")  # all is in its place, and finding it takes as long as drawing
+            figure.set_layout_engine("none")  # all is in its place for the next kind
     return pictures
 
 

@@ -52,14 +52,14 @@ def test_a_search_finds_what_is_planted_and_one_that_was_cut_off_goes_on(tmp_pat
     )
     start = encode(start_at("qwen-math-fragile", "sim"))
 
-    def errors(known, run, seeds, batch_size=None):
+    def errors(known, run, seed, batch_size):
         calls.append(batch_size)
         off = encode(run) - start - at
-        return np.array([slopes @ off + bends @ off**2] * len(seeds))
+        return slopes @ off + bends @ off**2
 
     monkeypatch.setattr(fit, "errors", errors)
     whole = fit.fit("qwen-math-fragile", 400, 1, tmp_path / "whole")
-    assert loss_of(errors(None, whole, [0])) < 1e-3 < 0.02 * loss_of(errors(None, decode(whole, start), [0]))
+    assert loss_of(errors(None, whole, 0, 0)) < 1e-3 < 0.02 * loss_of(errors(None, decode(whole, start), 0, 0))
     fit.fit("qwen-math-fragile", 390, 1, tmp_path / "parts")
     with (tmp_path / "parts").open("a") as file:
         file.write("[[0.1, 0.")  # killed while writing
@@ -67,7 +67,7 @@ def test_a_search_finds_what_is_planted_and_one_that_was_cut_off_goes_on(tmp_pat
     assert fit.fit("qwen-math-fragile", 400, 1, tmp_path / "parts") == whole and len(calls) == 10
     assert (tmp_path / "parts").read_text() == (tmp_path / "whole").read_text()
     with pytest.raises(UserError, match="holds another search"):
-        fit.fit("olmo-math-fragile", 10, 1, tmp_path / "parts")
+        fit.fit("qwen-math-fragile", 10, 2, tmp_path / "parts")
     (tmp_path / "other").write_text('{"step": 1}\n')
     with pytest.raises(UserError, match="holds no runs of a search"):
         fit.fit("qwen-math-fragile", 10, 1, tmp_path / "other")
