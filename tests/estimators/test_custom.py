@@ -335,9 +335,9 @@ def stuck(rewards):
 
 def test_a_function_that_does_not_come_back_is_named_once(monkeypatch):
     said = []
-    monkeypatch.setattr("rftlab.shared.custom.slow.PATIENCE", 0.1)
     monkeypatch.setattr("rftlab.shared.custom.slow._do", lambda line: [said.append(line), HEARD.set()])
-    for name, function in (("quick", centred), ("stuck", stuck)):
+    for name, function, patience in (("quick", centred, 60), ("stuck", stuck, 0.1)):
+        monkeypatch.setattr("rftlab.shared.custom.slow.PATIENCE", patience)
         rl.advantage(name)(function)
         prepared(rl.preset(name))
     assert said == ["advantage stuck: no answer for 0 seconds"]

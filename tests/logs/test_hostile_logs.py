@@ -23,7 +23,7 @@ from rftlab.studies.readers.formats import stores
 from tests.support.logs.reading import read
 from tests.support.machine.here import refused
 
-SIZE, SECONDS = 100_000, 90
+SIZE, SECONDS = 100_000, 300
 MARKS = ("<!---->", " ", "\t", "/", ":", "-", ",", ".", "0", "1e", "a", "=", '"', "'", "(", ")", "[", "]", "{", "{'a':",
          "|", "%", "_", "@", "step:1 - ", "]step:1 - a( ", "pid=1", "(pid=", "{'", "\x1b[", "actor_rollout_ref.",
          "iteration 1", "SUCCESS ", "np.", "accuracy", "rewards/", " - ", "\u00b2", "\u0661")  # fmt: skip
@@ -76,7 +76,7 @@ def test_a_small_file_takes_little_time_and_memory(name, tmp_path):
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     with contextlib.suppress(UserError):
         read(tmp_path, ASKING[name], name)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000
 
 

@@ -184,7 +184,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def no_hang(seconds: int = 100):
+def no_hang(seconds: int = 300):
     """A safety net: what waits for ever fails."""
 
     def ring(*_):

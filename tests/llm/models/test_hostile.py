@@ -68,6 +68,11 @@ def test_a_template_comes_to_an_end_in_one_line(template, message):
         rendered(template, {}, [CHAT], seconds=3)
 
 
+def test_a_template_has_its_seconds_beside_the_imports_of_its_process():
+    """The imports alone take more than one second on most machines."""
+    assert rendered("{{ messages[0].content }}", {}, [CHAT], seconds=1) == ["What is 1 ?"]
+
+
 def test_a_chat_may_be_long_itself():
     assert len(rendered("{{ messages[0].content }}", {}, [[{"role": "user", "content": "x" * 10**6}]])[0]) == 10**6
 
