@@ -1,5 +1,6 @@
 """Figures of a comparison of levels on a common axis; each returns a chart and a table of what it shows."""
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -14,6 +15,7 @@ from rftlab.studies.data.results.stats import interval
 from rftlab.studies.report.chart import (
     BAND,
     DASHES,
+    GREY,
     IDENTITY,
     PALETTE,
     SPLIT_KEYS,
@@ -25,7 +27,6 @@ from rftlab.studies.report.chart import (
     Panel,
     PlotAxis,
     PlotSeries,
-    Remark,
     diamonds,
     dots,
     error_bars,
@@ -171,21 +172,21 @@ def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
     for first, second in pairs:
         rows = _points(first, second)
         frames.append(rows)
-        across = error_bars(
-            PlotSeries(rows["x"], rows["y"], MarkStyle(PALETTE[0], ""), ""), rows["x_low"], rows["x_high"], along=0
-        )
-        up = error_bars(PlotSeries(rows["x"], rows["y"], dots(PALETTE[0])), rows["y_low"], rows["y_high"])
-        remarks = [
-            Remark(row.x, row.y, short_label(row.cell), up=-9) for row in rows.itertuples() if row.cell in _NAMED
-        ]
-        axes = rates(first.title), rates(second.title)
-        panels.append(Panel("test Pass@1", *axes, (across, up), (IDENTITY,), tuple(remarks)))
-    size = (max(6.0, 4.0 * len(pairs)), 4.2)
-    return Chart(tuple(panels), size, len(pairs), square=True), pd.concat(frames, ignore_index=True)
+        series = []
+        for cell, colour in _MARKED.items():
+            some = rows[rows["cell"] == cell] if cell else rows[~rows["cell"].isin(list(_MARKED))]
+            across = PlotSeries(some["x"], some["y"], MarkStyle(colour, ""))
+            series.append(error_bars(across, some["x_low"], some["x_high"], along=0))
+            series.append(error_bars(replace(across, style=dots(colour)), some["y_low"], some["y_high"]))
+        panels.append(Panel("test Pass@1", rates(first.title), rates(second.title), tuple(series), (IDENTITY,)))
+    size = (max(6.0, 4.0 * len(pairs)), 4.7)
+    keys = tuple(LegendKey(short_label(cell) if cell else "other designs", dots(at)) for cell, at in _MARKED.items())
+    return Chart(tuple(panels), size, len(pairs), keys, square=True), pd.concat(frames, ignore_index=True)
 
 
 _NAMED = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "256x1w8-paper_text", "1x256-paper_text")
-"""Designs whose points carry their names: those that the claims turn on."""
+_MARKED = {"": GREY} | dict(zip(_NAMED, PALETTE, strict=False))
+"""Colours of the designs that the claims turn on, and of the others."""
 
 
 def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
