@@ -524,7 +524,7 @@ def test_a_process_of_its_own_gives_the_same_name(tmp_path):
     for arguments, variable in ((["mine.py"], ""), ([], str(tmp_path / "mine.py"))):
         command = [sys.executable, "-c", NAMING, *arguments]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "RFTLAB_PLUGINS": variable}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=1200, env=environment)
         assert done.stdout == "filed\n", done.stderr
 
 

@@ -57,7 +57,7 @@ def test_a_mistyped_folder_is_an_error(tmp_path, there):
         folder.mkdir()
     command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", __file__]
     environment = os.environ | {"RFTLAB_GOLDEN": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, cwd=ROOT, env=environment)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert f"RFTLAB_GOLDEN: {folder} holds no json file; allowed: a folder of reference vectors" in done.stderr
 

@@ -89,7 +89,7 @@ def identity(folder, **variables):
     """As a new process finds it."""
     environment = {k: v for k, v in os.environ.items() if k != SESSION} | {"PYTHONPATH": str(ROOT)} | variables
     command = [sys.executable, "-B", "-c", SHOW, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 

@@ -317,7 +317,7 @@ def test_an_exported_folder_is_served_with_the_weights_that_were_trained(tmp_pat
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32, trust_remote_code=False)
     prompt = [1, 5, 6, 13, 7]
     command = [sys.executable, "-c", SERVE, str(tmp_path / "out"), json.dumps(prompt)]
-    served = subprocess.run(command, capture_output=True, text=True, env=os.environ | IN_PROCESS, timeout=300)
+    served = subprocess.run(command, capture_output=True, text=True, env=os.environ | IN_PROCESS, timeout=1200)
     assert served.returncode == 0, served.stderr[-2000:]
     tokens, theirs = json.loads(served.stdout.splitlines()[-1])
     with torch.no_grad():

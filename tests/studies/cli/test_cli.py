@@ -69,7 +69,7 @@ def uninterrupted(tmp_path_factory):
     """A finished study, and what the command printed."""
     folder = tmp_path_factory.mktemp("study") / "results"
     process = simulate(folder, WITHOUT_THEORY)
-    printed, _ = process.communicate(timeout=300)
+    printed, _ = process.communicate(timeout=1200)
     assert process.returncode == 0, printed
     return folder, printed
 
@@ -144,7 +144,7 @@ def test_a_second_run_does_nothing_and_report_alone_gives_the_same(uninterrupted
     before, stamps = report_of(folder), {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
     assert "s, the sum over 50 runs" in before[1] and len(stamps) == 50
     again = simulate(folder)
-    assert again.communicate(timeout=300) and again.returncode == 0
+    assert again.communicate(timeout=1200) and again.returncode == 0
     assert rftlab("report", "--results", folder, "--quiet").returncode == 0
     assert report_of(folder) == before
     assert stamps == {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
@@ -165,14 +165,14 @@ def test_killed_at_random_moments_nothing_is_lost_and_the_curves_are_the_same(un
         assert finished >= kept, f"killed after {delay:.3f} s: finished work was lost"
         kept = finished
     process = simulate(folder)
-    printed, _ = process.communicate(timeout=300)
+    printed, _ = process.communicate(timeout=1200)
     assert process.returncode == 0 and "damaged" not in printed
     assert curves_in(folder) == curves_in(uninterrupted[0])
 
 
 def test_two_runs_into_one_folder_at_once(uninterrupted, tmp_path):
     processes = [simulate(tmp_path / "results") for _ in range(2)]
-    assert [process.communicate(timeout=300) and process.returncode for process in processes] == [0, 0]
+    assert [process.communicate(timeout=1200) and process.returncode for process in processes] == [0, 0]
     assert curves_in(tmp_path / "results") == curves_in(uninterrupted[0])
 
 
@@ -184,7 +184,7 @@ def test_an_interrupt_is_one_line_and_resumable(tmp_path):
     while not list(tmp_path.glob("results/sim/*/*/done.json")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=1200)
     assert process.returncode == 130
     assert "interrupted; finished runs are kept" in errors and "Traceback" not in errors
 
@@ -224,7 +224,7 @@ def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(unint
     told = rftlab("status", "--results", folder)
     assert told.returncode == 0 and str(first) in told.stdout and str(third) in told.stdout
     process = simulate(folder)
-    printed, _ = process.communicate(timeout=300)
+    printed, _ = process.communicate(timeout=1200)
     assert process.returncode == 0 and printed.count("damaged, redone") == 2
     assert curves_in(folder) == curves_in(uninterrupted[0])
     shutil.move(folder / "report", tmp_path / "outside")

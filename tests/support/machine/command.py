@@ -9,7 +9,7 @@ def rftlab(*arguments, cwd, **options):
         [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         cwd=cwd,
         **options,
     )
