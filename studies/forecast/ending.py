@@ -34,7 +34,7 @@ SHARE, TIME, POWER, DRIFT = (-0.5, 1.2), (-1.2, 1.0), (0.0, 0.4), (0.0, 0.03)
 BASE_ERROR = 0.15
 """Standard deviation of how far the untrained model is below the first value, where it was not evaluated."""
 NOISE = 0.03
-"""Standard deviation of an evaluation about the curve."""
+"""Standard deviation of an evaluation of many questions about the curve."""
 COUNTED = 8
 """Values that count as independent: more, which lie near each other, count as that many."""
 STILL = 0.06
@@ -99,7 +99,7 @@ def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float, noise: 
     check(rounds[-1] > 0, "only the untrained model is evaluated; allowed: a log with an evaluation after round 0")
     check(rounds[-1] < planned, f"rounds = {planned:g}; allowed: above {rounds[-1]:g}, the last round evaluated")
     at, last = rounds / planned, float(values[-1])
-    weights, ends = _weigh(at, values)
+    weights, ends = _weigh(at, values, float(np.hypot(NOISE, noise)))
     low, middle, high = np.clip(weighted_quantiles(weights, ends, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]), 0.0, 1.0)
     moving = min(abs(last - float(np.interp(at[-1] / 2, at, values))) / STILL, 1.0)
     value = last + moving * (middle - last)
@@ -120,16 +120,16 @@ def _prior() -> np.ndarray:
     return np.array([1 / (1 + np.exp(-share)), np.exp(time), np.exp(power), drift, normals[4]])
 
 
-def _weigh(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (DRAWS,) of the draws and their values at the end of the run."""
+def _weigh(at: np.ndarray, values: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (DRAWS,) of the draws and their values at the end of the run. error: standard deviation of a value."""
     share, time, power, drift, normal = _prior()
-    below = NOISE * normal if at[0] == 0 else -BASE_ERROR * np.abs(normal)
+    below = error * normal if at[0] == 0 else -BASE_ERROR * np.abs(normal)
     base = np.clip(values[0] + below, 0.0, 1.0)
 
     def curve(t: np.ndarray) -> np.ndarray:
         return base + (1 - base) * share * -np.expm1(-((t[:, None] / time) ** power)) + drift * t[:, None]
 
-    logs = -0.5 * np.square((curve(at) - values[:, None]) / NOISE).sum(axis=0) * min(1.0, COUNTED / len(at))
+    logs = -0.5 * np.square((curve(at) - values[:, None]) / error).sum(axis=0) * min(1.0, COUNTED / len(at))
     weights = np.exp(logs - logs.max())
     return weights / weights.sum(), curve(np.ones(1))[0]
 
