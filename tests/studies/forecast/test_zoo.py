@@ -79,7 +79,7 @@ def test_the_page_has_the_scores_of_the_files(models):
 
 
 def test_models_that_are_read_ahead_are_what_they_would_be_alone(monkeypatch, tmp_path):
-    torch = pytest.importorskip("torch")
+    torch, _ = (pytest.importorskip(name) for name in ("torch", "transformers"))
     from dev import zoo as program
     from rftlab.llm.models import tiny
     from rftlab.llm.tasks.arithmetic import KINDS
