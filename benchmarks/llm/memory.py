@@ -1,10 +1,10 @@
 """Predicted and measured memory, part by part: `python -m benchmarks.llm.memory --source FOLDER`.
 
 Every case is a fresh process that takes a model through the phases of a round with the trainer's own code. A part is
-measured as what memory grows by
-when it appears: resident memory of the process on a CPU, where malloc is told to give freed arrays back at once (MALLOC
-below; without that freed memory stays resident and hides what comes next), allocated memory on an accelerator.
-Gradients of adapters are measured as the bytes of their tensors. It needs torch and transformers.
+measured as what memory grows by when it appears: resident memory of the process on a CPU, where malloc is told to give
+freed arrays back at once (MALLOC below; without that freed memory stays resident and hides what comes next), allocated
+memory on an accelerator. Gradients of adapters are measured as the bytes of their tensors. It needs torch and
+transformers.
 """
 
 import argparse

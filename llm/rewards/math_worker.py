@@ -2,9 +2,8 @@
 character a line.
 
 Run as a script, so that it starts without the program that uses it, and imports nothing of this package. Only
-math-verify's reader of
-LaTeX sees the answers: its reader of plain expressions hands them to sympy's `parse_expr`, which evaluates them as
-Python.
+math-verify's reader of LaTeX sees the answers: its reader of plain expressions hands them to sympy's `parse_expr`,
+which evaluates them as Python.
 """
 
 import contextlib

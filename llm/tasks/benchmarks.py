@@ -1,8 +1,8 @@
 """GSM8K and MATH, from the hub or from local files, with the prompts and the truths that the paper used.
 
 A table has either the hub's columns (GSM8K: question, answer; MATH: problem, solution), to which the instruction is
-added here, or is
-already prepared: `prompt` with chat messages, `reward_model` with `ground_truth`. Other columns do not matter.
+added here, or is already prepared: `prompt` with chat messages, `reward_model` with `ground_truth`. Other columns do
+not matter.
 """
 
 import re

@@ -148,9 +148,8 @@ kernel = functools.partial(inner, _nrt=False)
 
 Other functions count references, at every call to every array of every tuple that they are given: 90 atomic operations
 where a round's scratch is passed on, 0.4 us, several times a round. Where it still shows that a call copies every
-number of these tuples, about 200 in
-50 ns, functions are compiled into their callers: `inline="always"` where there is one caller, which saves compiling
-them by themselves, `forceinline=True` where there are several.
+number of these tuples, about 200 in 50 ns, functions are compiled into their callers: `inline="always"` where there is
+one caller, which saves compiling them by themselves, `forceinline=True` where there are several.
 """
 
 entry = functools.partial(jit, _nrt=False)

@@ -2,8 +2,8 @@
 
 Each of T tokens is a softmax of its own over A / T of the arms: token s has the arms s A/T .. (s+1) A/T - 1. The
 log-probability and the score of an answer are the sums of those of its tokens. With one token these are the functions
-of sim/policy/policy.py. With several there are
-two versions of each, as there: float32 with all tokens of a context in one register of 16 lanes, and float64.
+of sim/policy/policy.py. With several there are two versions of each, as there: float32 with all tokens of a context in
+one register of 16 lanes, and float64.
 """
 
 import math

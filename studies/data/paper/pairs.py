@@ -4,9 +4,8 @@ sim: a simulator preset whose learning curves resemble those that the paper repo
      published endpoints of the pair (docs/simulator.md says how): agreement with those numbers is in-sample. Parameters
      trade off against each other: do not interpret them one by one.
 llm: a real language model and how it is trained. Models of the paper run with its hyper-parameters, on a GPU; they are
-evaluated on fixed parts of
-     the train and test sets, the paper on all of them. The learning rates of `tiny` were chosen on the validation split
-     (docs/llm.md).
+     evaluated on fixed parts of the train and test sets, the paper on all of them. The learning rates of `tiny` were
+     chosen on the validation split (docs/llm.md).
 """
 
 import csv
