@@ -39,7 +39,7 @@ from rftlab.llm.training.trainer import Round, Trainer
 from rftlab.shared.curve import FLEXIBLE, Curve, make_curve
 from rftlab.shared.custom.functions import at_round
 from rftlab.shared.plumbing.callbacks import noop
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check, check_type
 from rftlab.shared.plumbing.files import remove_partial, reported, write_file
 from rftlab.shared.plumbing.folders import FILE, entries, folder_below, path_kind, read_json
 
@@ -97,6 +97,8 @@ def train(
     Raises UserError for bad input, a folder of another configuration, a full disk, too little memory, and where sampler
     and trainer disagree; Busy where another process trains in the folder.
     """
+    check_type("run", run, LLMRun, "an LLMRun")
+    check_type("folder", folder, (str, Path), "a path")
     report, folder = report or TrainingCallbacks(), Path(folder)
     rewards = {} if reward is None else loaded(reward, reward_weights)
     check(bool(rewards) or not run.rewards, "the run has rewards and train got none; allowed: reward=, with functions")

@@ -54,8 +54,8 @@ def shares_into(rule, starts, group, n_tokens, n_rows, out):
 
 def check_starts(starts: np.ndarray) -> None:
     """Raise unless `starts` (R+1,) are offsets of packed responses."""
-    if starts.size == 0 or starts[0] != 0 or (np.diff(starts) < 0).any():
-        raise UserError(f"starts = {starts}; allowed: offsets that begin at 0 and never fall")
+    if starts.ndim != 1 or starts.size == 0 or starts[0] != 0 or (np.diff(starts) < 0).any():
+        raise UserError(f"starts = {starts!s:.60}; allowed: offsets that begin at 0 and never fall")
 
 
 def row_count(spec: Aggregation, group: np.ndarray) -> int:

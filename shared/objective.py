@@ -14,9 +14,9 @@ from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.kl import anchor_ratio, check_kl, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import mask_into
 from rftlab.shared.plumbing.arithmetic import BLOCK, block, block_total, exp
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check, check_type
 from rftlab.shared.plumbing.jit import inner, jit
-from rftlab.shared.prepare import Batch
+from rftlab.shared.prepare import Batch, column
 from rftlab.shared.surrogate import clip, ratio_at, surrogate, through_ratio
 
 
@@ -262,7 +262,7 @@ def objective_and_weights_into(rule, batch, logp, weight):
 
 
 def _current(batch: Batch, logp: np.ndarray) -> np.ndarray:
-    logp = np.ascontiguousarray(logp, dtype=np.float64)
+    logp = column(logp)
     check(
         logp.shape == batch.advantage.shape, f"logp {logp.shape} must have one entry per token {batch.advantage.shape}"
     )
@@ -290,6 +290,8 @@ def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.nd
 
 def objective_and_weights(estimator: Estimator, batch: Batch, logp: np.ndarray) -> ObjectiveAndWeights:
     """J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
+    check_type("estimator", estimator, Estimator, "an Estimator")
+    check_type("batch", batch, Batch, "a Batch, as `prepare` gives it")
     logp = _current(batch, logp)
     weight, batch = np.empty_like(logp), Batch(*map(np.ascontiguousarray, batch))
     with raising():

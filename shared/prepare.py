@@ -14,7 +14,7 @@ from rftlab.shared.correction import corrections
 from rftlab.shared.credit import optimal_token_baseline, rewards_at_ends, token_advantages
 from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.kl import kl_penalty
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import UserError, check, check_type
 from rftlab.shared.plumbing.jit import inner, jit
 from rftlab.shared.plumbing.pool import Pool, make_pool
 
@@ -56,8 +56,16 @@ class Batch(NamedTuple):
     """Index of the token's response."""
 
 
-def _column(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values, dtype=np.float64)
+def column(values: np.ndarray, kind: type = np.float64) -> np.ndarray:
+    """An array of numbers of a kind. Raises UserError where the values are none, or no whole ones for np.int64."""
+    try:
+        with np.errstate(invalid="ignore"):
+            array: np.ndarray = np.ascontiguousarray(values, dtype=kind)
+            whole = kind is np.float64 or bool((array == np.asarray(values)).all())
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{values!r:.60} is no array of numbers; allowed: a sequence of numbers") from None
+    check(whole, f"{values!r:.60}; allowed: whole numbers")
+    return array
 
 
 def _check_tokens(shape: tuple[int], **columns: np.ndarray) -> None:
@@ -77,8 +85,8 @@ def shaped_rewards(
     shaped, rule = np.array(rewards, dtype=np.float64), as_rule(estimator)
     if rule.shaping.active:
         check(ref_logp is not None or rule.kl.in_reward == 0, "a KL penalty needs ref_logp")
-        starts, old_logp = np.asarray(starts, dtype=np.int64), _column(old_logp)
-        ref_logp = old_logp if ref_logp is None else _column(ref_logp)
+        starts, old_logp = np.asarray(starts, dtype=np.int64), column(old_logp)
+        ref_logp = old_logp if ref_logp is None else column(ref_logp)
         check_starts(starts)
         check(
             starts.shape == (shaped.size + 1,),
@@ -115,16 +123,16 @@ def batch_from_advantages(
         sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them"
     )
     share_T = shares(estimator.aggregation, starts, n_tokens, n_rows, group)
-    advantage, old_logp = _column(advantage), _column(old_logp)
+    advantage, old_logp = column(advantage), column(old_logp)
     # A penalty against the policy that sampled starts at 0 and grows with the update.
-    ref_logp = old_logp if ref_logp is None or kl.anchor == "old" else _column(ref_logp)
+    ref_logp = old_logp if ref_logp is None or kl.anchor == "old" else column(ref_logp)
     if sampler_logp is not None and estimator.correction.kind == "ratio":
         _check_tokens(share_T.shape, sampler_logp=np.asarray(sampler_logp))
         # The ratio is taken to the sampler itself (kind `ratio`), which needs no weight besides.
-        old_logp = _column(sampler_logp)
+        old_logp = column(sampler_logp)
     elif sampler_logp is not None:
         correction = corrections(estimator.correction, starts, old_logp, sampler_logp)
-    correction = np.ones_like(share_T) if correction is None else _column(correction)
+    correction = np.ones_like(share_T) if correction is None else column(correction)
     _check_tokens(share_T.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
     coef = kl.coef if kl.place == "loss" else 0.0
     # KLCov's penalty stands in place of a clip, so it is corrected as the surrogate is; other penalties are not.
@@ -166,8 +174,9 @@ def prepare(
     Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is
     missing.
     """
-    rewards, group = _column(rewards), np.asarray(group, dtype=np.int64)
-    starts, spec = np.asarray(starts, dtype=np.int64), estimator.advantage
+    check_type("estimator", estimator, Estimator, "an Estimator")
+    rewards, group = column(rewards), column(group, np.int64)
+    starts, spec = column(starts, np.int64), estimator.advantage
     check_starts(starts)
     check(
         starts.shape == (rewards.size + 1,),
@@ -178,7 +187,7 @@ def prepare(
     if spec.by_token or (token_rewards is not None and spec.of_tokens):
         rewards_T = rewards_at_ends(rewards, starts, token_rewards)
         if squares is not None and baseline is None:
-            old_T, squares_T = _column(old_logp), _column(squares)
+            old_T, squares_T = column(old_logp), column(squares)
             _check_tokens(rewards_T.shape, old_logp=old_T, squares=squares_T)
             # The returns that the baseline will be subtracted from, before anything is.
             returns = token_advantages(Advantage("none", gamma=spec.gamma), rewards_T, starts)

@@ -16,6 +16,7 @@ from rftlab.shared.custom.registry import configured
 from rftlab.shared.custom.slow import Pace
 from rftlab.shared.estimator import as_rule
 from rftlab.shared.plumbing.callbacks import never, noop
+from rftlab.shared.plumbing.errors import check_type
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.general import general_rounds
@@ -176,6 +177,7 @@ def simulate(
     world: what `build` makes of the run's environment, made here if left out; watch: is handed the curve so far after
     each evaluation. Raises Stopped soon after `stopped` begins to return True.
     """
+    check_type("run", run, Simulation, "a Simulation")
     world = build(run.environment) if world is None else world
     design, began = run.design, time.perf_counter()
     learner = (GeneralLearner if is_general(run, world) else PlainLearner)(run, world)

@@ -119,3 +119,20 @@ def test_a_grid_is_its_combinations(capsys):
 def test_a_sweep_and_a_grid_say_what_is_allowed(options, message):
     with pytest.raises(rl.UserError, match=message):
         rl.sweep(**{"start": small_run()} | options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rl.start_at("qwen-gsm8k", "simulator"), "level = 'simulator' is unknown; allowed: sim, llm"),
+        (lambda: rl.start_at(np.array(["a", "b"]), "sim"), "pair = .* is unknown; allowed: qwen-gsm8k"),
+        (lambda: rl.simulate("qwen-gsm8k"), "run is a str; allowed: a Simulation"),
+        (lambda: rl.simulate(None), "run is a NoneType; allowed: a Simulation"),
+        (lambda: rl.ResultsFolder(None), "root is a NoneType; allowed: a path"),
+        (lambda: rl.preset(("grpo",)), "estimator = .* is unknown; allowed: "),
+        (lambda: rl.Optimizer(np.ones(2)), "kind = .* is unknown; allowed: "),
+    ],
+)
+def test_a_wrong_argument_is_named(call, message):
+    with pytest.raises(rl.UserError, match=message):
+        call()

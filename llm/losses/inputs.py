@@ -11,7 +11,7 @@ from rftlab.llm.losses.layout import Layout, wide
 from rftlab.shared.config.advantage import PER_TOKEN, CustomAdvantage
 from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError, check, check_finite
+from rftlab.shared.plumbing.errors import UserError, check, check_finite, check_type
 
 Column: TypeAlias = torch.Tensor | np.ndarray | Sequence[float]
 Labels: TypeAlias = torch.Tensor | np.ndarray | Sequence[Any]
@@ -146,7 +146,7 @@ def check_tokens(estimator: Estimator, given: Given) -> None:
     )
     if given.bonus is not None:
         check(estimator.entropy_target > 0, "bonus: allowed with an estimator that has an entropy_target")
-        check(isinstance(given.bonus, Real), f"bonus is a {type(given.bonus).__name__}; allowed: a real number")
+        check_type("bonus", given.bonus, Real, "a real number")
         check_finite("bonus", given.bonus, 0)
 
 

@@ -24,7 +24,7 @@ from rftlab.llm.losses.weights import Count, Flag, TensorWeights, freeze, masked
 from rftlab.shared.cards import preset
 from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.estimator import Estimator, as_rule
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import check, check_type
 
 
 class ObjectiveAndMetrics(NamedTuple):
@@ -84,7 +84,7 @@ def _weigh(asked: dict[str, Any], flags: bool = False) -> tuple[torch.Tensor, Te
     """The result of `objective` for its arguments by name, and the values behind it."""
     logp, old_logp, estimator, keys = (asked[name] for name in ("logp", "old_logp", "estimator", "keys"))
     given = Given(**{name: asked[name] for name in Given._fields})
-    check(isinstance(logp, torch.Tensor), f"logp is a {type(logp).__name__}; allowed: a tensor")
+    check_type("logp", logp, torch.Tensor, "a tensor")
     check(logp.is_floating_point(), f"logp of type {logp.dtype}; allowed: floating point")
     estimator = _named(estimator)
     check_tokens(estimator, given)
@@ -109,9 +109,7 @@ def _weigh(asked: dict[str, Any], flags: bool = False) -> tuple[torch.Tensor, Te
     objective = _Objective.apply(logp, weighed.objective, weight)
     bonus = estimator.entropy if given.bonus is None else given.bonus
     if estimator.has_bonus and given.entropy is not None:
-        check(
-            isinstance(given.entropy, torch.Tensor), f"entropy is a {type(given.entropy).__name__}; allowed: a tensor"
-        )
+        check_type("entropy", given.entropy, torch.Tensor, "a tensor")
         shape = tuple(given.entropy.shape)
         check(shape == tuple(logp.shape), f"entropy {shape} must have one entry per token {tuple(logp.shape)}")
         objective = objective + bonus * layout.rows(batch.plain_share * given.entropy.to(real)).sum()

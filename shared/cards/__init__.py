@@ -22,10 +22,12 @@ PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.val
 
 def find_name(name: str) -> str:
     """The name of a card that is this one in any case, with - for _; the name itself where none is."""
+    if not isinstance(name, str):
+        return name
     if name not in CARDS:
         load_known()  # installed packages may have it
     alike = {one.lower(): one for one in CARDS}
-    return name if name in CARDS or not isinstance(name, str) else alike.get(name.lower().replace("-", "_"), name)
+    return name if name in CARDS else alike.get(name.lower().replace("-", "_"), name)
 
 
 def preset(name: str) -> Estimator:

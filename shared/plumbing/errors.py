@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import get_args
 
@@ -62,7 +62,15 @@ def check(condition: bool, message: str) -> None:
 
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `allowed`; the message lists them."""
-    check(value in allowed, f"{field} = {value!r} is unknown; allowed: {', '.join(allowed)}")
+    check(
+        isinstance(value, Hashable) and value in allowed,
+        f"{field} = {value!r} is unknown; allowed: {', '.join(allowed)}",
+    )
+
+
+def check_type(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
+    """Raise unless `value` is of a kind, whose name with its article is `allowed`."""
+    check(isinstance(value, kind), f"{field} is a {type(value).__name__}; allowed: {allowed}")
 
 
 def check_finite(field: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:

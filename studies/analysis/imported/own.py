@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_type
 from rftlab.shared.plumbing.folders import FILE, folders_in, path_kind, read_file, read_json
 from rftlab.shared.plumbing.notebook import table
 from rftlab.studies.data.paper.pairs import LEVELS
@@ -87,6 +87,7 @@ class ResultsFolder:
     """
 
     def __init__(self, root: str | Path = "results"):
+        check_type("root", root, (str, Path), "a path")
         self.root = Path(root)
         check(path_kind(self.root) is not None, f"{self.root}; allowed: a results folder")
         self._folders = run_folders(self.root)
@@ -94,6 +95,8 @@ class ResultsFolder:
 
     def runs(self, level: str | None = None) -> pd.DataFrame:
         """A row for each run, of one level (sim, llm, train) or of all: level, pair, cell, seed, folder."""
+        if level is not None:
+            check_choice("level", level, (*LEVELS, TRAINED))
         rows = [row for row in map(self._row, self._folders) if level in (None, row["level"])]
         return pd.DataFrame(rows, columns=["level", "pair", "cell", "seed", "folder"])
 

@@ -169,7 +169,9 @@ def start_at(name: str, level: Literal["llm"]) -> LLMRun: ...
 @overload
 def start_at(name: str, level: Level) -> Simulation | LLMRun: ...
 def start_at(name: str, level: Level) -> Simulation | LLMRun:
-    """The run from which those of a pair start at a level. Raises UserError for a pair that the level does not have."""
+    """The run from which those of a pair start at a level. Raises UserError for an unknown pair or
+    level, and for a pair that the level does not have."""
+    check_choice("level", level, LEVELS)
     run = getattr(pair(name), level)
     check(run is not None, f"pair = {name!r} does not run at level {level}; allowed: {', '.join(pairs_at(level))}")
     return run

@@ -17,7 +17,7 @@ from rftlab.shared.cards.card import changed_knobs
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.callbacks import noop
-from rftlab.shared.plumbing.errors import check, check_choice, check_count
+from rftlab.shared.plumbing.errors import check, check_choice, check_count, check_type
 from rftlab.sim.config import Simulation
 from rftlab.sim.run import SimulationResult, simulate
 from rftlab.studies.data.paper.experiments import label
@@ -72,8 +72,8 @@ def grid_runs(
 
     `rounds` alone keeps the evaluations: where `eval_every` does not divide it, a run is evaluated at its end.
     """
-    places = _columns(start.environment, environment or {}, "environment")
-    choices, runs = _columns(start.design, design or {}, "design"), []
+    places = _columns(start.environment, {} if environment is None else environment, "environment")
+    choices, runs = _columns(start.design, {} if design is None else design, "design"), []
     n = math.prod(map(len, [*places.values(), *choices.values()]))
     check(n <= MOST, f"design and environment have {n} combinations; allowed: up to {MOST}")
     for part, chosen in product(_combinations(places), _combinations(choices)):
@@ -139,15 +139,16 @@ def sweep(
     for name, number, least in (("seeds", seeds, 1), ("threads", threads, 0)):
         check(isinstance(number, int), f"{name} = {number!r}; allowed: a whole number, {least} or more")
         check_count(name, number, least)
-    check(start is None or isinstance(start, Simulation), f"start is a {type(start).__name__}; allowed: a Simulation")
-    start, by_values = start or start_at("qwen-gsm8k", "sim"), design is not None or environment is not None
+    start = start_at("qwen-gsm8k", "sim") if start is None else start
+    check_type("start", start, Simulation, "a Simulation")
+    by_values = design is not None or environment is not None
     check(designs is None or not by_values, "designs, and design or environment; allowed: one of the two ways")
     if by_values:
         chosen: list[tuple[Simulation, dict[str, Any] | None]] = list(grid_runs(start, design, environment))
     else:
         several = designs is None or (isinstance(designs, Iterable) and not isinstance(designs, str))
         check(several, f"designs is a {type(designs).__name__}; allowed: several designs, as a list")
-        listed = list(designs or ())
+        listed = [] if designs is None else list(designs)
         for one in listed:
             check(isinstance(one, Design), f"designs has {one!r:.60}; allowed: designs (names: design={{...}})")
         chosen = [(replace(start, design=one), None) for one in listed]

@@ -128,6 +128,10 @@ def test_a_folder_never_gives_the_curve_of_another_reward(tmp_path):
             train(run, tmp_path, **other)
     with pytest.raises(UserError, match="the run has rewards and train got none"):
         train(run_of(rewards=(NamedReward("digits", "0"),)), tmp_path)
+    with pytest.raises(UserError, match="run is a str; allowed: an LLMRun"):
+        train("tiny-mix97", tmp_path)
+    with pytest.raises(UserError, match="folder is a NoneType; allowed: a path"):
+        train(run_of(), None)
 
 
 def test_parameters_are_filled_by_name():

@@ -57,6 +57,8 @@ def test_a_results_folder_is_an_object(results):
     again = rl.simulate(replace(rl.start_at("qwen-gsm8k", "sim"), design=design, seed=0))
     one = curves.query("cell == '8x8-paper_text' and seed == 0")
     assert one["test_pass_at_1"].tolist() == again.curve.test_pass_at_1.tolist()
+    with pytest.raises(UserError, match=r"level = 'simulated' is unknown; allowed: sim, llm, .*train"):
+        folder.runs("simulated")
     assert repr(folder) == f"ResultsFolder({str(results)!r}): 6 finished runs"
     page = folder._repr_html_()
     assert "sim qwen-gsm8k" in page and "6 runs of 2 designs" in page and "mine &lt;runs&gt;" in page
