@@ -22,6 +22,7 @@ from rftlab.studies.readers.formats import (
     tables,
     tidy,
     trl,
+    trl_console,
     verl_console,
 )
 from rftlab.studies.readers.names import LONGEST_NAME, METRICS, is_metric
@@ -52,7 +53,7 @@ FORMATS = (
     Format(trl.STATE, trl.is_trainer_state, trl.read_trainer_state),
     Format(rollouts.FORMAT, rollouts.is_rollouts, rollouts.read_rollouts),
     Format(json_records.LINES, json_records.is_json_lines, json_records.read_json_lines),
-    Format(trl.CONSOLE, trl.is_trl_console, trl.read_trl_console),
+    Format(trl_console.CONSOLE, trl_console.is_trl_console, trl_console.read_trl_console),
     Format(verl_console.FORMAT, verl_console.is_verl_console, verl_console.read_verl_console),
     Format(json_records.DOCUMENT, json_records.is_json_document, json_records.read_json_document),
     Format(published.FORMAT, published.is_long_form, published.read_long_form, published.files_beside),

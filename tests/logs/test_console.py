@@ -3,7 +3,7 @@
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers.formats.trl import values_in
+from rftlab.studies.readers.formats.trl_console import values_in
 from tests.support.logs.formats import trl_console, verl_log
 from tests.support.logs.reading import run_of, values
 
@@ -64,6 +64,26 @@ def test_where_all_bars_stand_before_all_dictionaries_the_end_of_the_run_tells_t
     ended = f"{{'train_runtime': 6702.0, 'train_loss': 0.1, 'epoch': {end}}}"
     rewards, notes = steps_of(tmp_path, [*bars, *lines_of([10, 20, 30, 40, 50], epochs), ended])
     assert list(rewards) == steps and said in notes
+
+
+SECONDS = "'train_runtime': 4037.2, 'train_steps_per_second': 0.019"
+"""The end of a run of 75 to 78 steps."""
+
+
+@pytest.mark.parametrize(
+    ("before", "epochs", "end", "every", "said"),
+    [
+        ("", [0.05, 0.1, 0.15, 0.2, 0.25], f"{SECONDS}, 'epoch': 0.25", 15, "ended after 75 steps, as its steps a"),
+        ("", [0.0, 0.0, 0.01, 0.01, 0.01], f"{SECONDS}, 'epoch': 0.01", 15, "after about 75 steps, a dictionary"),
+        ("100%|##| 2/2 [00:01<00:00, 3.09s/it]", [0.05, 0.1, 0.15, 0.2, 0.25], f"{SECONDS}, 'epoch': 0.25", 15, "75"),
+        ("  Total optimization steps = 1,000", None, "'train_runtime': 9.0", 200, "after 1000 steps, a dictionary"),
+        ("==  Num Epochs = 1 | Total steps = 250", None, "'train_runtime': 9.0", 50, "after 250 steps, a dictionary"),
+        ("30%|##| 30/75 [00:01<00:00, 3.09s/it]", None, SECONDS, 1, "counted"),  # it stopped early
+    ],
+)
+def test_without_bars_the_header_or_the_time_at_the_end_tells_the_steps(before, epochs, end, every, said, tmp_path):
+    rewards, notes = steps_of(tmp_path, [before, *lines_of([10, 20, 30, 40, 50], epochs), f"{{{end}}}"])
+    assert list(rewards) == [every * i for i in range(1, 6)] and said in notes
 
 
 def test_bars_of_evaluations_are_not_those_of_training(tmp_path):
