@@ -15,6 +15,7 @@ from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.formats import (
     json_records,
+    notebook,
     parquet,
     published,
     rollouts,
@@ -52,6 +53,7 @@ FORMATS = (
     Format(parquet.OWN, parquet.is_own_run, parquet.read_own_run, parquet.find_own_files),
     Format(trl.STATE, trl.is_trainer_state, trl.read_trainer_state),
     Format(rollouts.FORMAT, rollouts.is_rollouts, rollouts.read_rollouts),
+    Format(notebook.NOTEBOOK, notebook.is_notebook, notebook.read_notebook),
     Format(json_records.LINES, json_records.is_json_lines, json_records.read_json_lines),
     Format(trl_console.CONSOLE, trl_console.is_trl_console, trl_console.read_trl_console),
     Format(verl_console.FORMAT, verl_console.is_verl_console, verl_console.read_verl_console),

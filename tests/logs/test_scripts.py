@@ -112,6 +112,16 @@ def test_a_python_files_other_ways(tmp_path):
     assert (design.rollouts, design.prompts) == (8, None) and any("train_batch_size is {b}" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("call", "rank"),
+    [("peft = LoraConfig(r=16)", 16), ("R = 8\nm = FastLanguageModel.get_peft_model(m, r=R)", 8), ("", None),
+     ("if args.lora:\n    peft = LoraConfig(r=16)", None), ("if __name__ == '__main__':\n    LoraConfig(r=4)", 4),
+     ("LoraConfig(r=16)\nLoraConfig(r=8)", None), ("LoraConfig(r=args.r)", None)],
+)  # fmt: skip
+def test_the_rank_of_adapters_that_a_python_file_makes(call, rank, tmp_path):
+    assert told(tmp_path, PYTHON.format(before=call, n=16), "train.py")[0].adapter_rank == rank
+
+
 HOSTILE = {
     "doubling.sh": "A0=xxxxxxxxxx\n" + "".join(f"A{i + 1}=$A{i}$A{i}\n" for i in range(60)) + VERL.format(n="$A60"),
     "often.sh": "N=1\n" * 25_000 + "echo $N\n" * 20_000,

@@ -23,6 +23,7 @@ TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "nu
        "num_processes", "rollout_batch_size")  # fmt: skip
 """Arguments by which a command counts as one of TRL's; those of GRPO alone come first."""
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]{0,100})=(.{1,200})")
+_ADAPTERS = ("LoraConfig", "get_peft_model")
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 _NONE = object()
 """No constant."""
@@ -72,6 +73,8 @@ def python_settings(text: str) -> Settings:
         plain = _plain(nodes, names)
         if plain.keys() >= set(MARKS) and not settings.keys() & set(_GRPO):
             return plain
+        if settings and "lora_r" not in settings and (rank := _rank(nodes, names)) is not None:
+            settings["lora_r"] = rank
         return settings or agreed_settings([(_in_texts(nodes), [])])
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"it is no Python: {type(error).__name__}") from None
@@ -118,6 +121,20 @@ def _launch(node: ast.AST, names: _Names) -> Launch | None:
     if not {name for name, _ in pairs} & set(TRL):
         return None
     return {name: names.value(value) for name, value in pairs}, hidden
+
+
+def _rank(nodes: list[ast.AST], names: _Names) -> Any:
+    """The rank of the adapters that a file makes under no condition, in calls of PEFT or Unsloth; None where there is
+    none, or more than one."""
+    chosen = [node for node in nodes if isinstance(node, ast.If | ast.IfExp) and "__name__" not in _written(node.test)]
+    unsure = {id(below) for node in chosen for below in ast.walk(node)}
+    ranks = {
+        str(value): value
+        for node in nodes
+        if isinstance(node, ast.Call) and id(node) not in unsure and _last(node.func) in _ADAPTERS
+        for value in [names.value(word.value) for word in node.keywords if word.arg == "r"]
+    }
+    return next(iter(ranks.values())) if len(ranks) == 1 else None
 
 
 def _plain(nodes: list[ast.AST], names: _Names) -> Settings:

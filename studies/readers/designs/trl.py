@@ -74,8 +74,10 @@ def trl_design(config: Reader) -> KnownDesign:
     sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
     batch, updates = _sizes(config, sizes)
     generations = sizes["num_generations"]
+    if batch and not generations:
+        config.notes.append(f"prompts: {batch} / K, for a round has {batch} responses; --prompts and --rollouts tell")
     support = config.count("rftlab_support", 0) or 0
-    if not of_grpo:
+    if not of_grpo and not getattr(config.config, "hidden", ""):
         config.notes.append("no argument here is one of GRPO alone: if it is GRPO, K and the rest are TRL's defaults")
     return KnownDesign(
         prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,

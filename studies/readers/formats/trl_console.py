@@ -1,9 +1,9 @@
-"""What Hugging Face's trainers print, TRL's among them.
+"""Consoles of Hugging Face's trainers, TRL's among them.
 
 They print a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among progress bars and everything
 else. No step is printed in them. It is that of the epochs where those tell (transformers prints them with four digits
-or more), else that of the progress bar before each, else their number, where the log of a run that ended tells how many
-steps there were: its bars, its header, or its time and steps a second, which has few digits. A log that went to a file
+or more), else that of the progress bar before each, else their number. How many steps there were by the end of a run
+its bars tell, its header, or its time and steps a second, which has few digits. A log that went to a file
 may hold all bars before all dictionaries, because the two are buffered apart. Since 5.0 transformers prints numbers in
 quotes. Dictionaries are taken apart by a pattern, never evaluated. Source: transformers/trainer_callback.py (5.19) and
 trainer_utils.py (`speed_metrics`).
@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers.designs.script import Settings
 from rftlab.studies.readers.formats import verl_console
 from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import (
@@ -46,8 +47,15 @@ _OF_UPDATES = ("loss", "grad_norm", "epoch", "learning_rate", "step", "global_st
 """Names that a trainer's dictionary has one of. Rewards alone may be a grader's, of one response."""
 _BAR = re.compile(r"(?<![\d/])(\d{1,9})/(\d{1,9}) \[\d[\d:]*<")
 END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss")
-_HEADER = re.compile(r"\bTotal (?:optimization )?steps = (\d{1,3}(?:,\d{3}){1,2}|\d{1,9})\b")
-"""In what transformers, and Unsloth in its place, say before the training."""
+_COUNT = r" = (\d{1,3}(?:,\d{3}){1,2}|\d{1,9})\b"
+_HEADER = {
+    "max_steps": re.compile(r"\bTotal (?:optimization )?steps" + _COUNT),
+    "per_device_train_batch_size": re.compile(r"\b[Bb]atch size per device" + _COUNT),
+    "gradient_accumulation_steps": re.compile(r"\bGradient [Aa]ccumulation steps" + _COUNT),
+    "num_processes": re.compile(r"\bData Parallel GPUs" + _COUNT),
+    "train_batch_size": re.compile(r"\bTotal train batch size \([^)\n]{1,60}\)" + _COUNT),
+}
+"""Sizes that transformers prints before the training, and Unsloth in its place, by the names of TRL's arguments."""
 RATE_DIGIT = 1e-3
 """The last digit of the steps a second at the end of a run."""
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
@@ -114,9 +122,16 @@ def values_in(line: str) -> dict[str, float] | None:
 
 def read_trl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a log. Raises UserError where epochs fall and no bar tells the steps."""
-    run = RawRun(head.path.stem, CONSOLE, tool="trl")
-    run.notes += encoding_note(head.encoding)
-    steps = _steps(head.path, _printed(head, run), run.notes)
+    lines = ((place, line) for place, line, _ in read_lines(head))
+    run = read_printed(RawRun(head.path.stem, CONSOLE, tool="trl"), lines, head.path)
+    run.notes = encoding_note(head.encoding) + run.notes
+    return [run]
+
+
+def read_printed(run: RawRun, lines: Iterable[tuple[int, str]], path: Path) -> RawRun:
+    """A run with what these lines say, each with its place. Raises UserError where epochs fall and no bar tells the
+    steps."""
+    steps = _steps(path, _printed(lines, run), run.notes)
     stated = np.array([-1 if step is None else step for step in steps], dtype=np.int32)
     numbered_series, run.series = run.series, {}
     for name, series in numbered_series.items():
@@ -124,29 +139,28 @@ def read_trl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
         if np.any(own >= 0):
             parts = (own, np.asarray(series.values), np.asarray(series.places))
             run.series[name] = Series(*(part[own >= 0] for part in parts))
-    return [run]
+    return run
 
 
-def _printed(head: Head, run: RawRun) -> _Log:
-    """Every dictionary of a log. Their metrics go to the run, with the number of the dictionary in the place of a step,
-    so that a long log is not kept as it is."""
+def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
+    """Every dictionary of a log, and the sizes in its header. Metrics go to the run, with the number of the dictionary
+    in the place of a step, so that a long log is not kept as it is."""
     dictionaries: list[_Printed] = []
     bar: tuple[int, int] | None = None
-    last, total, steps, ended = (0, 0), 0, range(0), math.nan
+    last, header, steps, ended = (0, 0), dict[str, int](), range(0), math.nan
     cut = 0
-    for place, line in _joined((place, line) for place, line, _ in read_lines(head)):
+    for place, line in _joined(lines):
         bars = _BAR.findall(line)
         if bars:
             bar = last = int(bars[-1][0]), int(bars[-1][1])
-        if header := _HEADER.search(line):
-            total = int(header[1].replace(",", ""))
+        header |= {name: int(size[1].replace(",", "")) for name, of in _HEADER.items() if (size := of.search(line))}
         if "{'" not in line:
             continue
         values = values_in(line)
         if values is None:
             cut += _OPEN.search(line) is not None
         elif not values.keys().isdisjoint(END):
-            steps, ended = _steps_at_end(last, total, values), values.get("epoch", math.nan)
+            steps, ended = _steps_at_end(last, header.get("max_steps", 0), values), values.get("epoch", math.nan)
         elif not values.keys().isdisjoint(_OF_UPDATES):
             for name, value in values.items():
                 if name not in ("epoch", "step", "global_step") and not name.startswith(_OF_TIME):
@@ -156,6 +170,13 @@ def _printed(head: Head, run: RawRun) -> _Log:
             dictionaries.append(_Printed(place, values.get("epoch", math.nan), stated, bar, is_test))
             bar = None
     run.notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
+    sizes = header.get("per_device_train_batch_size", 0) * header.get("gradient_accumulation_steps", 0)
+    if sizes:
+        total = header.pop("train_batch_size", 0)
+        header |= {"num_processes": total // sizes} if total and total % sizes == 0 else {}
+        hidden = getattr(run.config, "hidden", "" if run.config else "the script that printed the log")
+        run.config, run.whole = Settings((run.config or {}) | header), False
+        run.config.hidden = hidden
     return _Log(dictionaries, steps, ended)
 
 
