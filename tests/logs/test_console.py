@@ -125,6 +125,18 @@ def test_a_dictionary_of_rewards_alone_is_a_graders_of_one_response(tmp_path):
         steps_of(tmp_path, ["Slow attention, unexpected results, may follow", "Device: cuda:1", *[graded] * 9])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-02-26 05:55:37,248\tINFO -- address\n2026-02-26 05:55:38,244\tINFO -- ready\n",
+        "Loading: 100%|##| 2/2 [00:06<00:00]\n  0%|    | 0/10 [00:00<?]\nquestion is 1+1=?\nanswer is 2\nsampling\n",
+    ],
+)
+def test_a_console_that_begins_as_a_table_may_is_none(text, tmp_path):
+    with pytest.raises(UserError, match="no log of a kind that is known; allowed: "):
+        run_of(tmp_path, text, "out.txt")
+
+
 def test_the_step_that_verl_repeats_in_a_line_does_not_begin_another(tmp_path):
     parts = "actor/grad_norm:0.5 - training/global_step:{0} - training/epoch:0 - critic/score/mean:0.{0}"
     run = run_of(tmp_path, "".join(f"step:{i} - {parts.format(i)}\n" for i in (1, 2, 3)), "verl.log")

@@ -51,6 +51,10 @@ INDEX = "Unnamed: 0"
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?(?: ?%)?"), re.compile(r"-?\d+\.\d+")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
+_OF_CONSOLES = re.compile(r"\x1b|\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
+"""Colours and times, which are in no name of a column."""
+ROWS_SEEN = 21
+"""Lines by which a table is told from a console's output."""
 MAX_SHORT = 10
 """Rows with other than the header's number of cells, beyond which a file is no table."""
 
@@ -76,14 +80,19 @@ def find_separator(line: str) -> str:
 
 
 def read_header(head: Head) -> list[str]:
-    """Names of the columns; [] where the file does not begin with any, or where the next line has no second column."""
-    first, second = [*(line for line in head.lines if line.strip()), "", ""][:2]
-    separator = find_separator(first)
-    if not separator or (second and separator not in second):
+    """Names of the columns; [] where the file does not begin with any, where the next line has no second column, or
+    where most lines have another number of them, as those of a console have."""
+    lines = [line for line in head.lines if line.strip()][:ROWS_SEEN]
+    separator = find_separator(lines[0]) if lines else ""
+    if not separator or separator not in (lines[1:2] or [separator])[0]:
         return []
     try:
-        names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
-    except (csv.Error, StopIteration):
+        with long_cells():
+            names, *rows = ([name.strip() for name in row] for row in csv.reader(lines, delimiter=separator))
+    except (csv.Error, ValueError):
+        return []
+    fit = sum(len(row) == len(names) for row in rows)
+    if 2 * fit < len(rows) or any(map(_OF_CONSOLES.search, names)):
         return []
     names = [INDEX, *names[1:]] if names[0] == "" else names
     return names if all(name and read_number(name) is None for name in names) and len(set(names)) > 1 else []
