@@ -109,7 +109,7 @@ _COLUMNS = {
     "rollouts": ("group_size", "num_generations", "rollouts_per_prompt", "responses_per_prompt"),
     "updates_per_round": ("optimizer_updates_per_rollout_batch", "updates_per_round", "updates_per_batch"),
 }
-_RATES = ("learning_rate", "lr", "actor/lr")
+_RATES = ("learning_rate", "lr", "actor/lr", "optim/lr")
 
 
 _Part = tuple[str, Name, Points]

@@ -1,8 +1,8 @@
 """The one table from metric names of others to ours.
 
-Sources: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), and
-public logs of loops of people's own. If a run has several names for one metric, the first in the table is taken;
-the others keep their own names.
+Sources: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), names that
+slime, NeMo-RL and tinker-cookbook log, and public logs of loops of people's own. If a run has several names for one
+metric, the first in the table is taken; the others keep their own names.
 """
 
 import re
@@ -55,6 +55,15 @@ _PODS = (
 )
 """PODS' results (YixuanEvenXu/pods): the answer alone, and the format alone."""
 
+_TINKER = (
+    (r"env/all/correct", "pass_at_1"),
+    (r"env/all/reward/total", "reward_mean"),
+    (r"env/all/format", "format_rate"),
+    (r"env/all/ac_tokens_per_turn", "response_length"),
+)
+"""tinker-cookbook's means over all environments, with test/ before them those of an evaluation (rl/metric_util.py);
+the policy of step s is evaluated before it is trained."""
+
 _TRAIN = (
     (r"critic/score/mean|critic/rewards/mean", "score"),
     (r"actor/entropy|actor/entropy_loss", "entropy"),
@@ -67,7 +76,9 @@ _TRAIN = (
     (r"response_length/mean", "response_length"),
     (r"response_length/clip_ratio", "truncated_fraction"),
     (r"training/rollout_probs_diff_mean|rollout_probs_diff_mean", "rollout_probs_diff"),
-    (r"perf/time_per_step|timing_s/step|timing/step", "seconds"),
+    (r"perf/time_per_step|timing_s/step|timing/step|timing/train/total_step_time", "seconds"),
+    (r"optim/entropy", "entropy"),
+    (r"optim/lr", "learning_rate"),
 )
 
 _PLAIN = (
@@ -77,14 +88,22 @@ _PLAIN = (
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
     (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*/mean", "format_rate"),
     (r"rewards/(?P<reward>[^/]+)/mean", "reward/{reward}"),
-    (r"reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean", "reward_mean"),
+    (
+        r"raw_reward|reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean",
+        "reward_mean",
+    ),
     (
         r"completions/mean_length|response_length|response_length/mean|mean_response_length|completion_length|completion_length/mean|avg_response_len"
-        r"|avg_response_length|avg_response_token_length|response_len|mean_completion_length",
+        r"|avg_response_length|avg_response_token_length|response_len|mean_completion_length|response_lengths"
+        r"|mean_gen_tokens_per_sample",
         "response_length",
     ),
-    (r"completions/clipped_ratio|truncated_fraction", "truncated_fraction"),
-    (r"entropy|token_entropy|entropy_avg|avg_entropy|entropy/mean|entropy_mean|mean_entropy|policy_entropy", "entropy"),
+    (r"completions/clipped_ratio|truncated_fraction|truncated", "truncated_fraction"),
+    (
+        r"entropy|token_entropy|entropy_avg|avg_entropy|entropy/mean|entropy_mean|mean_entropy|policy_entropy"
+        r"|approx_entropy",
+        "entropy",
+    ),
     (r"approx_kl|ppo_kl|policy_kl|old_kl", "kl"),
     (r"kl|kl_ref|reference_kl|ref_kl|kl_loss|kl_to_ref", "kl_ref"),
     (r"clip_ratio/region_mean|clip_fraction|clip_ratio|clipfrac|pg_clipfrac|clip_frac", "clip_fraction"),
@@ -108,7 +127,11 @@ def _rules(rows: tuple, first: int) -> list[tuple[re.Pattern, Name]]:
     return rules
 
 
-_OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
+_OF_TEST, _OF_TRAIN, _OF_EITHER = (
+    _rules((*_VERL_TEST, *_PODS), 0),
+    _rules(_TRAIN, 1000),
+    _rules((*_TINKER, *_PLAIN), 2000),
+)
 
 METRICS = tuple(sorted({name.metric for _, name in (*_OF_TEST, *_OF_TRAIN, *_OF_EITHER)} - {"score"}))
 """Ours; {k} stands for a number, {reward} for the name of one of several rewards."""

@@ -31,12 +31,23 @@ def lines_of(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_names_of_unknown_trainers_are_kept_as_they_are(tmp_path):
+def test_names_of_other_trainers(tmp_path):
     """tinker-cookbook counts from 0 and evaluates before it trains, as others that count from 0 do; ms-swift writes the
-    step with the last one."""
-    rows = [{"step": s, "env/all/reward/total": 0.1 * s, "test/env/all/correct": 0.2} for s in range(3)]
+    step with the last one. What slime calls rewards is centred, so that its mean is 0 and no reward."""
+    rows = [{"step": s, "env/all/reward/total": -0.1 * s, "env/all/correct": 0.1 * s, "env/all/format": 0.9,
+             "env/all/by_group/frac_mixed": 0.5} | ({"test/env/all/correct": s / 10} if s % 2 == 0 else {})
+            for s in range(5)]  # fmt: skip
     run = run_of(tmp_path, lines_of(rows), "metrics.jsonl")
-    assert run.tool == "" and said([run]) == {} and {piece.metric for piece in run.pieces} == set(rows[0]) - {"step"}
+    assert run.tool == "" and values([run], "reward_mean")[3] == -0.2 and values([run], "pass_at_1")[3] == 0.2
+    assert values([run], "pass_at_1", "test") == {0: 0.0, 2: 0.2, 4: 0.4}
+    slime = [{"step": s, "rollout/raw_reward": 0.3, "rollout/rewards": 1e-9, "rollout/truncated": 0.1}
+             for s in (0, 1, 2)]  # fmt: skip
+    run = run_of(tmp_path, lines_of(slime), "slime.jsonl")
+    assert values([run], "reward_mean")[1] == 0.3 and values([run], "truncated_fraction")[1] == 0.1
+    nemo = [{"step": s, "train/reward": 0.3, "train/mean_gen_tokens_per_sample": 616.5, "validation/accuracy": 0.25}
+            for s in (1, 2, 3)]  # fmt: skip
+    run = run_of(tmp_path, lines_of(nemo), "nemo.jsonl")
+    assert values([run], "response_length")[1] == 616.5 and values([run], "pass_at_1", "test")[1] == 0.25
     swift = {"loss": "0.01", "reward": "0.25", "rewards/MathAccuracy/mean": "0.25"}
     run = run_of(tmp_path, lines_of(swift | {"global_step/max_steps": f"{s}/30"} for s in (1, 2, 3)), "logging.jsonl")
     assert run.rounds == 3 and values([run], "pass_at_1")[3] == 0.25
