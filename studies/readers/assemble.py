@@ -6,6 +6,7 @@ Runs repeat each other as their configurations or columns say, or the user.
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -101,6 +102,10 @@ _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
 """Last parts of names that may count right answers."""
 _TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
 """And of those that say of how many."""
+_OF_RIGHT = re.compile(r"rewards/[^/]*(?:accuracy|correct)[^/]*$", re.IGNORECASE)
+TOO_WIDE = 1.7
+"""Variance over m (1 - m), which is at most n / (n - 1) for n responses that get 0 to 1, and 2 or more where some get
+2."""
 _BOUNDS = ("critic/score/min", "critic/score/max")
 
 
@@ -161,7 +166,7 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
     names = {
         source: _scored(name, points, notes)
         for source in points
-        if source not in aliases and (name := translate_metric(source))
+        if source not in aliases and (name := translate_metric(source)) and not _is_worth_more(source, points, notes)
     }
     names |= {source: _aliased(aliases[source]) for source in points if source in aliases}
     taken: dict[tuple[str, str, str], str] = {}
@@ -180,6 +185,26 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
             name, part = _as_fraction(source, name, part, notes, counted)
         parts.append((source, name, part))
     return parts
+
+
+def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> bool:
+    """Whether a reward that is called correct gives more than 1 for a right answer, which is noted: it varies by more
+    than a share of its mean can, or it is that of the script that gives 2, as its other rewards tell."""
+    reward = source.removesuffix("/mean")
+    if not _OF_RIGHT.search(reward):
+        return False
+    mean, spread = points[source], points.get(f"{reward}/std")
+    why = ""
+    if spread is not None:
+        _, own, theirs = np.intersect1d(mean.steps, spread.steps, return_indices=True)
+        mean_there, spread_there = mean.values[own], spread.values[theirs]
+        inside = (mean_there > 0) & (mean_there < 1)
+        widths = spread_there[inside] ** 2 / (mean_there * (1 - mean_there))[inside]
+        why = "its values vary by more than shares can" if len(widths) and np.median(widths) > TOO_WIDE else ""
+    elif other := next((name for name in points if "xmlcount_reward_func" in name), ""):
+        why = f"a right answer gives 2 in the script that it and {other} are from"
+    notes += [f"{source} is not taken as Pass@1: {why}"] if why else []
+    return bool(why)
 
 
 def _aliased(name: str) -> Name:

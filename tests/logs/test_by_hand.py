@@ -8,7 +8,7 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
-from tests.support.logs.reading import notes, read, values
+from tests.support.logs.reading import notes, read, run_of, values
 
 STEPS = range(1, 13)
 TABLE = "step;reward;response_length\n"
@@ -156,3 +156,16 @@ def test_responses_of_an_evaluation_are_told_by_whole_words_and_that_is_said(fol
 def test_rows_without_a_step_are_no_reason_to_doubt_the_others(cell, tmp_path):
     rows = "".join(f"{cell},0.9\n{cell},0.9\n{step},0.5\n" for step in STEPS)
     assert values(read(tmp_path, "step,reward\n" + rows), "reward_mean") == dict.fromkeys(STEPS, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("spread", "other", "taken"),
+    [(0.45, "reward_std", True), (0.8, "reward_std", False), (None, "reward_std", True),
+     (None, "rewards/xmlcount_reward_func", False)],
+)  # fmt: skip
+def test_a_reward_that_gives_more_than_1_for_a_right_answer_is_no_pass_at_1(spread, other, taken, tmp_path):
+    rows = [{"step": s, "rewards/correctness_reward_func/mean": 0.2 + s / 100, other: 0.1} for s in range(1, 9)]
+    rows = [row | ({} if spread is None else {"rewards/correctness_reward_func/std": spread}) for row in rows]
+    run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    assert bool(values([run], "pass_at_1")) == taken
+    assert any("is not taken as Pass@1" in note for note in run.notes) != taken

@@ -1,10 +1,12 @@
 """What are my B and K? Configurations of trainers in our terms."""
 
+import json
 import pickle
 
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.config_file import read_config
 from tests.support.logs.reading import told
@@ -30,6 +32,16 @@ def test_trl_counts_responses(more, processes, prompts, updates):
     design, notes = read_design(TRL | more, "", processes)
     assert (design.prompts, design.updates_per_round) == (prompts, updates)
     assert design.rollouts == (TRL | more)["num_generations"] and (prompts is not None or notes)
+
+
+FIRST = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations": 6, "beta": 0.04,
+         "vllm_device": "auto", "adam_beta1": 0.9}  # fmt: skip
+"""Some of TRL 0.14's arguments, whose per_device_train_batch_size counts prompts."""
+
+
+@pytest.mark.parametrize(("more", "prompts"), [({}, 16), ({"reward_weights": None, "num_generations": 4}, 4)])
+def test_the_first_grpo_of_trl_counts_prompts(more, prompts):
+    assert read_design(FIRST | more, "", 2)[0].prompts == prompts
 
 
 ACTOR = {"ppo_mini_batch_size": 64, "ppo_epochs": 2, "optim": {"lr": "1e-6"}, "use_kl_loss": True,
@@ -277,3 +289,13 @@ def test_flags_of_a_plain_script_are_read_from_the_command(tmp_path):
     assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 2)
     known, notes = told(tmp_path, command + command.replace("size 8", "size 4"), "sweep.sh")
     assert known.rollouts is None and any("differs between 2 commands" in note for note in notes)
+
+
+@pytest.mark.parametrize(("batch", "prompts"), [(8, 2), (4, None), (6, None)])
+def test_gpus_that_share_the_batch_of_one_process_are_told_by_the_state(batch, prompts, tmp_path):
+    arguments = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "num_generations": 4}
+    (tmp_path / "training_args.bin").write_bytes(pickle.dumps(arguments))
+    history = [{"step": step, "reward": 0.5} for step in (1, 2, 3)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history, "train_batch_size": batch}))
+    (run,) = read_logs([tmp_path / "trainer_state.json"])
+    assert run.design.prompts == prompts and any("2 GPUs of one process" in note for note in run.notes) == (batch == 8)

@@ -6,7 +6,8 @@ takes
 gradient_accumulation_steps of those micro-batches, and the batch is used num_iterations times, so a round has
 steps_per_generation x num_iterations / gradient_accumulation_steps updates. Source: trl/trainer/grpo_config.py
 (`__post_init__`) and
-grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this.
+grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this. In TRL 0.14, the first
+with GRPO, per_device_train_batch_size counts prompts (`num_return_sequences` there).
 
 Arguments of our own trainer (`studies/integrations/trl.py`) have entries `rftlab_...`, which say what its estimator
 does.
@@ -71,7 +72,12 @@ def trl_design(config: Reader) -> KnownDesign:
         return KnownDesign(
             learning_rate=config.rate("learning_rate"), adapter_rank=config.count("lora_r", 0), model=_model(config)
         )
+    of_first = config.stated("adam_beta1") and config.stated("vllm_device") and "reward_weights" not in config.config
+    if of_first:  # all arguments are there, and those of TRL 0.15 are not
+        config.notes.append("these are arguments of TRL 0.14: per_device_train_batch_size counts prompts")
     sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
+    if of_first and sizes[_COUNTED[0]] and sizes["num_generations"]:
+        sizes[_COUNTED[0]] *= sizes["num_generations"]
     batch, updates = _sizes(config, sizes)
     generations = sizes["num_generations"]
     if batch and not generations:

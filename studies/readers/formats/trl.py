@@ -19,6 +19,8 @@ from rftlab.studies.readers.text import Head, finite_number, whole
 
 STATE, ARGUMENTS = "trainer_state.json", "training_args.bin"
 ADAPTER, CONFIG, CARD = "adapter_config.json", "config.json", "README.md"
+_BATCH = "train_batch_size"
+"""In a state, of a process: more than that of a device where torch's DataParallel has several."""
 LARGEST = 1 << 20
 """Bytes of a file of the model that is read."""
 SHAPE = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -71,6 +73,10 @@ def read_trainer_state(head: Head, columns: dict[str, str]) -> list[RawRun]:
                 run.notes.append(f"{ARGUMENTS} beside it cannot be read: {error}")
     facts = model_facts([folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder])
     run.design = KnownDesign(model=facts.get("model_name_or_path"), adapter_rank=facts.get("lora_r"))
+    device, batch = (as_count(it) for it in ((run.config or {}).get("per_device_train_batch_size"), state.get(_BATCH)))
+    if run.config is not None and device and batch and batch > device and batch % device == 0:
+        run.notes.append(f"{_BATCH} = {batch} of the state: {batch // device} GPUs of one process share each batch")
+        run.config |= {"per_device_train_batch_size": batch, "num_processes": 1}
     if run.config is not None:
         run.config = facts | run.config  # part of what runs that repeat each other share
     return [run]
