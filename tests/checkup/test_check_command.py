@@ -1,6 +1,7 @@
 """`rftlab check` on configurations and logs; docs/check.md prints what it prints."""
 
 import json
+import pickle
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -227,6 +228,18 @@ def test_no_other_batch_is_named_for_a_run_that_stands_still(tmp_path):
         text = " ".join(sentence.text for sentence in make_sections(subject)["Worth trying"])
         assert "Doubling K at the same cost (16 prompts x 16 rollouts) brings nothing that can be seen" in text
         assert "at the same cost. Expected effect" not in text
+
+
+def test_an_odd_number_of_prompts_has_no_half_at_the_same_cost(tmp_path):
+    path = written(tmp_path, "grpo.json", TRL | {"per_device_train_batch_size": 24, "gradient_accumulation_steps": 1})
+    assert "Doubling K at 67% of the cost (1 prompt x 16 rollouts)" in flowing(path, "--processes", 1)
+
+
+def test_a_log_whose_own_arguments_lack_the_processes_asks_for_them(tmp_path):
+    (tmp_path / "training_args.bin").write_bytes(pickle.dumps(TRL))
+    history = [{"step": step, "reward": 0.5} for step in (1, 2, 3)]
+    path = written(tmp_path, "trainer_state.json", {"log_history": history})
+    assert "Prompts a step: --processes N tells" in flowing(path)
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,9 @@ def _doubled(subject: Subject) -> Iterator[Sentence]:
     signal = f"{(1 - (subject.silence or 0)) * b:.0f} -> {share * b / 2:.0f} groups teach" if share is not None else ""
     shown = f"{gain.value:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}] test Pass@1" if gain else ""
     said, nothing = ", ".join(filter(None, (signal, shown))), " brings nothing that can be seen" * bool(gain)
+    cost = f"{(b - 1) / b:.0%} of the cost" if b % 2 else "the same cost"
     yield Sentence(
-        f"Doubling K at the same cost ({b // 2} prompts x {2 * k} rollouts){nothing}: "
+        f"Doubling K at {cost} ({counted(b // 2, 'prompt')} x {2 * k} rollouts){nothing}: "
         f"{said or 'unknown without pass rates and test evaluations in a log'}.",
         ("groups: a Beta distribution of pass rates with the measured mean and zero-variance share",
          *design_lines(other_rate=False)),
