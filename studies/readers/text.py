@@ -44,7 +44,7 @@ _GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
 LARGEST_STEP = 10**9 - 1
 """Seconds since 1970, which some logs have in the place of steps, are more."""
 ALLOWED = (
-    "a console log of verl or TRL, a Jupyter notebook, a W&B export or offline run, a project of Trackio, "
+    "a console log of verl, TRL or NeMo-RL, a Jupyter notebook, a W&B export or offline run, a project of Trackio, "
     "TensorBoard events, trainer_state.json, JSON, JSON lines, CSV, Parquet, a folder of rftlab train, "
     "any other with --reader FILE:FUNCTION"
 )

@@ -120,3 +120,46 @@ def test_dictionaries_of_trl_broken_by_pprint_say_the_same(tmp_path):
     text = "".join(f"{same | {'reward': s / 10, 'epoch': s / 10}}\n" for s in range(1, 7))
     whole, broken = read(tmp_path, text, "whole.log"), read(tmp_path, text.replace(", ", ",\n "), "broken.log")
     assert said(broken) == said(whole)
+
+
+NEMO = """2026-02-26 05:55:37,248\tINFO cli.py:41 -- address
+Final config:
+{'grpo': {'normalize_rewards': True,
+          'num_generations_per_prompt': 16,
+          'num_prompts_per_step': 32,
+          'use_leave_one_out_baseline': False},
+ 'policy': {'generation': {'max_new_tokens': 1024, 'temperature': 1.0},
+            'model_name': 'google/gemma-3-1b-it',
+            'optimizer': {'kwargs': {'lr': 5e-06}},
+            'train_global_batch_size': 256}}
+"""
+STEP = """========================= Step {s}/50 =========================
+\x1b[36m(VllmGenerationWorker pid=5)\x1b[0m INFO 02-26 04:11:09 [abstract.py:324] It took 0.03 seconds
+{validation}
+📊 Training Results:
+  • Loss: 0.0228
+  • Avg Reward: 0.3{s}
+  • Mean Generation Length: 616.4766
+
+⏱️  Timing:
+  • Total step time: 44.74s
+  • generation: 32.82s (73.4%)
+"""
+VALIDATION = """▶ Starting validation at step {s}...
+│ Avg Reward: 0.9999                                       │
+📊 Validation Results:
+    • Accuracy: 0.2{s}
+    • Average response length: 722.7 tokens
+"""
+
+
+def test_a_console_of_nemo_rl(tmp_path):
+    steps = [STEP.format(s=s, validation=VALIDATION.format(s=s) if s % 2 == 0 else "") for s in (1, 2, 3, 4)]
+    before = "▶ Starting validation at step 0...\n    • Accuracy: 0.125\n"
+    run = run_of(tmp_path, NEMO + before + "".join(steps), "out.txt")
+    assert values([run], "reward_mean") == {1: 0.31, 2: 0.32, 3: 0.33, 4: 0.34}
+    assert values([run], "pass_at_1", "test") == {0: 0.125, 2: 0.22, 4: 0.24}
+    assert values([run], "seconds")[4] == 44.74 and values([run], "response_length", "test")[4] == 722.7
+    design = run.design
+    assert (design.prompts, design.rollouts, design.updates_per_round, design.learning_rate) == (32, 16, 2, 5e-6)
+    assert (design.advantage, design.response_limit, design.model) == ("group_zscore", 1024, "google/gemma-3-1b-it")

@@ -10,6 +10,7 @@ from rftlab.studies.readers.designs.completions import (
     prime_design,
     script_design,
 )
+from rftlab.studies.readers.designs.nemo import is_nemo_config, nemo_design
 from rftlab.studies.readers.designs.ours import is_own_config, own_design
 from rftlab.studies.readers.designs.trl import is_trl_config, trl_design
 from rftlab.studies.readers.designs.values import Reader
@@ -19,6 +20,7 @@ from rftlab.studies.readers.run import KnownDesign
 _TRAINERS = {
     "verl": (is_verl_config, verl_design),
     "trl": (is_trl_config, trl_design),
+    "NeMo-RL": (is_nemo_config, nemo_design),
     "prime-rl": (is_prime_config, prime_design),
     "CS336": (is_script_config, script_design),
     "rftlab": (is_own_config, own_design),
@@ -36,7 +38,9 @@ def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDe
     configuration holds."""
     trainer = detect_trainer(config) or tool
     if trainer not in _TRAINERS:
-        return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, prime-rl, CS336, rftlab"]
+        return KnownDesign(), [
+            "the configuration is of no trainer that is known: verl, TRL, NeMo-RL, prime-rl, CS336, rftlab"
+        ]
     reader = Reader(config, processes)
     design = _TRAINERS[trainer][1](reader)
     return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

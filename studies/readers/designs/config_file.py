@@ -20,7 +20,7 @@ LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
 """Bytes of a file, and of those that take long."""
 ALLOWED = (
     "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script), prime-rl's "
-    "TOML, or settings with CS336's names (group_size and rollout_batch_size)"
+    "TOML, NeMo-RL's YAML, or settings with CS336's names (group_size and rollout_batch_size)"
 )
 
 
