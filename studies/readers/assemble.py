@@ -102,7 +102,7 @@ _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
 """Last parts of names that may count right answers."""
 _TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
 """And of those that say of how many."""
-_OF_RIGHT = re.compile(r"rewards/[^/]*(?:accuracy|correct)[^/]*$", re.IGNORECASE)
+_OF_RIGHT = re.compile(r"rewards/[^/]*(?:accuracy|correct|format)[^/]*$", re.IGNORECASE)
 TOO_WIDE = 1.7
 """Variance over m (1 - m), which is at most n / (n - 1) for n responses that get 0 to 1, and 2 or more where some get
 2."""
@@ -188,22 +188,21 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
 
 
 def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> bool:
-    """Whether a reward that is called correct gives more than 1 for a right answer, which is noted: it varies by more
-    than a share of its mean can, or it is that of the script that gives 2, as its other rewards tell."""
+    """Whether a reward for right answers or formats is no share of them, which is noted: it exceeds 1, varies by more
+    than a share of its mean can, or is that of the script that gives 2 and 0.5, as its other rewards tell."""
     reward = source.removesuffix("/mean")
     if not _OF_RIGHT.search(reward):
         return False
     mean, spread = points[source], points.get(f"{reward}/std")
-    why = ""
-    if spread is not None:
+    why = "it exceeds 1, and no reward is in per cent" if mean.values.max() > 1 else ""
+    if not why and spread is not None:
         _, own, theirs = np.intersect1d(mean.steps, spread.steps, return_indices=True)
-        mean_there, spread_there = mean.values[own], spread.values[theirs]
-        inside = (mean_there > 0) & (mean_there < 1)
-        widths = spread_there[inside] ** 2 / (mean_there * (1 - mean_there))[inside]
-        why = "its values vary by more than shares can" if len(widths) and np.median(widths) > TOO_WIDE else ""
-    elif other := next((name for name in points if "xmlcount_reward_func" in name), ""):
-        why = f"a right answer gives 2 in the script that it and {other} are from"
-    notes += [f"{source} is not taken as Pass@1: {why}"] if why else []
+        share, width = mean.values[own], spread.values[theirs] ** 2
+        wide = (width > TOO_WIDE * share * (1 - share))[(share > 0) & (width > 0)]
+        why = "its values vary by more than shares can" if len(wide) and wide.mean() > 0.5 else ""
+    elif not why and (other := next((name for name in points if "xmlcount_reward_func" in name), "")):
+        why = f"the script that it and {other} are from gives 2 for a right answer and 0.5 for a format"
+    notes += [f"{source} keeps its own name, for it is no share: {why}"] if why else []
     return bool(why)
 
 

@@ -168,4 +168,10 @@ def test_a_reward_that_gives_more_than_1_for_a_right_answer_is_no_pass_at_1(spre
     rows = [row | ({} if spread is None else {"rewards/correctness_reward_func/std": spread}) for row in rows]
     run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
     assert bool(values([run], "pass_at_1")) == taken
-    assert any("is not taken as Pass@1" in note for note in run.notes) != taken
+    assert any("for it is no share" in note for note in run.notes) != taken
+
+
+def test_a_reward_is_never_in_per_cent(tmp_path):
+    rows = [{"step": s, "reward_std": 0.1, "rewards/correctness/mean": 2.0 * (s % 2)} for s in range(1, 9)]
+    run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    assert not values([run], "pass_at_1") and "exceeds 1" in notes([run])
