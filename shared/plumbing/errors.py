@@ -62,15 +62,8 @@ def check(condition: bool, message: str) -> None:
 
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `allowed`; the message lists them."""
-    check(
-        isinstance(value, Hashable) and value in allowed,
-        f"{field} = {value!r} is unknown; allowed: {', '.join(allowed)}",
-    )
-
-
-def check_type(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
-    """Raise unless `value` is of a kind, whose name with its article is `allowed`."""
-    check(isinstance(value, kind), f"{field} is a {type(value).__name__}; allowed: {allowed}")
+    known = isinstance(value, Hashable) and value in allowed  # an array is in nothing
+    check(known, f"{field} = {shown(value)} is unknown; allowed: {', '.join(allowed)}")
 
 
 def check_finite(field: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:

@@ -133,8 +133,8 @@ EVALUATIONS = 20
 LARGE, FINER = 4096, 2
 """Responses and contexts of a round beyond which the curve has so many more evaluations: its first points come
 sooner."""
-MAX_ROLLOUTS, MAX_UPDATES = 1 << 18, 64
-"""Of a round: more would take a minute a curve."""
+MAX_ROLLOUTS, MAX_UPDATES, MAX_WINDOW = 1 << 18, 64, 1024
+"""Of a round: more would take a minute a curve, and longer windows gigabytes."""
 MAX_ADDRESS = 20_000
 """Characters of an address that are read."""
 PRESETS_BY_NAME: dict[str, Design] = {
@@ -208,6 +208,7 @@ def chosen_run(choices: Choices) -> Simulation:
     updates = design.epochs * design.minibatches
     check(responses <= MAX_ROLLOUTS, f"{responses:,} rollouts a round; allowed here: at most {MAX_ROLLOUTS:,}")
     check(updates <= MAX_UPDATES, f"{updates} updates a round; allowed here: at most {MAX_UPDATES}")
+    check(design.replay_window <= MAX_WINDOW, f"window = {design.replay_window}; allowed here: at most {MAX_WINDOW}")
     every = _interval(design.rounds, FINER if responses + 2 * design.batch_size > LARGE else 1)
     return replace(run, design=replace(design, eval_every=every))
 
@@ -273,6 +274,8 @@ def pairs_in(text: str) -> list[tuple[str, str]]:
         raise UserError(f"the address cannot be read: {error}") from None
 
 
+OWN_NAMES = ("start", "estimator", "axis", "gpu", "over", "dark", "pin", "name")
+"""In an address, beside those of knobs."""
 MOST_PINS, LONGEST = 8, 80
 """Curves that may be pinned, and letters of a name."""
 GPU_NAMES: tuple[GpuName, ...] = get_args(GpuName)
@@ -337,6 +340,8 @@ def from_address(text: str) -> Scene:
     """Return the scene that an address restores. Raises UserError for an address without a meaning."""
     pairs = pairs_in(text)
     given = dict(pairs)
+    for name in given:
+        check_choice("name in the address", name, (*OWN_NAMES, *BY_NAME))
     pinned = [from_query(value) for name, value in pairs if name == "pin"]
     names = [visible_name(value) for name, value in pairs if name == "name"]
     check(len(names) == len(pinned), f"{len(pinned)} pinned curves with {len(names)} names; allowed: a name each")
