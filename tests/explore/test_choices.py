@@ -83,8 +83,8 @@ def test_a_kl_coefficient_gives_a_penalty_and_what_a_trainer_cannot_do_is_said()
     [
         "B=0", "B=nan", "B=1e400", "B=2.5", "B=" + "9" * 500, "start=x", "estimator=<b>", "window=4&K=8",
         "B=4096&K=128", "epochs=40&minibatches=2", "rate=-1", "kappa=inf", "axis=time", "gpu=abacus", "x" * 20_001,
-        "&".join(["pin=B%3D32&name=a"] * (MOST_PINS + 1)), "pin=B%3D32", "pin=B%3D0&name=a", "B=9000", "noise=-1", "window=1025",
-        "b=64", "?B=64", "start=" + "x" * 9000,
+        "&".join(["pin=B%3D32&name=a"] * (MOST_PINS + 1)), "pin=B%3D32", "pin=B%3D0&name=a", "B=9000", "noise=-1",
+        "window=1025", "b=64", "?B=64", "start=" + "x" * 9000,
     ],
 )  # fmt: skip
 def test_an_address_that_means_nothing_is_a_line(query):

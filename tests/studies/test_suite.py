@@ -125,7 +125,8 @@ def test_differences_are_paired_by_seed_and_means_over_tasks_have_the_spread_of_
     error = np.sqrt(sum(values.var(ddof=1) / values.size for values in tasks)) / len(tasks)
     assert known.value == pytest.approx(np.mean([values.mean() for values in tasks]))
     assert 1.96 * error < known.half == pytest.approx(1.96 * error, rel=0.1)
-    lone = scores.summary(cells_of(a=[0.5]))
+    assert scores.summary(cells_of(a=[0.5]))["fixed"].isna().all(), "one that was stopped has no mean over all tasks"
+    lone = scores.summary(cells_of(a=[0.5]), ("dense",))
     assert lone["fixed"][0] == pytest.approx(0.5) and lone["fixed_low"].isna().all(), "one seed has no interval"
     assert "no task has two seeds of both" in scores.said(cells_of(a=[0.5], b=[0.2]), "a", "b")
 
@@ -206,6 +207,8 @@ def test_the_command_and_a_submission(tmp_path, monkeypatch):
     monkeypatch.setattr(suite_run, "TASKS", {name: TASKS[name] for name in FAST})
     monkeypatch.setattr(suite_run.run_cells, "__defaults__", (None, FAST, *run_cells.__defaults__[2:]))
     console, root = Console(file=StringIO(), width=120), tmp_path / "r"
+    with pytest.raises(UserError, match="no run of grpo ended; allowed: more minutes"):
+        run_suite(console, root, ["grpo"], 2, 1e-9, 0, True)
     folder = run_suite(console, root, ["grpo"], 2, 10.0, 0, True)
     names = {path.name for path in folder.iterdir()}
     assert names >= {"grpo.json", "rloo.json", "cells.csv", "tasks.csv", "summary.csv", "suite.png", "suite.svg"}

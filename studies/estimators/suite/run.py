@@ -146,7 +146,7 @@ def suite(
     cards = {card.name: card for card in (find_card(estimator), find_card(reference))}
     parts = [run_cells(console, root, card, seeds, tasks, threads, worlds=worlds) for card in cards.values()]
     cells = pd.concat(parts, ignore_index=True)
-    return SuiteResult(cells, profile(cells), summary(cells))
+    return SuiteResult(cells, profile(cells), summary(cells, tasks))
 
 
 def run_suite(
@@ -164,6 +164,7 @@ def run_suite(
     folder.mkdir(exist_ok=True)
     for card in cards:
         cells = run_cells(console, root, card, seeds, threads=threads, minutes=minutes, quiet=quiet, worlds=worlds)
+        check(len(cells) > 0, f"minutes = {minutes:g}: no run of {card.name} ended; allowed: more minutes")
         write_file(folder / f"{card.name}.json", json.dumps(submission(card, cells), indent=1).encode())
         parts.append(cells)
     cells = pd.concat(parts, ignore_index=True)
