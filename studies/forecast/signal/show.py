@@ -27,6 +27,7 @@ from rftlab.studies.forecast.signal.signal import (
     MeasuredRates,
     Rates,
     expected_tries,
+    fit_rates,
     posterior,
     zero_variance_share,
 )
@@ -140,13 +141,18 @@ def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts
             (zero_variance_share(believed, k) for k in rollouts),
         )
         table.add(name, share, f"{believed.mean:.3f}", *(f"{chance:.2f}" for chance in chances))
+        # few questions fit too well: as if two more had one response of the other outcome, a bound of about 95%
+        wary = np.append(counts, 2 * [1 if right == 0 else m - 1])
+        doubted = fit_rates(MeasuredRates(wary, m, wary / m))
+        after += [posterior(fit, m, right) for fit in (doubted.rates, doubted.other or doubted.rates)]
         surely = [k for k in rollouts if min(zero_variance_share(fit, k) for fit in after) >= DROP]
         worth += [f"{name}, for K = {', '.join(map(str, surely))}"] if surely else []
     put(console, f"questions with one outcome in {m} responses: chance that a group of K has zero variance", table)
     if worth:
         say(
             console,
-            f"worth dropping for now (zero variance with chance {DROP} or more by both fits): {'; '.join(worth)}",
+            f"worth dropping for now (zero variance with chance {DROP} or more by both fits, also were two more "
+            f"questions otherwise in one response): {'; '.join(worth)}",
         )
     else:
         say(console, f"worth dropping: none; no count makes a zero-variance group as likely as {DROP}")
