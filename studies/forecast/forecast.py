@@ -233,7 +233,8 @@ class DesignForecasts(NamedTuple):
     rollouts. `best` is the chance that the design is within CLOSE of the best one in budget, nan where the forecast has
     no draws. `outside` is why it is beyond what was measured, "" where it is not."""
     recommended: str
-    """The best in budget; "" where all are outside what was measured."""
+    """The cheapest in budget whose forecast is within CLOSE of the highest; "" where all are outside what was
+    measured."""
     source: ForecastSource = "simulator"
     """Whose forecast is in the column of that name."""
     misfit: float = 0.0
@@ -273,8 +274,10 @@ def forecast_designs(request: Request, simulated: CellForecast | None, budget: i
     }
     table = pd.DataFrame(columns | forecast_columns(forecasts))
     inside = table[table["in_budget"] & (table["outside"] == "") & table["forecast"].notna()]
-    best = "" if inside.empty else str(inside.sort_values("forecast").iloc[-1]["cell"])
-    return DesignForecasts(table, best, source, forecasts["simulator"].misfit)
+    # where designs are equal, noise would choose among all of them
+    near = inside[inside["forecast"] >= inside["forecast"].max() - CLOSE]
+    best = near.sort_values(["rollouts", "forecast"], ascending=[True, False])["cell"]
+    return DesignForecasts(table, "" if best.empty else str(best.iloc[0]), source, forecasts["simulator"].misfit)
 
 
 def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:

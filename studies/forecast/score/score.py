@@ -102,8 +102,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """A row per split and forecast of SOURCES that is there for all cells: mae, covered, spearman, regret, and by how
     much its error exceeds the recommended forecast's (95%).
 
-    regret: of the cell that it recommends, what the best cell has more; means over pairs. Intervals resample cells
-    within pairs; nan where no pair has two.
+    regret: what the best cell has more than the one with its highest forecast; means over pairs. Intervals resample
+    cells within pairs; nan where no pair has two.
     """
     rows = []
     for part, whole in table.groupby("split", sort=False):

@@ -151,8 +151,8 @@ def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts
     if worth:
         say(
             console,
-            f"worth dropping for now (zero variance with chance {DROP} or more by both fits, also were two more "
-            f"questions otherwise in one response): {'; '.join(worth)}",
+            f"worth dropping for now (zero variance with chance {DROP} or more by both fits, and also if two more "
+            f"questions had one other response): {'; '.join(worth)}",
         )
     else:
         say(console, f"worth dropping: none; no count makes a zero-variance group as likely as {DROP}")

@@ -18,7 +18,7 @@ from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, E
 from rftlab.studies.forecast.forecast import find_pilot, forecast_designs, knob_table, request_from_pilot, spread_line
 from rftlab.studies.forecast.forecasters import RAW, law
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
-from rftlab.studies.forecast.law.curve import bare
+from rftlab.studies.forecast.law.curve import CellForecast, bare
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict, recommended, simulated_ends
 from rftlab.studies.forecast.run import grid_figure, saved_share, show_forecasts, show_posterior
@@ -313,6 +313,16 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     show_posterior(console, posterior, pilot.base.pair)
     assert "recommended" in console.export_text()
     assert "spread of the base model's pass rates over questions: measured 0." in spread_line(posterior, pilot)
+
+
+@pytest.mark.parametrize(("ahead", "cost"), [(0.015, "cheapest"), (0.05, "dearest")])
+def test_a_dearer_design_is_recommended_only_where_its_forecast_is_ahead(ahead, cost, tmp_path):
+    request = request_from_pilot(find_pilot(tmp_path, "tiny-mod97"))
+    spent = [design.rounds * design.round_rollouts for design in request.designs.values()]
+    values = np.where(np.array(spent) == max(spent), 0.5 + ahead, 0.5)
+    made = forecast_designs(request, CellForecast(values, values - 0.1, values + 0.1, values[None], 0.0))
+    chosen = made.table.set_index("cell").loc[made.recommended, "rollouts"]
+    assert chosen == {"cheapest": min(spent), "dearest": max(spent)}[cost]
 
 
 def test_a_posterior_varies_worlds_and_training_and_keeps_the_prior_of_what_nothing_taught():
