@@ -193,6 +193,7 @@ def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():
         ([[c % 5, 4] for c in range(50)], (), ("needs r from a pilot's gradients",), "r ="),
         ([[c, 16] for c in [0] * 200 + [16] * 200 + [8] * 50], ("--rollouts", 2, 8),
          ("worth dropping for now", "200 of 450"), "none"),
+        ([[0, 8]] * 28 + [[1, 8]] * 2, ("--rollouts", 4), ("worth dropping: none",), "for now"),
         ([[0, 4]] * 3, (), ("the counts do not decide", "over 1,000"), "r ="),
         (None, ("--p", 0.3), ("all alike",), "worth"),
     ],
