@@ -66,6 +66,11 @@ def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     check(known, f"{field} = {shown(value)} is unknown; allowed: {', '.join(allowed)}")
 
 
+def check_type(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
+    """Raise unless `value` is of a kind, whose name with its article is `allowed`."""
+    check(isinstance(value, kind), f"{field} is a {type(value).__name__}; allowed: {allowed}")
+
+
 def check_finite(field: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:
     """Raise unless `value` is a finite number, at least `least` and more than `above`; the message says which bound
     there is."""
