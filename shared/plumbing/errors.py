@@ -67,7 +67,7 @@ def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def check_type(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
-    """Raise unless `value` is of a kind, whose name with its article is `allowed`."""
+    """Raise unless `value` has this kind; the message says what is `allowed`."""
     check(isinstance(value, kind), f"{field} is a {type(value).__name__}; allowed: {allowed}")
 
 

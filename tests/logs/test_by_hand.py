@@ -175,3 +175,10 @@ def test_a_reward_is_never_in_per_cent(tmp_path):
     rows = [{"step": s, "reward_std": 0.1, "rewards/correctness/mean": 2.0 * (s % 2)} for s in range(1, 9)]
     run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
     assert not values([run], "pass_at_1") and "exceeds 1" in notes([run])
+
+
+def test_the_time_in_a_run_s_name_makes_an_export_no_console(tmp_path):
+    name = "grpo 2025-01-05 12:30:10 - train/reward"
+    rows = "".join(f"{step},0.{step},0.{step}\n" for step in range(1, 9))
+    run = run_of(tmp_path, f'"Step","{name}","{name}__MIN"\n' + rows, "export.csv")
+    assert run.name.endswith("12:30:10") and len(values([run], "reward_mean")) == 8

@@ -1,9 +1,11 @@
 """What TRL prints: steps are told by epochs, by progress bars, or by counting; what tells nothing is refused."""
 
+import random
+
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers.formats.trl_console import values_in
+from rftlab.studies.readers.formats.trl_console import END, _steps_at_end, values_in
 from tests.support.logs.formats import trl_console, verl_log
 from tests.support.logs.reading import run_of, values
 
@@ -84,6 +86,17 @@ SECONDS = "'train_runtime': 4037.2, 'train_steps_per_second': 0.019"
 def test_without_bars_the_header_or_the_time_at_the_end_tells_the_steps(before, epochs, end, every, said, tmp_path):
     rewards, notes = steps_of(tmp_path, [before, *lines_of([10, 20, 30, 40, 50], epochs), f"{{{end}}}"])
     assert list(rewards) == [every * i for i in range(1, 6)] and said in notes
+
+
+@pytest.mark.parametrize("written", [("{:.4g}", "{:.4g}"), ("{:.4f}", "{:.3f}")])
+def test_the_time_at_the_end_tells_the_steps_however_it_is_rounded(written):
+    draw = random.Random(0)
+    for _ in range(500):
+        steps, seconds = draw.randint(1, 5000), 10 ** draw.uniform(0, 5)
+        numbers = [float(form.format(one)) for form, one in zip(written, (seconds, steps / seconds), strict=True)]
+        told = _steps_at_end((0, 0), 0, dict(zip(END, (numbers[0], 0.0, numbers[1]), strict=False)))
+        assert steps in told or numbers[1] <= 0.002, (seconds, steps)
+    assert not _steps_at_end((0, 0), 0, dict.fromkeys(END, float("inf")))
 
 
 def test_bars_of_evaluations_are_not_those_of_training(tmp_path):

@@ -62,7 +62,14 @@ def test_no_text_takes_a_reader_for_ever(tmp_path):
     assert done.returncode == 0, f"in {done.stdout.splitlines()[-1:]}: {done.stderr[-2000:]}"
 
 
+def notebook(table):
+    cell = {"cell_type": "code", "source": [], "outputs": [{"data": {"text/html": [table]}}]}
+    return json.dumps({"cells": [cell]})
+
+
 ASKING = {
+    "tags.ipynb": notebook("<tr><th>Step</th><th>reward</th></tr><tr>" + "<td>" * 250_000 + "<" * 500_000),
+    "half.ipynb": notebook("<tr><th>Step</th></tr><tr>" + "<td " * 250_000 + "<td>1" + "<b" * 250_000),
     "block.log": "{'actor_rollout_ref': {\n" + "\n" * 200_000,
     "blocks.log": ("{'actor_rollout_ref': {'a': [" + "1," * 130_000 + "\n" + "x\n" * 60 + "step:\n") * 20,
     "names.jsonl": json.dumps({"step": 1, "a" * 500_000: {f"b{i}": 1 for i in range(9000)}}) + '\n{"step": 2}\n',

@@ -23,7 +23,7 @@ from rftlab.studies.readers.text import Head, read_number
 NOTEBOOK = "Jupyter notebook"
 LARGEST, LONGEST_CODE = 64 << 20, 1 << 18
 _BEGINS = re.compile(r"\s*\{\s*\"(?:cells|metadata|nbformat)\"")
-_CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL)
+_CELL, _TAG = re.compile(r"<t[hd]\b[^<>]*>"), re.compile(r"<[^<>]*>")
 _MAGIC = re.compile(r"^([ \t]*)[%!].*$", re.MULTILINE)
 """A line for the shell or for Jupyter, which stands where a statement may."""
 _LOSSES = {"Training Loss": "loss", "Validation Loss": "eval_loss"}
@@ -75,7 +75,7 @@ def _lines(output: dict) -> Iterator[str]:
     """The lines of an output of a cell; of a table with steps a dictionary a row."""
     data = output.get("data")
     data = data if isinstance(data, dict) else {}
-    rows = [[_words(cell) for cell in _CELL.findall(row)] for row in _text(data.get("text/html")).split("<tr")]
+    rows = [[_words(cell) for cell in _CELL.split(row)[1:]] for row in _text(data.get("text/html")).split("<tr")]
     rows = [row for row in rows if row]
     if rows and rows[0][0] == "Step":
         names = [_LOSSES.get(name, name.replace(" / ", "/")) for name in rows[0]]
@@ -88,8 +88,8 @@ def _lines(output: dict) -> Iterator[str]:
 
 
 def _words(cell: str) -> str:
-    """The text of a cell of a table."""
-    return html.unescape(re.sub(r"<[^>]*>", "", cell)).strip().replace("'", "")
+    """The text of a cell of a table, from what follows its tag."""
+    return html.unescape(_TAG.sub("", cell.partition("</t")[0])).strip().replace("'", "")
 
 
 def _arguments(cells: list[dict]) -> dict[str, Any] | None:

@@ -51,8 +51,8 @@ INDEX = "Unnamed: 0"
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?(?: ?%)?"), re.compile(r"-?\d+\.\d+")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
-_OF_CONSOLES = re.compile(r"\x1b|\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
-"""Colours and times, which are in no name of a column."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
+"""With which a console's line begins; names of later columns may have that of a run."""
 ROWS_SEEN = 21
 """Lines by which a table is told from a console's output."""
 MAX_SHORT = 10
@@ -92,7 +92,7 @@ def read_header(head: Head) -> list[str]:
     except (csv.Error, ValueError):
         return []
     fit = sum(len(row) == len(names) for row in rows)
-    if 2 * fit < len(rows) or any(map(_OF_CONSOLES.search, names)):
+    if 2 * fit < len(rows) or _TIME.search(names[0]) or any("\x1b" in name for name in names):
         return []
     names = [INDEX, *names[1:]] if names[0] == "" else names
     return names if all(name and read_number(name) is None for name in names) and len(set(names)) > 1 else []

@@ -56,8 +56,8 @@ _HEADER = {
     "train_batch_size": re.compile(r"\bTotal train batch size \([^)\n]{1,60}\)" + _COUNT),
 }
 """Sizes that transformers prints before the training, and Unsloth in its place, by the names of TRL's arguments."""
-RATE_DIGIT = 1e-3
-"""The last digit of the steps a second at the end of a run."""
+DECIMALS, DIGITS = 3, 4
+"""Of times and steps a second at the end of a run: older trainers round, newer ones print so many digits in all."""
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 OFF = 0.2
 """The part of a step by which an epoch may be off; beyond it, epochs do not give steps."""
@@ -184,12 +184,19 @@ def _steps_at_end(bar: tuple[int, int], header: int, values: dict[str, float]) -
     """The numbers of steps that a run may have had. bar: the last one; header: what was said before the training, 0 for
     nothing; values: the dictionary of its end, whose steps a second have few digits."""
     seconds, rate = (values.get(name, math.nan) for name in ("train_runtime", "train_steps_per_second"))
-    low, high = (seconds * (rate + sign * RATE_DIGIT / 2) for sign in (-1, 1))
+    low, high = ((seconds + sign * _half_digit(seconds)) * (rate + sign * _half_digit(rate)) for sign in (-1, 1))
     told = range(math.ceil(low), math.floor(high) + 1) if 0 < low < high <= LARGEST_STEP else range(0)
     for steps in (header, bar[1]):
         if steps and (steps in told or not told):  # else the bar is one of loading or of tokenizing
             return range(steps, steps + 1) if bar[0] in (0, bar[1]) or steps != bar[1] else range(0)
     return told
+
+
+def _half_digit(value: float) -> float:
+    """How far a printed number may be from what it was."""
+    return (
+        0.5 * 10.0 ** max(math.floor(math.log10(value)) + 1 - DIGITS, -DECIMALS) if 0 < value < math.inf else math.nan
+    )
 
 
 def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
