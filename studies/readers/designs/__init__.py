@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from rftlab.shared.plumbing.errors import plain
 from rftlab.studies.readers.designs.completions import (
+    is_nemo_config,
     is_prime_config,
     is_script_config,
+    nemo_design,
     prime_design,
     script_design,
 )
-from rftlab.studies.readers.designs.nemo import is_nemo_config, nemo_design
 from rftlab.studies.readers.designs.ours import is_own_config, own_design
 from rftlab.studies.readers.designs.trl import is_trl_config, trl_design
 from rftlab.studies.readers.designs.values import Reader
