@@ -175,7 +175,7 @@ def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
         series = []
         for cell, colour in _MARKED.items():
             some = rows[rows["cell"] == cell] if cell else rows[~rows["cell"].isin(list(_MARKED))]
-            across = PlotSeries(some["x"], some["y"], MarkStyle(colour, ""))
+            across = PlotSeries(some["x"], some["y"], MarkStyle(colour, ""), short_label(cell) if cell else "")
             series.append(error_bars(across, some["x_low"], some["x_high"], along=0))
             series.append(error_bars(replace(across, style=dots(colour)), some["y_low"], some["y_high"]))
         panels.append(Panel("test Pass@1", rates(first.title), rates(second.title), tuple(series), (IDENTITY,)))
