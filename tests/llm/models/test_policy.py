@@ -179,7 +179,7 @@ def test_a_model_that_attends_otherwise_is_left_alone():
 
 
 RESIDENT = """
-import mmap, re, torch
+import ctypes, mmap, re, torch
 from pathlib import Path
 from rftlab.llm.meter import trim_heap
 from rftlab.llm.policy.policy import mapped_copies
@@ -253,6 +253,7 @@ def free(megabytes):
     arrays = [torch.ones(25_000) for _ in range(10 * megabytes)]
     return torch.ones(25_000)  # behind them, so that the C library alone keeps what they leave
 
+ctypes.CDLL(None).malloc_trim(0)  # what the imports freed would else be used first
 seen, held = [resident()], []
 for megabytes in (20, 300):
     held.append(free(megabytes))
