@@ -242,6 +242,12 @@ def test_a_log_whose_own_arguments_lack_the_processes_asks_for_them(tmp_path):
     assert "Prompts a step: --processes N tells" in flowing(path)
 
 
+def test_processes_are_asked_for_where_the_trainer_counts_by_them(tmp_path):
+    config = {"data": {"train_batch_size": "${prompts}"}, "actor_rollout_ref": {"rollout": {"n": 8}}}
+    said = flowing(written(tmp_path, "verl.json", config))
+    assert "Prompts a step: its configuration tells" in said and "--processes N" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

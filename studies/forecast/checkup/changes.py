@@ -147,7 +147,7 @@ def name_unknowns(subject: Subject) -> Iterator[Sentence]:
         yield Sentence("The model's size, and with it memory, hours and which rate is usual: --model NAME tells.",
                        ("a name, a folder, or a number of parameters such as 1.7B",))  # fmt: skip
     if not prompts:
-        stated = subject.config or any("--processes" in note for note in subject.notes)
+        stated = subject.tool == "trl" and (subject.config or any("--processes" in note for note in subject.notes))
         how = "--processes N tells, the number of processes that train" if stated else "its configuration tells"
         allowed = "rftlab check CONFIG LOG takes both; rftlab import LOG --prompts B --rollouts K keeps what you know"
         yield Sentence(f"Prompts a step: {how}.", (*subject.notes, allowed))
