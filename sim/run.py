@@ -142,6 +142,8 @@ class GeneralLearner(PlainLearner):
             start_memory(run, world),
             make_ragged(run, world),
         )
+        # An array for one token too, so that all worlds of an environment share the code of this round.
+        self.round_plan = self.plan._replace(token_starts=np.asarray(self.plan.token_starts))
         self.trainer, self.sampler = policy_view(self.work), policy_view(self.work)
         if run.sampler == Sampler():
             self.sampler = self.trainer
@@ -161,7 +163,9 @@ class GeneralLearner(PlainLearner):
             tried + rounds * design.sampling.tries,
         )
         scratch = (self.trainer, self.sampler, chosen, first, rounds, self.ragged, totals)
-        return general_rounds(self.world.train, self.plan, self.choices, self.rule, self.state, self.memory, *scratch)
+        return general_rounds(
+            self.world.train, self.round_plan, self.choices, self.rule, self.state, self.memory, *scratch
+        )
 
 
 def simulate(

@@ -21,9 +21,13 @@ collect_ignore = [] if find_spec("torch") and find_spec("transformers") else _TR
 
 
 def pytest_configure():
-    """A mistyped RFTLAB_GOLDEN ends the session: what it is for would be skipped."""
+    """Processes that tests start find what this one compiled, whatever cache of the user's they are given. A mistyped
+    RFTLAB_GOLDEN ends the session: what it is for would be skipped."""
+    from rftlab.shared.plumbing.jit import CACHE_FOLDER
     from tests.support.estimators.vectors import WHOLE, folder_of
 
+    if CACHE_FOLDER:
+        os.environ["NUMBA_CACHE_DIR"] = str(CACHE_FOLDER.parent)
     if os.environ.get("RFTLAB_GOLDEN") and not any(folder_of(WHOLE).glob("*.json")):
         raise pytest.UsageError(
             f"RFTLAB_GOLDEN: {folder_of(WHOLE)} holds no json file; allowed: a folder of reference vectors, or "

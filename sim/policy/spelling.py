@@ -48,6 +48,8 @@ def _from_tops(plan, z):
 def softmax(plan, logits, row, probs):
     """Fill probs[row] from logits[row], token by token; returns the sum of their largest logits, and the product of
     their sums of exp(logit - largest)."""
+    if len(plan.token_starts) == 1:
+        return policy.softmax(logits, row, probs)
     e, tops = _from_tops(plan, load(logits, row * LANES))
     norms, product = splat(F(1.0)), F(1.0)
     for low in plan.token_starts:
@@ -57,11 +59,6 @@ def softmax(plan, logits, row, probs):
         product *= norm
     store(probs, row * LANES, e / norms)
     return tops, product
-
-
-@softmax.for_one_token
-def _(plan, logits, row, probs):
-    return policy.softmax(logits, row, probs)
 
 
 @softmax.for_tabular

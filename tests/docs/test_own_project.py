@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from rftlab.shared.plumbing.jit import CACHE_FOLDER
 from tests.support.docs.pages import TUTORIALS
 from tests.support.machine.wheel import PAGES, ROOT, SOURCES, build_wheel, environment, install, run_page_with
 
@@ -49,8 +48,6 @@ def test_a_page_runs_in_a_project_of_its_own(name, python, tmp_path, page_cache,
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("XDG_CACHE_HOME", str(page_cache))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # ours leads nowhere
-    if CACHE_FOLDER:  # the wheel's sources are the checkout's, and so is what was compiled
-        monkeypatch.setenv("NUMBA_CACHE_DIR", str(CACHE_FOLDER.parent))
     warnings = "default" if "trl" in PAGES[name] else "error"
     assert run_page_with(python, TUTORIALS / f"{name}.md", tmp_path, warnings) > 0
 

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rftlab.shared.plumbing.jit import CACHE_FOLDER
 from tests.support.estimators.vectors import ROOT
 
 NOTEBOOKS = ROOT / "examples"
@@ -90,10 +89,9 @@ def executed(path: Path, folder: Path) -> dict:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Of a kernel: this Python's commands first, tables of one width, no settings of the user's."""
-    cache = {"NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent)} if CACHE_FOLDER else {}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"COLUMNS": "80", "IPYTHONDIR": str(folder / ".ipython"), "MPLBACKEND": PICTURES}
-    return os.environ | cache | {"PATH": path} | own
+    return os.environ | {"PATH": path} | own
 
 
 def without_noise(book: dict) -> dict:

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from rftlab.shared.plumbing.jit import CACHE_FOLDER
-
 ROOT = Path(__file__).resolve().parents[3]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"!\[[^\]]+\]\((?P<kept>figures/[\w-]+\.png)\)\s+\*From `(?P<made>[^`]+)`")
@@ -103,10 +101,9 @@ def _run_console(block: Block, folder: Path) -> None:
 
 def _started(words: list[str], folder: Path) -> tuple[int, str]:
     """Status and output of a command in a process of its own."""
-    cache = {"NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent)} if CACHE_FOLDER else {}
     full = [*COMMAND.get(words[0], words[:1]), *words[1:]]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    environment = os.environ | {"COLUMNS": "80"} | cache
+    environment = os.environ | {"COLUMNS": "80"}
     done = subprocess.run(full, **streams, cwd=folder, env=environment, timeout=MAX_SECONDS)
     return done.returncode, done.stdout
 

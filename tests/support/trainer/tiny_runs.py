@@ -12,7 +12,6 @@ from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores
 from rftlab.llm.tasks.task import Sizes
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.plumbing.jit import CACHE_FOLDER
 
 SIZES = Sizes(train=30, validation=20, test=20, pretrain=60)
 TINY = Tiny(width=16, heads=2, hidden=32, target=0.0, check_every=40, batch=30)
@@ -46,8 +45,6 @@ def even(verifier, responses, truths, pool):
 def one_cache(model_cache, monkeypatch):
     """Base models are trained once per test session, outside the user's cache; a reward within reach; one thread."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(model_cache))
-    if CACHE_FOLDER:  # what was compiled is where it was
-        monkeypatch.setenv("NUMBA_CACHE_DIR", str(CACHE_FOLDER.parent))
     monkeypatch.setattr(rftlab.llm.training.samples, "score", even)
     torch.set_num_threads(1)
 

@@ -1,0 +1,39 @@
+"""Compile both rounds for every kind of world: python -m tests.support.worlds.compiled
+
+`make test` does so first. Its workers would compile the same rounds side by side, each for minutes.
+"""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+from rftlab.shared.cards import preset
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from tests.support.worlds.problems import NINE, PROBLEMS, TABULAR
+from tests.support.worlds.simulations import DESIGNS, run_of
+
+FAST, GENERAL = DESIGNS["raw"], replace(DESIGNS["raw"], estimator=preset("clip_cov"))
+PARTS = {
+    "linear": (("four", GENERAL), ("plain", FAST), ("four", FAST)),
+    "tabular": (("plain", FAST), ("four", FAST), ("four", GENERAL)),
+}
+"""The world and the design of each run. The general rounds of two kinds share much, so that they come one after the
+other."""
+
+
+def compile_rounds(kind: str) -> None:
+    """Compile the rounds of one kind of world."""
+    for name, design in PARTS[kind]:
+        run = run_of(design, PROBLEMS[name] if kind == "linear" else NINE)
+        simulate(run, TABULAR[name] if kind == "tabular" else build(run.environment))
+
+
+def main() -> None:
+    """Compile all of them, kind beside kind."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        list(pool.map(compile_rounds, PARTS))
+
+
+if __name__ == "__main__":
+    main()
