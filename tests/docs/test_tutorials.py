@@ -34,10 +34,10 @@ def test_a_page_prints_what_it_says(path, tmp_path):
 
 @pytest.mark.skipif(not HAS_TRAINER, reason="needs the extra llm: make test-llm")
 def test_the_parts_run_in_order_in_one_folder(tmp_path):
-    """The parts pass as somebody types them, beside what the earlier ones left. Those before part 6 pass once more
-    after its study."""
+    """The parts pass as somebody types them, beside what the earlier ones left. Those before the training pass once
+    more after the study."""
     parts = [path for path in tutorials() if path.stem not in TRAIN_APART]
-    for path in [*parts, *(path for path in parts if path.stem < STUDY)]:
+    for path in [*parts, *(path for path in parts if path.stem < TRAINS)]:
         try:
             run_page(path.read_text(), tmp_path)
         except AssertionError as error:
