@@ -1,7 +1,7 @@
 """Compile both rounds for every kind of world.
 
-`make test` runs this first (`python -m tests.support.worlds.compiled`). Its workers would compile the same rounds side by
-side, each for minutes.
+`make test` runs this first (`python -m tests.support.worlds.compiled`). Its workers would compile the same rounds side
+by side, each for minutes.
 """
 
 from concurrent.futures import ProcessPoolExecutor
