@@ -29,8 +29,8 @@ class RunNumbers(NamedTuple):
     n_arms: int
     """Arms of all tokens of an answer together."""
     token_starts: tuple[int] | np.ndarray
-    """First arm of each token of an answer. One token is a tuple: compiled code knows its length, and it costs nothing
-    extra. Several are an array, so that all numbers of tokens share their code."""
+    """First arm of each token of an answer. One token is a tuple in the plain round: compiled code knows its length,
+    and it costs nothing extra. Else they are an array, so that all numbers of tokens share their code."""
     format_scale: float
     nuisance: float
     surprise: float

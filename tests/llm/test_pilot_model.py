@@ -30,7 +30,7 @@ def here(monkeypatch):
     """The measurement in this process, counted."""
     asked = []
 
-    def work(console, title, quiet, work, arguments):
+    def work(console, title, quiet, work, *arguments):
         asked.append(title)
         return work(noop, *arguments)
 

@@ -159,12 +159,12 @@ def mini(one_cache, monkeypatch):
     return wanted("mini", (CELL,), None, SMALL)
 
 
-def killed(connection, work, arguments):
+def killed(connection, *what):
     """What a process does that the system kills."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def here(console, title, quiet, work, arguments):
+def here(console, title, quiet, work, *arguments):
     """The work of a process, in this one: a start takes as long as all that is measured."""
     return work(lambda *what: None, *arguments)
 

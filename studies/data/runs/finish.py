@@ -3,13 +3,16 @@ side, each in a process of its own: its memory is its own, and one that is kille
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from rftlab.llm.train import TrainingCallbacks
 
 
-_PROCESSES = multiprocessing.get_context("spawn")
 _TOLD = 0.2
 """Seconds between two messages of a process."""
 
@@ -139,12 +141,36 @@ def _side_by_side(point: RunSpec, threads: int) -> int:
     return max(1, threads // compute.threads) if compute.device == "cpu" and compute.threads else 1
 
 
-def _start(root: Path, point: RunSpec) -> tuple[Connection, _Running]:
-    ours, theirs = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=_work, args=(root, point, theirs), daemon=False)
+def start_worker(work: Callable[..., None], device: str, *arguments: Any) -> tuple[Connection, BaseProcess]:
+    """Start a process that trains; returns the end of a pipe, and the process. `work` is called with the other end and
+    the arguments; the end of the process is the end of the pipe.
+
+    On a CPU all come from one process that has imported the trainer, which takes 6 CPU-seconds. Elsewhere each imports
+    it, because a process that was forked cannot use an accelerator that an import has touched.
+    """
+    # macOS has libraries that end a process that was forked.
+    forks = device == "cpu" and sys.platform == "linux"
+    processes = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:
+        processes.set_forkserver_preload(["rftlab.llm.train"])
+    ours, theirs = processes.Pipe(duplex=False)
+    process = processes.Process(target=_begin, args=(work, dict(os.environ), theirs, *arguments), daemon=False)
     process.start()
-    theirs.close()  # so that the end of the process is the end of the pipe
-    return ours, _Running(point, process)
+    theirs.close()
+    return ours, process
+
+
+def _begin(work: Callable[..., None], environment: dict[str, str], connection: Connection, *arguments: Any) -> None:
+    """What a process does first: the parent ends it, and its environment is that of the parent now."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environment)
+    work(connection, *arguments)
+
+
+def _start(root: Path, point: RunSpec) -> tuple[Connection, _Running]:
+    connection, process = start_worker(_work, point.llm_run.compute.device, root, point)
+    return connection, _Running(point, process)
 
 
 def _hear(
@@ -178,9 +204,8 @@ def _hear(
     return None
 
 
-def _work(root: Path, point: RunSpec, connection: Connection) -> None:
+def _work(connection: Connection, root: Path, point: RunSpec) -> None:
     """Train a run in a child process, which tells its parent how the run goes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     from rftlab.llm.train import TrainingCallbacks
 
     last = 0.0

@@ -6,9 +6,7 @@ A summary of the responses and gradients of the probe is kept.
 
 import hashlib
 import json
-import multiprocessing
 import re
-import signal
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -29,7 +27,7 @@ from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import SIZES, start_at
 from rftlab.studies.data.runs import store
-from rftlab.studies.data.runs.finish import finish_points
+from rftlab.studies.data.runs.finish import finish_points, start_worker
 from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 from rftlab.studies.data.runs.points import RunSpec, schedule
 from rftlab.studies.data.runs.progress import Bar
@@ -125,9 +123,6 @@ def count_answers(answers: "SplitAnswers") -> Answers:
     quantiles, cut = np.quantile(lengths, QUANTILES), float(1 - answers.finished.mean())
     spread = Lengths(float(lengths.mean()), float(lengths.std()), quantiles, right, wrong, cut)
     return Answers(lengths.shape[1], strict, flexible, well_formed, spread)
-
-
-_PROCESSES = multiprocessing.get_context("spawn")
 
 
 class Wanted(NamedTuple):
@@ -276,7 +271,7 @@ def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Bas
     check(whole or has_llm(), f"a pilot {NEEDS_LLM}")
     if base is None:
         run = what.start
-        probed = in_a_process(console, "base model", quiet, _work_probe, (run, what.probe))
+        probed = in_a_process(console, "base model", quiet, _work_probe, run, what.probe)
         base = base_from(what.pair, probed, run.temperature)
         pilot_store.write_measurements(place, base, config)
     if what.midway and base.midway is None:
@@ -290,8 +285,8 @@ def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Bas
 def _measure_midway(console: Console, what: Wanted, folder: Path, quiet: bool) -> Midway:
     """Train the baseline half way, in a folder from whose checkpoints it goes on, and measure gradients there."""
     run, title = what.midway_run(), "half way through the baseline's run"
-    trained: Spent = in_a_process(console, f"{title}: training", quiet, _work_train, (run, folder))
-    probed: ProbedGradients = in_a_process(console, title, quiet, _work_probe_trained, (run, folder, what.probe))
+    trained: Spent = in_a_process(console, f"{title}: training", quiet, _work_train, run, folder)
+    probed: ProbedGradients = in_a_process(console, title, quiet, _work_probe_trained, run, folder, what.probe)
     spent = {"half a run": trained, "its gradients": Spent(probed.rollouts, probed.tokens, probed.seconds)}
     ratios = measure_ratios(probed.raw, probed.centred)
     return Midway(run.design.rounds, analyse(probed.raw), analyse(probed.centred), ratios, spent)
@@ -307,13 +302,12 @@ def _stored(console: Console, place: Path, kind: type[pilot_store.Stored], confi
         return None
 
 
-def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., Any], arguments: tuple) -> Any:
-    """Return the result of `work` in a process of its own, which frees its memory, also that of an accelerator. Raises
-    UserError where it fails or is killed."""
-    ours, theirs = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=_work, args=(theirs, work, arguments), daemon=False)
-    process.start()
-    theirs.close()
+def in_a_process(
+    console: Console, title: str, quiet: bool, work: Callable[..., Any], run: LLMRun, *arguments: Any
+) -> Any:
+    """Return the result of `work` on a run in a process of its own, which frees its memory, also that of an
+    accelerator. Raises UserError where it fails or is killed."""
+    ours, process = start_worker(_work, run.compute.device, work, run, *arguments)
     try:
         with Bar(console, quiet) as bar:
             task = bar.add_task(title, total=None)
@@ -337,9 +331,8 @@ def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., 
         process.join()
 
 
-def _work(connection: Connection, work: Callable[..., Any], arguments: tuple) -> None:
+def _work(connection: Connection, work: Callable[..., Any], *arguments: Any) -> None:
     """Do the work of the process, which tells of a step done, of pre-training, a remark, and its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
 
     def tell(kind: str, *values: Any) -> None:
         connection.send((kind, *values))
