@@ -150,7 +150,7 @@ def start_worker(work: Callable[..., None], device: str, *arguments: Any) -> tup
     """
     # macOS has libraries that end a process that was forked.
     forks = device == "cpu" and sys.platform == "linux"
-    processes = multiprocessing.get_context("forkserver" if forks else "spawn")
+    processes: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
     if forks:
         processes.set_forkserver_preload(["rftlab.llm.train"])
     ours, theirs = processes.Pipe(duplex=False)
