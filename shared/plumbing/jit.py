@@ -6,7 +6,7 @@ holds jitted code, and an edit anywhere starts an empty cache. The folder is cho
 decorated. Below it a function is found by its module, not by the place of its file, so that a checkout, a wheel and a
 copy with equal sources share what was compiled.
 
-Compiling takes seconds to a minute, in which nothing else is to be seen, so a line on standard error says it before.
+Compiling takes seconds to two minutes, in which nothing else is to be seen, so a line on standard error says it before.
 """
 
 import functools
@@ -56,7 +56,7 @@ class Announcer(event.Listener):
             if self.cache
             else "in every process, because the compile cache cannot be written (rftlab dev doctor)"
         )
-        print(f"rftlab: compiling {purpose} for this processor: up to a minute, {kept}", file=sys.stderr, flush=True)
+        print(f"rftlab: compiling {purpose} for this processor: up to two minutes, {kept}", file=sys.stderr, flush=True)
 
     def on_end(self, event):
         """A compilation is over."""

@@ -161,7 +161,7 @@ def start_worker(work: Callable[..., None], device: str, *arguments: Any) -> tup
 
 
 def _begin(work: Callable[..., None], environment: dict[str, str], connection: Connection, *arguments: Any) -> None:
-    """What a process does first: the parent ends it, and its environment is that of the parent now."""
+    """Do the work of a process that the parent ends, in the environment that the parent has now."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.clear()
     os.environ.update(environment)
