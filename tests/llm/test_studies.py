@@ -3,6 +3,7 @@ it all."""
 
 import io
 import multiprocessing
+import sys
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -20,10 +21,11 @@ from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import Curve, make_curve
 from rftlab.studies.cli.execute.train_model import show_curve
 from rftlab.studies.cli.simulate import parse_run
-from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs import finish, store
 from rftlab.studies.data.runs.finish import run_llm_points, train_point
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.runner import StudyCallbacks, collect, split
+from tests.support.machine.processes import tell_variable
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 MOVES = Estimator(entropy=0.1)
@@ -128,6 +130,31 @@ def test_a_killed_process_is_named_and_its_run_resumes(root):
     assert store.read(root, point) is None
     run_llm_points(root, [point], 1, quiet())
     assert store.read(root, point).curve.round.tolist() == [0, 20, 40, 60]
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [
+        pytest.param(
+            "cpu",
+            "ForkServerProcess",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="forks under Linux alone"),
+        ),
+        ("cpu, no socket", "SpawnProcess"),
+        ("cuda", "SpawnProcess"),
+    ],
+)
+def test_a_process_has_the_environment_of_the_moment_however_it_starts(device, kind, monkeypatch):
+    if "no socket" in device:
+        monkeypatch.setattr(finish.forkserver, "ensure_running", Mock(side_effect=OSError("AF_UNIX path too long")))
+    for value in ("1", "2"):
+        monkeypatch.setenv("RFTLAB_TOLD", value)
+        connection, process = finish.start_worker(tell_variable, device.partition(",")[0], "RFTLAB_TOLD")
+        assert connection.recv() == (value, kind)
+        with pytest.raises(EOFError):
+            connection.recv()
+        process.join()
+        assert process.exitcode == 0
 
 
 def files_of(folder):

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -148,16 +149,24 @@ def start_worker(work: Callable[..., None], device: str, *arguments: Any) -> tup
     On a CPU all come from one process that has imported the trainer, which takes 6 CPU-seconds. Elsewhere each imports
     it, because a process that was forked cannot use an accelerator that an import has touched.
     """
-    # macOS has libraries that end a process that was forked.
-    forks = device == "cpu" and sys.platform == "linux"
-    processes: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
-    if forks:
-        processes.set_forkserver_preload(["rftlab.llm.train"])
+    processes: Any = multiprocessing.get_context("forkserver" if device == "cpu" and _can_fork() else "spawn")
     ours, theirs = processes.Pipe(duplex=False)
     process = processes.Process(target=_begin, args=(work, dict(os.environ), theirs, *arguments), daemon=False)
     process.start()
     theirs.close()
     return ours, process
+
+
+def _can_fork() -> bool:
+    """Whether the process is there from which others are forked; it is started by the first call."""
+    if sys.platform != "linux":  # macOS has libraries that end a process that was forked
+        return False
+    forkserver.set_forkserver_preload(["rftlab.llm.train"])
+    try:
+        forkserver.ensure_running()
+    except OSError:  # the name of the temporary folder is too long for a socket, or its disk holds none
+        return False
+    return True
 
 
 def _begin(work: Callable[..., None], environment: dict[str, str], connection: Connection, *arguments: Any) -> None:
