@@ -28,7 +28,7 @@ explore: $(VENV)/installed-explorer
 notebooks: $(VENV)/installed-notebooks
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) examples
 
-# what all workers of pytest would else compile side by side is compiled first
+# the rounds are compiled before the workers of pytest start, each of which would compile them
 test: $(VENV)/installed-test
 	$(BIN)/python -m tests.support.worlds.compiled
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)

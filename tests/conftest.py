@@ -21,8 +21,8 @@ collect_ignore = [] if find_spec("torch") and find_spec("transformers") else _TR
 
 
 def pytest_configure():
-    """Processes that tests start find what this one compiled, whatever cache of the user's they are given. A mistyped
-    RFTLAB_GOLDEN ends the session: what it is for would be skipped."""
+    """Hand the compile cache of this process to all processes that tests start, also where a test gives them another
+    cache folder. End the session where RFTLAB_GOLDEN is mistyped: the tests that read it would be skipped."""
     from rftlab.shared.plumbing.jit import CACHE_FOLDER
     from tests.support.estimators.vectors import WHOLE, folder_of
 

@@ -133,23 +133,24 @@ def test_a_killed_process_is_named_and_its_run_resumes(root):
 
 
 @pytest.mark.parametrize(
-    ("device", "kind"),
+    ("device", "has_socket", "kind"),
     [
         pytest.param(
             "cpu",
+            True,
             "ForkServerProcess",
             marks=pytest.mark.skipif(sys.platform != "linux", reason="forks under Linux alone"),
         ),
-        ("cpu, no socket", "SpawnProcess"),
-        ("cuda", "SpawnProcess"),
+        ("cpu", False, "SpawnProcess"),
+        ("cuda", True, "SpawnProcess"),
     ],
 )
-def test_a_process_has_the_environment_of_the_moment_however_it_starts(device, kind, monkeypatch):
-    if "no socket" in device:
+def test_a_process_has_the_environment_of_the_moment_however_it_starts(device, has_socket, kind, monkeypatch):
+    if not has_socket:
         monkeypatch.setattr(finish.forkserver, "ensure_running", Mock(side_effect=OSError("AF_UNIX path too long")))
     for value in ("1", "2"):
         monkeypatch.setenv("RFTLAB_TOLD", value)
-        connection, process = finish.start_worker(tell_variable, device.partition(",")[0], "RFTLAB_TOLD")
+        connection, process = finish.start_worker(tell_variable, device, "RFTLAB_TOLD")
         assert connection.recv() == (value, kind)
         with pytest.raises(EOFError):
             connection.recv()

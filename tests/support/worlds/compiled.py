@@ -1,7 +1,7 @@
 """Compile both rounds for every kind of world.
 
-`make test` runs this first (`python -m tests.support.worlds.compiled`). Its workers would compile the same rounds side
-by side, each for minutes.
+`make test` runs this first (`python -m tests.support.worlds.compiled`). Without it, both workers of pytest begin with
+the same worlds, and each compiles the same rounds for minutes.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -19,8 +19,8 @@ PARTS = {
     "linear": (("four", GENERAL), ("plain", FAST), ("four", FAST)),
     "tabular": (("plain", FAST), ("four", FAST), ("four", GENERAL)),
 }
-"""The world and the design of each run. The general rounds of two kinds share much, so that they come one after the
-other."""
+"""The world and the design of each run. The general rounds of the two kinds share the estimators' code, so one
+comes first and the other last."""
 
 
 def compile_rounds(kind: str) -> None:
