@@ -114,7 +114,6 @@ _COLUMNS = {
     "rollouts": ("group_size", "num_generations", "rollouts_per_prompt", "responses_per_prompt"),
     "updates_per_round": ("optimizer_updates_per_rollout_batch", "updates_per_round", "updates_per_batch"),
 }
-_RATES = ("learning_rate", "lr", "actor/lr", "optim/lr")
 
 
 _Part = tuple[str, Name, Points]
@@ -321,8 +320,9 @@ def _from_records(points: dict[str, Points]) -> KnownDesign:
 def _rate(points: dict[str, Points]) -> tuple[float, str] | None:
     """The learning rate that was logged; the highest of a schedule."""
     for name, part in points.items():
-        if name in _RATES or name.removeprefix("train/") in _RATES:
-            highest = float(part.values.max())
+        known = translate_metric(name)
+        if known is not None and known.metric == "learning_rate":
+            highest = known.scale * float(part.values.max())
             if highest > 0:
                 kind = "the" if np.all(part.values == part.values[0]) else "the highest"
                 near = float(f"{highest:.0e}")  # a schedule may be logged beside its peak: 9.9978e-06 is of 1e-05

@@ -130,6 +130,13 @@ def test_of_a_dictionary_the_numbers_are_read_and_nothing_runs(line, numbers):
     assert values_in(line) == numbers
 
 
+@pytest.mark.parametrize("label", ["[metrics] step {}: ", "step {}/60 | ", "INFO - Iteration #{} - "])
+def test_the_step_before_a_dictionary_is_its_step(label, tmp_path):
+    rewards, notes = steps_of(tmp_path, [label.format(5 * i) + line for i, line in enumerate(lines_of([1, 2, 3]), 1)])
+    assert rewards == {5: 0.01, 10: 0.02, 15: 0.03} and "not printed" not in notes
+    assert "global_step" not in values_in("step 4 took 3.1 s {'loss': 0.5}")
+
+
 def test_a_dictionary_of_rewards_alone_is_a_graders_of_one_response(tmp_path):
     graded = "Metrics:  {'format_reward': 1.0, 'answer_reward': 0.0, 'reward': 0.0}"
     rewards, _ = steps_of(tmp_path, [graded, *lines_of([1, 2], [0.01, 0.02]), graded])

@@ -1,11 +1,11 @@
 """Consoles of Hugging Face's trainers, TRL's among them.
 
 They print a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among progress bars and everything
-else. No step is printed in them. It is that of the epochs where those tell (transformers prints them with four digits
-or more), else that of the progress bar before each, else their number. How many steps there were by the end of a run
-its bars tell, its header, or its time and steps a second, which has few digits. A log that went to a file
-may hold all bars before all dictionaries, because the two are buffered apart. Since 5.0 transformers prints numbers in
-quotes. Dictionaries are taken apart by a pattern, never evaluated. Source: transformers/trainer_callback.py (5.19) and
+else. No step is printed in them. It is the one that a callback prints before them, else that of the epochs where those
+tell (transformers prints them with four digits or more), else that of the progress bar before each, else their number.
+How many steps there were by the end of a run its bars tell, its header, or its time and steps a second, which has few
+digits. A log that went to a file may hold all bars before all dictionaries, because the two are buffered apart. Since
+5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern, never evaluated. Source: transformers/trainer_callback.py (5.19) and
 trainer_utils.py (`speed_metrics`).
 """
 
@@ -38,8 +38,8 @@ CONSOLE = "TRL console"
 LONGEST_PRINTED = 120
 """Lines over which a dictionary may be broken."""
 _OPEN = re.compile(r"\{'[\w/@. -]{1,200}':")
-_LABEL = re.compile(r"(?<![a-z])(?:step|rollout|eval)s?[ _]?\d{1,9}[^{]{0,40}: ?$", re.IGNORECASE)
-"""The text before the dictionaries of other trainers; Hugging Face's print none."""
+_LABEL = re.compile(r"(?<![a-z])(?:step|iteration)s?[ _:=#]{0,3}(\d{1,9})[^{a-z]{0,20}$", re.IGNORECASE)
+"""The step that a callback prints before a dictionary, as in `[metrics] step 60: {..}` or `step 5/60 | {..}`."""
 _ITEM = re.compile(
     r"\s*'(?P<name>[^'\n]{1,300})':\s*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\s,'\"{}\[\]]{1,60})|\[[^\]\n]*\])\s*(?P<end>[,}])"
 )
@@ -100,12 +100,12 @@ def is_trl_console(head: Head) -> bool:
 
 
 def values_in(line: str) -> dict[str, float] | None:
-    """The numbers of the dictionary that a line holds; None where it holds none, one that is cut, or another
-    trainer's, with its step before it."""
+    """The numbers of the dictionary that a line holds, with the step before it; None where it holds none, or one that
+    is cut."""
     opened = _OPEN.search(line)
-    if opened is None or _LABEL.search(line[max(0, opened.start() - 80) : opened.start()]):
+    if opened is None:
         return None
-    at = opened.start() + 1
+    label, at = _LABEL.search(line[max(0, opened.start() - 80) : opened.start()]), opened.start() + 1
     values: dict[str, float] = {}
     while item := _ITEM.match(line, at):
         text = item["quoted"] if item["quoted"] is not None else item["bare"]
@@ -115,7 +115,9 @@ def values_in(line: str) -> dict[str, float] | None:
         if value is not None:
             once(values, item["name"], value)
         if item["end"] == "}":
-            return values
+            if label is None or values.keys().isdisjoint(_OF_UPDATES):
+                return values
+            return {"global_step": float(label[1])} | values
         at = item.end()
     return None
 
