@@ -86,7 +86,7 @@ _PLAIN = (
     (r"pass(?:@|_at_)(?P<k>\d+)", "pass_at_{k}"),
     (r"answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean|acc/mean", "pass_at_1"),
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
-    (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*/mean", "format_rate"),
+    (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*(?:/mean)?", "format_rate"),
     (r"rewards/(?P<reward>[^/]+)/mean", "reward/{reward}"),
     (
         r"raw_reward|reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean",

@@ -29,7 +29,7 @@ from rftlab.studies.readers.formats import (
 )
 from rftlab.studies.readers.names import LONGEST_NAME, METRICS, is_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, RawRun
-from rftlab.studies.readers.text import ALLOWED, Head, kind_named, read_head
+from rftlab.studies.readers.text import ALLOWED, FURTHER, HEAD, Head, kind_named, read_head
 
 Reader = Callable[[Path], RawRun | list[RawRun]]
 MAX_RUNS = 2000
@@ -140,6 +140,10 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
         return _read_folder(path, columns)
     head = read_head(path)
     form = next((form for form in FORMATS if form.recognise(head)), None)
+    if form in (None, FORMATS[-1]) and head.encoding and len(head.raw) >= HEAD:  # a comma may begin a table
+        further = read_head(path, FURTHER)
+        if late := next((form for form in FORMATS[:-1] if form.recognise(further)), None):
+            head, form = further, late
     if form is None:
         what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"
         raise UserError(f"{path} is {what}; allowed: {ALLOWED}")

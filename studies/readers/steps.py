@@ -133,8 +133,8 @@ def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.nda
         restart = Restart(int(places[i]), int(steps[i]), int(highest[i - 1]), int(steps[i]) <= first)
         if len(falls) > MAX_RESTARTS:
             raise UserError(
-                f"{at}: steps go back {len(falls)} times, as where runs are mixed; allowed: one run a file, or a "
-                "column of run names (--columns run=...)"
+                f"{at}: steps go back {len(falls)} times, as where runs are mixed; allowed: one run a file (one "
+                "file of events for TensorBoard), or a column of run names (--columns run=...)"
             )
         later = int(steps[i:].max())
         if restart.afresh and restart.reached - first + 1 > WHOLE_RUN * (later - first + 1):

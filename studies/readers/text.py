@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TextIO
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import FILE, FOLDER, LINK, path_kind
 
-HEAD = 1 << 18
-"""Bytes by which a file's kind is told."""
+HEAD, FURTHER = 1 << 18, 1 << 23
+"""Bytes by which a file's kind is told; the second where printed responses fill the first."""
 LARGEST = 4 << 30
 """Bytes of a log that is read line by line."""
 LONGEST = 1 << 20
@@ -62,11 +62,11 @@ class Head(NamedTuple):
     encoding: str
 
 
-def read_head(path: Path) -> Head:
-    """The start of a file. Raises UserError where it is none, or of a kind that holds no log."""
+def read_head(path: Path, size: int = HEAD) -> Head:
+    """The start of a file, of `size` bytes. Raises UserError where it is none, or of a kind that holds no log."""
     check_file(path)
     with path.open("rb") as file:
-        raw = file.read(HEAD)
+        raw = file.read(size)
         raw += b"" if b"\n" in raw or b"\r" in raw else file.readline(LONGEST)
     encoding = detect_encoding(raw)
     text = raw.decode(encoding, "replace") if encoding else ""

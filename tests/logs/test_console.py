@@ -6,6 +6,7 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.formats.trl_console import END, _steps_at_end, values_in
+from rftlab.studies.readers.text import HEAD
 from tests.support.logs.formats import trl_console, verl_log
 from tests.support.logs.reading import run_of, values
 
@@ -162,6 +163,12 @@ def test_the_step_that_verl_repeats_in_a_line_does_not_begin_another(tmp_path):
     run = run_of(tmp_path, "".join(f"step:{i} - {parts.format(i)}\n" for i in (1, 2, 3)), "verl.log")
     assert values([run], "reward_mean") == {1: 0.1, 2: 0.2, 3: 0.3}
     assert values([run], "grad_norm") == dict.fromkeys((1, 2, 3), 0.5) and "together" not in " ".join(run.notes)
+
+
+def test_printed_responses_may_fill_the_start_of_a_log(tmp_path):
+    spoken = "Let us see what is right, step by step.\n" * (HEAD // 40 + 1)
+    for log, form in ((trl_console(), "TRL console"), (verl_log(), "verl console")):
+        assert run_of(tmp_path, spoken + log.text, "late.log").format == form
 
 
 def test_the_kind_of_a_log_is_that_of_most_lines(tmp_path):

@@ -57,6 +57,12 @@ def test_columns_can_be_named(tmp_path):
         read(tmp_path, text, columns={"step": "iter"})
 
 
+def test_rewards_for_the_format_are_so_called_with_and_without_their_mean(tmp_path):
+    for name in ("rewards/r2_format", "rewards/r2_format/mean"):
+        run = run_of(tmp_path, f"step,{name}\n1,0.25\n2,0.5\n")
+        assert values([run], "format_rate") == {1: 0.25, 2: 0.5}
+
+
 def test_what_is_missing_stays_missing(tmp_path):
     run = run_of(tmp_path, "step,eval_acc\n10,0.5\n20,0.6\n")
     assert said([run]) == {(10, "test", "pass_at_1"): 0.5, (20, "test", "pass_at_1"): 0.6}
@@ -67,6 +73,9 @@ def test_numbers_of_numpy_and_all_digits_are_read_and_verls_file_logger_too(tmp_
     line = "step:{0} - critic/score/mean:np.float64(0.{0}25) - actor/lr:1e-06 - timing_s/gen:{0}.123456789\n"
     run = run_of(tmp_path, line.format(1) + line.format(2), "n.log")
     assert values([run], "reward_mean")[2] == 0.225 and run.design.learning_rate == 1e-6
+    early = line.replace("lr:1e-06", "lr(1e-4):0.010")  # of January 2025
+    run = run_of(tmp_path, early.format(1) + early.format(2), "early.log")
+    assert values([run], "learning_rate")[2] == run.design.learning_rate == 1e-6
     rows = ({"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s} for s in (1, 2))
     text = "".join(json.dumps({"step": s, "data": row}) + "\n" for s, row in enumerate(rows, 1))
     run = run_of(tmp_path, text, "verl.jsonl")

@@ -1,12 +1,12 @@
 """Consoles of Hugging Face's trainers, TRL's among them.
 
 They print a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among progress bars and everything
-else. No step is printed in them. It is the one that a callback prints before them, else that of the epochs where those
-tell (transformers prints them with four digits or more), else that of the progress bar before each, else their number.
-How many steps there were by the end of a run its bars tell, its header, or its time and steps a second, which has few
-digits. A log that went to a file may hold all bars before all dictionaries, because the two are buffered apart. Since
-5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern, never evaluated. Source: transformers/trainer_callback.py (5.19) and
-trainer_utils.py (`speed_metrics`).
+else. No step is printed in them. It is the one that a callback prints before them, else that of the epochs where
+those tell (transformers prints them with four digits or more), else that of the progress bar before each, else their
+number. How many steps there were by the end of a run its bars tell, its header, or its time and steps a second, which
+has few digits. A log that went to a file may hold all bars before all dictionaries, because the two are buffered
+apart. Since 5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern, never evaluated.
+Source: transformers/trainer_callback.py (5.19) and trainer_utils.py (`speed_metrics`).
 """
 
 import math
