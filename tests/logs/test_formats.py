@@ -75,7 +75,7 @@ def test_numbers_of_numpy_and_all_digits_are_read_and_verls_file_logger_too(tmp_
     assert values([run], "reward_mean")[2] == 0.225 and run.design.learning_rate == 1e-6
     early = line.replace("lr:1e-06", "lr(1e-4):0.010")  # of January 2025
     run = run_of(tmp_path, early.format(1) + early.format(2), "early.log")
-    assert values([run], "learning_rate")[2] == run.design.learning_rate == 1e-6
+    assert values([run], "learning_rate")[2] == pytest.approx(1e-6) and run.design.learning_rate == 1e-6
     rows = ({"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s} for s in (1, 2))
     text = "".join(json.dumps({"step": s, "data": row}) + "\n" for s, row in enumerate(rows, 1))
     run = run_of(tmp_path, text, "verl.jsonl")
