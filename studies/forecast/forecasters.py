@@ -249,6 +249,26 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rate
     return forecast(base, runs, evidence.noise, cells, prior=prior, base_within=within, rounds=rounds)
 
 
+def left_out_errors(evidence: Evidence, split: str = "test") -> tuple[float, float]:
+    """How far the ends of known runs are, on average, from the law fitted to the others, and from the others' mean end;
+    nan with fewer than three runs, or without the base model. Rates and updates do not count."""
+    base, ratios = evidence.base(split), evidence.noise.ratios
+    runs = [
+        KnownRun(run.design, run.rounds[later], run.values[later])
+        for run in evidence.tried(split)
+        if (later := run.rounds > 0).any()
+    ]
+    if np.isnan(base) or len(runs) < 3:
+        return np.nan, np.nan
+    errors = []
+    for i, run in enumerate(runs):
+        others = [*runs[:i], *runs[i + 1 :]]
+        tau = run.rounds[-1:] * time_per_round(run.design, ratios)
+        told = fit_curve(base, others, ratios).at(tau)[0], np.mean([other.values[-1] for other in others])
+        errors.append(np.abs(np.array(told) - run.values[-1]))
+    return tuple(np.mean(errors, axis=0).tolist())
+
+
 def _other_curve(other: OtherPair, column: int) -> LawCurve:
     """The law's curve through the ends of another pair."""
     known = [

@@ -22,7 +22,7 @@ from rftlab.studies.data.runs.finish import count_threads
 from rftlab.studies.data.runs.progress import step_progress
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.calibrate import Posterior
-from rftlab.studies.forecast.evidence import noise_text
+from rftlab.studies.forecast.evidence import Evidence, noise_text
 from rftlab.studies.forecast.forecast import (
     CLOSE,
     DesignForecasts,
@@ -34,7 +34,7 @@ from rftlab.studies.forecast.forecast import (
     knob_table,
     spread_line,
 )
-from rftlab.studies.forecast.forecasters import QUICK
+from rftlab.studies.forecast.forecasters import QUICK, left_out_errors
 from rftlab.studies.forecast.predict import MISFIT, predict
 from rftlab.studies.forecast.record import design_lines
 from rftlab.studies.report.chart import (
@@ -169,6 +169,16 @@ TRUST = (
 )
 
 
+def left_out_text(evidence: Evidence) -> str:
+    """Say how the law does on the known runs, each forecast from the others."""
+    law, mean = left_out_errors(evidence)
+    if np.isnan(law):
+        return "Fewer than three runs are known, so that the law is not tested on them."
+    said = f"Each known run forecast from the others: the law is {law:.3f} off, and the others' mean end {mean:.3f}."
+    alike = " The designs that were run end alike, and what the law says of other designs is a guess."
+    return said + alike * (law >= mean)
+
+
 def trust(request: Request, posterior: Posterior | None) -> list[str]:
     """How far to trust a forecast, in plain sentences; none for the pairs of `tiny`, where forecasts hold."""
     if request.evidence.imported:
@@ -208,7 +218,7 @@ def run_forecast(
             simulated = predict(posterior, designs, request.questions, seed, count_threads(threads), step)
     made = forecast_designs(request, simulated, budget)
     show_forecasts(console, made, request)
-    notes = trust(request, posterior)
+    notes = trust(request, posterior) + [left_out_text(request.evidence)] * (made.source == "law")
     for note in notes:
         say(console, note, "dim")
     figure, numbers = grid_figure(made.table, request.title.replace("$", r"\$"))

@@ -16,12 +16,12 @@ from rftlab.studies.forecast import predict as prediction
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulate_at
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair, finals
 from rftlab.studies.forecast.forecast import find_pilot, forecast_designs, knob_table, request_from_pilot, spread_line
-from rftlab.studies.forecast.forecasters import RAW, law
+from rftlab.studies.forecast.forecasters import RAW, law, left_out_errors
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import CellForecast, bare
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
 from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict, recommended, simulated_ends
-from rftlab.studies.forecast.run import grid_figure, saved_share, show_forecasts, show_posterior
+from rftlab.studies.forecast.run import grid_figure, left_out_text, saved_share, show_forecasts, show_posterior
 from rftlab.studies.forecast.score import cases as score_cases
 from rftlab.studies.forecast.score.cases import CASES, check_split, language_case, language_cases, paper_cases, split
 from rftlab.studies.forecast.score.score import SOURCES, score_case, score_figure, show_scores, summary
@@ -157,6 +157,17 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
         assert named == source
         np.testing.assert_array_equal(chosen.values, by_law.values if source == "law" else predicted.values)
     assert recommended(predicted, bare(np.full(2, np.nan)))[0] == "simulator" and recommended(None, by_law)[0] == "law"
+
+
+def test_runs_that_end_alike_make_the_law_a_guess_and_ends_that_rise_with_the_batch_do_not():
+    names = (RAW, "32x8-paper_text", "256x1w8-paper_text", "2048x1w8-paper_text")
+    alike = Evidence(FACTS, tuple(observed(name, end) for name, end in zip(names, (0.39, 0.4, 0.41, 0.4), strict=True)))
+    apart = Evidence(FACTS, tuple(observed(name, end) for name, end in zip(names, (0.2, 0.3, 0.5, 0.8), strict=True)))
+    law_error, mean_error = left_out_errors(alike)
+    assert law_error > mean_error and mean_error < 0.02 and "is a guess" in left_out_text(alike)
+    law_error, mean_error = left_out_errors(apart)
+    assert law_error < mean_error and "guess" not in left_out_text(apart)
+    assert "not tested" in left_out_text(apart._replace(runs=apart.runs[:2]))
 
 
 def true_and_false() -> tuple[pd.DataFrame, pd.DataFrame]:
