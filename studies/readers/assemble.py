@@ -16,7 +16,7 @@ import numpy as np
 from rftlab.shared.plumbing.errors import check, plain
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.values import as_count
-from rftlab.studies.readers.names import LONGEST_NAME, RATES, Name, is_test_metric, translate_metric
+from rftlab.studies.readers.names import LONGEST_NAME, RATES, SCORES, Name, is_test_metric, translate_metric
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries, RawRun, merge_designs
 from rftlab.studies.readers.steps import Counting, Points, clean_series, trainer_by_metrics
 
@@ -114,6 +114,8 @@ _COLUMNS = {
     "rollouts": ("group_size", "num_generations", "rollouts_per_prompt", "responses_per_prompt"),
     "updates_per_round": ("optimizer_updates_per_rollout_batch", "updates_per_round", "updates_per_batch"),
 }
+_OF_UPDATES = ("reward_mean", "grad_norm", "learning_rate", "entropy", "kl", "kl_ref", "clip_fraction")
+"""Metrics of a round and its updates."""
 
 
 _Part = tuple[str, Name, Points]
@@ -141,6 +143,7 @@ def assemble(
     design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points)))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
+    parts = parts if raw.tool else _tested_first(raw, parts, notes)
     kinds = {split: [part for _, name, part in parts if name.split == split] for split in ("train", "test")}
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
@@ -184,6 +187,33 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
             name, part = _as_fraction(source, name, part, notes, counted)
         parts.append((source, name, part))
     return parts
+
+
+def _tested_first(raw: RawRun, parts: list[_Part], notes: list[str]) -> list[_Part]:
+    """The parts of a log that tests the untrained model at step 0, where no loss or reward stands: training begins at
+    step 1 then, and a score at step 0 is one of evaluations."""
+    updates = [
+        part
+        for source, name, part in parts
+        if name.split != "test" and (name.metric in _OF_UPDATES or source.lower().endswith("loss"))
+        if not is_test_metric(source)
+    ]
+    taken = {name[:3] for _, name, _ in parts if name.split == "test"}
+    tests = {
+        source: tested
+        for source, name, part in parts
+        if name.split == "train"
+        and (name.metric in SCORES or name.metric.startswith("pass_at_"))
+        and source not in raw.aliases
+        and not source.lower().startswith(("train", "rollout"))
+        and part.steps[0] == 0
+        and (tested := name._replace(split="test"))[:3] not in taken
+    }
+    if not tests or not updates or min(part.steps[0] for part in updates) < 1:
+        return parts
+    raw.first_step = 1
+    notes.append(f"step 0 has no loss and no reward, so it is before training: evaluations are {', '.join(tests)}")
+    return [(source, tests.get(source, name), part) for source, name, part in parts]
 
 
 def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> bool:

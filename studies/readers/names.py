@@ -84,7 +84,11 @@ _TRAIN = (
 _PLAIN = (
     (r"pass@1|pass_at_1|pass1", "pass_at_1"),
     (r"pass(?:@|_at_)(?P<k>\d+)", "pass_at_{k}"),
-    (r"answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean|acc/mean", "pass_at_1"),
+    (
+        r"final_answer_accuracy|answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean"
+        r"|acc/mean",
+        "pass_at_1",
+    ),
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
     (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*(?:/mean)?", "format_rate"),
     (r"rewards/(?P<reward>[^/]+)/mean", "reward/{reward}"),

@@ -51,6 +51,22 @@ def test_names_of_other_trainers(tmp_path):
     swift = {"loss": "0.01", "reward": "0.25", "rewards/MathAccuracy/mean": "0.25"}
     run = run_of(tmp_path, lines_of(swift | {"global_step/max_steps": f"{s}/30"} for s in (1, 2, 3)), "logging.jsonl")
     assert run.rounds == 3 and values([run], "pass_at_1")[3] == 0.25
+    roll = [{"system/step": s, "critic/score/mean": 0.3} for s in (1, 2, 3)]
+    assert values([run_of(tmp_path, lines_of(roll), "roll.jsonl")], "reward_mean")[3] == 0.3
+
+
+@pytest.mark.parametrize("untrained", [{"reward": None, "loss": None}, {}])
+def test_a_test_of_the_untrained_model_at_step_0_is_no_round(untrained, tmp_path):
+    """Beside it no reward stands, so that what it has are evaluations, also where later steps have both."""
+    rows = [{"step": 0, "accuracy": 0.5} | untrained]
+    rows += [
+        {"step": s, "reward": s / 10, "loss": 0.1} | {"accuracy": 0.6 if s % 2 == 0 else None} for s in range(1, 5)
+    ]
+    run = run_of(tmp_path, lines_of(rows), "log.jsonl")
+    assert run.rounds == 4 and values([run], "reward_mean") == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+    assert values([run], "pass_at_1", "test") == {0: 0.5, 2: 0.6, 4: 0.6} and "is before training" in run.notes[0]
+    for other in ([rows[0] | {"reward": 0.0}, *rows[1:]], [{"step": 0, "train/accuracy": 0.5}, *rows[1:]]):
+        assert run_of(tmp_path, lines_of(other), "log.jsonl").rounds == 5
 
 
 def test_the_split_of_a_record_is_told_by_the_word_that_names_one(tmp_path):
