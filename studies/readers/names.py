@@ -23,7 +23,7 @@ class Name(NamedTuple):
     split: str
     metric: str
     task: str
-    rank: int
+    rank: float
     """Its place in the table: of two sources of one metric the lower is taken."""
     scale: float = 1.0
     """ours = scale x theirs."""
@@ -33,6 +33,8 @@ _TEST = r"(?:eval|evaluation|test|val|valid|validation|heldout|held_out|dev)"
 _SPLIT = re.compile(
     rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|(?:train|training|rollout|rollouts)[/_.](?P<own>.+)", re.IGNORECASE
 )
+
+_AVERAGE = re.compile(r"(?:avg|average|mean)_(?P<first>.+)|(?P<last>.+)(?:_avg|[_/]mean)", re.IGNORECASE)
 
 _WORD = re.compile(rf"(?:(?P<test>{_TEST})|train|training|rollouts?)(?:/.*)?", re.IGNORECASE)
 
@@ -85,40 +87,31 @@ _PLAIN = (
     (r"pass@1|pass_at_1|pass1", "pass_at_1"),
     (r"pass(?:@|_at_)(?P<k>\d+)", "pass_at_{k}"),
     (
-        r"final_answer_accuracy|answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean"
-        r"|acc/mean",
+        r"final_answer_accuracy|answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate",
         "pass_at_1",
     ),
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
-    (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*(?:/mean)?", "format_rate"),
+    (r"format_accuracy|format_rate|format_acc|format|fmt|rewards/[^/]*format[^/]*(?:/mean)?", "format_rate"),
     (r"rewards/(?P<reward>[^/]+)/mean", "reward/{reward}"),
+    (r"raw_reward|reward|rewards/mean|score", "reward_mean"),
     (
-        r"raw_reward|reward|reward/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean",
-        "reward_mean",
-    ),
-    (
-        r"completions/mean_length|response_length|response_length/mean|mean_response_length|completion_length|completion_length/mean|avg_response_len"
-        r"|avg_response_length|avg_response_token_length|response_len|mean_completion_length|response_lengths"
-        r"|mean_gen_tokens_per_sample",
+        r"completions/mean_length|response_length|completion_length|response_token_length|response_len|response_lengths"
+        r"|mean_gen_tokens_per_sample|mean_length|avg_len|mean_len",
         "response_length",
     ),
     (r"completions/clipped_ratio|truncated_fraction|truncated", "truncated_fraction"),
-    (
-        r"entropy|token_entropy|entropy_avg|avg_entropy|entropy/mean|entropy_mean|mean_entropy|policy_entropy"
-        r"|approx_entropy",
-        "entropy",
-    ),
+    (r"entropy|token_entropy|policy_entropy|approx_entropy", "entropy"),
     (r"approx_kl|ppo_kl|policy_kl|old_kl", "kl"),
     (r"kl|kl_ref|reference_kl|ref_kl|kl_loss|kl_to_ref", "kl_ref"),
     (r"clip_ratio/region_mean|clip_fraction|clip_ratio|clipfrac|pg_clipfrac|clip_frac", "clip_fraction"),
     (r"frac_reward_zero_std|zero_signal_fraction|zero_std_fraction", "zero_signal_fraction"),
-    (r"grad_norm|gradient_norm|grad_norm/mean", "grad_norm"),
+    (r"grad_norm|gradient_norm", "grad_norm"),
     (r"learning_rate|lr", "learning_rate"),
     (r"_runtime|elapsed_seconds", "elapsed_seconds"),
     (r"step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
 )
-"""Without the prefix of their split. TRL's `kl` is to the reference model, and so is what others call so without
-more."""
+"""Without the prefix of their split, and without what says that they are averages. TRL's `kl` is to the reference
+model, and so is what others call so without more."""
 
 
 def _rules(rows: tuple, first: int) -> list[tuple[re.Pattern, Name]]:
@@ -179,12 +172,15 @@ def split_of(text: str) -> str:
 
 
 def _look_up(rules: list[tuple[re.Pattern, Name]], text: str, split: str, task: str = "") -> Name | None:
-    """The first row whose pattern a text fits."""
+    """The first row whose pattern a text fits, else the one that it fits but for a word for an average."""
     for pattern, name in rules:
         if match := pattern.fullmatch(text):
             parts = match.groupdict()
             metric = name.metric.format(k=parts.get("k") or "", reward=parts.get("reward") or "")
             return name._replace(split=split, metric=metric, task=parts.get("task") or task)
+    if rules is _OF_EITHER and (average := _AVERAGE.fullmatch(text)):
+        plain_name = _look_up(rules, average["first"] or average["last"], split, task)
+        return plain_name and plain_name._replace(rank=plain_name.rank + 0.5)
     return None
 
 

@@ -18,6 +18,7 @@ from rftlab.studies.readers.formats import (
     nemo_console,
     notebook,
     parquet,
+    printed,
     published,
     rollouts,
     stores,
@@ -62,6 +63,7 @@ FORMATS = (
     Format(json_records.DOCUMENT, json_records.is_json_document, json_records.read_json_document),
     Format(published.FORMAT, published.is_long_form, published.read_long_form, published.files_beside),
     Format(tidy.EXPORT, tidy.is_export, tidy.read_export),
+    Format(printed.FORMAT, printed.is_printed, printed.read_printed_lines),
     Format(tables.FORMAT, tidy.is_tidy_table, tidy.read_tidy_table),
 )
 """In the order in which they are asked."""
@@ -140,9 +142,9 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
         return _read_folder(path, columns)
     head = read_head(path)
     form = next((form for form in FORMATS if form.recognise(head)), None)
-    if form in (None, FORMATS[-1]) and head.encoding and len(head.raw) >= HEAD:  # a comma may begin a table
+    if form in (None, *FORMATS[-2:]) and head.encoding and len(head.raw) >= HEAD:  # a comma may begin a table
         further = read_head(path, FURTHER)
-        if late := next((form for form in FORMATS[:-1] if form.recognise(further)), None):
+        if late := next((form for form in FORMATS[: -1 if form is None else -2] if form.recognise(further)), None):
             head, form = further, late
     if form is None:
         what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"

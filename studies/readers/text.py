@@ -45,8 +45,8 @@ LARGEST_STEP = 10**9 - 1
 """Seconds since 1970, which some logs have in the place of steps, are more."""
 ALLOWED = (
     "a console log of verl, TRL or NeMo-RL, a Jupyter notebook, a W&B export or offline run, a project of Trackio, "
-    "TensorBoard events, trainer_state.json, JSON, JSON lines, CSV, Parquet, a folder of rftlab train, "
-    "any other with --reader FILE:FUNCTION"
+    "TensorBoard events, trainer_state.json, JSON, JSON lines, CSV, Parquet, a folder of rftlab train, lines that come "
+    "again with a step and a metric, any other with --reader FILE:FUNCTION"
 )
 
 

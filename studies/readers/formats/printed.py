@@ -1,0 +1,225 @@
+"""Lines that a custom training loop prints: a step, and names with numbers.
+
+    Epoch:[1/1](4/9751), Reward: -1.6958, KL_ref: 0.0211, Avg Response Len: 82.88
+    [step 10] reward=0.928 exact=0.734 policy_loss=-0.0089 kl=0.0017
+    ===== Step 10/500 =====
+      eval accuracy: 31.2%
+
+No convention says which lines are meant. Those count that come again: lines of one kind have the same names, one of
+them a metric's, and their steps do not fall. Steps of a solution that a model wrote begin anew in each response.
+Progress bars are left out, because they count questions as often as updates.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rftlab.shared.plumbing.errors import few, plain
+from rftlab.studies.readers.names import SCORES, is_test_metric, split_of, translate_metric
+from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.text import Head, encoding_note, read_lines, read_number
+
+FORMAT = "printed lines"
+LONGEST, LONGEST_BLOCK = 4000, 40
+"""Characters of a line that is looked at, and lines that may belong to a headline."""
+FEWEST, MAX_KINDS = 3, 500
+"""Lines that make a kind, and the most kinds that are kept."""
+_COUNTERS = ("step", "iteration", "iter", "update", "round", "rollout", "batch", "episode", "epoch")
+"""Words before a step, the first that a line has."""
+_STEP = re.compile(
+    rf"(?<![\w/.-])(?:(?:global|train|training|grpo|ppo|rl)[ _])?({'|'.join(_COUNTERS)})s?[ _]?[:=#\[(]{{0,2}} {{0,12}}"
+    r"(\d{1,9})(?: ?/ {0,8}(\d{1,9}))?(?![\w.%/])",
+    re.IGNORECASE,
+)
+_IN_EPOCH = re.compile(
+    r"\bepoch:? ?\[?(\d{1,6})(?:/\d{1,6})?\]?"
+    r"(?:[,:| -]{0,3}(?:(?:step|batch|iter)[: ]{1,2})?[\[(]? {0,6}(\d{1,9})/(\d{1,9}))?",
+    re.IGNORECASE,
+)
+"""An epoch, and where the step in it and their number follow, these."""
+_BAR = re.compile(r"\d/\d{1,9} \[\d\d:\d\d")
+_PAIR = re.compile(
+    r"(?<![\w/.=@%-])(?P<name>[A-Za-z][\w@/.%-]{0,60}(?: [A-Za-z(][\w@/.()%-]{0,30}){0,3})"
+    r"(?:['\"]? ?[:=] {0,8}| {1,8}(?=[-+]?\d*\.\d))"
+    r"(?P<value>(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?|nan|inf)%?)(?:/(?P<of>\d{1,9}))?"
+    r"(?:[A-Za-z]{1,3}\b)?(?![\w:/]|\.\w|,\d{3}(?!\d))"
+)
+"""With a colon, an equals sign, or before a number with a point a space alone. Times of the day are none."""
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_LOGGER = re.compile(
+    r"\b(?:INFO|DEBUG|WARNING|ERROR|SUCCESS)\b|\(\w{1,40} pid=\d{1,9}[^)]{0,60}\)|\b[\w/]{1,80}\.py:\d{1,9}\b"
+)
+"""Its level, Ray's process and a place in the code are no numbers of the run."""
+_HEADLINE = re.compile(r"[=_~\u2500-\u257f-]{3}")
+"""Decoration of a line with a step alone; a step with its total needs none."""
+_WORDS = re.compile(r"[A-Za-z]+")
+
+
+class _Line(NamedTuple):
+    """A line with numbers, or a headline without."""
+
+    counter: str
+    """The word before its step."""
+    step: int
+    pairs: dict[str, float]
+    is_test: bool
+
+
+@dataclass
+class _Kind:
+    """Lines with the same names."""
+
+    counter: str
+    is_test: bool
+    run: RawRun
+    lines: int = 0
+    falls: int = 0
+    last: int = -1
+
+
+class _Lines:
+    """Reads lines one after another, for what a line without a step means depends on the headline before it."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[tuple, _Kind] = {}
+        self.headline: _Line | None = None
+        self.left, self.epoch, self.steps, self.before = 0, -1, (0, 0, 0), 0
+        self.notes: list[str] = []
+
+    def read(self, place: int, line: str) -> None:
+        """The numbers of one more line, kept by its kind."""
+        if len(line) > LONGEST or _BAR.search(line):
+            return
+        line = _LOGGER.sub("|", _COLOUR.sub("", line))
+        told, self.left = self._step(line), self.left - 1
+        if told is None:
+            headline = self.headline if self.left >= 0 else None
+            if headline is None:
+                return
+            pairs, rest = _pairs(line)
+            if pairs and not any(map(str.isalnum, "".join(rest))):
+                self._keep(place, headline._replace(pairs=pairs), below=True)
+            elif not pairs and line.rstrip().endswith(":"):
+                self.headline = headline._replace(is_test=_is_test(line))
+            return
+        counter, step, total, (start, end) = told
+        pairs, rest = _pairs(f"{line[:start]}|{line[end:]}")
+        said = _Line(counter, step, pairs, _is_test(rest[0]))
+        if pairs:
+            self._keep(place, said)
+        elif total or _HEADLINE.search(line):
+            self.headline, self.left = said, LONGEST_BLOCK
+
+    def _step(self, line: str) -> tuple[str, int, bool, tuple[int, int]] | None:
+        """The counter of a line, its step, whether its total is there, and its place; None where it has none."""
+        in_epoch = _IN_EPOCH.search(line)
+        if in_epoch and in_epoch[2]:
+            epoch, step, total = map(int, in_epoch.groups())
+            self.epoch = epoch if self.epoch < 0 else self.epoch
+            return "step", max(0, epoch - self.epoch) * total + step, True, in_epoch.span()
+        matches = list(_STEP.finditer(line))
+        if not matches:
+            return None
+        match = min(matches, key=lambda match: _COUNTERS.index(match[1].lower()))
+        counter, step = match[1].lower(), int(match[2])
+        if in_epoch and counter != "epoch":
+            step = self._step_of_run(int(in_epoch[1]), step)
+        return counter, step, match[3] is not None, match.span()
+
+    def _step_of_run(self, epoch: int, step: int) -> int:
+        """A step of the run, from one of an epoch. Where it begins anew with the epoch, the steps before it count too:
+        as many as were printed, and the distance between two."""
+        first, last, apart = self.steps
+        if epoch == self.epoch + 1 and step <= first < last:
+            self.before += last - first + apart
+            self.notes = ["steps begin anew with each epoch: those of the epochs before are added"]
+            first = step
+        elif self.epoch < 0:
+            first, last = step, step
+        self.epoch, self.steps = epoch, (first, step, step - last if step > last else apart)
+        return self.before + step
+
+    def _keep(self, place: int, line: _Line, below: bool = False) -> None:
+        """Add the numbers of a line, or of one below a headline, to those of its kind."""
+        key = (line.counter, line.is_test, below, *line.pairs)
+        if key not in self.kinds and len(self.kinds) >= MAX_KINDS:
+            return
+        kind = self.kinds.setdefault(key, _Kind(line.counter, line.is_test, RawRun("", FORMAT)))
+        kind.lines, kind.falls, kind.last = kind.lines + 1, kind.falls + (line.step < kind.last), line.step
+        for name, value in line.pairs.items():
+            kind.run.add(f"eval/{name}" if line.is_test and not is_test_metric(name) else name, line.step, value, place)
+
+    def lasting(self) -> list[_Kind]:
+        """The kinds of lines that are a run's: they have a metric, count as most do, and come again at steps that
+        hardly fall. An evaluation may be there once."""
+        kinds = [kind for kind in self.kinds.values() if any(map(_is_metric, kind.run.series))]
+        steady = [kind for kind in kinds if kind.lines >= FEWEST and 10 * kind.falls <= kind.lines]
+        lines = Counter[str]()
+        for kind in steady:  # those with rewards outweigh those that have the loss of each update
+            lines[kind.counter] += kind.lines * (1000 if any(map(_is_score, kind.run.series)) else 1)
+        counter, last = max(lines, key=lines.__getitem__, default=""), max((kind.last for kind in steady), default=0)
+        once = [kind for kind in kinds if kind.is_test and kind.lines < FEWEST and kind.last <= last]
+        return [kind for kind in steady + once if kind.counter == counter]
+
+
+def is_printed(head: Head) -> bool:
+    """Whether the start holds lines with steps and metrics that come again."""
+    return bool(_read(enumerate(head.lines, start=1)).lasting())
+
+
+def read_printed_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run of a log."""
+    reading = _read((place, line) for place, line, _ in read_lines(head))
+    kinds = reading.lasting()
+    run = RawRun(head.path.stem, FORMAT, notes=encoding_note(head.encoding) + reading.notes)
+    if kinds:
+        names = few(list(dict.fromkeys(plain(name) for kind in kinds for name in kind.run.series)), 4)
+        run.notes.append(f"no format says which lines count: taken are those with {kinds[0].counter} and {names}")
+    for kind in kinds:
+        for name, series in kind.run.series.items():
+            for step, value, place in zip(series.steps, series.values, series.places, strict=True):
+                run.add(name, step, value, place)
+    return [run]
+
+
+def _read(lines: Iterable[tuple[int, str]]) -> _Lines:
+    reading = _Lines()
+    for place, line in lines:
+        reading.read(place, line)
+    return reading
+
+
+def _pairs(line: str) -> tuple[dict[str, float], list[str]]:
+    """The numbers of a line by their names, and the texts before, between and after them."""
+    pairs: dict[str, float] = {}
+    rest, end = [], 0
+    for match in _PAIR.finditer(line):
+        rest.append(line[end : match.start()])
+        end = match.end()
+        value = read_number(match["value"])
+        if value is not None:
+            share = value / int(match["of"]) if match["of"] and int(match["of"]) else value
+            pairs.setdefault(_name(match["name"].split()), share)
+    return pairs, [*rest, line[end:]]
+
+
+def _name(words: list[str]) -> str:
+    """The name of a metric of several words, its split apart: `Eval accuracy` is Eval/accuracy."""
+    split = f"{words[0]}/" if len(words) > 1 and split_of(words[0]) else ""
+    return split + "_".join(words[1:] if split else words)
+
+
+def _is_test(text: str) -> bool:
+    """Whether words beside numbers say that they are of an evaluation."""
+    return any(word.lower().startswith(("eval", "valid", "test")) for word in _WORDS.findall(text))
+
+
+def _is_metric(name: str) -> bool:
+    return translate_metric(name) is not None or name.lower().endswith("loss")
+
+
+def _is_score(name: str) -> bool:
+    known = translate_metric(name)
+    return known is not None and known.metric in ("score", *SCORES)
