@@ -96,7 +96,7 @@ _PLAIN = (
     (r"raw_reward|reward|rewards/mean|score", "reward_mean"),
     (
         r"completions/mean_length|response_length|completion_length|response_token_length|response_len|response_lengths"
-        r"|mean_gen_tokens_per_sample|mean_length|avg_len|mean_len",
+        r"|mean_gen_tokens_per_sample|generation_length|mean_length|avg_len|mean_len",
         "response_length",
     ),
     (r"completions/clipped_ratio|truncated_fraction|truncated", "truncated_fraction"),
@@ -108,7 +108,7 @@ _PLAIN = (
     (r"grad_norm|gradient_norm", "grad_norm"),
     (r"learning_rate|lr", "learning_rate"),
     (r"_runtime|elapsed_seconds", "elapsed_seconds"),
-    (r"step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
+    (r"step_time|total_step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
 )
 """Without the prefix of their split, and without what says that they are averages. TRL's `kl` is to the reference
 model, and so is what others call so without more."""

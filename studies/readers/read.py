@@ -15,7 +15,6 @@ from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.designs.config_file import read_config
 from rftlab.studies.readers.formats import (
     json_records,
-    nemo_console,
     notebook,
     parquet,
     printed,
@@ -59,7 +58,6 @@ FORMATS = (
     Format(json_records.LINES, json_records.is_json_lines, json_records.read_json_lines),
     Format(trl_console.CONSOLE, trl_console.is_trl_console, trl_console.read_trl_console),
     Format(verl_console.FORMAT, verl_console.is_verl_console, verl_console.read_verl_console),
-    Format(nemo_console.FORMAT, nemo_console.is_nemo_console, nemo_console.read_nemo_console),
     Format(json_records.DOCUMENT, json_records.is_json_document, json_records.read_json_document),
     Format(published.FORMAT, published.is_long_form, published.read_long_form, published.files_beside),
     Format(tidy.EXPORT, tidy.is_export, tidy.read_export),

@@ -73,6 +73,13 @@ def test_steps_of_solutions_and_bars_are_not_those_of_the_run(tmp_path):
         read(tmp_path, log_of(solution + bar, range(1, 9)), "solutions.log")
 
 
+def test_numbers_of_responses_below_a_headline_are_left_out(tmp_path):
+    """Those that each response has, and rows of a table; the same number printed once a group is one."""
+    below = "  Reward: 0.1\n  Reward: 0.9\n  Reward: 0.4\n| accuracy: 0.9 |\n  loss: 0.{s}\n  loss: 0.{s}\n"
+    run = run_of(tmp_path, log_of("=== Step {s}/9 ===\n" + below), "train.log")
+    assert {piece.source for piece in run.pieces} == {"loss"}
+
+
 def test_lines_that_count_something_else_are_left_out(tmp_path):
     """Those with rewards tell what counts, although the losses of updates are more."""
     text = log_of("".join(f"update {{s}}{i}: loss=0.2\n" for i in range(5)) + "rollout {s}: reward=0.{s}\n")

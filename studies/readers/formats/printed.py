@@ -1,36 +1,42 @@
-"""Lines that a custom training loop prints: a step, and names with numbers.
+"""Lines that a training loop prints: a step, and names with numbers.
 
     Epoch:[1/1](4/9751), Reward: -1.6958, KL_ref: 0.0211, Avg Response Len: 82.88
     [step 10] reward=0.928 exact=0.734 policy_loss=-0.0089 kl=0.0017
     ===== Step 10/500 =====
-      eval accuracy: 31.2%
+    Starting validation at step 10...
+      Accuracy: 0.3047
+    Training Results:
+      Avg Reward: 0.3203
 
 No convention says which lines are meant. Those count that come again: lines of one kind have the same names, one of
 them a metric's, and their steps do not fall. Steps of a solution that a model wrote begin anew in each response.
-Progress bars are left out, because they count questions as often as updates.
+Progress bars are left out, because they count questions as often as updates. A dictionary of dictionaries is the
+configuration; it is parsed as a literal, never evaluated. The headlines are NeMo-RL's (nemo_rl/algorithms/grpo.py).
 """
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rftlab.shared.plumbing.errors import few, plain
+from rftlab.studies.readers.designs.values import plain_values
 from rftlab.studies.readers.names import SCORES, is_test_metric, split_of, translate_metric
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head, encoding_note, read_lines, read_number
 
 FORMAT = "printed lines"
-LONGEST, LONGEST_BLOCK = 4000, 40
-"""Characters of a line that is looked at, and lines that may belong to a headline."""
+LONGEST, LONGEST_BLOCK, LONGEST_CONFIG = 4000, 400, 2000
+"""Characters of a line that is looked at, lines that may belong to a headline, and lines of a configuration."""
 FEWEST, MAX_KINDS = 3, 500
 """Lines that make a kind, and the most kinds that are kept."""
 _COUNTERS = ("step", "iteration", "iter", "update", "round", "rollout", "batch", "episode", "epoch")
 """Words before a step, the first that a line has."""
 _STEP = re.compile(
     rf"(?<![\w/.-])(?:(?:global|train|training|grpo|ppo|rl)[ _])?({'|'.join(_COUNTERS)})s?[ _]?[:=#\[(]{{0,2}} {{0,12}}"
-    r"(\d{1,9})(?: ?/ {0,8}(\d{1,9}))?(?![\w.%/])",
+    r"(\d{1,9})(?: ?/ {0,8}(\d{1,9}))?(?![\w%/]|\.\d)",
     re.IGNORECASE,
 )
 _IN_EPOCH = re.compile(
@@ -44,7 +50,7 @@ _PAIR = re.compile(
     r"(?<![\w/.=@%-])(?P<name>[A-Za-z][\w@/.%-]{0,60}(?: [A-Za-z(][\w@/.()%-]{0,30}){0,3})"
     r"(?:['\"]? ?[:=] {0,8}| {1,8}(?=[-+]?\d*\.\d))"
     r"(?P<value>(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?|nan|inf)%?)(?:/(?P<of>\d{1,9}))?"
-    r"(?:[A-Za-z]{1,3}\b)?(?![\w:/]|\.\w|,\d{3}(?!\d))"
+    r"(?: tokens|[A-Za-z]{1,3}\b)?(?![\w:/]|\.\w|,\d{3}(?!\d))"
 )
 """With a colon, an equals sign, or before a number with a point a space alone. Times of the day are none."""
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -53,7 +59,8 @@ _LOGGER = re.compile(
 )
 """Its level, Ray's process and a place in the code are no numbers of the run."""
 _HEADLINE = re.compile(r"[=_~\u2500-\u257f-]{3}")
-"""Decoration of a line with a step alone; a step with its total needs none."""
+"""Decoration of a line with a step alone. A step with its total, or of an evaluation, needs none."""
+_BORDERS = ("\u2502", "\u2503", "|")
 _WORDS = re.compile(r"[A-Za-z]+")
 
 
@@ -77,6 +84,8 @@ class _Kind:
     lines: int = 0
     falls: int = 0
     last: int = -1
+    apart: int = 0
+    """Lines below one headline with other values than the line before, as where each response has one."""
 
 
 class _Lines:
@@ -87,16 +96,23 @@ class _Lines:
         self.headline: _Line | None = None
         self.left, self.epoch, self.steps, self.before = 0, -1, (0, 0, 0), 0
         self.notes: list[str] = []
+        self.config: dict[str, Any] | None = None
+        self.open: list[str] = []
 
     def read(self, place: int, line: str) -> None:
         """The numbers of one more line, kept by its kind."""
         if len(line) > LONGEST or _BAR.search(line):
             return
-        line = _LOGGER.sub("|", _COLOUR.sub("", line))
+        line = _COLOUR.sub("", line)
+        if self.config is None and (self.open or line.startswith("{'")):
+            self.open.append(line)
+            if line.rstrip().endswith("}}") or len(self.open) > LONGEST_CONFIG:
+                self.config, self.open = _literal("".join(self.open)), []
+        line = _LOGGER.sub("|", line)
         told, self.left = self._step(line), self.left - 1
         if told is None:
             headline = self.headline if self.left >= 0 else None
-            if headline is None:
+            if headline is None or line.lstrip().startswith(_BORDERS):
                 return
             pairs, rest = _pairs(line)
             if pairs and not any(map(str.isalnum, "".join(rest))):
@@ -109,7 +125,7 @@ class _Lines:
         said = _Line(counter, step, pairs, _is_test(rest[0]))
         if pairs:
             self._keep(place, said)
-        elif total or _HEADLINE.search(line):
+        elif total or said.is_test or _HEADLINE.search(line):
             self.headline, self.left = said, LONGEST_BLOCK
 
     def _step(self, line: str) -> tuple[str, int, bool, tuple[int, int]] | None:
@@ -147,14 +163,17 @@ class _Lines:
         if key not in self.kinds and len(self.kinds) >= MAX_KINDS:
             return
         kind = self.kinds.setdefault(key, _Kind(line.counter, line.is_test, RawRun("", FORMAT)))
+        again = below and line.step == kind.last
         kind.lines, kind.falls, kind.last = kind.lines + 1, kind.falls + (line.step < kind.last), line.step
+        kind.apart += again and list(line.pairs.values()) != [one.values[-1] for one in kind.run.series.values()]
         for name, value in line.pairs.items():
             kind.run.add(f"eval/{name}" if line.is_test and not is_test_metric(name) else name, line.step, value, place)
 
     def lasting(self) -> list[_Kind]:
         """The kinds of lines that are a run's: they have a metric, count as most do, and come again at steps that
         hardly fall. An evaluation may be there once."""
-        kinds = [kind for kind in self.kinds.values() if any(map(_is_metric, kind.run.series))]
+        once_a_step = [kind for kind in self.kinds.values() if 2 * kind.apart < kind.lines]
+        kinds = [kind for kind in once_a_step if any(map(_is_metric, kind.run.series))]
         steady = [kind for kind in kinds if kind.lines >= FEWEST and 10 * kind.falls <= kind.lines]
         lines = Counter[str]()
         for kind in steady:  # those with rewards outweigh those that have the loss of each update
@@ -174,6 +193,7 @@ def read_printed_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
     reading = _read((place, line) for place, line, _ in read_lines(head))
     kinds = reading.lasting()
     run = RawRun(head.path.stem, FORMAT, notes=encoding_note(head.encoding) + reading.notes)
+    run.config = reading.config
     if kinds:
         names = few(list(dict.fromkeys(plain(name) for kind in kinds for name in kind.run.series)), 4)
         run.notes.append(f"no format says which lines count: taken are those with {kinds[0].counter} and {names}")
@@ -223,3 +243,12 @@ def _is_metric(name: str) -> bool:
 def _is_score(name: str) -> bool:
     known = translate_metric(name)
     return known is not None and known.metric in ("score", *SCORES)
+
+
+def _literal(text: str) -> dict[str, Any] | None:
+    """A printed configuration; None where it is none, or not whole."""
+    try:
+        config = plain_values(ast.literal_eval(text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return config if isinstance(config, dict) else None
