@@ -44,6 +44,8 @@ class KnownDesign:
     """Of the weights that the optimizer changes: bf16, where it keeps no copy of more digits, or fp32. Few logs say."""
     adapter_rank: int | None = None
     """The rank of the low-rank adapters that are trained; 0 where all weights are. Few logs say."""
+    trained_share: float | None = None
+    """The part of the parameters that is trained; below 1 where adapters are. Few logs say."""
     model: str | None = None
     assumed: tuple[str, ...] = ()
     """Sentences: what was taken from a library's defaults, or worked out from the log itself."""
@@ -54,7 +56,7 @@ class KnownDesign:
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is None and f.name not in _RARE)
 
 
-_RARE = ("precision", "adapter_rank")
+_RARE = ("precision", "adapter_rank", "trained_share")
 FACTS = tuple(f.name for f in fields(KnownDesign) if f.name != "assumed")
 
 

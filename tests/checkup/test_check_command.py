@@ -104,6 +104,12 @@ def test_a_log_tells_of_adapters_as_a_configuration_does(tmp_path):
         )
         text = flowing(log)
         assert f"for {whose} of 7.6B" in text and fits in text
+    header = "ModelConfig(model_name_or_path='Qwen/Qwen2.5-7B')\nGRPOConfig(learning_rate=1e-5, num_generations=8,\n"
+    lines = "".join(f"{{'loss': 0.1, 'reward': 0.5, 'step': {i}}}\n" for i in range(1, 4))
+    for trained, whose in ((5, "adapters"), (100, "full weights")):
+        share = f"trainable params: {trained} || all params: 100 || trainable%: {trained}\n"
+        text = flowing(written(tmp_path, "trl.log", header + share + lines), "--evidence")
+        assert f"for {whose} of 7.6B" in text
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,78 @@ def test_the_time_at_the_end_tells_the_steps_however_it_is_rounded(written):
     assert not _steps_at_end((0, 0), 0, dict.fromkeys(END, float("inf")))
 
 
+FINE = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]
+"""Epochs of six dictionaries, exact to their last digit."""
+
+
+@pytest.mark.parametrize(
+    ("bars", "epochs", "steps"),
+    [
+        ([0, 1, 2, 3, 4, 5], None, [1, 2, 3, 4, 5, 6]),
+        ([9, 19, 29, 39, 49, 59], None, [10, 20, 30, 40, 50, 60]),
+        ([11, 21, 31, 41, 51, 61], None, [10, 20, 30, 40, 50, 60]),
+        ([19, 29, 39, 49, 59, 69], [0.0, 0.0, 0.0, 0.01, 0.01, 0.01], [20, 30, 40, 50, 60, 70]),
+        ([0, 1, 2, 3, 4, 5], FINE, [1, 2, 3, 4, 5, 6]),
+        ([2, 3, 4, 5, 6, 7], FINE, [1, 2, 3, 4, 5, 6]),
+        ([10, 15, 20, 25, 30, 35], FINE, [5, 10, 15, 20, 25, 30]),  # the next bar: it is ahead by a whole interval
+        ([5, 10, 15, 20, 25, 30], [0.03, 0.04, 0.06, 0.07, 0.11, 0.12], [5, 10, 15, 20, 25, 30]),
+        ([0, 2, 3, 4, 5, 6], FINE, [1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_progress_bars_that_stand_a_step_behind_or_ahead_are_set_right(bars, epochs, steps, tmp_path):
+    rewards, _ = steps_of(tmp_path, lines_of(steps, epochs, bars))
+    assert rewards == {step: step / 100 for step in steps}
+
+
+ARGUMENTS = """ModelConfig(model_name_or_path='Qwen/Qwen2.5-1.5B', dtype='bfloat16', use_peft={peft}, lora_r=8)
+INFO - Training parameters: GRPOConfig(
+accelerator_config={{'split_batches': False, 'x': {{'loss': 1.0}}}},
+adam_beta1=0.9,
+beta=0.02,
+epsilon=0.3,
+epsilon_high=None,
+generation_batch_size=64,
+gradient_accumulation_steps=4,
+learning_rate=2e-06,
+loss_type=dr_grpo,
+max_completion_length=256,
+num_generations=8,
+num_iterations=2,
+per_device_train_batch_size=8,
+scale_rewards=False,
+[rank0]: steps_per_generation=4,
+temperature=0.7,
+)
+seed=3,
+num_generations=2,
+"""
+
+
+@pytest.mark.parametrize(("peft", "rank"), [("True", 8), ("False", 0)])
+def test_arguments_that_a_script_prints_are_the_design(peft, rank, tmp_path):
+    text = ARGUMENTS.format(peft=peft) + "\n".join(lines_of([1, 2, 3])) + "\n"
+    design = run_of(tmp_path, text, "out.txt").design
+    assert (design.prompts, design.rollouts, design.updates_per_round) == (8, 8, 2)
+    assert (design.learning_rate, design.advantage, design.kl_coefficient) == (2e-6, "group_mean", 0.02)
+    assert (design.loss, design.temperature, design.response_limit) == ("dr_grpo, clip 0.3", 0.7, 256)
+    assert (design.model, design.precision, design.adapter_rank) == ("Qwen/Qwen2.5-1.5B", "bf16", rank)
+    assert not design.assumed
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("trainable params: 4,000,000 || all params: 1,000,000,000 || trainable%: 0.4000", 0.004),
+        (" \\        /    Trainable parameters = 30,000,000/3,000,000,000 (1.00% trained)", 0.01),
+        ('"-____-"     Trainable parameters = 5,000 of 5,000 (100.00% trained)', 1.0),
+        ("trainable params: 7 || all params: 0 || trainable%: nan", None),
+    ],
+)
+def test_a_line_of_trained_parameters_says_whether_adapters_are_trained(line, share, tmp_path):
+    design = run_of(tmp_path, "\n".join([line, *lines_of([1, 2, 3])]), "out.txt").design
+    assert (design.trained_share, design.adapter_rank) == (share, None)
+
+
 def test_bars_of_evaluations_are_not_those_of_training(tmp_path):
     lines = [line for one in lines_of(EVERY_FIVE, None, EVERY_FIVE) for line in ("100%|##| 2/2 [00:01<00:00]", one)]
     lines = [line for i, line in enumerate(lines) if i % 4 != 2]  # the bar of training stands last, but once

@@ -1,11 +1,12 @@
 """Repairs that are stated: restarts, repeats, per cent, separators, names of others; and what is refused instead."""
 
 import csv
+import json
 
 import pytest
 
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.readers import KnownDesign
+from rftlab.studies.readers import KnownDesign, read_logs
 from tests.support.logs.formats import said
 from tests.support.logs.reading import read, run_of, values
 
@@ -133,6 +134,17 @@ def test_values_that_a_callback_repeats_count_once(times, last, kept, tmp_path):
 def test_the_rate_of_a_schedule_that_was_logged_beside_its_peak_is_the_peak(tmp_path):
     for highest, rate in (("9.99779e-06", 1e-5), ("9.9e-06", 9.9e-6)):
         assert run_of(tmp_path, f"step,reward,lr\n1,0.1,0\n2,0.2,{highest}\n").design.learning_rate == rate
+
+
+def test_a_checkpoint_has_the_name_of_its_run(tmp_path):
+    for number in (100, 300):
+        folder = tmp_path / "qwen-grpo" / f"checkpoint-{number}"
+        folder.mkdir(parents=True)
+        history = [{"step": step, "reward": step / 1000} for step in (100, number)]
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    for path in (folder / "trainer_state.json", folder, folder.parent):
+        (run,) = read_logs([path])
+        assert (run.name, run.rounds) == ("qwen-grpo", 300)
 
 
 def test_lines_of_ms_swift_end_with_the_whole_history(tmp_path):

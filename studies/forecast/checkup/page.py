@@ -77,7 +77,8 @@ def describe_batch(subject: Subject) -> Iterator[Sentence]:
     if plan and model:
         seconds, steps, room = plan.duration.round_seconds, subject.planned or 100, plan.fleet.device.memory / 1e9
         phases = (f"{PLANNED.get(name, name)} {cost.seconds:.1f} s" for name, cost in plan.duration.phases.items())
-        trained = f"adapters of rank {subject.rank}" if subject.rank else "all weights are trained"
+        rank = f"{subject.rank}{'' if design.adapter_rank else ' (a guess)'}"
+        trained = f"adapters of rank {rank}" if subject.rank else "all weights are trained"
         yield Sentence(
             f"On {plan.fleet.name} it {'fits' if plan.fits else 'does not fit without offloading'}: it needs "
             f"{plan.memory.peak / 1e9:.0f} of the {room:.0f} GB of a GPU. A step takes about "
@@ -137,7 +138,8 @@ def _compare_rate(subject: Subject, rate: float) -> Sentence:
     billions = model.shape.parameters / 1e9 if model else None
     alike = alike_settings(billions, subject.rank > 0, design.precision)
     size = f" of {billions:.2g}B" if billions else ""
-    kind = "adapters" if subject.rank else "full weights" + " (a guess)" * (design.adapter_rank is None)
+    guessed = design.adapter_rank is None and design.trained_share is None
+    kind = "adapters" if subject.rank else "full weights" + " (a guess)" * guessed
     whose = f"{kind}{size}{f' in {design.precision}' * bool(design.precision)}"
     if advice is None:
         held = alike[alike["failed"] * 2 < alike["runs"]]["rate"]

@@ -28,8 +28,8 @@ CONFIGURATIONS = {".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".bash", ".bi
 _PLANNED = {
     **dict.fromkeys(("trl", "prime-rl"), "max_steps"), "verl": "trainer.total_training_steps", "CS336": "n_grpo_steps",
 }  # fmt: skip
-USUAL_GPUS = "1xH100"
-"""The GPUs for which hours are told where none are named."""
+USUAL_GPUS, USUAL_RANK = "1xH100", 16
+"""The GPUs for which hours are told where none are named, and the rank of adapters whose rank is not known."""
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 
 
@@ -84,8 +84,9 @@ class Subject(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """The rank of adapters; 0 where all weights are trained, or nothing says what is."""
-        return self.design.adapter_rank or 0
+        """The rank of adapters, `USUAL_RANK` where nothing says it; 0 where all weights are trained, or nothing says
+        what is."""
+        return self.design.adapter_rank or USUAL_RANK * ((self.design.trained_share or 1) < 1)
 
     @property
     def silence(self) -> float | None:

@@ -64,14 +64,15 @@ def read_trainer_state(head: Head, columns: dict[str, str]) -> list[RawRun]:
             f"{path} has no log_history that is a list; allowed: trainer_state.json as transformers writes it"
         )
     folder = path.resolve().parent
-    run = run_from_history(folder.name, history, state.get("logging_steps"))
+    of_run = folder.parent if folder.name.startswith("checkpoint-") else folder
+    run = run_from_history(of_run.name, history, state.get("logging_steps"))
     for place in (path.parent / ARGUMENTS, path.parent.parent / ARGUMENTS):
         if run.config is None and path_kind(place) == FILE:
             try:
                 run.config = frozen_values(place)
             except ValueError as error:
                 run.notes.append(f"{ARGUMENTS} beside it cannot be read: {error}")
-    facts = model_facts([folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder])
+    facts = model_facts(dict.fromkeys((folder, of_run)))
     run.design = KnownDesign(model=facts.get("model_name_or_path"), adapter_rank=facts.get("lora_r"))
     device, batch = (as_count(it) for it in ((run.config or {}).get("per_device_train_batch_size"), state.get(_BATCH)))
     if run.config is not None and device and batch and batch > device and batch % device == 0:

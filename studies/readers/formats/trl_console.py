@@ -5,14 +5,17 @@ else. No step is printed in them. It is the one that a callback prints before th
 those tell (transformers prints them with four digits or more), else that of the progress bar before each, else their
 number. How many steps there were by the end of a run its bars tell, its header, or its time and steps a second, which
 has few digits. A log that went to a file may hold all bars before all dictionaries, because the two are buffered
-apart. Since 5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern, never evaluated.
-Source: transformers/trainer_callback.py (5.19) and trainer_utils.py (`speed_metrics`).
+apart. In one that was copied from a terminal the bar before a dictionary is a step behind, because later ones were
+overwritten. Since 5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern, never
+evaluated, and so are the arguments that many scripts print first. Source: transformers/trainer_callback.py (5.19),
+training_args.py (`__str__`) and trainer_utils.py (`speed_metrics`), peft/peft_model.py (`print_trainable_parameters`).
 """
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +59,15 @@ _HEADER = {
     "train_batch_size": re.compile(r"\bTotal train batch size \([^)\n]{1,60}\)" + _COUNT),
 }
 """Sizes that transformers prints before the training, and Unsloth in its place, by the names of TRL's arguments."""
+_ARGUMENTS = re.compile(r"\b(\w{0,40}Arguments|\w{0,20}(?:GRPO|RLOO)Config|ModelConfig|LoraConfig)\(")
+_ARGUMENT = re.compile(r"(?:^|(?<=[(, ]))(\w{1,80})=('[^'\n]{0,400}'|[^\s,'\"(){}\[\]]{1,400})[,)]")
+"""Those that scripts print: a line each in what transformers makes of its own, all in a line in other classes."""
+_WHOLE = "adam_beta1"
+"""An argument that stands where all do."""
+MOST_ARGUMENTS = 1000
+"""Lines in which arguments may follow the name of their class."""
+_TRAINED = re.compile(r"rainable param(?:eter)?s(?:: | = )([\d,]{1,19})(?: \|\| all params: |/| of )([\d,]{1,19})")
+"""PEFT's line, and that of Unsloth's header."""
 DECIMALS, DIGITS = 3, 4
 """Of times and steps a second at the end of a run: older trainers round, newer ones print so many digits in all."""
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
@@ -63,6 +75,8 @@ OFF = 0.2
 """The part of a step by which an epoch may be off; beyond it, epochs do not give steps."""
 EPOCH_DIGIT = 0.01
 """The last digit of an epoch that older trainers round."""
+CLEARER = 3
+"""Times by which epochs must fit bars better that are some steps behind."""
 SURE = 0.8
 """Share of the bars that must agree with the epochs before their scale is taken from them."""
 
@@ -150,17 +164,28 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
     dictionaries: list[_Printed] = []
     bar: tuple[int, int] | None = None
     last, header, steps, ended = (0, 0), dict[str, int](), range(0), math.nan
-    cut = 0
+    arguments: dict[str, str | None] = {}
+    cut = until = 0
     for place, line in _joined(lines):
         bars = _BAR.findall(line)
         if bars:
             bar = last = int(bars[-1][0]), int(bars[-1][1])
         header |= {name: int(size[1].replace(",", "")) for name, of in _HEADER.items() if (size := of.search(line))}
+        if trained := _TRAINED.search(line):
+            own, every = (int(number.replace(",", "") or 0) for number in trained.groups())
+            if 0 < own <= every:
+                run.design = replace(run.design, trained_share=float(f"{own / every:.3g}"))
+        opened = _ARGUMENTS.search(line) if "Arguments(" in line or "Config(" in line else None
+        if opened:
+            until = place + (MOST_ARGUMENTS if line.rstrip().endswith("(") else 1)
+        until = 0 if line.strip() == ")" or len(arguments) > MOST_ARGUMENTS else until
+        if place < until:
+            arguments |= _arguments(line[opened.start() :] if opened else line.strip())
         if "{'" not in line:
             continue
         values = values_in(line)
         if values is None:
-            cut += _OPEN.search(line) is not None
+            cut += place >= until and _OPEN.search(line) is not None
         elif not values.keys().isdisjoint(END):
             steps, ended = _steps_at_end(last, header.get("max_steps", 0), values), values.get("epoch", math.nan)
         elif not values.keys().isdisjoint(_OF_UPDATES):
@@ -173,13 +198,19 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
             bar = None
     run.notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
     sizes = header.get("per_device_train_batch_size", 0) * header.get("gradient_accumulation_steps", 0)
-    if sizes:
-        total = header.pop("train_batch_size", 0)
-        header |= {"num_processes": total // sizes} if total and total % sizes == 0 else {}
+    total = header.pop("train_batch_size", 0)
+    header |= {"num_processes": total // sizes} if sizes and total and total % sizes == 0 else {}
+    if sizes or arguments:
         hidden = getattr(run.config, "hidden", "" if run.config else "the script that printed the log")
-        run.config, run.whole = Settings((run.config or {}) | header), False
-        run.config.hidden = hidden
+        run.config, run.whole = Settings((run.config or {}) | arguments | (header if sizes else {})), False
+        run.config.hidden = "" if _WHOLE in arguments else hidden
     return _Log(dictionaries, steps, ended)
+
+
+def _arguments(text: str) -> dict[str, str | None]:
+    """The arguments of a line, as texts; None for None, which outranks what a script says. PEFT's r is TRL's lora_r."""
+    values = {name: None if value == "None" else value.strip("'") for name, value in _ARGUMENT.findall(text)}
+    return {"lora_r": values["r"]} if text.startswith("LoraConfig(") and "r" in values else values
 
 
 def _steps_at_end(bar: tuple[int, int], header: int, values: dict[str, float]) -> range:
@@ -226,8 +257,9 @@ def _steps(path: Path, log: _Log, notes: list[str]) -> list[int | None]:
     it where its epoch gives none."""
     train = [one for one in log.printed if not one.is_test]
     epochs = np.array([one.epoch for one in train])
-    of_train, bars, part = [one.stated for one in train], _bars(train), None
+    of_train, part = [one.stated for one in train], None
     if None in of_train:
+        bars = _bars(train, notes)
         part = _part(log, epochs, bars, notes)
         told = _without_epochs(path, log, train, bars, notes) if part is None else np.rint(epochs / part).tolist()
         of_train = [None if step is None else int(step) for step in told]
@@ -248,11 +280,30 @@ def _steps(path: Path, log: _Log, notes: list[str]) -> list[int | None]:
     return steps
 
 
-def _bars(train: list[_Printed]) -> list[int | None]:
+def _bars(train: list[_Printed], notes: list[str]) -> list[int | None]:
     """Steps of the bars of training: those of the usual length, for evaluations and files have bars too."""
     lengths = Counter(one.bar[1] for one in train if one.bar is not None)
     usual = max(lengths, key=lambda length: (lengths[length], length), default=None)
-    return [one.bar[0] if one.bar is not None and one.bar[1] == usual else None for one in train]
+    bars = [one.bar[0] if one.bar is not None and one.bar[1] == usual else None for one in train]
+    own = [(bar, one.epoch) for bar, one in zip(bars, train, strict=True) if bar is not None]
+    behind = _behind(*np.array(own).T) if len(own) > 3 else 0
+    if behind:
+        notes.append(f"the progress bar before each dictionary shows the step less {behind}, so {behind} is added")
+    return [None if bar is None else bar + behind for bar in bars]
+
+
+def _behind(bars: np.ndarray, epochs: np.ndarray) -> int:
+    """Return the steps by which bars are behind dictionaries: with them they are multiples of the steps between two of
+    these, not 0, and proportional to the epochs where those tell."""
+    every = max(1, round(float(np.median(np.diff(bars)))))
+    evenly = [behind for behind in (0, 1, -1) if np.mean((bars + behind) % every == 0) >= SURE] or [0]
+    usual = 1 if bars[0] + evenly[0] == 0 and bars[1] - bars[0] == every else evenly[0]
+    if not np.isfinite(epochs).all():
+        return usual
+    ratios = {behind: epochs / np.maximum(bars + behind, 0.5) for behind in (usual, *evenly, every, -every)}
+    errors = {behind: float(np.abs(each / max(each.mean(), 1e-12) - 1).mean()) for behind, each in ratios.items()}
+    best = min(errors, key=lambda behind: errors[behind])
+    return usual if errors[best] > errors[usual] / CLEARER else best
 
 
 def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float | None:
