@@ -18,7 +18,7 @@ from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.values import as_count
 from rftlab.studies.readers.names import LONGEST_NAME, RATES, SCORES, Name, is_test_metric, translate_metric
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries, RawRun, merge_designs
-from rftlab.studies.readers.steps import Counting, Points, clean_series, trainer_by_metrics
+from rftlab.studies.readers.steps import FEWEST_STEPS, Counting, Points, clean_series, trainer_by_metrics
 
 _APART = (
     *("run_name", "exp_name", "experiment_name", "project", "project_name", "entity", "run_id"),
@@ -140,7 +140,7 @@ def assemble(
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
     raw.tool = raw.tool or trainer_by_metrics(points)
     design, more = read_design(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
-    design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points)))
+    design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points, raw.tool)))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
     parts = parts if raw.tool else _tested_first(raw, parts, notes)
@@ -229,8 +229,11 @@ def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> 
         share, width = mean.values[own], spread.values[theirs] ** 2
         wide = (width > TOO_WIDE * share * (1 - share))[(share > 0) & (width > 0)]
         why = "its values vary by more than shares can" if len(wide) and wide.mean() > 0.5 else ""
-    elif not why and (other := next((name for name in points if "xmlcount_reward_func" in name), "")):
-        why = f"the script that it and {other} are from gives 2 for a right answer and 0.5 for a format"
+    half = "format" in reward and mean.values.max() <= 0.5
+    others = [name for name in points if "xmlcount_reward_func" in name] if half or spread is None else []
+    others += [n for n, part in points.items() if half and "correctness_reward_func" in n and part.values.max() > 1]
+    if not why and others:
+        why = f"the script that it and {others[0]} are from gives 2 for a right answer and 0.5 for a format"
     notes += [f"{source} keeps its own name, for it is no share: {why}"] if why else []
     return bool(why)
 
@@ -329,8 +332,9 @@ def _piece(
     return MetricSeries(name.split, name.task, name.metric, plain(source)[:LONGEST_NAME], rounds, values, n, steps)
 
 
-def _from_records(points: dict[str, Points]) -> KnownDesign:
-    """The facts of constant columns, under any prefix (train/group_size); each is said in a sentence."""
+def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
+    """The facts of constant columns, under any prefix (train/group_size); each is said in a sentence. TRL logs a reward
+    where it samples, and a loss at every update."""
     facts: dict[str, Any] = {}
     assumed = []
     for field, names in _COLUMNS.items():
@@ -340,6 +344,15 @@ def _from_records(points: dict[str, Points]) -> KnownDesign:
         if fact is not None:
             facts[field] = fact
             assumed.append(f"{field}: {fact} in every {columns[0][0]} of the log")
+    for name, part in points.items() if tool == "trl" else ():
+        known = translate_metric(name)
+        if known is not None and known[:2] == ("train", "reward_mean") and len(part.steps) >= FEWEST_STEPS:
+            every, losses = set(map(int, np.diff(part.steps))), points.get("loss", points.get("train/loss"))
+            if len(every) == 1 and every != {1} and losses is not None and np.all(np.diff(losses.steps) == 1):
+                (facts["updates_per_round"],) = every
+                assumed.append(
+                    f"updates_per_round: {name} comes at every {min(every)}th, for TRL logs it where it samples"
+                )
     rate = _rate(points)
     if rate is not None:
         facts["learning_rate"], said = rate

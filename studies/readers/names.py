@@ -42,8 +42,10 @@ _VERL_TEST = (
     (r"val-core/(?P<task>.+)/acc/mean@\d+", "pass_at_1"),
     (r"val-core/(?P<task>.+)/reward/mean@\d+", "score"),
     (r"(?:val/)?test_score/(?P<task>.+)", "score"),
-    (r"val-(?:core|aux)/(?P<task>.+)/(?:acc|reward)/best@(?P<k>\d+)/mean", "best_at_{k}"),
-    (r"val-(?:core|aux)/(?P<task>.+)/(?:acc|reward)/maj@(?P<k>\d+)/mean", "maj_at_{k}"),
+    (r"val-(?:core|aux)/(?P<task>.+)/acc/best@(?P<k>\d+)/mean", "best_at_{k}"),
+    (r"val-(?:core|aux)/(?P<task>.+)/acc/maj@(?P<k>\d+)/mean", "maj_at_{k}"),
+    (r"val-(?:core|aux)/(?P<task>.+)/reward/best@(?P<k>\d+)/mean", "best_at_{k}"),
+    (r"val-(?:core|aux)/(?P<task>.+)/reward/maj@(?P<k>\d+)/mean", "maj_at_{k}"),
     (r"val-aux/(?P<task>.+)/acc/mean@\d+", "pass_at_1"),
     (r"val-aux/(?P<task>.+)/(?:reward|score)/mean@\d+", "reward_mean"),
 )

@@ -171,6 +171,37 @@ def test_a_reward_that_gives_more_than_1_for_a_right_answer_is_no_pass_at_1(spre
     assert any("for it is no share" in note for note in run.notes) != taken
 
 
+@pytest.mark.parametrize(("right", "form", "taken"), [(2.0, 0.5, False), (2.0, 0.9, True), (1.0, 0.5, True)])
+def test_a_reward_for_a_format_beside_one_that_gives_2_is_no_share(right, form, taken, tmp_path):
+    """The script behind these names gives 0.5 for a format."""
+    names = ("rewards/correctness_reward_func", "rewards/soft_format_reward_func")
+    rows = [{"step": s, f"{names[0]}/mean": right * (s % 2), f"{names[1]}/mean": form * s / 8} for s in range(1, 9)]
+    rows = [row | {"reward_std": 0.1, f"{names[0]}/std": 0.0, f"{names[1]}/std": 0.1} for row in rows]
+    run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    assert bool(values([run], "format_rate")) == taken
+
+
+@pytest.mark.parametrize(("every", "shift", "updates"), [(4, 0, 4), (4, 1, None), (1, 0, None)])
+def test_trl_logs_a_reward_where_it_samples_so_that_updates_between_two_are_a_round(every, shift, updates, tmp_path):
+    """Not so where rewards come unevenly."""
+    sampled = {1 + every * i + shift * (i == 2) for i in range(4)}
+    rows = [
+        {"step": s, "loss": 0.1, "reward_std": 0.1} | ({"reward": s / 10} if s in sampled else {}) for s in range(1, 17)
+    ]
+    run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    assert run.design.updates_per_round == updates and run.rounds == 16 // (updates or 1)
+    if updates:
+        assert values([run], "reward_mean") == {1: 0.1, 2: 0.5, 3: 0.9, 4: 1.3} and "samples" in run.design.assumed[0]
+
+
+def test_accuracy_outranks_a_graded_reward_of_verl(tmp_path):
+    """A reward may be below 0, and then it is no share."""
+    parts = [f"val-aux/aime/{kind}/{what}@4/mean:{value}" for kind, value in (("reward", -0.5), ("acc", 0.25))
+             for what in ("best", "maj")]  # fmt: skip
+    run = run_of(tmp_path, "".join(f"step:{s} - {' - '.join(parts)} - actor/lr:0.1\n" for s in (1, 2, 3)), "verl.log")
+    assert values([run], "best_at_4", "test") == values([run], "maj_at_4", "test") == dict.fromkeys((1, 2, 3), 0.25)
+
+
 def test_a_reward_is_never_in_per_cent(tmp_path):
     rows = [{"step": s, "reward_std": 0.1, "rewards/correctness/mean": 2.0 * (s % 2)} for s in range(1, 9)]
     run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")

@@ -218,6 +218,25 @@ def test_a_dictionary_of_rewards_alone_is_a_graders_of_one_response(tmp_path):
         steps_of(tmp_path, ["Slow attention, unexpected results, may follow", "Device: cuda:1", *[graded] * 9])
 
 
+ENDED = "{'train_runtime': 41.0, 'train_steps_per_second': 0.5, 'train_loss': 0.2, 'epoch': 2.0}"
+"""The end of a training of 20 steps."""
+
+
+def test_a_training_without_rewards_that_ended_before_is_left_out(tmp_path):
+    """As where one script fine-tunes on examples, and then with GRPO."""
+    tuned = [f"{{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 2e-05, 'epoch': {e}}}" for e in (0.5, 1.0, 1.5, 2.0)]
+    rewards, notes = steps_of(tmp_path, [*tuned, ENDED, "Starting GRPO", *lines_of([1, 2, 3], [0.01, 0.02, 0.03])])
+    assert rewards == {1: 0.01, 2: 0.02, 3: 0.03} and "line 7: a training without rewards ended before" in notes
+    with pytest.raises(UserError, match="steps start again at 1"):  # two trainings with rewards are two runs
+        steps_of(tmp_path, [*lines_of([1, 2, 3], [0.01, 0.02, 0.03]), ENDED, *lines_of([1, 2, 3], [0.01, 0.02, 0.03])])
+
+
+def test_dictionaries_of_settings_are_none_that_are_cut(tmp_path):
+    lines = ["INFO non-default args: {'dtype': torch.bfloat16, 'config': {'mode': <Mode.A: 2>}}", *lines_of([1, 2, 3])]
+    assert "are cut" not in steps_of(tmp_path, lines)[1]
+    assert "1 dictionaries that are cut" in steps_of(tmp_path, ["{'loss': {'a': 1}}", *lines])[1]
+
+
 @pytest.mark.parametrize(
     "text",
     [

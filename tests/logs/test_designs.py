@@ -76,6 +76,15 @@ def test_the_rank_of_adapters_is_a_fact_where_it_is_stated(config, rank):
     assert read_design(config, "", None)[0].adapter_rank == rank
 
 
+@pytest.mark.parametrize("more", [{"loss_type": "nll"}, {"beta": 0.1, "loss_type": "sigmoid"}])
+def test_all_arguments_of_another_trainer_of_trl_are_no_design_of_grpo(more):
+    """They share names with GRPO's, and its defaults are not theirs."""
+    config = {"adam_beta1": 0.9, "per_device_train_batch_size": 4, "learning_rate": 1e-5, **more}
+    design, notes = read_design(config, "", None)
+    assert (design.rollouts, design.advantage, design.loss, design.learning_rate) == (None, None, None, 1e-5)
+    assert not design.assumed and "another trainer than GRPO's" in notes[0]
+
+
 FILES = {
     "config.json": ('{"num_generations": 4, "per_device_train_batch_size": 8}', "trl"),
     "grpo.toml": ("num_generations = 8\nper_device_train_batch_size = 8\n", "trl"),

@@ -67,7 +67,7 @@ def is_trl_config(config: dict) -> bool:
 def trl_design(config: Reader) -> KnownDesign:
     """The design of TRL's arguments."""
     of_grpo = any(map(config.stated, _OF_GRPO))
-    if not of_grpo and config.stated("adam_beta1"):  # all arguments are there, and none is of GRPO
+    if config.stated("adam_beta1") and not config.stated("num_generations"):  # all arguments are there but K
         config.notes.append("these arguments are of another trainer than GRPO's: B, K and the advantage are unknown")
         return KnownDesign(
             learning_rate=config.rate("learning_rate"), adapter_rank=config.count("lora_r", 0), model=_model(config)

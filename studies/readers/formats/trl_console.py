@@ -185,10 +185,13 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
             continue
         values = values_in(line)
         if values is None:
-            cut += place >= until and _OPEN.search(line) is not None
+            cut += any(f"'{name}':" in line for name in _OF_UPDATES)
         elif not values.keys().isdisjoint(END):
             steps, ended = _steps_at_end(last, header.get("max_steps", 0), values), values.get("epoch", math.nan)
         elif not values.keys().isdisjoint(_OF_UPDATES):
+            if (steps or ended == ended) and _rewarded(values) and not _rewarded(run.series):
+                run.notes.append(f"line {place}: a training without rewards ended before, and is left out")
+                run.series, dictionaries, steps, ended = {}, [], range(0), math.nan
             for name, value in values.items():
                 if name not in ("epoch", "step", "global_step") and not name.startswith(_OF_TIME):
                     run.add(name, len(dictionaries), value, place)
@@ -205,6 +208,11 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
         run.config, run.whole = Settings((run.config or {}) | arguments | (header if sizes else {})), False
         run.config.hidden = "" if _WHOLE in arguments else hidden
     return _Log(dictionaries, steps, ended)
+
+
+def _rewarded(names: Iterable[str]) -> bool:
+    """Whether a metric is a reward, as in reinforcement learning."""
+    return any("reward" in name for name in names)
 
 
 def _arguments(text: str) -> dict[str, str | None]:
