@@ -107,6 +107,8 @@ TOO_WIDE = 1.7
 """Variance over m (1 - m), which is at most n / (n - 1) for n responses that get 0 to 1, and 2 or more where some get
 2."""
 _BOUNDS = ("critic/score/min", "critic/score/max")
+_CACHED = re.compile(r"models--([\w.]{1,100}(?:-[\w.]{1,100}){0,9})--([\w.-]{1,200})/snapshots/")
+"""A model where the hub's library keeps it."""
 
 
 _COLUMNS = {
@@ -141,6 +143,8 @@ def assemble(
     raw.tool = raw.tool or trainer_by_metrics(points)
     design, more = read_design(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
     design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points, raw.tool)))
+    if design.model and (cached := _CACHED.search(design.model)):
+        design = replace(design, model="/".join(cached.groups()))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
     parts = parts if raw.tool else _tested_first(raw, parts, notes)

@@ -98,7 +98,7 @@ _PLAIN = (
     (r"raw_reward|reward|rewards/mean|score", "reward_mean"),
     (
         r"completions/mean_length|response_length|completion_length|response_token_length|response_len|response_lengths"
-        r"|mean_gen_tokens_per_sample|generation_length|mean_length|avg_len|mean_len",
+        r"|mean_gen_tokens_per_sample|generation_length|mean_length|avg_len|mean_len|completion_len",
         "response_length",
     ),
     (r"completions/clipped_ratio|truncated_fraction|truncated", "truncated_fraction"),
@@ -106,7 +106,7 @@ _PLAIN = (
     (r"approx_kl|ppo_kl|policy_kl|old_kl", "kl"),
     (r"kl|kl_ref|reference_kl|ref_kl|kl_loss|kl_to_ref", "kl_ref"),
     (r"clip_ratio/region_mean|clip_fraction|clip_ratio|clipfrac|pg_clipfrac|clip_frac", "clip_fraction"),
-    (r"frac_reward_zero_std|zero_signal_fraction|zero_std_fraction", "zero_signal_fraction"),
+    (r"frac_reward_zero_std|zero_signal_fraction|zero_std_fraction|frac_zero_std", "zero_signal_fraction"),
     (r"grad_norm|gradient_norm", "grad_norm"),
     (r"learning_rate|lr", "learning_rate"),
     (r"_runtime|elapsed_seconds", "elapsed_seconds"),

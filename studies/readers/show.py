@@ -20,7 +20,7 @@ TERMS = {
     "response_limit": "response limit (tokens)",
     "precision": "precision of weights",
     "adapter_rank": "rank of adapters (0: none)",
-    "trained_share": "share of the parameters that is trained",
+    "trained_share": "share of weights trained",
     "model": "model",
 }
 MAX_SHOWN = 12

@@ -237,13 +237,14 @@ def _gaps(points: dict[str, Points]) -> list[str]:
     return [f"steps missing: {', '.join(gaps)}{f' and {len(holes) - 3} more gaps' if len(holes) > 3 else ''}"]
 
 
-def trainer_by_metrics(names) -> Tool:
-    """Return the trainer that these metrics belong to; "" where it is unknown. Raises UserError for those of prime-rl,
-    whose evaluations have no known round."""
-    names = set(names)
-    check(not names & set(_LAGGING), "metrics of prime-rl; allowed: a reader of your own for its logs (docs/import.md)")
+def trainer_by_metrics(points: dict[str, Points]) -> Tool:
+    """Return the trainer that these metrics belong to; "" where it is unknown, and where TRL's begin at step 0, which
+    it never logs. Raises UserError for those of prime-rl, whose evaluations have no known round."""
+    lagging = set(_LAGGING) & points.keys()
+    check(not lagging, "metrics of prime-rl; allowed: a reader of your own for its logs (docs/import.md)")
     for tool, marks in _MARKS:
-        if any(prefix + mark in names for prefix in _PREFIXES for mark in marks):
+        own = [part for prefix in _PREFIXES for mark in marks if (part := points.get(prefix + mark)) is not None]
+        if own and not (tool == "trl" and any(part.steps[0] == 0 for part in own)):
             return tool
     return ""
 

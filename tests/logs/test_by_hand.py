@@ -194,6 +194,13 @@ def test_trl_logs_a_reward_where_it_samples_so_that_updates_between_two_are_a_ro
         assert values([run], "reward_mean") == {1: 0.1, 2: 0.5, 3: 0.9, 4: 1.3} and "samples" in run.design.assumed[0]
 
 
+@pytest.mark.parametrize(("first", "tool"), [(0, ""), (1, "trl")])
+def test_a_log_that_counts_from_0_is_none_of_trl(first, tool, tmp_path):
+    rows = [{"step": first + s, "loss": 0.1, "reward_std": 0.1, "reward": s / 10} for s in range(4)]
+    run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    assert run.tool == tool and values([run], "reward_mean") == {1: 0.0, 2: 0.1, 3: 0.2, 4: 0.3}
+
+
 def test_accuracy_outranks_a_graded_reward_of_verl(tmp_path):
     """A reward may be below 0, and then it is no share."""
     parts = [f"val-aux/aime/{kind}/{what}@4/mean:{value}" for kind, value in (("reward", -0.5), ("acc", 0.25))

@@ -172,6 +172,15 @@ def test_a_line_of_trained_parameters_says_whether_adapters_are_trained(line, sh
     assert (design.trained_share, design.adapter_rank) == (share, None)
 
 
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [("/root/.cache/huggingface/hub/models--me--tiny-1.5b-it/snapshots/0a1b2c", "me/tiny-1.5b-it"), ("/m/7b", "/m/7b")],
+)
+def test_the_line_of_the_engine_that_samples_names_the_model(path, model, tmp_path):
+    line = f"INFO 07-04 [core.py:105] Initializing a V1 LLM engine (v0.19.1) with config: model='{path}', dtype=bf16"
+    assert run_of(tmp_path, "\n".join([line, *lines_of([1, 2, 3])]), "out.txt").design.model == model
+
+
 def test_bars_of_evaluations_are_not_those_of_training(tmp_path):
     lines = [line for one in lines_of(EVERY_FIVE, None, EVERY_FIVE) for line in ("100%|##| 2/2 [00:01<00:00]", one)]
     lines = [line for i, line in enumerate(lines) if i % 4 != 2]  # the bar of training stands last, but once

@@ -23,6 +23,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.designs.script import Settings
+from rftlab.studies.readers.designs.values import as_word
 from rftlab.studies.readers.formats import verl_console
 from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import (
@@ -68,6 +69,8 @@ MOST_ARGUMENTS = 1000
 """Lines in which arguments may follow the name of their class."""
 _TRAINED = re.compile(r"rainable param(?:eter)?s(?:: | = )([\d,]{1,19})(?: \|\| all params: |/| of )([\d,]{1,19})")
 """PEFT's line, and that of Unsloth's header."""
+_MODEL = re.compile(r"LLM engine \([^()\n]{1,40}\) with config: model='([^'\n]{1,200})'")
+"""vLLM's line, which names the model that samples."""
 DECIMALS, DIGITS = 3, 4
 """Of times and steps a second at the end of a run: older trainers round, newer ones print so many digits in all."""
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
@@ -175,6 +178,8 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
             own, every = (int(number.replace(",", "") or 0) for number in trained.groups())
             if 0 < own <= every:
                 run.design = replace(run.design, trained_share=float(f"{own / every:.3g}"))
+        if served := _MODEL.search(line):
+            run.design = replace(run.design, model=as_word(served[1]))
         opened = _ARGUMENTS.search(line) if "Arguments(" in line or "Config(" in line else None
         if opened:
             until = place + (MOST_ARGUMENTS if line.rstrip().endswith("(") else 1)
