@@ -97,7 +97,7 @@ _PLAIN = (
     (r"rewards/(?P<reward>[^/]+)/mean", "reward/{reward}"),
     (r"raw_reward|reward|rewards/mean|score", "reward_mean"),
     (
-        r"completions/mean_length|response_length|completion_length|response_token_length|response_len|response_lengths"
+        r"completions/mean_length|response_length|completion_length|response_token_length|response_len|resp_len|response_lengths"
         r"|mean_gen_tokens_per_sample|generation_length|mean_length|avg_len|mean_len|completion_len",
         "response_length",
     ),

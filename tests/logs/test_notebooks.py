@@ -74,3 +74,13 @@ def test_a_header_in_a_log_tells_the_responses_of_a_round_and_no_default_takes_t
     run = run_of(tmp_path, lines, "out.log")
     assert run.design.rollouts is None and run.design.prompts is None and not run.design.assumed
     assert any("prompts: 64 / K" in note for note in run.notes) and not any("defaults" in note for note in run.notes)
+
+
+def test_lines_that_a_loop_prints_in_a_cell_are_read(tmp_path):
+    """The names that CS336's assignment has tell its design; a cell with losses alone is no run."""
+    code = "group_size = 8\nrollout_batch_size = 64\nlearning_rate = 1e-5\n"
+    lines = "".join(f"Step {s}/3: loss=0.1, avg reward=0.{s}, lr=1e-05\n" for s in (1, 2, 3))
+    losses = "".join(f"Step {s}: loss=1.{s}\n" for s in (1, 2, 3))
+    run = run_of(tmp_path, notebook([stream(losses)], [stream(lines)], code=code), "loop.ipynb")
+    assert values([run], "reward_mean") == {1: 0.1, 2: 0.2, 3: 0.3}
+    assert (run.name, run.tool, run.design.rollouts, run.design.prompts) == ("loop", "", 8, 8)

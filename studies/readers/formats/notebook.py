@@ -2,8 +2,9 @@
 
 In a notebook transformers shows a table with a row a logging step, as HTML in the output of the cell. Plain TRL has the
 loss in it alone, Unsloth has all metrics, with spaces around the slashes of their names ("completions / mean_length").
-Other cells print dictionaries, as a console does. Each row becomes such a dictionary, and a cell with any is a run. No
-code of a notebook is run. Source: transformers/utils/notebook.py (5.19), and unsloth/models/rl.py for the names.
+Other cells print dictionaries or lines, as a console does. Each row becomes such a dictionary, and a cell with rewards
+is a run. No code of a notebook is run. Source: transformers/utils/notebook.py (5.19), and unsloth/models/rl.py for the
+names.
 """
 
 import ast
@@ -11,11 +12,13 @@ import html
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import json_object, read_json
 from rftlab.studies.readers.designs.script import python_settings
+from rftlab.studies.readers.formats.printed import add_lines, is_score
 from rftlab.studies.readers.formats.trl_console import read_printed
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head, read_number
@@ -45,13 +48,17 @@ def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
         raise UserError(f"{path} cannot be read: {str(error)[:200]}; allowed: a whole notebook") from None
     cells = _objects(notebook.get("cells"))
     config = _arguments(cells)
-    runs = []
+    shown: list[RawRun] = []
     for number, cell in enumerate(cells, start=1):
         lines = [line for output in _objects(cell.get("outputs")) for line in _lines(output)]
         run = RawRun(f"{path.stem} cell {number}", NOTEBOOK, tool="trl", place=f"cell {number}, line")
         run.config, run.whole = config, False
-        runs.append(read_printed(run, enumerate(lines, start=1), path))
-    shown = [run for run in runs if any("reward" in name or "completion" in name for name in run.series)]
+        other = replace(run, tool="", series={}, notes=[])
+        read_printed(run, enumerate(lines, start=1), path)
+        if not any("reward" in name or "completion" in name for name in run.series):
+            run = add_lines(other, enumerate(lines, start=1))
+        if any("reward" in name.lower() or is_score(name) or "completion" in name for name in run.series):
+            shown.append(run)
     check(
         bool(shown),
         f"{path} shows no rewards, for transformers' table has the loss alone and Unsloth's all metrics; allowed: one "

@@ -177,7 +177,7 @@ class _Lines:
         steady = [kind for kind in kinds if kind.lines >= FEWEST and 10 * kind.falls <= kind.lines]
         lines = Counter[str]()
         for kind in steady:  # those with rewards outweigh those that have the loss of each update
-            lines[kind.counter] += kind.lines * (1000 if any(map(_is_score, kind.run.series)) else 1)
+            lines[kind.counter] += kind.lines * (1000 if any(map(is_score, kind.run.series)) else 1)
         counter, last = max(lines, key=lines.__getitem__, default=""), max((kind.last for kind in steady), default=0)
         once = [kind for kind in kinds if kind.is_test and kind.lines < FEWEST and kind.last <= last]
         return [kind for kind in steady + once if kind.counter == counter]
@@ -190,10 +190,15 @@ def is_printed(head: Head) -> bool:
 
 def read_printed_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a log."""
-    reading = _read((place, line) for place, line, _ in read_lines(head))
+    run = RawRun(head.path.stem, FORMAT, notes=encoding_note(head.encoding))
+    return [add_lines(run, ((place, line) for place, line, _ in read_lines(head)))]
+
+
+def add_lines(run: RawRun, lines: Iterable[tuple[int, str]]) -> RawRun:
+    """A run with what these lines say, each with its place; without numbers where none come again."""
+    reading = _read(lines)
     kinds = reading.lasting()
-    run = RawRun(head.path.stem, FORMAT, notes=encoding_note(head.encoding) + reading.notes)
-    run.config = reading.config
+    run.config, run.notes = run.config or reading.config, run.notes + reading.notes
     if kinds:
         names = few(list(dict.fromkeys(plain(name) for kind in kinds for name in kind.run.series)), 4)
         run.notes.append(f"no format says which lines count: taken are those with {kinds[0].counter} and {names}")
@@ -201,7 +206,7 @@ def read_printed_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
         for name, series in kind.run.series.items():
             for step, value, place in zip(series.steps, series.values, series.places, strict=True):
                 run.add(name, step, value, place)
-    return [run]
+    return run
 
 
 def _read(lines: Iterable[tuple[int, str]]) -> _Lines:
@@ -240,7 +245,8 @@ def _is_metric(name: str) -> bool:
     return translate_metric(name) is not None or name.lower().endswith("loss")
 
 
-def _is_score(name: str) -> bool:
+def is_score(name: str) -> bool:
+    """Whether a metric of a log is one that tells how good responses are."""
     known = translate_metric(name)
     return known is not None and known.metric in ("score", *SCORES)
 
