@@ -159,6 +159,24 @@ def test_arguments_that_a_script_prints_are_the_design(peft, rank, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("epochs", "bars", "said"),
+    [
+        (None, None, "every 10"),
+        ([0.02, 0.04, 0.06], None, "= 10"),
+        (None, [9, 19, 29], "less 1"),
+        ([0.71], [9], "less 1"),
+    ],
+)
+def test_printed_arguments_tell_the_steps_between_two_dictionaries(epochs, bars, said, tmp_path):
+    steps = [10, 20, 30][: len(bars or "...")]
+    head = ["GRPOConfig(", "logging_steps=10,", "logging_strategy=IntervalStrategy.STEPS,", ")"]
+    rewards, notes = steps_of(tmp_path, [*head, *lines_of(steps, epochs, bars)])
+    assert list(rewards) == steps and said in notes
+    by_epoch = [*head[:1], "logging_strategy=IntervalStrategy.EPOCH,", *head[1:2], *head[3:]]
+    assert list(steps_of(tmp_path, [*by_epoch, *lines_of([1, 2, 3])])[0]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
     ("line", "share"),
     [
         ("trainable params: 4,000,000 || all params: 1,000,000,000 || trainable%: 0.4000", 0.004),

@@ -23,7 +23,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.designs.script import Settings
-from rftlab.studies.readers.designs.values import as_word
+from rftlab.studies.readers.designs.values import as_count, as_word
 from rftlab.studies.readers.formats import verl_console
 from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import (
@@ -106,6 +106,8 @@ class _Log(NamedTuple):
     """The numbers of steps that the whole run may have had; none where it has not ended."""
     epochs: float
     """Epochs of the whole run; nan where they are not printed."""
+    every: int
+    """Steps between two dictionaries, as the printed arguments say; 0 where they do not."""
 
 
 def is_trl_console(head: Head) -> bool:
@@ -212,7 +214,8 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
         hidden = getattr(run.config, "hidden", "" if run.config else "the script that printed the log")
         run.config, run.whole = Settings((run.config or {}) | arguments | (header if sizes else {})), False
         run.config.hidden = "" if _WHOLE in arguments else hidden
-    return _Log(dictionaries, steps, ended)
+    by_steps = str(arguments.get("logging_strategy", "steps")).lower().endswith("steps")
+    return _Log(dictionaries, steps, ended, (as_count(arguments.get("logging_steps")) or 0) if by_steps else 0)
 
 
 def _rewarded(names: Iterable[str]) -> bool:
@@ -272,7 +275,7 @@ def _steps(path: Path, log: _Log, notes: list[str]) -> list[int | None]:
     epochs = np.array([one.epoch for one in train])
     of_train, part = [one.stated for one in train], None
     if None in of_train:
-        bars = _bars(train, notes)
+        bars = _bars(train, log.every, notes)
         part = _part(log, epochs, bars, notes)
         told = _without_epochs(path, log, train, bars, notes) if part is None else np.rint(epochs / part).tolist()
         of_train = [None if step is None else int(step) for step in told]
@@ -293,24 +296,24 @@ def _steps(path: Path, log: _Log, notes: list[str]) -> list[int | None]:
     return steps
 
 
-def _bars(train: list[_Printed], notes: list[str]) -> list[int | None]:
+def _bars(train: list[_Printed], every: int, notes: list[str]) -> list[int | None]:
     """Steps of the bars of training: those of the usual length, for evaluations and files have bars too."""
     lengths = Counter(one.bar[1] for one in train if one.bar is not None)
     usual = max(lengths, key=lambda length: (lengths[length], length), default=None)
     bars = [one.bar[0] if one.bar is not None and one.bar[1] == usual else None for one in train]
-    own = [(bar, one.epoch) for bar, one in zip(bars, train, strict=True) if bar is not None]
-    behind = _behind(*np.array(own).T) if len(own) > 3 else 0
+    own = np.array([(bar, one.epoch) for bar, one in zip(bars, train, strict=True) if bar is not None])
+    behind = _behind(own[:, 0], own[:, 1], every) if len(own) > 3 or (len(own) and every) else 0
     if behind:
         notes.append(f"the progress bar before each dictionary shows the step less {behind}, so {behind} is added")
     return [None if bar is None else bar + behind for bar in bars]
 
 
-def _behind(bars: np.ndarray, epochs: np.ndarray) -> int:
+def _behind(bars: np.ndarray, epochs: np.ndarray, every: int) -> int:
     """Return the steps by which bars are behind dictionaries: with them they are multiples of the steps between two of
-    these, not 0, and proportional to the epochs where those tell."""
-    every = max(1, round(float(np.median(np.diff(bars)))))
+    these, not 0, and proportional to the epochs where those tell. every: those steps; 0 where nothing says them."""
+    every = every or max(1, round(float(np.median(np.diff(bars)))))
     evenly = [behind for behind in (0, 1, -1) if np.mean((bars + behind) % every == 0) >= SURE] or [0]
-    usual = 1 if bars[0] + evenly[0] == 0 and bars[1] - bars[0] == every else evenly[0]
+    usual = 1 if bars[0] + evenly[0] == 0 and np.all(np.diff(bars[:2]) == every) else evenly[0]
     if not np.isfinite(epochs).all():
         return usual
     ratios = {behind: epochs / np.maximum(bars + behind, 0.5) for behind in (usual, *evenly, every, -every)}
@@ -335,6 +338,8 @@ def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str
             part, said = scale, "the progress bars tell the first"
         elif np.array_equal(epochs, np.round(epochs, 2)):
             return None  # of two digits, any such epochs are multiples of 0.01
+    elif log.every > 1:
+        part, said = part / log.every, f"logging_steps = {log.every}"
     elif log.steps and log.epochs >= epochs.max():
         every = {
             every
@@ -374,10 +379,12 @@ def _without_epochs(
             "progress bar tells the step; allowed: one run a file, or trainer_state.json"
         )
     fits = {steps: every for steps in log.steps if (every := steps // len(train)) and steps // every == len(train)}
+    fits = {log.every * len(train): log.every} if log.every else fits
     # a run that was resumed begins late, so that its dictionaries do not divide its steps
     if len(set(fits.values())) == 1 and not epochs[0] > 1.5 * log.epochs / len(train) + EPOCH_DIGIT:
         (steps, every), about = min(fits.items()), "about " * (len(fits) > 1)
-        notes.append(f"steps are not printed: the run ended after {about}{steps} steps, a dictionary every {every}")
+        ended = f"logging_steps = {every}" if log.every else f"the run ended after {about}{steps} steps"
+        notes.append(f"steps are not printed: {ended}, a dictionary every {every}")
         return list(range(every, every * len(train) + 1, every))
     notes.append("steps are not printed: dictionaries are counted, one an update (logging_steps = 1)")
     return list(range(1, len(train) + 1))
