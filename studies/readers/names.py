@@ -31,7 +31,8 @@ class Name(NamedTuple):
 
 _TEST = r"(?:eval|evaluation|test|val|valid|validation|heldout|held_out|dev)"
 _SPLIT = re.compile(
-    rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|(?:train|training|rollout|rollouts)[/_.](?P<own>.+)", re.IGNORECASE
+    rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|(?:train|training|rollout|rollouts|rl|grpo)[/_.](?P<own>.+)",
+    re.IGNORECASE,
 )
 
 _AVERAGE = re.compile(r"(?:avg|average|mean)_(?P<first>.+)|(?P<last>.+)(?:_avg|[_/]mean)", re.IGNORECASE)

@@ -201,6 +201,11 @@ def test_a_log_that_counts_from_0_is_none_of_trl(first, tool, tmp_path):
     assert run.tool == tool and values([run], "reward_mean") == {1: 0.0, 2: 0.1, 3: 0.2, 4: 0.3}
 
 
+def test_metrics_below_rl_are_of_training(tmp_path):
+    run = run_of(tmp_path, "step,RL/Mean_Reward,grpo/kl\n1,0.25,0.1\n2,0.5,0.2\n3,0.75,0.3\n")
+    assert values([run], "reward_mean")[3] == 0.75 and values([run], "kl_ref")[3] == 0.3
+
+
 def test_accuracy_outranks_a_graded_reward_of_verl(tmp_path):
     """A reward may be below 0, and then it is no share."""
     parts = [f"val-aux/aime/{kind}/{what}@4/mean:{value}" for kind, value in (("reward", -0.5), ("acc", 0.25))

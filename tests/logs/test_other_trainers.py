@@ -138,6 +138,17 @@ def test_step_lines_of_verl_broken_at_any_width_say_the_same(width, tmp_path):
     assert len(said([run])) >= len(whole) - 3 and any("go on in the next line" in note for note in run.notes)
 
 
+CUT = "step:{} - critic/score/mean:0.5 - actor/pg_loss:0.0{} - actor/entropy:0.25\n"
+"""A line of verl, with room for what makes it as long as W&B allows."""
+
+
+def test_step_lines_that_wandb_cut_lose_their_last_value(tmp_path):
+    longer = {s: "0" * (4096 + s - 2 - len(CUT.format(s, "")) + 1) for s in (1, 2, 3)}
+    run = run_of(tmp_path, "".join(CUT.format(s, more) for s, more in longer.items()), "output.log")
+    assert list(values([run], "entropy")) == [1, 3] and list(values([run], "reward_mean")) == [1, 2, 3]
+    assert any("line 2: cut after 4096 characters" in note for note in run.notes)
+
+
 def test_dictionaries_of_trl_broken_by_pprint_say_the_same(tmp_path):
     same = {"loss": 0.01, "grad_norm": 0.5, "reward_std": 0.4, "completions/mean_length": 90.0}
     text = "".join(f"{same | {'reward': s / 10, 'epoch': s / 10}}\n" for s in range(1, 7))

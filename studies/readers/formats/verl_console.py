@@ -18,8 +18,8 @@ FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
 _STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}(?:\([^)\s]{0,40}\))?:)")
-LONGEST_STEP = 1 << 16
-"""Characters of a step line that may go on."""
+LONGEST_STEP, CUT = 1 << 16, 1 << 12
+"""Characters of a step line that may go on, and those of a line after which W&B's output.log cuts it."""
 _LONE = re.compile(r"[\d.:e)][\w./@:()+-]*")
 """A line that may be the rest of a number."""
 _PREFIX = re.compile(r"\s{0,9}(\([^()]{0,200}pid=\d{1,9}[^()]{0,200}\)) ?")
@@ -83,6 +83,8 @@ class _Log:
         """Places of lines in which several step lines stand."""
         self.doubtful: list[int] = []
         """Places of step lines after which something stands alone that may be the rest of their last number."""
+        self.cut: list[int] = []
+        """Places of step lines of `CUT` characters."""
 
     def line(self, place: int, line: str, whole: bool) -> None:
         """Take the next line; most hold nothing for us, so they are left after a search or two."""
@@ -112,8 +114,8 @@ class _Log:
         """Take the step line that is open, which nothing more goes on with."""
         if self.open is not None:
             part, self.open = self.open, None
-            if part.doubtful:
-                self.doubtful.append(part.place)
+            if part.doubtful or (part.width == CUT and part.pieces == 1):
+                (self.doubtful if part.doubtful else self.cut).append(part.place)
                 part.text = part.text.rpartition(" - ")[0]
             self._parted(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
 
@@ -272,6 +274,7 @@ class _Log:
             self.run.notes.append(f"{self.wrapped} step lines that go on in the next line, as a terminal breaks them")
         self._note(self.together, "step lines run together: each counts, without the last value before another")
         self._note(self.doubtful, "the next line may be the rest of its last value, which is left out")
+        self._note(self.cut, f"cut after {CUT} characters, as W&B's output.log does: run-*.wandb beside it has all")
         if self.initial:
             self._begin(1, 1)
         if self.run.config is None and self.overrides:
