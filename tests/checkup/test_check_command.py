@@ -145,6 +145,17 @@ def test_a_broken_log_is_not_healthy(tmp_path):
     assert "Health Not healthy: collapse" in text and "Expected effect: against 'collapse'" in text
 
 
+def test_a_higher_learning_rate_is_not_named_for_a_run_that_broke(tmp_path):
+    """Against a collapse a lower one is."""
+    low = KnownDesign(32, 8, 1, 1e-6, model="Qwen/Qwen2.5-1.5B")
+    broken = changed("train", "pass_at_1", after(0.6, 0.1))(healthy())
+    runs = [replace(log_of(log), design=low, name=name) for name, log in (("broken", broken), ("well", healthy()))]
+    write_collection(tmp_path / "results", "mine", runs)
+    for name, named in (("broken", False), ("well", True)):
+        text = flowing(f"imported:mine#{name}", "--results", tmp_path / "results")
+        assert ("Learning rate 1e-06 -> 1e-05." in text) == named and "The learning rate 1e-06 is low" in text
+
+
 def test_alarms_come_with_their_rates(tmp_path):
     loud = log_of(changed("train", "response_length", after(0.5, 40.0))(healthy()))
     text = flowing(*collection(tmp_path, ("a", loud)))

@@ -7,7 +7,8 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.diagnose import diagnose
-from rftlab.studies.analysis.diagnose.observed import REWARD, observe
+from rftlab.studies.analysis.diagnose.observed import REWARD, Finding, observe
+from rftlab.studies.analysis.diagnose.stability import COLLAPSE, STEP
 from rftlab.studies.analysis.imported.groups import group_runs
 from rftlab.studies.analysis.public.settings import describe_shuffled, judge_rate, public_settings, rate_evidence
 from rftlab.studies.data.results.stats import Estimate
@@ -31,25 +32,28 @@ MEASURE = {
 
 def name_changes(subject: Subject) -> Iterator[Sentence]:
     """At most MOST changes, the most urgent first, and whether to double K."""
-    changes = [*_from_health(subject), *_from_settings(subject)]
+    findings = [finding for run in subject.runs for finding in diagnose(run, subject.asked.questions).findings]
+    changes = [*_from_health(findings), *_from_settings(subject, {finding.kind for finding in findings})]
     nothing = "no finding to stop or change, a rate and updates that public runs held"
     yield from changes[:MOST] or [Sentence("Nothing that was measured speaks for a change.", (nothing,))]
     yield from _doubled(subject)
 
 
-def _from_health(subject: Subject) -> Iterator[Sentence]:
-    for run in subject.runs:
-        for finding in diagnose(run, subject.asked.questions).findings:
-            if finding.severity != "note":
-                trust = "docs/lab/diagnose.md counts hits and false alarms of most checks"
-                advice = f"{finding.advice[:1].upper()}{finding.advice[1:]}"
-                text = f"{advice}. Expected effect: against '{finding.kind}', of unknown size. Trust: {trust}."
-                yield Sentence(text, (*finding.evidence, f"threshold: {finding.threshold}"))
+def _from_health(findings: list[Finding]) -> Iterator[Sentence]:
+    for finding in findings:
+        if finding.severity != "note":
+            trust = "docs/lab/diagnose.md counts hits and false alarms of most checks"
+            advice = f"{finding.advice[:1].upper()}{finding.advice[1:]}"
+            text = f"{advice}. Expected effect: against '{finding.kind}', of unknown size. Trust: {trust}."
+            yield Sentence(text, (*finding.evidence, f"threshold: {finding.threshold}"))
 
 
-def _from_settings(subject: Subject) -> Iterator[Sentence]:
+def _from_settings(subject: Subject, kinds: set[str]) -> Iterator[Sentence]:
+    """Changes that public runs support; kinds: those of findings of health, for some of which a lower rate is named, so
+    that a higher one is not."""
     design, advice, rate = subject.design, subject.rate_advice(), subject.design.learning_rate
-    if advice and rate and (judged := judge_rate(rate, advice)) != "usual":
+    judged = judge_rate(rate, advice) if advice and rate else "usual"
+    if advice and rate and judged != "usual" and not (judged == "low" and kinds & {COLLAPSE, STEP}):
         ratios = np.array([one.end_at(rate) / one.end_at(advice.value) for one in advice.axes])
         known = ratios[np.isfinite(ratios)]
         effect = f"no public run like it had {rate:.3g}"
