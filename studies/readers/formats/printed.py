@@ -25,7 +25,7 @@ from rftlab.shared.plumbing.errors import few, plain
 from rftlab.studies.readers.designs.values import plain_values
 from rftlab.studies.readers.names import SCORES, is_test_metric, split_of, translate_metric
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import Head, encoding_note, read_lines, read_number
+from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, read_lines, read_number
 
 FORMAT = "printed lines"
 LONGEST, LONGEST_BLOCK, LONGEST_CONFIG = 4000, 400, 2000
@@ -121,6 +121,8 @@ class _Lines:
                 self.headline = headline._replace(is_test=_is_test(line))
             return
         counter, step, total, (start, end) = told
+        if step > LARGEST_STEP:
+            return
         pairs, rest = _pairs(f"{line[:start]}|{line[end:]}")
         said = _Line(counter, step, pairs, _is_test(rest[0]))
         if pairs:
