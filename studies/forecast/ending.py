@@ -2,10 +2,10 @@
 
 Test Pass@1 rises from the untrained model's by a share of what is missing, along 1 - exp(-(t / tau)^p), t the part of
 the planned rounds, and drifts a little. Weakly informative priors hold the share, tau, p and the drift; draws from them
-are weighted by how well they pass through the known values. Where the curve stands still, the forecast is pulled
-towards the last value: public runs that are flat mostly stay flat. Which of two runs ends higher is told by the lead
-alone, which was right more often than two forecasts are. The noise of few questions widens the interval and counts
-against a lead.
+are weighted by how well they pass through the known values. Where the curve stands still or fell, the forecast is
+pulled towards the last value: public runs that are flat mostly stay flat, and no draw falls. Which of two runs ends
+higher is told by the lead alone, which was right more often than two forecasts are. The noise of few questions widens
+the interval and counts against a lead.
 
 Priors, widths and `LEAD` were chosen on public runs; `rftlab dev score --what public` scores them on those that come
 with rftlab, `--what imported:NAME` on others.
@@ -38,7 +38,7 @@ NOISE = 0.03
 COUNTED = 8
 """Values that count as independent: more, which lie near each other, count as that many."""
 STILL = 0.06
-"""A curve that changed by this or more over the second half of what is known is moving."""
+"""A curve that changed by this or more over the second half of what is known is moving, or has fallen."""
 WIDER = 1.25
 """Factor of the spread of the draws, so that intervals hold LEVEL of the ends of public runs."""
 LEAST = 0.05
@@ -101,8 +101,10 @@ def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float, noise: 
     at, last = rounds / planned, float(values[-1])
     weights, ends = _weigh(at, values, float(np.hypot(NOISE, noise)))
     low, middle, high = np.clip(weighted_quantiles(weights, ends, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]), 0.0, 1.0)
-    moving = min(abs(last - float(np.interp(at[-1] / 2, at, values))) / STILL, 1.0)
-    value = last + moving * (middle - last)
+    rise = (last - float(np.interp(at[-1] / 2, at, values))) / STILL
+    moving = min(abs(rise), 1.0)
+    growing = moving * min(max(1 + rise, 0.0), 1.0)  # no draw is like a curve that fell by STILL or more
+    value = last + growing * (middle - last)
     least = LEAST * (2 if at[-1] < EARLIEST else 1)
     spread = moving if len(values) > 1 else 1.0  # one value does not tell whether the curve moves
     both = norm.ppf((1 + LEVEL) / 2) * np.sqrt(2) * noise  # the last value errs, and so does the end as it is measured

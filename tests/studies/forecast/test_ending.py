@@ -40,6 +40,16 @@ def test_a_flat_curve_stays_and_a_rising_one_goes_on_and_little_known_is_a_wide_
     assert one.value == two.value == 0.4 and one.high - one.low > 2 * (two.high - two.low), "of a rise one tells none"
 
 
+@pytest.mark.parametrize("fall", [0.06, 0.3])
+def test_a_curve_that_fell_is_not_forecast_to_rise(fall):
+    """Its end was once read from draws that all rise: a run that had fallen from 0.4 to 0 was forecast at 0.2."""
+    values = np.r_[0.1, 0.3, 0.4, 0.4, 0.4 - fall, 0.4 - fall, 0.4 - fall]
+    end = forecast_end(T[:7], values, 1000)
+    assert end.value == pytest.approx(values[-1], abs=1e-12) and end.low < values[-1] - 0.05
+    dip = np.r_[values[:4], np.full(3, 0.38)]
+    assert forecast_end(T[:7], dip, 1000).value > dip[-1], "less of a fall may be noise"
+
+
 @pytest.mark.parametrize(("questions", "told"), [(16, True), (64, True), (1000, True), (16, False), (64, False)])
 def test_intervals_hold_ends_of_flat_runs_that_few_questions_measure(questions, told):
     """Without the noise of questions 40% and 63% of the measured ends of runs with 16 and 64 lay in an interval of
