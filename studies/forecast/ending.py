@@ -7,8 +7,9 @@ pulled towards the last value: public runs that are flat mostly stay flat, and n
 higher is told by the lead alone, which was right more often than two forecasts are. The noise of few questions widens
 the interval and counts against a lead.
 
-Priors, widths and `LEAD` were chosen on public runs; `rftlab dev score --what public` scores them on those that come
-with rftlab, `--what imported:NAME` on others.
+Without evaluations Pass@1 of training is forecast in the same way, averaged over windows. Priors, widths and `LEAD`
+were chosen on test Pass@1 of public runs; `rftlab dev score --what public` scores them on those that come with rftlab,
+`--what imported:NAME` on others.
 """
 
 from functools import cache
@@ -49,36 +50,62 @@ LEAD = 0.1
 """A lead of this many Pass@1 is one standard deviation of how two runs change places, and of true leads."""
 LEADS = (0.0, 0.02, 0.05, 0.1, 1.0)
 """Bounds between which leads are scored together."""
-MEASURE = ("test", "pass_at_1")
+SPLITS = ("test", "train")
+TRAINING = "training"
+"""In the place of the task, where Pass@1 of training is forecast, because the log has no evaluations."""
+LAST = 0.1
+"""Last part of a run, whose mean Pass@1 is where its training ended."""
 PARTS = (0.1, 0.2, 0.3, 0.5)
 """Parts of finished runs from which their ends are forecast, to be scored."""
 FEWEST = 5
 """Evaluations of a run that is scored."""
+COLUMNS = ["source", "run", "split", "task", "part", "known", "last", "noise", "sigmoid", "forecast", "low", "high",
+           "truth"]  # fmt: skip
 
 
 class RunEnding(NamedTuple):
     """A forecast of a run's end."""
 
     run: str
+    split: str
     task: str
     known: int
-    """Last round with an evaluation."""
+    """Last round with a value."""
     last: float
-    """Its test Pass@1."""
+    """Its Pass@1; of training the mean of the last window."""
     noise: float
     """Standard deviation of that value: what its questions add."""
     end: Estimate
-    """Test Pass@1 after the planned rounds, with the interval of LEVEL."""
+    """Pass@1 after the planned rounds, with the interval of LEVEL."""
 
 
-class EvaluatedCurve(NamedTuple):
-    """Test Pass@1 of a run on one task."""
+class PassCurve(NamedTuple):
+    """Pass@1 of a run: on a test set, or of the batches that it trained on."""
 
+    split: str
     task: str
     rounds: np.ndarray
     values: np.ndarray
     questions: float
     """Responses behind a value; nan where nothing tells."""
+
+    def until(self, last: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """Rounds and values that are known at a round, and the last of these rounds, 0 for none. Those of training are
+        means of COUNTED windows, for a batch has few questions; none where there are fewer than two for each."""
+        known = self.rounds <= last
+        rounds, values = self.rounds[known], self.values[known]
+        reached = float(rounds[-1]) if len(rounds) else 0.0
+        if self.split == "test":
+            return rounds, values, reached
+        if len(rounds) < 2 * COUNTED:
+            return rounds[:0], values[:0], 0.0
+        windows = np.array_split(np.arange(len(rounds)), COUNTED)
+        return np.array([rounds[w].mean() for w in windows]), np.array([values[w].mean() for w in windows]), reached
+
+    def end(self) -> float:
+        """The last value, of training the mean of the last tenth of the rounds."""
+        late = self.rounds > (1 - LAST) * self.rounds[-1]
+        return float(self.values[-1] if self.split == "test" else self.values[late].mean())
 
 
 def evaluation_noise(values: np.ndarray, questions: float) -> float:
@@ -161,40 +188,48 @@ def leader_text(first: RunEnding, second: RunEnding) -> str:
     return f"{chance:.2f}" if chance < 0.985 else "above 0.98"
 
 
-def _test_curves(run: ImportedRun) -> list[EvaluatedCurve]:
-    """Of each task that has any."""
+def _curves(run: ImportedRun) -> list[PassCurve]:
+    """Of each task that is evaluated, and of training."""
     curves = []
     for piece in run.pieces:
         values = np.asarray(piece.values, dtype=float)
-        if (piece.split, piece.metric) == MEASURE and np.isfinite(values).any():
+        if piece.split in SPLITS and piece.metric == "pass_at_1" and np.isfinite(values).any():
             rounds = np.asarray(piece.rounds, dtype=float)[np.isfinite(values)]
-            known = np.empty(0) if piece.n is None else piece.n[np.isfinite(piece.n)]
+            values = np.clip(values[np.isfinite(values)], 0.0, 1.0)
+            train = piece.split == "train"  # where n counts updates or batches
+            known = np.empty(0) if piece.n is None or train else piece.n[np.isfinite(piece.n)]
             questions = float(np.median(known)) if len(known) else np.nan
-            curves.append(EvaluatedCurve(piece.task, rounds, np.clip(values[np.isfinite(values)], 0.0, 1.0), questions))
-    return curves
+            curves.append(PassCurve(piece.split, TRAINING if train else piece.task, rounds, values, questions))
+    return sorted(curves, key=lambda curve: SPLITS.index(curve.split))
 
 
 def run_ending(run: ImportedRun, planned: int, questions: int | None = None) -> RunEnding:
-    """Forecast the end of a run from its test evaluations, of several tasks the first. questions: behind each, where
-    the log does not say. Raises UserError where there are none."""
-    curves = _test_curves(run)
-    check(bool(curves), f"{run.name} has no test pass_at_1; allowed: a log with evaluations on a test set")
-    task, rounds, values, known = curves[0]
-    noise = evaluation_noise(values, known if np.isfinite(known) else questions or np.nan)
+    """Forecast the end of a run from its test evaluations, of several tasks the first, else from Pass@1 of training.
+    questions: behind each evaluation, where the log does not say. Raises UserError where there is neither."""
+    curves = [(curve, *curve.until(np.inf)) for curve in _curves(run)]
+    usable = [one for one in curves if one[-1] > 0 or one[0].split == "test"]
+    allowed = f"a log with evaluations on a test set, or with {2 * COUNTED} rounds of training Pass@1"
+    check(bool(usable), f"{run.name} has no test pass_at_1; allowed: {allowed}")
+    curve, rounds, values, known = usable[0]
+    asked = questions if questions and curve.split == "test" else np.nan
+    noise = evaluation_noise(values, curve.questions if np.isfinite(curve.questions) else asked)
     end = forecast_end(rounds, values, planned, noise)
-    return RunEnding(run.name, task, int(rounds[-1]), float(values[-1]), noise, end)
+    return RunEnding(run.name, curve.split, curve.task, int(known), float(values[-1]), noise, end)
 
 
 def show_endings(console: Console, endings: list[RunEnding], planned: int) -> None:
     """Print where each run ends, and of two runs which one is likely to end higher."""
-    heads = ("known until", "test Pass@1", f"at {planned}", f"{LEVEL:.0%} interval")
+    splits = {one.split for one in endings}
+    measure = "test Pass@1" if splits == {"test"} else "Pass@1"
+    heads = ("known until", measure, f"at {planned}", f"{LEVEL:.0%} interval")
     table = Table("run", Column("task", align="left"), *heads)
     for one in endings:
         interval = f"{one.end.low:.3f} to {one.end.high:.3f}"
         table.add(one.run, one.task, str(one.known), f"{one.last:.3f}", f"{one.end.value:.3f}", interval)
-    put(console, f"test Pass@1 after {planned} rounds, from the beginning of the run", table)
-    for line in ending_lines(max(one.known for one in endings) / planned):
-        say(console, line, "dim")
+    put(console, f"{measure} after {planned} rounds, from the beginning of the run", table)
+    for split in sorted(splits):
+        for line in ending_lines(max(one.known for one in endings if one.split == split) / planned, split):
+            say(console, line, "dim")
     if len(endings) != 2:
         return
     first, second = endings
@@ -208,27 +243,28 @@ def show_endings(console: Console, endings: list[RunEnding], planned: int) -> No
     say(console, plan_line())
     if first.task != second.task or first.known != second.known:
         say(console, "These runs are evaluated on different tasks or until different rounds: the chance is a guess.")
+    elif splits == {"train"}:
+        say(console, "Pairs of runs were scored by test Pass@1: by that of training the chance is a guess.")
 
 
 def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
     """Forecast the ends of finished runs from PARTS of them. runs: each with the name of its source.
 
-    Columns: source, run, task, part, known (last round), last, noise, sigmoid, forecast, low, high, truth. Curves with
-    fewer than FEWEST values, and parts without one after round 0, are left out.
+    Columns: source, run, split, task, part, known (last round), last, noise, sigmoid, forecast, low, high, truth.
+    Curves with fewer than FEWEST values, and parts without one after round 0, are left out.
     """
     rows = []
     for source, run in runs:
-        for task, rounds, values, questions in _test_curves(run):
-            for part in PARTS if len(values) >= FEWEST else ():
-                known = rounds <= part * rounds[-1]
-                if known.any() and rounds[known][-1] > 0:
-                    seen = rounds[known], values[known], float(rounds[-1])
-                    noise = evaluation_noise(values[known], questions)
-                    plain = float(values[known][-1]), noise, saturating_end(*seen)
-                    row = (source, run.name, task, part, int(rounds[known][-1]), *plain, *forecast_end(*seen, noise))
-                    rows.append((*row, float(values[-1])))
-    columns = ["source", "run", "task", "part", "known", "last", "noise", "sigmoid", "forecast", "low", "high", "truth"]
-    return pd.DataFrame(rows, columns=columns)
+        for curve in _curves(run):
+            for part in PARTS if len(curve.values) >= FEWEST else ():
+                rounds, values, known = curve.until(part * curve.rounds[-1])
+                if known > 0:
+                    seen = rounds, values, float(curve.rounds[-1])
+                    noise = evaluation_noise(values, curve.questions)
+                    plain = float(values[-1]), noise, saturating_end(*seen)
+                    row = source, run.name, curve.split, curve.task, part, int(known), *plain
+                    rows.append((*row, *forecast_end(*seen, noise), curve.end()))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
@@ -237,7 +273,8 @@ def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
     it. scores: as `ending_scores` returns them. Ties are left out. Columns: source, task, part, lead, gap (by how much
     the leader ends higher), chance, held, lost."""
     tables = [pd.DataFrame({"source": [], "task": [], "part": [], "lead": [], "gap": [], "noise": []})]
-    for key, group in scores[scores["part"].isin(PARTS[1:3])].groupby(["source", "task", "part", "known"]):
+    tested = scores[scores["part"].isin(PARTS[1:3]) & (scores["split"] == "test")]
+    for key, group in tested.groupby(["source", "task", "part", "known"]):
         last, end, noise = (group[name].to_numpy() for name in ("last", "truth", "noise"))
         first, second = np.triu_indices(len(group), 1)
         lead, gap = last[first] - last[second], end[first] - end[second]
@@ -253,6 +290,20 @@ def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
 def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     """Print mean absolute errors of the forecast and of the last known value, and how many ends intervals hold. Every
     task of every source counts alike."""
+    for split, rows in scores.groupby("split", sort=False):
+        _show_errors(console, rows, "test Pass@1" if split == "test" else "Pass@1 of training")
+    leaders = leader_scores(scores)
+    if not len(leaders):
+        return
+    columns = (Column("probability", ".2f"), Column("ended higher", ".2f"), Column("lost by keeping it", ".3f"))
+    table = Table("lead", "pairs of runs", *columns)
+    for bounds, group in leaders.groupby(pd.cut(leaders["lead"], LEADS), observed=True):
+        table.add(f"{bounds.left:g} to {bounds.right:g}", f"{len(group):,}", *group[["chance", "held", "lost"]].mean())
+    put(console, "the run that leads after 20 or 30% of the rounds", table)
+
+
+def _show_errors(console: Console, scores: pd.DataFrame, measure: str) -> None:
+    """Print the errors of scores of one split."""
     names = ("last", "sigmoid", "forecast")
     numbers = scores[["source", "task", "part"]].assign(**{name: errors(scores, name) for name in names})
     numbers["held"] = scores["truth"].between(scores["low"], scores["high"])
@@ -262,12 +313,4 @@ def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     table = Table("known part", "curves", *heads, "80% interval holds")
     for part, row in means.iterrows():
         table.add(f"{part:.0%}", str(counts[part]), *row[[*names]], f"{row['held']:.0%}")
-    put(console, "ends of runs, from their beginnings: mean error of test Pass@1", table)
-    leaders = leader_scores(scores)
-    if not len(leaders):
-        return
-    columns = (Column("probability", ".2f"), Column("ended higher", ".2f"), Column("lost by keeping it", ".3f"))
-    table = Table("lead", "pairs of runs", *columns)
-    for bounds, group in leaders.groupby(pd.cut(leaders["lead"], LEADS), observed=True):
-        table.add(f"{bounds.left:g} to {bounds.right:g}", f"{len(group):,}", *group[["chance", "held", "lost"]].mean())
-    put(console, "the run that leads after 20 or 30% of the rounds", table)
+    put(console, f"ends of runs, from their beginnings: mean error of {measure}", table)

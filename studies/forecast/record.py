@@ -89,10 +89,11 @@ def design_lines(other_rate: bool) -> list[str]:
     return said
 
 
-def ending_lines(part: float) -> list[str]:
+def ending_lines(part: float, split: str = "test") -> list[str]:
     """How far off ends were that were forecast from this part of a run, the nearest part that was scored, and whether
-    it was known that more comes."""
+    it was known that more comes. split: of the Pass@1 that is forecast, "test" or "train"."""
     rows, own = record(ENDS), part
+    rows = rows[rows["split"] == split]
     part = float(min(rows["part"].unique(), key=lambda one: abs(one - own)))
     rows = rows[rows["part"] == part]
     shown = {name: source_mean(rows, errors(rows, name)) for name in ("forecast", "last", "sigmoid")}
@@ -105,6 +106,8 @@ def ending_lines(part: float) -> list[str]:
     ]
     if own < 0.75 * part:
         lines.append(f"This run is known to {own:.2g} of its length, less than was scored: expect larger errors.")
+    if split == "train":
+        lines.append("Pass@1 is that of training, averaged over an eighth of what is known: a test set may end lower.")
     if not known:
         lines.append(
             f"It is unknown whether going on brings {MORE:g} more: the forecast was right for {right:.0%} of these "

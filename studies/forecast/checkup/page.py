@@ -195,9 +195,10 @@ def describe_ends(subject: Subject) -> Iterator[Sentence]:
             yield Sentence(f"{run.name}: no forecast, {str(error).partition('; allowed')[0]}.", (str(error),))
             continue
         yield Sentence(
-            f"{run.name} is forecast to end at test Pass@1 {one.end.value:.2f} [{one.end.low:.2f}, {one.end.high:.2f}] "
-            f"({LEVEL:.0%} interval) after {planned:,} steps{told}. At step {one.known:,} it has {one.last:.2f}.",
-            (f"rftlab predict LOG --rounds {planned}", *ending_lines(one.known / planned)),
+            f"{run.name} is forecast to end at {one.split} Pass@1 {one.end.value:.2f} [{one.end.low:.2f}, "
+            f"{one.end.high:.2f}] ({LEVEL:.0%} interval) after {planned:,} steps{told}. At step {one.known:,} it has "
+            f"{one.last:.2f}.",
+            (f"rftlab predict LOG --rounds {planned}", *ending_lines(one.known / planned, one.split)),
         )
     if len(ends) == 2:
         first, second = sorted(ends, key=lambda one: -one.last)

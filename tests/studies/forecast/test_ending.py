@@ -163,13 +163,35 @@ def test_scores_are_those_of_the_forecast_on_parts_of_the_run(tmp_path):
     assert not len(ending_scores([("mine", read_logs([write_log(tmp_path / "b.csv", [0.1, 0.2], T[:2])])[0])]))
 
 
+def test_without_evaluations_training_is_forecast_from_means_of_windows(tmp_path):
+    """Noise of single batches is averaged over eighths of what is known; the end is the mean of the last tenth."""
+    rng, rounds = np.random.default_rng(3), np.arange(1, 401)
+    curve = 0.1 + 0.5 * (1 - np.exp(-rounds / 100))
+    path = write_log(tmp_path / "run.csv", np.clip(curve + rng.normal(0, 0.05, 400), 0, 1), rounds, "train/accuracy")
+    runs = [("mine", run) for run in read_logs([path])]
+    scores = ending_scores(runs)
+    assert set(scores["split"]) == {"train"} and set(scores["task"]) == {"training"}
+    np.testing.assert_allclose(scores["last"], [curve[n - n // 8 : n].mean() for n in (40, 80, 120, 200)], atol=0.06)
+    np.testing.assert_allclose(scores["truth"], curve[360:].mean(), atol=0.04)
+    assert scores["truth"].between(scores["low"], scores["high"]).sum() >= 3 and not len(leader_scores(scores))
+    text = shown("predict", path, "--rounds", "800")
+    assert "Pass@1 after 800 rounds" in text and "training" in text and "a test set may end lower" in text
+    short = write_log(tmp_path / "short.csv", curve[:15], rounds[:15], "train/accuracy")
+    assert "16 rounds of training Pass@1" in refused("predict", short, "--rounds", "800")
+    other = write_log(tmp_path / "other.csv", curve, rounds, "train/accuracy")
+    text = shown("predict", path, other, "--rounds", "800")
+    assert "by that of training the chance is a guess" in text
+
+
 def test_leaders_are_scored_two_by_two_and_a_lead_of_nothing_is_a_coin():
     """a leads b and ends below it; c leads both and stays ahead; d is known until another round."""
     runs = {"a": (0.3, 0.4, 100), "b": (0.2, 0.5, 100), "c": (0.5, 0.7, 100), "d": (0.9, 0.1, 150)}
-    rows = [("s", run, "t", 0.2, known, last, 0.03, 0.0, 0.0, 0.0, end) for run, (last, end, known) in runs.items()]
-    names = ["source", "run", "task", "part", "known", "last", "noise", "forecast", "low", "high", "truth"]
-    scores = pd.DataFrame(rows, columns=names)
-    pairs = leader_scores(pd.concat([scores, scores.assign(part=0.5)])).sort_values("lead").reset_index(drop=True)
+    rows = [
+        ("s", run, "test", "t", 0.2, known, last, 0.03, 0, 0, 0, 0, end) for run, (last, end, known) in runs.items()
+    ]
+    scores = pd.DataFrame(rows, columns=ending.COLUMNS)
+    others = scores.assign(part=0.5), scores.assign(split="train")
+    pairs = leader_scores(pd.concat([scores, *others])).sort_values("lead").reset_index(drop=True)
     np.testing.assert_allclose(pairs["lead"], [0.1, 0.2, 0.3])
     assert list(pairs["held"]) == [False, True, True]
     np.testing.assert_allclose(pairs["lost"], [0.1, 0.0, 0.0])

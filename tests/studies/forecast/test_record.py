@@ -43,10 +43,12 @@ def test_more_is_said_to_come_only_where_that_is_known(monkeypatch, known):
     truth = np.tile([0.5, 0.6], 50)
     forecast = truth if known else np.full(100, 0.6)
     table = pd.DataFrame({"source": "a", "task": "t", "part": 0.3, "last": 0.5, "sigmoid": 0.5, "truth": truth})
-    monkeypatch.setattr(record, "record", {ENDS: table.assign(forecast=forecast)}.get)
+    table = table.assign(split="test", forecast=forecast)
+    monkeypatch.setattr(record, "record", {ENDS: pd.concat([table, table[:7].assign(split="train")])}.get)
     lines = record.ending_lines(0.25)
     assert lines[0].startswith("From 30% of a run the ends of 100 curves")
     assert ("It is unknown whether" in " ".join(lines)) is not known
+    assert "the ends of 7 curves" in record.ending_lines(0.25, "train")[0]
     assert "expect larger errors" in record.ending_lines(0.01)[1] and "expect larger" not in " ".join(lines)
 
 
