@@ -136,9 +136,10 @@ def assemble(
         design = merge_designs(given, raw.design)
         own = plain(raw.name), raw.format, raw.tool, sources
         return ImportedRun(*own, design, raw.pieces, tuple(raw.notes), repeats=repeats_mark(raw, design))
-    points, repairs = clean_series(
-        raw, {source for source in raw.series if (name := translate_metric(source)) and name.split == "test"}
-    )
+    named = {source: name for source in raw.series if (name := translate_metric(source))}
+    tests = {source for source, name in named.items() if name.split == "test"}
+    rewards = {source for source, name in named.items() if name.metric in ("reward_mean", "score")}
+    points, repairs = clean_series(raw, tests, rewards)
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
     raw.tool = raw.tool or trainer_by_metrics(points)
     design, more = read_design(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])

@@ -70,13 +70,14 @@ class Restart(NamedTuple):
     reached: int
     """The highest step before."""
     afresh: bool
-    """Whether the log starts again, and does not go on from a checkpoint."""
+    """Whether the log starts again, or begins to have rewards, and does not go on from a checkpoint."""
 
 
-def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]:
+def clean_series(run: RawRun, tests: set[str], rewards: set[str]) -> tuple[dict[str, Points], list[str]]:
     """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large.
 
-    tests: metrics of evaluations, which no update repeats. Raises UserError where runs are mixed.
+    tests: metrics of evaluations, which no update repeats. rewards: the mean rewards. Raises UserError where runs are
+    mixed.
     """
     notes: list[str] = []
     finite: dict[str, Columns] = {}
@@ -97,9 +98,10 @@ def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[
             f"values that are not finite left out: {sum(dropped.values())}, of {few(sorted(dropped), 4)}; the first in "
             f"{run.place} {min(first)}"
         )
+    rewarded = min((places.min() for name, (_, _, places) in finite.items() if name in rewards), default=0)
     if run.one_track and finite:
         main = max(finite, key=lambda name: len(finite[name][0]))
-        restarts = _restarts(run, *finite[main])
+        restarts = _restarts(run, rewarded, *finite[main])
         for place, step, reached, afresh in restarts:
             lost = "what was logged before" if afresh else f"values logged before it of steps from {step} on"
             lost += " is left out" if afresh else " are left out"
@@ -110,16 +112,17 @@ def clean_series(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[
     for name in list(finite):
         parts = finite.pop(name)
         if not run.one_track:
-            parts = _without(parts, _restarts(run, *parts))
+            parts = _without(parts, _restarts(run, rewarded, *parts))
         if len(parts[0]):  # else all of it was logged before a restart
             points[name] = _once(name, *parts, repeated, name not in tests)
     notes += _repeats_told(repeated) + _gaps(points)
     return _without_held(points, notes), notes
 
 
-def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
+def _restarts(run: RawRun, rewarded: int, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
     """Where steps fall back to one that was there, in the order of the file; nothing where every step is there
-    once."""
+    once. rewarded: the place of the first reward. Steps that fall there are those of another training, and what stands
+    before is one on examples."""
     if np.all(steps[1:] >= steps[:-1]) or len(np.unique(steps)) == len(steps):
         return []
     order = np.argsort(places, kind="stable")
@@ -130,14 +133,15 @@ def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.nda
     restarts = []
     for i in falls:
         at = f"{run.place} {places[i]}"
-        restart = Restart(int(places[i]), int(steps[i]), int(highest[i - 1]), int(steps[i]) <= first)
+        began = places[i - 1] < rewarded <= places[i]
+        restart = Restart(int(places[i]), int(steps[i]), int(highest[i - 1]), bool(began or steps[i] <= first))
         if len(falls) > MAX_RESTARTS:
             raise UserError(
                 f"{at}: steps go back {len(falls)} times, as where runs are mixed; allowed: one run a file (one "
                 "file of events for TensorBoard), or a column of run names (--columns run=...)"
             )
         later = int(steps[i:].max())
-        if restart.afresh and restart.reached - first + 1 > WHOLE_RUN * (later - first + 1):
+        if restart.afresh and restart.reached - first + 1 > WHOLE_RUN * (later - first + 1) and not began:
             raise UserError(
                 f"{at}: steps start again at {restart.step} after {restart.reached}, as where a second run "
                 "begins; allowed: one run a file, "

@@ -258,6 +258,14 @@ def test_a_training_without_rewards_that_ended_before_is_left_out(tmp_path):
         steps_of(tmp_path, [*lines_of([1, 2, 3], [0.01, 0.02, 0.03]), ENDED, *lines_of([1, 2, 3], [0.01, 0.02, 0.03])])
 
 
+def test_epochs_of_two_digits_that_come_evenly_tell_no_steps(tmp_path):
+    """With a gap of 0.014 they are 0.01, 0.03, 0.04, 0.06, .. which are multiples of 0.01 too."""
+    epochs = [round(0.014 * i, 2) for i in range(1, 31)]
+    for end, every in ((None, 1), (SECONDS.replace("0.019", "0.0744") + ", 'epoch': 0.42", 10)):  # 299 to 302 steps
+        lines = [*lines_of(range(1, 31), epochs), *([f"{{{end}}}"] if end else [])]
+        assert list(steps_of(tmp_path, lines)[0]) == [every * i for i in range(1, 31)]
+
+
 def test_dictionaries_of_settings_are_none_that_are_cut(tmp_path):
     lines = ["INFO non-default args: {'dtype': torch.bfloat16, 'config': {'mode': <Mode.A: 2>}}", *lines_of([1, 2, 3])]
     assert "are cut" not in steps_of(tmp_path, lines)[1]

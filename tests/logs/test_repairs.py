@@ -40,6 +40,17 @@ def test_an_aborted_start_is_left_out_and_so_is_a_metric_that_it_alone_had(tmp_p
     assert values(runs, "entropy")[1] == 0.5 and values(runs, "pass_at_1", "test") == {41: 0.8}
 
 
+@pytest.mark.parametrize("first", [1, 2])
+def test_steps_that_fall_where_rewards_begin_are_those_of_another_training(first, tmp_path):
+    """One run may fine-tune on examples first; its steps from 1 to 20 come again or do not."""
+    tuned = "".join(f"{s},0.9,\n" for s in range(1, 21))
+    trained = "".join(f"{s},0.1,0.{s:02d}\n" for s in range(first, 16, first))
+    run = run_of(tmp_path, "step,entropy,reward\n" + tuned + trained)
+    assert values([run], "entropy") == dict.fromkeys(range(first, 16, first), 0.1) and "steps go back" in run.notes[0]
+    with pytest.raises(UserError, match="as where a second run begins"):
+        read(tmp_path, "step,entropy,reward\n1,0.9,0.5\n" + tuned[8:] + "1,0.1,0.2\n2,0.1,0.3\n")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -63,10 +63,8 @@ _HEADER = {
 _ARGUMENTS = re.compile(r"\b(\w{0,40}Arguments|\w{0,20}(?:GRPO|RLOO)Config|ModelConfig|LoraConfig)\(")
 _ARGUMENT = re.compile(r"(?:^|(?<=[(, ]))(\w{1,80})=('[^'\n]{0,400}'|[^\s,'\"(){}\[\]]{1,400})[,)]")
 """Those that scripts print: a line each in what transformers makes of its own, all in a line in other classes."""
-_WHOLE = "adam_beta1"
-"""An argument that stands where all do."""
-MOST_ARGUMENTS = 1000
-"""Lines in which arguments may follow the name of their class."""
+_WHOLE, MOST_ARGUMENTS = "adam_beta1", 1000
+"""An argument that stands where all do, and lines in which they may follow the name of their class."""
 _TRAINED = re.compile(r"rainable param(?:eter)?s(?:: | = )([\d,]{1,19})(?: \|\| all params: |/| of )([\d,]{1,19})")
 """PEFT's line, and that of Unsloth's header."""
 _MODEL = re.compile(r"LLM engine \([^()\n]{1,40}\) with config: model='([^'\n]{1,200})'")
@@ -74,14 +72,12 @@ _MODEL = re.compile(r"LLM engine \([^()\n]{1,40}\) with config: model='([^'\n]{1
 DECIMALS, DIGITS = 3, 4
 """Of times and steps a second at the end of a run: older trainers round, newer ones print so many digits in all."""
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
-OFF = 0.2
-"""The part of a step by which an epoch may be off; beyond it, epochs do not give steps."""
-EPOCH_DIGIT = 0.01
-"""The last digit of an epoch that older trainers round."""
-CLEARER = 3
-"""Times by which epochs must fit bars better that are some steps behind."""
-SURE = 0.8
-"""Share of the bars that must agree with the epochs before their scale is taken from them."""
+OFF, EPOCH_DIGIT = 0.2, 0.01
+"""The part of a step by which an epoch may be off, beyond which epochs do not give steps, and the last digit of one
+that older trainers round."""
+CLEARER, SURE = 3, 0.8
+"""Times by which epochs must fit bars better that are some steps behind, and the share of the bars that must agree with
+the epochs before their scale is taken from them."""
 
 
 class _Printed(NamedTuple):
@@ -352,12 +348,24 @@ def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str
         elif len(every) == 1:
             said = f"the run ended after {round(min(every) * log.epochs / part)} steps, as its steps a second tell"
             part /= min(every)
+        else:
+            return None
+    elif _rounded(epochs):
+        return None
     counts = epochs / part
     off = np.abs(counts - np.rint(counts)) > OFF + 1e-3 * counts
     if off.any() or not 0.5 <= counts.min() <= counts.max() <= LARGEST_STEP:
         return None
     notes.append(f"steps are not printed: the epochs tell them; {said}")
     return part
+
+
+def _rounded(epochs: np.ndarray) -> bool:
+    """Whether epochs were rounded to two digits, and dictionaries came evenly: gaps of two sizes tell no steps then."""
+    number, apart = np.arange(1, len(epochs) + 1), np.diff(epochs)
+    low, high = ((epochs + sign * EPOCH_DIGIT / 2) / number for sign in (-1, 1))
+    larger = int(np.sum(apart > apart.min() + EPOCH_DIGIT / 2))
+    return bool(np.array_equal(epochs, np.round(epochs, 2)) and larger > 1 and low.max() <= high.min() + 1e-9)
 
 
 def _without_epochs(
