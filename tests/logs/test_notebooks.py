@@ -61,7 +61,13 @@ def test_each_cell_that_shows_rewards_is_a_run_and_printed_dictionaries_count_to
     assert values(runs[1:], "reward_mean") == {10: 1.0, 20: 2.0}
 
 
-@pytest.mark.parametrize("outputs", [[table([(10, 0.5)], NAMES[:2])], [], [3, {"data": 4, "text": 5}], "text"])
+PREFERRED = table([(10, 0.5, 0.1, 0.2)], (*NAMES[:2], "rewards / chosen", "rewards / margins"))
+"""Of a training on preferences."""
+
+
+@pytest.mark.parametrize(
+    "outputs", [[table([(10, 0.5)], NAMES[:2])], [PREFERRED], [], [3, {"data": 4, "text": 5}], "text"]
+)
 def test_a_notebook_without_rewards_is_refused_in_a_line(outputs, tmp_path):
     with pytest.raises(UserError, match=r"shows no rewards, .* trainer_state\.json"):
         read(tmp_path, notebook(outputs), "sft.ipynb")

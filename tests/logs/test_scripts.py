@@ -122,6 +122,22 @@ def test_the_rank_of_adapters_that_a_python_file_makes(call, rank, tmp_path):
     assert told(tmp_path, PYTHON.format(before=call, n=16), "train.py")[0].adapter_rank == rank
 
 
+@pytest.mark.parametrize(
+    ("call", "model"),
+    [
+        ("m, t = FastLanguageModel.from_pretrained(model_name='me/a-1B')", "me/a-1B"),
+        ("GRPOTrainer(model='me/b')", "me/b"),
+        ("NAME = 'me/c'\nm = AutoModelForCausalLM.from_pretrained(NAME, device_map='auto')", "me/c"),
+        ("GRPOTrainer(model=m)\nFastModel.from_pretrained(args.model)", None),
+        ("AutoTokenizer.from_pretrained('me/t')", None),
+        ("if late:\n    m = FastModel.from_pretrained('me/d')", None),
+        ("GRPOTrainer('me/e')\nGRPOTrainer('me/f')", None),
+    ],
+)
+def test_the_model_that_a_python_file_loads(call, model, tmp_path):
+    assert told(tmp_path, PYTHON.format(before=call, n=16), "train.py")[0].model == model
+
+
 HOSTILE = {
     "doubling.sh": "A0=xxxxxxxxxx\n" + "".join(f"A{i + 1}=$A{i}$A{i}\n" for i in range(60)) + VERL.format(n="$A60"),
     "often.sh": "N=1\n" * 25_000 + "echo $N\n" * 20_000,

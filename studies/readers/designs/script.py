@@ -24,6 +24,9 @@ TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "nu
 """Arguments by which a command counts as one of TRL's; those of GRPO alone come first."""
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]{0,100})=(.{1,200})")
 _ADAPTERS = ("LoraConfig", "get_peft_model")
+_LOADERS = ("AutoModelForCausalLM", "FastLanguageModel", "FastModel", "FastVisionModel")
+_MODELS = ("model_name", "pretrained_model_name_or_path", "model")
+"""Keywords of a model in calls that load one, and in GRPOTrainer's."""
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 _NONE = object()
 """No constant."""
@@ -73,8 +76,8 @@ def python_settings(text: str) -> Settings:
         plain = _plain(nodes, names)
         if plain.keys() >= set(MARKS) and not settings.keys() & set(_GRPO):
             return plain
-        if settings and "lora_r" not in settings and (rank := _rank(nodes, names)) is not None:
-            settings["lora_r"] = rank
+        for name, value in _made(nodes, names).items() if settings else ():
+            settings.setdefault(name, value)
         return settings or agreed_settings([(_in_texts(nodes), [])])
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"it is no Python: {type(error).__name__}") from None
@@ -123,18 +126,25 @@ def _launch(node: ast.AST, names: _Names) -> Launch | None:
     return {name: names.value(value) for name, value in pairs}, hidden
 
 
-def _rank(nodes: list[ast.AST], names: _Names) -> Any:
-    """The rank of the adapters that a file makes under no condition, in calls of PEFT or Unsloth; None where there is
-    none, or more than one."""
+def _made(nodes: list[ast.AST], names: _Names) -> dict[str, Any]:
+    """Return the model that a file loads and the rank of the adapters that it makes, in calls of transformers, PEFT or
+    Unsloth and under no condition, by the names of TRL's arguments; nothing of which there are more than one."""
     chosen = [node for node in nodes if isinstance(node, ast.If | ast.IfExp) and "__name__" not in _written(node.test)]
     unsure = {id(below) for node in chosen for below in ast.walk(node)}
-    ranks = {
-        str(value): value
-        for node in nodes
-        if isinstance(node, ast.Call) and id(node) not in unsure and _last(node.func) in _ADAPTERS
-        for value in [names.value(word.value) for word in node.keywords if word.arg == "r"]
-    }
-    return next(iter(ranks.values())) if len(ranks) == 1 else None
+    made: dict[str, dict[str, Any]] = {"lora_r": {}, "model_name_or_path": {}}
+    for node in nodes:
+        if not isinstance(node, ast.Call) or id(node) in unsure:
+            continue
+        called, given = _last(node.func), {word.arg: word.value for word in node.keywords}
+        if called in _ADAPTERS and "r" in given:
+            rank = names.value(given["r"])
+            made["lora_r"][str(rank)] = rank
+        loads = called == "from_pretrained" and _last(getattr(node.func, "value", None)) in _LOADERS
+        named = [given[name] for name in _MODELS if name in given] or node.args
+        model = names.value(named[0]) if named and (loads or called == "GRPOTrainer") else None
+        if isinstance(model, str) and not isinstance(model, Unknown):
+            made["model_name_or_path"][str(model)] = model
+    return {name: next(iter(values.values())) for name, values in made.items() if len(values) == 1}
 
 
 def _plain(nodes: list[ast.AST], names: _Names) -> Settings:

@@ -20,6 +20,7 @@ from rftlab.shared.plumbing.folders import json_object, read_json
 from rftlab.studies.readers.designs.script import python_settings
 from rftlab.studies.readers.formats.printed import add_lines, is_score
 from rftlab.studies.readers.formats.trl_console import read_printed
+from rftlab.studies.readers.names import translate_metric
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head, read_number
 
@@ -55,9 +56,9 @@ def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
         run.config, run.whole = config, False
         other = replace(run, tool="", series={}, notes=[])
         read_printed(run, enumerate(lines, start=1), path)
-        if not any("reward" in name or "completion" in name for name in run.series):
+        if not any(map(_of_reward, run.series)):
             run = add_lines(other, enumerate(lines, start=1))
-        if any("reward" in name.lower() or is_score(name) or "completion" in name for name in run.series):
+        if any(_of_reward(name) or (is_score(name) and not run.tool) for name in run.series):
             shown.append(run)
     check(
         bool(shown),
@@ -67,6 +68,12 @@ def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
     if len(shown) == 1:
         shown[0].name = path.stem
     return shown
+
+
+def _of_reward(name: str) -> bool:
+    """Whether a metric is one of responses that were rewarded; those of preferences are called rewards/chosen."""
+    known = translate_metric(name)
+    return name.startswith("completion") or (known is not None and known.metric.startswith(("reward", "pass_at_")))
 
 
 def _objects(value: Any) -> list[dict]:
