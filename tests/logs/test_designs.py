@@ -80,6 +80,8 @@ def test_the_rank_of_adapters_is_a_fact_where_it_is_stated(config, rank):
 def test_all_arguments_of_another_trainer_of_trl_are_no_design_of_grpo(more):
     """They share names with GRPO's, and its defaults are not theirs."""
     config = {"adam_beta1": 0.9, "per_device_train_batch_size": 4, "learning_rate": 1e-5, **more}
+    assert read_design(config, "", None)[0].rollouts == 8  # some of GRPO's, and its K
+    config |= {"logging_nan_inf_filter": True}
     design, notes = read_design(config, "", None)
     assert (design.rollouts, design.advantage, design.loss, design.learning_rate) == (None, None, None, 1e-5)
     assert not design.assumed and "another trainer than GRPO's" in notes[0]
