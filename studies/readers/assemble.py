@@ -116,6 +116,8 @@ _COLUMNS = {
     "rollouts": ("group_size", "num_generations", "rollouts_per_prompt", "responses_per_prompt"),
     "updates_per_round": ("optimizer_updates_per_rollout_batch", "updates_per_round", "updates_per_batch"),
 }
+_LOGGED = {"learning_rate": "learning_rate", "num_iterations": "updates_per_round"}
+"""Arguments of TRL that are not missed where the log tells the fact."""
 _OF_UPDATES = ("reward_mean", "grad_norm", "learning_rate", "entropy", "kl", "kl_ref", "clip_fraction")
 """Metrics of a round and its updates."""
 
@@ -143,10 +145,12 @@ def assemble(
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
     raw.tool = raw.tool or trainer_by_metrics(points)
     design, more = read_design(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
-    design = merge_designs(given, merge_designs(merge_designs(design, raw.design), _from_records(points, raw.tool)))
+    logged = _from_records(points, raw.tool)
+    design = merge_designs(given, merge_designs(merge_designs(design, raw.design), logged))
     if design.model and (cached := _CACHED.search(design.model)):
         design = replace(design, model="/".join(cached.groups()))
-    notes = raw.notes + repairs + more
+    told = tuple(f"{name} is not stated" for name, fact in _LOGGED.items() if getattr(logged, fact) is not None)
+    notes = raw.notes + repairs + [note for note in more if not note.startswith(told)]
     parts = _named_parts(points, raw.aliases, notes)
     parts = parts if raw.tool else _tested_first(raw, parts, notes)
     kinds = {split: [part for _, name, part in parts if name.split == split] for split in ("train", "test")}

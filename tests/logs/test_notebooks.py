@@ -77,8 +77,11 @@ def test_a_header_in_a_log_tells_the_responses_of_a_round_and_no_default_takes_t
     lines = "  Instantaneous batch size per device = 8\n  Gradient Accumulation steps = 4\n"
     lines += "  Total train batch size (w. parallel, distributed & accumulation) = 64\n"
     lines += "".join(f"{{'loss': 0.1, 'reward': 0.5, 'step': {s}}}\n" for s in (1, 2))
+    assert any("learning_rate is not stated" in note for note in run_of(tmp_path, lines, "out.log").notes)
+    lines = lines.replace("'loss'", "'learning_rate': 1e-6, 'loss'")
     run = run_of(tmp_path, lines, "out.log")
-    assert run.design.rollouts is None and run.design.prompts is None and not run.design.assumed
+    assert not any("learning_rate is not stated" in note for note in run.notes)
+    assert run.design.rollouts is None and run.design.prompts is None and len(run.design.assumed) == 1
     assert any("prompts: 64 / K" in note for note in run.notes) and not any("defaults" in note for note in run.notes)
 
 
