@@ -189,7 +189,7 @@ def leader_text(first: RunEnding, second: RunEnding) -> str:
 
 
 def _curves(run: ImportedRun) -> list[PassCurve]:
-    """Of each task that is evaluated, and of training."""
+    """The curves of each task that is evaluated, and that of training."""
     curves = []
     for piece in run.pieces:
         values = np.asarray(piece.values, dtype=float)
