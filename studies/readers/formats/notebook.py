@@ -73,7 +73,7 @@ def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
 def _of_reward(name: str) -> bool:
     """Whether a metric is one of responses that were rewarded; those of preferences are called rewards/chosen."""
     known = translate_metric(name)
-    return name.startswith("completion") or (known is not None and known.metric.startswith(("reward", "pass_at_")))
+    return name.startswith("completion") or (known is not None and "reward" in known.metric + name.lower())
 
 
 def _objects(value: Any) -> list[dict]:
