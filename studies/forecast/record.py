@@ -107,7 +107,10 @@ def ending_lines(part: float, split: str = "test") -> list[str]:
     if own < 0.75 * part:
         lines.append(f"This run is known to {own:.2g} of its length, less than was scored: expect larger errors.")
     if split == "train":
-        lines.append("Pass@1 is that of training, averaged over an eighth of what is known: a test set may end lower.")
+        lines.append(
+            "This is Pass@1 of training, averaged over an eighth of what is known, and a test set may end lower. Take "
+            "it as a guess: a blind test did not confirm these errors (docs/forecast.md)."
+        )
     if not known:
         lines.append(
             f"It is unknown whether going on brings {MORE:g} more: the forecast was right for {right:.0%} of these "

@@ -35,7 +35,9 @@ def test_a_step_and_names_with_numbers_are_read(line, tmp_path):
 
 def test_steps_of_an_epoch_are_those_of_the_run(tmp_path):
     """With their number, as `Epoch:[2/3](4/50)`, and without, where they begin anew: steps 0, 10, .. 40 are 50."""
-    lines = "".join(f"Epoch:[{e}/3]({s}/50), Reward: 0.{s}, Avg Len: {100 + s}\n" for e in (1, 2) for s in STEPS)
+    lines = "".join(
+        f"Epoch{':' * (2 - e)} [{e}/3] ({s}/50), Reward: 0.{s}, Avg Len: {100 + s}\n" for e in (1, 2) for s in STEPS
+    )
     beyond = "Epoch:[999999/999999](1/999999999), Reward: 0.9\n" * 3
     run = run_of(tmp_path, lines + beyond, "a.log")
     assert values([run], "reward_mean") == {50 * e + s: s / 10 for e in (0, 1) for s in STEPS}
