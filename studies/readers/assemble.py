@@ -103,6 +103,8 @@ _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
 _TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
 """And of those that say of how many."""
 _OF_RIGHT = re.compile(r"rewards/[^/]*(?:accuracy|correct|format)[^/]*$", re.IGNORECASE)
+_OF_SCRIPT = re.compile(r"(?:xmlcount|int)_reward_func")
+"""Rewards of the script that gives 2 for a right answer and 0.5 for a format, which are none elsewhere."""
 TOO_WIDE = 1.7
 """Variance over m (1 - m), which is at most n / (n - 1) for n responses that get 0 to 1, and 2 or more where some get
 2."""
@@ -239,7 +241,7 @@ def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> 
         wide = (width > TOO_WIDE * share * (1 - share))[(share > 0) & (width > 0)]
         why = "its values vary by more than shares can" if len(wide) and wide.mean() > 0.5 else ""
     half = "format" in reward and mean.values.max() <= 0.5
-    others = [name for name in points if "xmlcount_reward_func" in name] if half or spread is None else []
+    others = [name for name in points if _OF_SCRIPT.search(name)] if half or spread is None else []
     others += [n for n, part in points.items() if half and "correctness_reward_func" in n and part.values.max() > 1]
     if not why and others:
         why = f"the script that it and {others[0]} are from gives 2 for a right answer and 0.5 for a format"

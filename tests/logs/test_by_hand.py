@@ -161,7 +161,7 @@ def test_rows_without_a_step_are_no_reason_to_doubt_the_others(cell, tmp_path):
 @pytest.mark.parametrize(
     ("spread", "other", "taken"),
     [(0.45, "reward_std", True), (0.8, "reward_std", False), (None, "reward_std", True),
-     (None, "rewards/xmlcount_reward_func", False)],
+     (None, "rewards/xmlcount_reward_func", False), (None, "rewards/int_reward_func/mean", False)],
 )  # fmt: skip
 def test_a_reward_that_gives_more_than_1_for_a_right_answer_is_no_pass_at_1(spread, other, taken, tmp_path):
     rows = [{"step": s, "rewards/correctness_reward_func/mean": 0.2 + s / 100, other: 0.1} for s in range(1, 9)]
