@@ -228,8 +228,9 @@ def _tested_first(raw: RawRun, parts: list[_Part], notes: list[str]) -> list[_Pa
 
 
 def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> bool:
-    """Whether a reward for right answers or formats is no share of them, which is noted: it exceeds 1, varies by more
-    than a share of its mean can, or is that of the script that gives 2 and 0.5, as its other rewards tell."""
+    """Whether a reward for right answers or formats is no share of them, which is noted. Such a one exceeds 1, varies
+    by more than a share of its mean can, or is below 1 where all responses get the most. Others are of the script that
+    gives 2 and 0.5, as its other rewards tell."""
     reward = source.removesuffix("/mean")
     if not _OF_RIGHT.search(reward):
         return False
@@ -240,6 +241,9 @@ def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> 
         share, width = mean.values[own], spread.values[theirs] ** 2
         wide = (width > TOO_WIDE * share * (1 - share))[(share > 0) & (width > 0)]
         why = "its values vary by more than shares can" if len(wide) and wide.mean() > 0.5 else ""
+        most = share.max(initial=0.0)
+        if most < 1 and np.sum((share == most) & (width == 0) & (share > 0)) >= FEWEST_STEPS:
+            why = why or f"a response gets {most:g} at most, as all of some steps did"
     half = "format" in reward and mean.values.max() <= 0.5
     others = [name for name in points if _OF_SCRIPT.search(name)] if half or spread is None else []
     others += [n for n, part in points.items() if half and "correctness_reward_func" in n and part.values.max() > 1]

@@ -181,6 +181,27 @@ def test_a_reward_for_a_format_beside_one_that_gives_2_is_no_share(right, form, 
     assert bool(values([run], "format_rate")) == taken
 
 
+@pytest.mark.parametrize(("most", "spread", "taken"), [(0.9, 0.0, False), (1.0, 0.0, True), (0.9, 0.3, True)])
+def test_a_reward_that_all_responses_get_is_what_one_gets(most, spread, taken, tmp_path):
+    """Of shares all responses have 0 or 1."""
+    means = [0.2, 0.4, 0.3, most, 0.5, most, 0.4, most]
+    rows = [{"step": s, "reward_std": 0.1, "rewards/accuracy/mean": mean} for s, mean in enumerate(means, start=1)]
+    rows = [
+        row | {"rewards/accuracy/std": spread if mean == most else 0.4} for row, mean in zip(rows, means, strict=True)
+    ]
+    run = run_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    assert bool(values([run], "pass_at_1")) == taken
+
+
+def test_names_of_a_loop_of_ones_own(tmp_path):
+    names = ("answer_rate", "degenerate_frac", "approx_kl_old", "eval_answer_rate")
+    run = run_of(tmp_path, f"step,{','.join(names)}\n" + "".join(f"{s},0.2,0.5,0.01,0.3\n" for s in (1, 2, 3)))
+    ours = ("pass_at_1", "zero_signal_fraction", "kl")
+    assert [values([run], name)[3] for name in ours] == [0.2, 0.5, 0.01] and values([run], "pass_at_1", "test")[
+        3
+    ] == 0.3
+
+
 @pytest.mark.parametrize(("every", "shift", "updates"), [(4, 0, 4), (4, 1, None), (1, 0, None)])
 def test_trl_logs_a_reward_where_it_samples_so_that_updates_between_two_are_a_round(every, shift, updates, tmp_path):
     """Not so where rewards come unevenly."""
