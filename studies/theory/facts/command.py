@@ -65,7 +65,7 @@ WORLDS = {
 }
 """Simulated worlds by name, and the pair that each is."""
 TINY = "tiny"
-SEEDS = 16
+SEEDS = 64
 LEGEND = "?: the interval has a bound within; -: not measurable in that world; empty: no such runs."
 
 
