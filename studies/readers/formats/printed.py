@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rftlab.shared.plumbing.errors import few, plain
 from rftlab.studies.readers.designs.values import plain_values
@@ -28,8 +28,8 @@ from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, read_lines, read_number
 
 FORMAT = "printed lines"
-LONGEST, LONGEST_BLOCK, LONGEST_CONFIG = 4000, 400, 2000
-"""Characters of a line that is looked at, lines that may belong to a headline, and lines of a configuration."""
+LONGEST, LONGEST_BLOCK, LONGEST_CONFIG = 4000, 400, 1 << 18
+"""Characters of a line that is looked at, lines that may belong to a headline, characters of a configuration."""
 FEWEST, MAX_KINDS = 3, 500
 """Lines that make a kind, and the most kinds that are kept."""
 _COUNTERS = ("step", "iteration", "iter", "update", "round", "rollout", "batch", "episode", "epoch")
@@ -64,16 +64,6 @@ _BORDERS = ("\u2502", "\u2503", "|")
 _WORDS = re.compile(r"[A-Za-z]+")
 
 
-class _Line(NamedTuple):
-    """A line with numbers, or a headline without."""
-
-    counter: str
-    """The word before its step."""
-    step: int
-    pairs: dict[str, float]
-    is_test: bool
-
-
 @dataclass
 class _Kind:
     """Lines with the same names."""
@@ -93,11 +83,11 @@ class _Lines:
 
     def __init__(self) -> None:
         self.kinds: dict[tuple, _Kind] = {}
-        self.headline: _Line | None = None
+        self.headline: tuple[str, int, bool] | None = None
         self.left, self.epoch, self.steps, self.before = 0, -1, (0, 0, 0), 0
         self.notes: list[str] = []
         self.config: dict[str, Any] | None = None
-        self.open: list[str] = []
+        self.open = ""
 
     def read(self, place: int, line: str) -> None:
         """The numbers of one more line, kept by its kind."""
@@ -105,9 +95,9 @@ class _Lines:
             return
         line = _COLOUR.sub("", line)
         if self.config is None and (self.open or line.startswith("{'")):
-            self.open.append(line)
+            self.open += line
             if line.rstrip().endswith("}}") or len(self.open) > LONGEST_CONFIG:
-                self.config, self.open = _literal("".join(self.open)), []
+                self.config, self.open = _literal(self.open), ""
         line = _LOGGER.sub("|", line)
         told, self.left = self._step(line), self.left - 1
         if told is None:
@@ -116,19 +106,19 @@ class _Lines:
                 return
             pairs, rest = _pairs(line)
             if pairs and not any(map(str.isalnum, "".join(rest))):
-                self._keep(place, headline._replace(pairs=pairs), below=True)
+                self._keep(place, *headline, pairs, below=True)
             elif not pairs and line.rstrip().endswith(":"):
-                self.headline = headline._replace(is_test=_is_test(line))
+                self.headline = *headline[:2], _is_test(line)
             return
         counter, step, total, (start, end) = told
         if step > LARGEST_STEP:
             return
         pairs, rest = _pairs(f"{line[:start]}|{line[end:]}")
-        said = _Line(counter, step, pairs, _is_test(rest[0]))
+        is_test = _is_test(rest[0])
         if pairs:
-            self._keep(place, said)
-        elif total or said.is_test or _HEADLINE.search(line):
-            self.headline, self.left = said, LONGEST_BLOCK
+            self._keep(place, counter, step, is_test, pairs)
+        elif total or is_test or _HEADLINE.search(line):
+            self.headline, self.left = (counter, step, is_test), LONGEST_BLOCK
 
     def _step(self, line: str) -> tuple[str, int, bool, tuple[int, int]] | None:
         """The counter of a line, its step, whether its total is there, and its place; None where it has none."""
@@ -159,17 +149,19 @@ class _Lines:
         self.epoch, self.steps = epoch, (first, step, step - last if step > last else apart)
         return self.before + step
 
-    def _keep(self, place: int, line: _Line, below: bool = False) -> None:
+    def _keep(
+        self, place: int, counter: str, step: int, is_test: bool, pairs: dict[str, float], below: bool = False
+    ) -> None:
         """Add the numbers of a line, or of one below a headline, to those of its kind."""
-        key = (line.counter, line.is_test, below, *line.pairs)
+        key = (counter, is_test, below, *pairs)
         if key not in self.kinds and len(self.kinds) >= MAX_KINDS:
             return
-        kind = self.kinds.setdefault(key, _Kind(line.counter, line.is_test, RawRun("", FORMAT)))
-        again = below and line.step == kind.last
-        kind.lines, kind.falls, kind.last = kind.lines + 1, kind.falls + (line.step < kind.last), line.step
-        kind.apart += again and list(line.pairs.values()) != [one.values[-1] for one in kind.run.series.values()]
-        for name, value in line.pairs.items():
-            kind.run.add(f"eval/{name}" if line.is_test and not is_test_metric(name) else name, line.step, value, place)
+        kind = self.kinds.setdefault(key, _Kind(counter, is_test, RawRun("", FORMAT)))
+        again = below and step == kind.last
+        kind.lines, kind.falls, kind.last = kind.lines + 1, kind.falls + (step < kind.last), step
+        kind.apart += again and list(pairs.values()) != [one.values[-1] for one in kind.run.series.values()]
+        for name, value in pairs.items():
+            kind.run.add(f"eval/{name}" if is_test and not is_test_metric(name) else name, step, value, place)
 
     def lasting(self) -> list[_Kind]:
         """The kinds of lines that are a run's: they have a metric, count as most do, and come again at steps that
