@@ -6,6 +6,8 @@ from rftlab.shared.plumbing.errors import UserError
 from tests.support.logs.reading import read, run_of, values
 
 STEPS = (1, 2, 3, 4)
+LARGE = "{'a': {" + ("\n" + "1: 2, " * 600) * 100 + "\n}}"
+"""A configuration whose parsing takes some hundred bytes for each of its characters."""
 
 
 def log_of(line, steps=STEPS):
@@ -74,6 +76,24 @@ def test_steps_of_solutions_and_bars_are_not_those_of_the_run(tmp_path):
     assert {piece.source for piece in run.pieces} == {"loss", "reward"}
     with pytest.raises(UserError, match="no log of a kind that is known"):
         read(tmp_path, log_of(solution + bar, range(1, 9)), "solutions.log")
+
+
+def test_a_table_with_texts_that_have_steps_stays_one(tmp_path):
+    rows = "".join(f'{s},0.{s},"Step {s}: add; accuracy = 0.9"\n' for s in STEPS)
+    run = run_of(tmp_path, "step,reward,text\n" + rows, "table.csv")
+    assert (run.format, values([run], "reward_mean")) == ("table", {s: s / 10 for s in STEPS})
+
+
+def test_lines_of_one_step_are_no_run(tmp_path):
+    with pytest.raises(UserError, match="no log of a kind that is known"):
+        read(tmp_path, "step 0 loss: 3.0\nstep 0 loss: 2.0\nstep 0 loss: 1.0\n", "lecture.txt")
+
+
+@pytest.mark.parametrize("config", ["{'a': {[1]: 2}}", "{'a': {{}: 2}}", LARGE])
+def test_a_configuration_that_is_no_literal_is_left_out(config, tmp_path):
+    run = run_of(tmp_path, config + "\n" + log_of("step {s} reward=0.{s}\n"), "train.log")
+    assert values([run], "reward_mean") == {s: s / 10 for s in STEPS}
+    assert not any("configuration" in note for note in run.notes)
 
 
 def test_numbers_of_responses_below_a_headline_are_left_out(tmp_path):

@@ -23,6 +23,7 @@ from typing import Any
 
 from rftlab.shared.plumbing.errors import few, plain
 from rftlab.studies.readers.designs.values import plain_values
+from rftlab.studies.readers.formats.tables import has_numbers
 from rftlab.studies.readers.names import SCORES, is_test_metric, split_of, translate_metric
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, read_lines, read_number
@@ -76,6 +77,10 @@ class _Kind:
     last: int = -1
     apart: int = 0
     """Lines below one headline with other values than the line before, as where each response has one."""
+
+    def steps(self) -> int:
+        """Different steps of its lines."""
+        return len(set(next(iter(self.run.series.values())).steps))
 
 
 class _Lines:
@@ -168,7 +173,7 @@ class _Lines:
         hardly fall. An evaluation may be there once."""
         once_a_step = [kind for kind in self.kinds.values() if 2 * kind.apart < kind.lines]
         kinds = [kind for kind in once_a_step if any(map(_is_metric, kind.run.series))]
-        steady = [kind for kind in kinds if kind.lines >= FEWEST and 10 * kind.falls <= kind.lines]
+        steady = [kind for kind in kinds if kind.steps() >= FEWEST and 10 * kind.falls <= kind.lines]
         lines = Counter[str]()
         for kind in steady:  # those with rewards outweigh those that have the loss of each update
             lines[kind.counter] += kind.lines * (1000 if any(map(is_score, kind.run.series)) else 1)
@@ -178,8 +183,8 @@ class _Lines:
 
 
 def is_printed(head: Head) -> bool:
-    """Whether the start holds lines with steps and metrics that come again."""
-    return bool(_read(enumerate(head.lines, start=1)).lasting())
+    """Whether the start holds lines with steps and metrics that come again, and is no table, whose texts may."""
+    return not has_numbers(head) and bool(_read(enumerate(head.lines, start=1)).lasting())
 
 
 def read_printed_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -248,7 +253,7 @@ def is_score(name: str) -> bool:
 def _literal(text: str) -> dict[str, Any] | None:
     """A printed configuration; None where it is none, or not whole."""
     try:
-        config = plain_values(ast.literal_eval(text))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        config = plain_values(ast.literal_eval(text)) if len(text) <= LONGEST_CONFIG else None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: a list as a key
         return None
     return config if isinstance(config, dict) else None

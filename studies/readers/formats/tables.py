@@ -99,6 +99,13 @@ def read_header(head: Head) -> list[str]:
     return names if all(name and read_number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
+def has_numbers(head: Head) -> bool:
+    """Whether a header is followed by a row with a cell that is a number alone, as no line that a loop prints has."""
+    first, *rows = [line for line in head.lines if line.strip()][:2] or [""]
+    cells = rows[0].split(find_separator(first)) if rows and len(read_header(head)) > 1 else []
+    return any(read_number(cell.strip(' "')) is not None for cell in cells)
+
+
 def open_table(head: Head) -> DelimitedText:
     """Return the format of a table. Raises UserError where it is unknown."""
     first = next(line for line in head.lines if line.strip())
