@@ -116,6 +116,8 @@ FINE = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]
         ([10, 15, 20, 25, 30, 35], FINE, [5, 10, 15, 20, 25, 30]),  # the next bar: it is ahead by a whole interval
         ([5, 10, 15, 20, 25, 30], [0.03, 0.04, 0.06, 0.07, 0.11, 0.12], [5, 10, 15, 20, 25, 30]),
         ([0, 2, 3, 4, 5, 6], FINE, [1, 2, 3, 4, 5, 6]),
+        ([1, 11, 21, 31, 41, 51], None, [1, 11, 21, 31, 41, 51]),
+        ([11, 21, 31, 41, 51, 61], [0.11, 0.21, 0.31, 0.41, 0.51, 0.61], [11, 21, 31, 41, 51, 61]),
     ],
 )
 def test_progress_bars_that_stand_a_step_behind_or_ahead_are_set_right(bars, epochs, steps, tmp_path):
@@ -163,8 +165,8 @@ def test_arguments_that_a_script_prints_are_the_design(peft, rank, tmp_path):
     [
         (None, None, "every 10"),
         ([0.02, 0.04, 0.06], None, "= 10"),
-        (None, [9, 19, 29], "less 1"),
-        ([0.71], [9], "less 1"),
+        (None, [9, 19, 29], "1 behind"),
+        ([0.71], [9], "1 behind"),
     ],
 )
 def test_printed_arguments_tell_the_steps_between_two_dictionaries(epochs, bars, said, tmp_path):

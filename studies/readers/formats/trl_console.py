@@ -300,7 +300,8 @@ def _bars(train: list[_Printed], every: int, notes: list[str]) -> list[int | Non
     own = np.array([(bar, one.epoch) for bar, one in zip(bars, train, strict=True) if bar is not None])
     behind = _behind(own[:, 0], own[:, 1], every) if len(own) > 3 or (len(own) and every) else 0
     if behind:
-        notes.append(f"the progress bar before each dictionary shows the step less {behind}, so {behind} is added")
+        side = "behind" if behind > 0 else "ahead"
+        notes.append(f"the progress bar before each dictionary is {abs(behind)} {side}, which is set right")
     return [None if bar is None else bar + behind for bar in bars]
 
 
@@ -308,11 +309,12 @@ def _behind(bars: np.ndarray, epochs: np.ndarray, every: int) -> int:
     """Return the steps by which bars are behind dictionaries: with them they are multiples of the steps between two of
     these, not 0, and proportional to the epochs where those tell. every: those steps; 0 where nothing says them."""
     every = every or max(1, round(float(np.median(np.diff(bars)))))
-    evenly = [behind for behind in (0, 1, -1) if np.mean((bars + behind) % every == 0) >= SURE] or [0]
+    may = (0, 1, -1) if bars[0] > 1 else (0, 1)
+    evenly = [behind for behind in may if np.mean((bars + behind) % every == 0) >= SURE] or [0]
     usual = 1 if bars[0] + evenly[0] == 0 and np.all(np.diff(bars[:2]) == every) else evenly[0]
     if not np.isfinite(epochs).all():
         return usual
-    ratios = {behind: epochs / np.maximum(bars + behind, 0.5) for behind in (usual, *evenly, every, -every)}
+    ratios = {behind: epochs / np.maximum(bars + behind, 0.5) for behind in (usual, 0, *evenly, every, -every)}
     errors = {behind: float(np.abs(each / max(each.mean(), 1e-12) - 1).mean()) for behind, each in ratios.items()}
     best = min(errors, key=lambda behind: errors[behind])
     return usual if errors[best] > errors[usual] / CLEARER else best
