@@ -86,13 +86,16 @@ def test_a_header_in_a_log_tells_the_responses_of_a_round_and_no_default_takes_t
 
 
 def test_lines_that_a_loop_prints_in_a_cell_are_read(tmp_path):
-    """The names that CS336's assignment has tell its design; cells with losses, or accuracies of a
-    classifier, are no runs."""
+    """The names that CS336's assignment has tell its design; cells with losses are no runs, nor
+    are accuracies of a judge or a classifier beside rewards."""
     code = "group_size = 8\nrollout_batch_size = 64\nlearning_rate = 1e-5\n"
     lines = "".join(f"Step {s}/3: loss=0.1, avg reward=0.{s}, lr=1e-05\n" for s in (1, 2, 3))
     losses = "".join(f"Step {s}: loss=1.{s}\n" for s in (1, 2, 3))
     tested = "".join(f"{{'loss': 0.5, 'eval_accuracy': 0.9, 'epoch': {s}.0}}\n" for s in (1, 2, 3))
-    cells = [stream(losses)], [stream(tested)], [stream(lines)]
+    judge = "".join(f"Epoch {s}: loss=0.1 accuracy=0.9\n" for s in (1, 2, 3))  # kept where nothing has rewards
+    cells = [stream(losses)], [stream(tested)], [stream(judge)], [stream(lines)]
     run = run_of(tmp_path, notebook(*cells, code=code), "loop.ipynb")
     assert values([run], "reward_mean") == {1: 0.1, 2: 0.2, 3: 0.3}
     assert (run.name, run.tool, run.design.rollouts, run.design.prompts) == ("loop", "", 8, 8)
+    alone = read(tmp_path, notebook([stream(judge)]), "judge.ipynb")
+    assert values(alone, "pass_at_1") == dict.fromkeys((1, 2, 3), 0.9)
