@@ -143,7 +143,7 @@ per_device_train_batch_size=8,
 scale_rewards=False,
 [rank0]: steps_per_generation=4,
 temperature=0.7,
-)
+[rank0]: )
 seed=3,
 num_generations=2,
 """
