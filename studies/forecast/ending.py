@@ -207,10 +207,11 @@ def run_ending(run: ImportedRun, planned: int, questions: int | None = None) -> 
     """Forecast the end of a run from its test evaluations, of several tasks the first, else from Pass@1 of training.
     questions: behind each evaluation, where the log does not say. Raises UserError where there is neither."""
     curves = [(curve, *curve.until(np.inf)) for curve in _curves(run)]
-    usable = [one for one in curves if one[-1] > 0 or one[0].split == "test"]
+    usable = [one for one in curves if one[-1] > 0] or [one for one in curves if one[0].split == "test"]
     allowed = f"a log with evaluations on a test set, or with {2 * COUNTED} rounds of training Pass@1"
     check(bool(usable), f"{run.name} has no test pass_at_1; allowed: {allowed}")
     curve, rounds, values, known = usable[0]
+    check(known < planned, f"rounds = {planned}; allowed: above {known:g}, the last round that is known")
     asked = questions if questions and curve.split == "test" else np.nan
     noise = evaluation_noise(values, curve.questions if np.isfinite(curve.questions) else asked)
     end = forecast_end(rounds, values, planned, noise)

@@ -194,10 +194,12 @@ def describe_ends(subject: Subject) -> Iterator[Sentence]:
         except UserError as error:
             yield Sentence(f"{run.name}: no forecast, {str(error).partition('; allowed')[0]}.", (str(error),))
             continue
+        guess = "" if one.split == "test" else " Take it as a guess, for batches of training tell less than a test."
+        measure = "test Pass@1" if one.split == "test" else "Pass@1 of training"
         yield Sentence(
-            f"{run.name} is forecast to end at {one.split} Pass@1 {one.end.value:.2f} [{one.end.low:.2f}, "
+            f"{run.name} is forecast to end at {measure} {one.end.value:.2f} [{one.end.low:.2f}, "
             f"{one.end.high:.2f}] ({LEVEL:.0%} interval) after {planned:,} steps{told}. At step {one.known:,} it has "
-            f"{one.last:.2f}.",
+            f"{one.last:.2f}.{guess}",
             (f"rftlab predict LOG --rounds {planned}", *ending_lines(one.known / planned, one.split)),
         )
     if len(ends) == 2:

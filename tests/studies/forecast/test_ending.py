@@ -176,6 +176,11 @@ def test_without_evaluations_training_is_forecast_from_means_of_windows(tmp_path
     assert scores["truth"].between(scores["low"], scores["high"]).sum() >= 3 and not len(leader_scores(scores))
     text = shown("predict", path, "--rounds", "800")
     assert "Pass@1 after 800 rounds" in text and "training" in text and "a test set may end lower" in text
+    assert "rounds = 399; allowed: above 400" in refused("predict", path, "--rounds", "399")
+    said = " ".join(shown("check", path, "--processes", "1").split())
+    assert "is forecast to end at Pass@1 of training 0." in said and "Take it as a guess" in said
+    (tmp_path / "before.csv").write_text(path.read_text().replace("\n", "\nrun,eval/accuracy,0,0.1\n", 1))
+    assert "training" in shown("predict", tmp_path / "before.csv", "--rounds", "800")
     short = write_log(tmp_path / "short.csv", curve[:15], rounds[:15], "train/accuracy")
     assert "16 rounds of training Pass@1" in refused("predict", short, "--rounds", "800")
     other = write_log(tmp_path / "other.csv", curve, rounds, "train/accuracy")
