@@ -149,9 +149,10 @@ num_generations=2,
 """
 
 
+@pytest.mark.parametrize("last", ["\n[rank0]: )", ")"])
 @pytest.mark.parametrize(("peft", "rank"), [("True", 8), ("False", 0)])
-def test_arguments_that_a_script_prints_are_the_design(peft, rank, tmp_path):
-    text = ARGUMENTS.format(peft=peft) + "\n".join(lines_of([1, 2, 3])) + "\n"
+def test_arguments_that_a_script_prints_are_the_design(peft, rank, last, tmp_path):
+    text = ARGUMENTS.format(peft=peft).replace(",\n[rank0]: )", f",{last}") + "\n".join(lines_of([1, 2, 3])) + "\n"
     design = run_of(tmp_path, text, "out.txt").design
     assert (design.prompts, design.rollouts, design.updates_per_round) == (8, 8, 2)
     assert (design.learning_rate, design.advantage, design.kl_coefficient) == (2e-6, "group_mean", 0.02)

@@ -181,9 +181,9 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
         opened = _ARGUMENTS.search(line) if "Arguments(" in line or "Config(" in line else None
         if opened:
             until = place + (MOST_ARGUMENTS if line.rstrip().endswith("(") else 1)
-        until = 0 if f" {line.strip()}".endswith(" )") or len(arguments) > MOST_ARGUMENTS else until
         if place < until:
             arguments |= _arguments(line[opened.start() :] if opened else line.strip())
+            until = 0 if line.count(")") > line.count("(") or len(arguments) > MOST_ARGUMENTS else until
         if "{'" not in line:
             continue
         values = values_in(line)
