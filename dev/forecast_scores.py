@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.imported.groups import Group, group_runs
-from rftlab.studies.forecast.ending import ending_scores, leader_scores
+from rftlab.studies.forecast.ending import ending_scores, leader_scores, show_ending_scores
 from rftlab.studies.forecast.imported import TEST, last_values, trained_part, unusable
 from rftlab.studies.forecast.law.limits import FALLEN, run_held
 from rftlab.studies.forecast.record import DESIGNS, ENDS, LEADERS
@@ -59,12 +60,13 @@ def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
 
 
 def main(folders: list[str]) -> None:
-    """Write the record."""
+    """Write the record, and print what docs/forecast.md says of ends."""
     sources: dict[str, list[ImportedRun]] = {}
     for folder in folders:
         for run in read_logs([Path(folder) / "curves.csv"]):
             sources.setdefault(run.name.partition("/")[0], []).append(run)
     ends = ending_scores([(source, run) for source, runs in sources.items() for run in runs])
+    show_ending_scores(Console(), ends)
     leaders = leader_scores(ends)[["source", "task", "part", "lead", "gap"]]
     tables = {
         DESIGNS: pd.concat([table for source, runs in sources.items() for table in designs(source, runs)]),

@@ -50,7 +50,8 @@ LEAD = 0.1
 """A lead of this many Pass@1 is one standard deviation of how two runs change places, and of true leads."""
 LEADS = (0.0, 0.02, 0.05, 0.1, 1.0)
 """Bounds between which leads are scored together."""
-SPLITS = ("test", "train")
+MEASURES = {"test": "test Pass@1", "train": "Pass@1 of training"}
+"""The splits whose Pass@1 is forecast, in the order in which they are asked, and what is forecast."""
 TRAINING = "training"
 """In the place of the task, where Pass@1 of training is forecast, because the log has no evaluations."""
 LAST = 0.1
@@ -193,14 +194,14 @@ def _curves(run: ImportedRun) -> list[PassCurve]:
     curves = []
     for piece in run.pieces:
         values = np.asarray(piece.values, dtype=float)
-        if piece.split in SPLITS and piece.metric == "pass_at_1" and np.isfinite(values).any():
+        if piece.split in MEASURES and piece.metric == "pass_at_1" and np.isfinite(values).any():
             rounds = np.asarray(piece.rounds, dtype=float)[np.isfinite(values)]
             values = np.clip(values[np.isfinite(values)], 0.0, 1.0)
             train = piece.split == "train"  # where n counts updates or batches
             known = np.empty(0) if piece.n is None or train else piece.n[np.isfinite(piece.n)]
             questions = float(np.median(known)) if len(known) else np.nan
             curves.append(PassCurve(piece.split, TRAINING if train else piece.task, rounds, values, questions))
-    return sorted(curves, key=lambda curve: SPLITS.index(curve.split))
+    return sorted(curves, key=lambda curve: [*MEASURES].index(curve.split))
 
 
 def run_ending(run: ImportedRun, planned: int, questions: int | None = None) -> RunEnding:
@@ -221,7 +222,7 @@ def run_ending(run: ImportedRun, planned: int, questions: int | None = None) -> 
 def show_endings(console: Console, endings: list[RunEnding], planned: int) -> None:
     """Print where each run ends, and of two runs which one is likely to end higher."""
     splits = {one.split for one in endings}
-    measure = "test Pass@1" if splits == {"test"} else "Pass@1"
+    measure = MEASURES[endings[0].split] if len(splits) == 1 else "Pass@1"
     heads = ("known until", measure, f"at {planned}", f"{LEVEL:.0%} interval")
     table = Table("run", Column("task", align="left"), *heads)
     for one in endings:
@@ -290,9 +291,9 @@ def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
 
 def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
     """Print mean absolute errors of the forecast and of the last known value, and how many ends intervals hold. Every
-    task of every source counts alike."""
+    source counts alike, and in it every task."""
     for split, rows in scores.groupby("split", sort=False):
-        _show_errors(console, rows, "test Pass@1" if split == "test" else "Pass@1 of training")
+        _show_errors(console, rows, MEASURES[str(split)])
     leaders = leader_scores(scores)
     if not len(leaders):
         return
@@ -308,7 +309,7 @@ def _show_errors(console: Console, scores: pd.DataFrame, measure: str) -> None:
     names = ("last", "sigmoid", "forecast")
     numbers = scores[["source", "task", "part"]].assign(**{name: errors(scores, name) for name in names})
     numbers["held"] = scores["truth"].between(scores["low"], scores["high"])
-    means = numbers.groupby(["part", "source", "task"]).mean().groupby("part").mean()
+    means = numbers.groupby(["part", "source", "task"]).mean().groupby(["part", "source"]).mean().groupby("part").mean()
     counts = numbers.groupby("part").size()
     heads = [Column(name, ".3f") for name in ("last value", "saturating curve", "forecast")]
     table = Table("known part", "curves", *heads, "80% interval holds")

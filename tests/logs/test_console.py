@@ -135,6 +135,7 @@ epsilon_high=None,
 generation_batch_size=64,
 gradient_accumulation_steps=4,
 learning_rate=2e-06,
+logging_nan_inf_filter=True,
 loss_type=dr_grpo,
 max_completion_length=256,
 num_generations=8,
@@ -195,7 +196,10 @@ def test_a_line_of_trained_parameters_says_whether_adapters_are_trained(line, sh
 
 @pytest.mark.parametrize(
     ("path", "model"),
-    [("/root/.cache/huggingface/hub/models--me--tiny-1.5b-it/snapshots/0a1b2c", "me/tiny-1.5b-it"), ("/m/7b", "/m/7b")],
+    [
+        ("/home/me/.cache/huggingface/hub/models--me--tiny-1.5b-it/snapshots/0a1b2c", "me/tiny-1.5b-it"),
+        ("/m/7b", "/m/7b"),
+    ],
 )
 def test_the_line_of_the_engine_that_samples_names_the_model(path, model, tmp_path):
     line = f"INFO 07-04 [core.py:105] Initializing a V1 LLM engine (v0.19.1) with config: model='{path}', dtype=bf16"

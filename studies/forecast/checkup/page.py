@@ -32,7 +32,7 @@ from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.advise.show import COSTS
 from rftlab.studies.forecast.checkup.changes import name_changes, name_unknowns
 from rftlab.studies.forecast.checkup.subject import Sentence, Subject, counted
-from rftlab.studies.forecast.ending import leader_text, run_ending
+from rftlab.studies.forecast.ending import MEASURES, leader_text, run_ending
 from rftlab.studies.forecast.law.curve import LEVEL
 from rftlab.studies.forecast.law.limits import UPDATES
 from rftlab.studies.forecast.record import ending_lines
@@ -195,9 +195,8 @@ def describe_ends(subject: Subject) -> Iterator[Sentence]:
             yield Sentence(f"{run.name}: no forecast, {str(error).partition('; allowed')[0]}.", (str(error),))
             continue
         guess = "" if one.split == "test" else " Take it as a guess, for batches of training tell less than a test."
-        measure = "test Pass@1" if one.split == "test" else "Pass@1 of training"
         yield Sentence(
-            f"{run.name} is forecast to end at {measure} {one.end.value:.2f} [{one.end.low:.2f}, "
+            f"{run.name} is forecast to end at {MEASURES[one.split]} {one.end.value:.2f} [{one.end.low:.2f}, "
             f"{one.end.high:.2f}] ({LEVEL:.0%} interval) after {planned:,} steps{told}. At step {one.known:,} it has "
             f"{one.last:.2f}.{guess}",
             (f"rftlab predict LOG --rounds {planned}", *ending_lines(one.known / planned, one.split)),

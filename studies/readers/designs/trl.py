@@ -53,7 +53,7 @@ _MARKS = (
 _OF_OTHERS = {"num_samples_per_prompt_rollout", "n_samples_per_prompt"}
 """Names of K in trainers that share some of TRL's arguments: open-instruct, OpenRLHF."""
 _OF_GRPO = (*_MARKS[:1], *_MARKS[2:], "num_iterations", "max_completion_length", "beta", "epsilon", "loss_type")
-_WHOLE = "logging_nan_inf_filter"
+WHOLE = "logging_nan_inf_filter"
 """An argument that nobody states, so that it stands where all do."""
 _COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
 _SIZES = ("generation_batch_size", "steps_per_generation")
@@ -69,7 +69,7 @@ def is_trl_config(config: dict) -> bool:
 def trl_design(config: Reader) -> KnownDesign:
     """The design of TRL's arguments."""
     of_grpo = any(map(config.stated, _OF_GRPO))
-    another = config.stated(_WHOLE) and not config.stated("num_generations")
+    another = config.stated(WHOLE) and not config.stated("num_generations")
     if another or (not of_grpo and config.stated("adam_beta1")):  # all arguments are there, and not those of GRPO
         config.notes.append("these arguments are of another trainer than GRPO's: B, K and the advantage are unknown")
         return KnownDesign(

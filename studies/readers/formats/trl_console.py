@@ -23,6 +23,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.designs.script import Settings
+from rftlab.studies.readers.designs.trl import WHOLE
 from rftlab.studies.readers.designs.values import as_count, as_word
 from rftlab.studies.readers.formats import verl_console
 from rftlab.studies.readers.run import RawRun, Series
@@ -39,8 +40,8 @@ from rftlab.studies.readers.text import (
 )
 
 CONSOLE = "TRL console"
-LONGEST_PRINTED = 120
-"""Lines over which a dictionary may be broken."""
+LONGEST_PRINTED, MOST_ARGUMENTS = 120, 1000
+"""Lines over which a dictionary may be broken, and in which arguments may follow the name of their class."""
 _OPEN = re.compile(r"\{'[\w/@. -]{1,200}':")
 _LABEL = re.compile(r"(?<![a-z])(?:step|iteration)s?[ _:=#]{0,3}(\d{1,9})[^{a-z]{0,20}$", re.IGNORECASE)
 """The step that a callback prints before a dictionary, as in `[metrics] step 60: {..}` or `step 5/60 | {..}`."""
@@ -63,8 +64,6 @@ _HEADER = {
 _ARGUMENTS = re.compile(r"\b(\w{0,40}Arguments|\w{0,20}(?:GRPO|RLOO)Config|ModelConfig|LoraConfig)\(")
 _ARGUMENT = re.compile(r"(?:^|(?<=[(, ]))(\w{1,80})=('[^'\n]{0,400}'|[^\s,'\"(){}\[\]]{1,400})[,)]")
 """Those that scripts print: a line each in what transformers makes of its own, all in a line in other classes."""
-_WHOLE, MOST_ARGUMENTS = "adam_beta1", 1000
-"""An argument that stands where all do, and lines in which they may follow the name of their class."""
 _TRAINED = re.compile(r"rainable param(?:eter)?s(?:: | = )([\d,]{1,19})(?: \|\| all params: |/| of )([\d,]{1,19})")
 """PEFT's line, and that of Unsloth's header."""
 _MODEL = re.compile(r"LLM engine \([^()\n]{1,40}\) with config: model='([^'\n]{1,200})'")
@@ -209,7 +208,7 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
     if sizes or arguments:
         hidden = getattr(run.config, "hidden", "" if run.config else "the script that printed the log")
         run.config, run.whole = Settings((run.config or {}) | arguments | (header if sizes else {})), False
-        run.config.hidden = "" if _WHOLE in arguments else hidden
+        run.config.hidden = "" if WHOLE in arguments else hidden
     by_steps = str(arguments.get("logging_strategy", "steps")).lower().endswith("steps")
     return _Log(dictionaries, steps, ended, (as_count(arguments.get("logging_steps")) or 0) if by_steps else 0)
 

@@ -175,7 +175,7 @@ def test_without_evaluations_training_is_forecast_from_means_of_windows(tmp_path
     np.testing.assert_allclose(scores["truth"], curve[360:].mean(), atol=0.04)
     assert scores["truth"].between(scores["low"], scores["high"]).sum() >= 3 and not len(leader_scores(scores))
     text = shown("predict", path, "--rounds", "800")
-    assert "Pass@1 after 800 rounds" in text and "training" in text and "a test set may end lower" in text
+    assert "Pass@1 of training after 800 rounds" in text and "a test set may end lower" in text
     assert "rounds = 399; allowed: above 400" in refused("predict", path, "--rounds", "399")
     said = " ".join(shown("check", path, "--processes", "1").split())
     assert "is forecast to end at Pass@1 of training 0." in said and "Take it as a guess" in said
