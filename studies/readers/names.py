@@ -1,8 +1,8 @@
 """The one table from metric names of others to ours.
 
-Sources: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), names that
-slime, NeMo-RL and tinker-cookbook log, and public logs of loops of people's own. If a run has several names for one
-metric, the first in the table is taken; the others keep their own names.
+Sources: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), what slime,
+NeMo-RL, tinker-cookbook and the trainers of `_OTHERS` log, and public logs of loops of people's own. If a run has
+several names for one metric, the first in the table is taken; the others keep their own names.
 """
 
 import re
@@ -35,7 +35,7 @@ _SPLIT = re.compile(
     re.IGNORECASE,
 )
 
-_AVERAGE = re.compile(r"(?:avg|average|mean)_(?P<first>.+)|(?P<last>.+)(?:_avg|[_/]mean)", re.IGNORECASE)
+_AVERAGE = re.compile(r"(?:avg|average|mean)_(?P<first>.+)|(?P<last>.+)[_/](?:avg|mean)", re.IGNORECASE)
 
 _WORD = re.compile(rf"(?:(?P<test>{_TEST})|train|training|rollouts?)(?:/.*)?", re.IGNORECASE)
 
@@ -69,6 +69,40 @@ _TINKER = (
 """tinker-cookbook's means over all environments, with test/ before them those of an evaluation (rl/metric_util.py);
 the policy of step s is evaluated before it is trained."""
 
+_BENCHMARKS = r"(?:aime|amc|gsm8k|math|olympiad(?:bench)?|minerva|gpqa|mmlu|countdown|humaneval|mbpp|livecodebench)"
+_OTHERS_TEST = (
+    (r"(?:eval/)?eval_(?P<task>.+)_pass1", "score"),
+    (r"(?:eval/)?eval_(?P<task>.+)_pass(?P<k>\d+)", "pass_at_{k}"),
+    (r"(?:eval/)?eval_(?P<task>.+)_response_length_mean", "response_length"),
+    (r"(?:eval/)?eval_(?P<task>.+)_truncated_rate", "truncated_fraction"),
+    (r"val_correct/(?P<task>.+)/mean", "pass_at_1"),
+    (r"val_score/(?P<task>.+)/mean", "score"),
+    (r"eval-rollout/reward(?:/avg)?", "score"),
+    (rf"{_TEST}[/_](?P<task>{_BENCHMARKS}[-_]?\d{{0,4}})", "score"),
+)
+"""OpenRLHF (openrlhf/trainer/ppo_trainer.py; pass1 is the mean reward), ROLL (roll/pipeline), AReaL, and slime, whose
+evaluations have the name of their set alone (slime/observability)."""
+
+_OTHERS = (
+    (r"reward/avg_raw_reward", "reward_mean"),
+    (r"reward/avg_pass_at_(?P<k>\d+)", "pass_at_{k}"),
+    (r"generate/avg_num_tokens", "response_length"),
+    (r"policy/policy_entropy|policy/entropy_avg|ppo_actor/update/entropy/avg|grpo_actor/update/entropy/avg", "entropy"),
+    (r"policy/policy_kl", "kl_ref"),
+    (r"policy/approxkl_avg|ppo_actor/update/approx_kl/avg|grpo_actor/update/approx_kl/avg", "kl"),
+    (r"policy/policy_lr|ppo_actor/update/lr|grpo_actor/update/lr", "learning_rate"),
+    (r"policy/raw_grad_norm|policy/grad_norm|ppo_actor/update/grad_norm|grpo_actor/update/grad_norm", "grad_norm"),
+    (r"policy/loss_metrics/clip_ratio|policy/ppo_clip_ratio|policy/clipfrac_avg", "clip_fraction"),
+    (r"ppo_actor/update/clip_ratio/avg|grpo_actor/update/clip_ratio/avg", "clip_fraction"),
+    (r"ppo_actor/task_reward/avg|grpo_actor/task_reward/avg|actor/rewards", "reward_mean"),
+    (r"objective/verifiable_correct_rate", "pass_at_1"),
+    (r"objective/scores|rewards|reward/evaluate_response/avg_total_reward", "reward_mean"),
+    (r"val/sequence_lengths|actor/response_tok_len|tokens/response_length/mean", "response_length"),
+    (r"rollout/truncated_ratio|ppo_actor/no_eos_ratios/avg|grpo_actor/no_eos_ratios/avg", "truncated_fraction"),
+)
+"""SkyRL (skyrl/train, skyrl/backends), AReaL (areal/trainer/ppo/actor.py), TRL's PPO and open-instruct, whose val/
+holds values of training (open_instruct/grpo_fast.py), oat (oat/actors), torchtune (bare names), torchforge and ROLL."""
+
 _TRAIN = (
     (r"critic/score/mean|critic/rewards/mean", "score"),
     (r"actor/entropy|actor/entropy_loss", "entropy"),
@@ -90,21 +124,24 @@ _PLAIN = (
     (r"pass@1|pass_at_1|pass1", "pass_at_1"),
     (r"pass(?:@|_at_)(?P<k>\d+)", "pass_at_{k}"),
     (
-        r"final_answer_accuracy|answer_accuracy|accuracy|acc|answer_acc|answer_rate|correct|solve_rate|success_rate",
+        r"final_answer_accuracy|answer_accuracy|accuracy|acc|answer_acc|answer_rate|correct|solve_rate|success_rate|successes",
         "pass_at_1",
     ),
     (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
     (r"format_accuracy|format_rate|format_acc|format|fmt|rewards/[^/]*format[^/]*(?:/mean)?", "format_rate"),
     (r"rewards/(?P<reward>[^/]+)/mean", "reward/{reward}"),
-    (r"raw_reward|reward|rewards/mean|score", "reward_mean"),
+    (r"(?:avg|mean)@\d+", "pass_at_1"),
+    (r"raw_reward|reward|rewards/mean|rewards/score/mean|scores?", "reward_mean"),
+    (r"total_rewards?(?:_mean|/mean)", "reward_mean"),
     (
         r"completions/mean_length|response_length|completion_length|response_token_length|response_len|resp_len|response_lengths"
-        r"|mean_gen_tokens_per_sample|generation_length|mean_length|avg_len|mean_len|completion_len",
+        r"|mean_gen_tokens_per_sample|generation_length|mean_length|avg_len|mean_len|completion_len|response_tok_len"
+        r"|sequence_lengths",
         "response_length",
     ),
     (r"completions/clipped_ratio|truncated_fraction|truncated", "truncated_fraction"),
     (r"entropy|token_entropy|policy_entropy|approx_entropy", "entropy"),
-    (r"approx_kl|ppo_kl|policy_kl|old_kl|approx_kl_old", "kl"),
+    (r"approx_kl|ppo_kl|policy_kl|old_kl|approx_kl_old|approx_policy_kl", "kl"),
     (r"kl|kl_ref|reference_kl|ref_kl|kl_loss|kl_to_ref", "kl_ref"),
     (r"clip_ratio/region_mean|clip_fraction|clip_ratio|clipfrac|pg_clipfrac|clip_frac", "clip_fraction"),
     (
@@ -131,8 +168,8 @@ def _rules(rows: tuple, first: int) -> list[tuple[re.Pattern, Name]]:
 
 
 _OF_TEST, _OF_TRAIN, _OF_EITHER = (
-    _rules((*_VERL_TEST, *_PODS), 0),
-    _rules(_TRAIN, 1000),
+    _rules((*_VERL_TEST, *_PODS, *_OTHERS_TEST), 0),
+    _rules((*_TRAIN, *_OTHERS), 1000),
     _rules((*_TINKER, *_PLAIN), 2000),
 )
 

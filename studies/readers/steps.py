@@ -259,7 +259,8 @@ class Counting:
     def __init__(self, run: RawRun, names: Iterable[str], train: list[Points], test: list[Points], updates: int | None):
         self.tool, self.updates, self.notes = run.tool, updates or 1, []
         self.first = run.first_step if run.first_step is not None else self._first(names, train)
-        self.ahead = self.tool == "verl" or (self.tool == "" and self.first == 0 and self._after(test))
+        after = self.tool == "" and self.first == 0 and not run.unprinted and self._after(test)
+        self.ahead = self.tool == "verl" or after
         if self.tool == "trl" and updates is None and train:
             self.notes.append("TRL counts optimiser steps; taken as one a round (--updates tells)")
         if self.tool == "" and self.first == 0:

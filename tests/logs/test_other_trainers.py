@@ -8,6 +8,7 @@ import pytest
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.names import translate_metric
 from tests.support.logs.formats import said
 from tests.support.logs.reading import read, run_of, values
 
@@ -60,6 +61,43 @@ def test_names_of_other_trainers(tmp_path):
     assert run.rounds == 3 and values([run], "pass_at_1")[3] == 0.25
     roll = [{"system/step": s, "critic/score/mean": 0.3} for s in (1, 2, 3)]
     assert values([run_of(tmp_path, lines_of(roll), "roll.jsonl")], "reward_mean")[3] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("reward/avg_raw_reward", ("train", "reward_mean", "")),
+        ("reward/avg_pass_at_8", ("train", "pass_at_8", "")),
+        ("eval/openai_gsm8k/pass_at_1", ("test", "pass_at_1", "openai_gsm8k")),
+        ("policy/policy_kl", ("train", "kl_ref", "")),
+        ("policy_kl", ("train", "kl", "")),
+        ("ppo_actor/task_reward/avg", ("train", "reward_mean", "")),
+        ("rollout/reward/avg", ("train", "reward_mean", "")),
+        ("eval-rollout/reward", ("test", "score", "")),
+        ("eval_math_500_pass1", ("test", "score", "math_500")),
+        ("eval/eval_gsm8k_pass8", ("test", "pass_at_8", "gsm8k")),
+        ("eval_gsm8k_response_length_mean", ("test", "response_length", "gsm8k")),
+        ("eval_response_length_mean", ("test", "response_length", "")),
+        ("val_correct/all/mean", ("test", "pass_at_1", "all")),
+        ("objective/verifiable_correct_rate", ("train", "pass_at_1", "")),
+        ("val/sequence_lengths", ("train", "response_length", "")),
+        ("eval/sequence_lengths", ("test", "response_length", "")),
+        ("actor/rewards", ("train", "reward_mean", "")),
+        ("eval/aime/avg@32", ("test", "pass_at_1", "aime")),
+        ("eval/aime-2024", ("test", "score", "aime-2024")),
+        ("eval/aime-truncated_ratio", None),
+        ("eval/math_format", None),
+        ("rewards", ("train", "reward_mean", "")),
+        ("rollout/rewards", None),
+        ("successes", ("train", "pass_at_1", "")),
+        ("total_rewards_mean", ("train", "reward_mean", "")),
+        ("total_reward", None),
+    ],
+)
+def test_a_metric_of_another_trainer_is_known_by_its_name(name, known):
+    """What sums up over a run, or is centred, is no mean reward; a set's name alone is that of its score."""
+    taken = translate_metric(name)
+    assert (taken and (taken.split, taken.metric, taken.task)) == known
 
 
 @pytest.mark.parametrize("untrained", [{"reward": None, "loss": None}, {}])

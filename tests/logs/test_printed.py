@@ -27,6 +27,15 @@ def log_of(line, steps=STEPS):
         "(Actor pid=8) rollout {s}: {{'reward': 0.{s}, 'rollout/truncated': 0.1}}\n",
         " iteration        {s}/    2174 | reward: {s}.0E-01 | learning rate: 1.0E-06 |\n",
         "===== Step {s} =====\n  Loss: 0.5\n  Mean Reward: 0.{s}\n",
+        "02:33:2{s} SUCCESS Step {s} | Time: 73.77s | Reward: 0.{s} | Seq. Length: 345.6 tokens/sample | Lag: 1\n",
+        "[rank0]:[cosmos] 2025-06-13 11:29:05,978 - INFO - Step: {s}/4725, Loss: -0.01, Reward: 0.{s}\n",
+        "train | epoch   4 | inner iter:   0/  4 | global iter:     {s}/   160| tot_loss: 6.25 | reward: 0.{s} |\n",
+        "Iter {s}: Train loss 0.013, Total rewards mean 0.{s}, r1_strict_format_reward_func mean 0.237, KL 0.001\n",
+        "(driver pid=9) 2025-11-01 10:00 | INFO | a.b.tracking:log:189 - Step {s}: \n"
+        "(driver pid=9) {{'generate/max_num_tokens': 512,\n(driver pid=9)  'reward/avg_raw_reward': '0.{s}000'}}\n",
+        "StatsLogger INFO: Epoch 1/2 Step {s}/20 Train step {s}/40 done.\nStats (1/1):\n"
+        "│ ppo_actor/seq_len/avg     │ 5.1210e+02 │ ppo_actor/update/lr │ 1.0e-06 │\n├───┼───┤\n"
+        "│ ppo_actor/task_reward/avg │ {s}.000e-01 │                     │         │\n",
     ],
 )
 def test_a_step_and_names_with_numbers_are_read(line, tmp_path):
@@ -110,3 +119,56 @@ def test_lines_that_count_something_else_are_left_out(tmp_path):
     assert values([run], "reward_mean") == {s: s / 10 for s in STEPS}
     assert {piece.source for piece in run.pieces} == {"reward"}
     assert any("rollout and reward" in note for note in run.notes)
+
+
+def test_lines_with_other_counters_count_where_their_steps_are_the_same(tmp_path):
+    """slime numbers rollouts, steps and evaluations; a set's name alone is that of its score. With two updates a
+    rollout their steps are others."""
+    text = "".join(
+        f"(Actor pid=8) data.py:201 - rollout {s}: {{'rollout/raw_reward': 0.{s}}}\n"
+        + "".join(f"(Actor pid=8) model.py:410 - step {u}: {{'train/grad_norm': 0.2}}\n" for u in updates)
+        + (f"(Manager pid=9) rollout.py:99 - eval {s}: {{'eval/aime-2024': 0.1{s}}}\n" if s % 2 else "")
+        for s, updates in ((s, range(s, s + 1)) for s in range(4))
+    )
+    run = run_of(tmp_path, text, "train.log")
+    assert values([run], "grad_norm") == dict.fromkeys(STEPS, 0.2)
+    assert values([run], "pass_at_1", "test") == {2: 0.11, 4: 0.13}
+    text = "".join(
+        f"rollout {s}: {{'rollout/raw_reward': 0.{s}}}\nstep {2 * s}: {{'train/grad_norm': 0.2}}\n" for s in STEPS
+    )
+    assert {piece.source for piece in run_of(tmp_path, text, "b.log").pieces} == {"rollout/raw_reward"}
+
+
+@pytest.mark.parametrize(("first", "rounds"), [(0, (0, 3, 5)), (1, (0, 2, 4))])
+def test_an_evaluation_without_a_step_is_after_the_step_printed_before_it(first, rounds, tmp_path):
+    lines = [f"Step {s} | Loss: 0.1 | Reward: 0.{s}\n" for s in range(first, 5)]
+    evaluation = "[actor=<root>] Eval: Accuracy=20% (4/20) Format=30% (6/20)\n"
+    text = evaluation + "".join(lines[: 3 - first]) + evaluation + "".join(lines[3 - first :]) + evaluation
+    run = run_of(tmp_path, text, "train.log")
+    assert values([run], "pass_at_1", "test") == dict.fromkeys(rounds, 0.2)
+    assert any(note.startswith("evaluations without a step") for note in run.notes)
+    told = run_of(tmp_path, text + "Evaluation at step 4: accuracy=3/4\n", "told.log")
+    assert values([told], "pass_at_1", "test") == {4: 0.75}
+    answers = "".join(f"Eval: accuracy=0.{s}\n" for s in STEPS)  # one of each question is none of the run
+    left = run_of(tmp_path, "".join(lines) + answers, "answers.log")
+    assert not any(piece.split == "test" for piece in left.pieces)
+
+
+def test_validation_beside_training_is_kept_apart(tmp_path):
+    """As mlx-lm prints it, with names of up to 60 characters."""
+    name = "r1_strict_format_reward_func_of_a_rather_long_kind"
+    text = log_of(f"Iter {{s}}: Val loss 0.05, Val total_rewards_mean 0.{{s}}, Val {name}_mean 0.25\n"
+                  f"Iter {{s}}: Train loss 0.01, Total rewards mean 1.{{s}}, {name} mean 0.75\n")  # fmt: skip
+    run = run_of(tmp_path, text, "train.log")
+    assert values([run], "reward_mean", "test") == {s: s / 10 for s in STEPS}
+    assert values([run], "reward_mean") == {s: 1 + s / 10 for s in STEPS}
+    assert not any("repeated" in note for note in run.notes)
+
+
+def test_a_table_in_markdown_is_one_and_numbers_with_names_between_bars_are_none(tmp_path):
+    rows = "".join(f"| {s} | -17.25 | 0.{s} |\n" for s in STEPS)
+    run = run_of(tmp_path, "| Step | reward | entropy |\n| --- | ---: | :---: |\n" + rows, "notes.md")
+    assert (run.format, values([run], "entropy")) == ("table", {s: s / 10 for s in STEPS})
+    assert not any("left out" in note for note in run.notes)
+    run = run_of(tmp_path, log_of("train | step: {s} | loss: 6.2 | reward: 0.{s}\n"), "train.log")
+    assert (run.format, values([run], "reward_mean")) == ("printed lines", {s: s / 10 for s in STEPS})

@@ -7,11 +7,15 @@
       Accuracy: 0.3047
     Training Results:
       Avg Reward: 0.3203
+    Step 3:
+    {'reward/avg_raw_reward': '0.4531',
+    │ ppo_actor/task_reward/avg │ 4.5310e-01 │ ppo_actor/entropy/avg │ 3.1000e-01 │
 
 No convention says which lines are meant. Those count that come again: lines of one kind have the same names, one of
 them a metric's, and their steps do not fall. Steps of a solution that a model wrote begin anew in each response.
 Progress bars are left out, because they count questions as often as updates. A dictionary of dictionaries is the
-configuration; it is parsed as a literal, never evaluated. The headlines are NeMo-RL's (nemo_rl/algorithms/grpo.py).
+configuration; it is parsed as a literal, never evaluated. The headlines are NeMo-RL's (nemo_rl/algorithms/grpo.py),
+the dictionary is SkyRL's (skyrl/train/utils/tracking.py), the grid AReaL's (areal/utils/printing.py).
 """
 
 import ast
@@ -35,8 +39,11 @@ FEWEST, MAX_KINDS = 3, 500
 """Lines that make a kind, and the most kinds that are kept."""
 _COUNTERS = ("step", "iteration", "iter", "update", "round", "rollout", "batch", "episode", "epoch")
 """Words before a step, the first that a line has."""
+_ANY = "eval"
+"""In the place of the counter, where an evaluation is numbered as `eval 5: {...}`."""
 _STEP = re.compile(
-    rf"(?<![\w/.-])(?:(?:global|train|training|grpo|ppo|rl)[ _])?({'|'.join(_COUNTERS)})s?[ _]?[:=#\[(]{{0,2}} {{0,12}}"
+    rf"(?<![\w/.-])(?:(?:global|train|training|grpo|ppo|rl)[ _])?"
+    rf"({'|'.join(_COUNTERS)}|{_ANY}(?= \d{{1,9}}: {{))s?[ _]?[:=#\[(]{{0,2}} {{0,12}}"
     r"(\d{1,9})(?: ?/ {0,8}(\d{1,9}))?(?![\w%/]|\.\d)",
     re.IGNORECASE,
 )
@@ -48,8 +55,8 @@ _IN_EPOCH = re.compile(
 """An epoch, and where the step in it and their number follow, these."""
 _BAR = re.compile(r"\d/\d{1,9} \[\d\d:\d\d")
 _PAIR = re.compile(
-    r"(?<![\w/.=@%-])(?P<name>[A-Za-z][\w@/.%-]{0,60}(?: [A-Za-z(][\w@/.()%-]{0,30}){0,3})"
-    r"(?:['\"]? ?[:=] {0,8}| {1,8}(?=[-+]?\d*\.\d))"
+    r"(?<![\w/.=@%-])(?P<name>[A-Za-z][\w@/.%-]{0,60}(?: [A-Za-z(][\w@/.()%-]{0,60}){0,3})"
+    r"(?:['\"]? ?[:=] {0,8}['\"]?| {1,8}(?=[-+]?\d*\.\d))"
     r"(?P<value>(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?|nan|inf)%?)(?:/(?P<of>\d{1,9}))?"
     r"(?: tokens|[A-Za-z]{1,3}\b)?(?![\w:/]|\.\w|,\d{3}(?!\d))"
 )
@@ -57,11 +64,14 @@ _PAIR = re.compile(
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _LOGGER = re.compile(
     r"\b(?:INFO|DEBUG|WARNING|ERROR|SUCCESS)\b|\(\w{1,40} pid=\d{1,9}[^)]{0,60}\)|\b[\w/]{1,80}\.py:\d{1,9}\b"
+    r"|(?<![\w.:])[\w.]{1,80}:\w{1,40}:\d{1,9} - "
 )
 """Its level, Ray's process and a place in the code are no numbers of the run."""
 _HEADLINE = re.compile(r"[=_~\u2500-\u257f-]{3}")
 """Decoration of a line with a step alone. A step with its total, or of an evaluation, needs none."""
 _BORDERS = ("\u2502", "\u2503", "|")
+_CELLS = re.compile(r"\s*\u2502(?: +[A-Za-z][\w@/.%-]{0,120} +\u2502 +[-+.\w]{1,24} +\u2502)+[\s\u2502]*")
+"""A row of a grid, in which each name has a number beside it."""
 _WORDS = re.compile(r"[A-Za-z]+")
 
 
@@ -71,6 +81,8 @@ class _Kind:
 
     counter: str
     is_test: bool
+    is_told: bool
+    """Whether the step stands in the line, or in the headline above it."""
     run: RawRun
     lines: int = 0
     falls: int = 0
@@ -78,9 +90,9 @@ class _Kind:
     apart: int = 0
     """Lines below one headline with other values than the line before, as where each response has one."""
 
-    def steps(self) -> int:
+    def steps(self) -> set[int]:
         """Different steps of its lines."""
-        return len(set(next(iter(self.run.series.values())).steps))
+        return set(next(iter(self.run.series.values())).steps)
 
 
 class _Lines:
@@ -89,10 +101,12 @@ class _Lines:
     def __init__(self) -> None:
         self.kinds: dict[tuple, _Kind] = {}
         self.headline: tuple[str, int, bool] | None = None
+        self.latest: dict[str, int] = {}
         self.left, self.epoch, self.steps, self.before = 0, -1, (0, 0, 0), 0
         self.notes: list[str] = []
         self.config: dict[str, Any] | None = None
         self.open = ""
+        self.opening: tuple[str, int, bool] | None = None
 
     def read(self, place: int, line: str) -> None:
         """The numbers of one more line, kept by its kind."""
@@ -103,27 +117,42 @@ class _Lines:
             self.open += line
             if line.rstrip().endswith("}}") or len(self.open) > LONGEST_CONFIG:
                 self.config, self.open = _literal(self.open), ""
+        line = _without_grid(line)
+        is_framed = line.lstrip().startswith(_BORDERS)
         line = _LOGGER.sub("|", line)
+        if self.opening is not None and line.lstrip("| ").startswith("{'"):
+            self.headline, self.left = self.opening, LONGEST_BLOCK
+        self.opening = None
         told, self.left = self._step(line), self.left - 1
         if told is None:
-            headline = self.headline if self.left >= 0 else None
-            if headline is None or line.lstrip().startswith(_BORDERS):
-                return
-            pairs, rest = _pairs(line)
-            if pairs and not any(map(str.isalnum, "".join(rest))):
-                self._keep(place, *headline, pairs, below=True)
-            elif not pairs and line.rstrip().endswith(":"):
-                self.headline = *headline[:2], _is_test(line)
+            if not is_framed:
+                self._read_below(place, line)
             return
         counter, step, total, (start, end) = told
         if step > LARGEST_STEP:
             return
         pairs, rest = _pairs(f"{line[:start]}|{line[end:]}")
-        is_test = _is_test(rest[0])
+        is_test = counter == _ANY or _is_test(rest[0])
         if pairs:
+            self.latest[counter] = step
             self._keep(place, counter, step, is_test, pairs)
         elif total or is_test or _HEADLINE.search(line):
             self.headline, self.left = (counter, step, is_test), LONGEST_BLOCK
+        elif line[end:].strip() == ":":
+            self.opening = counter, step, False
+
+    def _read_below(self, place: int, line: str) -> None:
+        """The numbers of a line without a step: those below a headline are of its step, those of an evaluation of the
+        step before it."""
+        pairs, rest = _pairs(line)
+        if self.headline is not None and self.left >= 0:
+            if pairs and not any(map(str.isalnum, "".join(rest))):
+                self._keep(place, *self.headline, pairs, below=True)
+            elif not pairs and line.rstrip().endswith(":"):
+                self.headline = *self.headline[:2], _is_test(line)
+        elif pairs and (_is_test(rest[0]) or all(map(is_test_metric, pairs))) and any(map(is_score, pairs)):
+            for counter in _COUNTERS:
+                self._keep(place, counter, self.latest.get(counter, -1), True, pairs, is_told=False)
 
     def _step(self, line: str) -> tuple[str, int, bool, tuple[int, int]] | None:
         """The counter of a line, its step, whether its total is there, and its place; None where it has none."""
@@ -135,7 +164,8 @@ class _Lines:
         matches = list(_STEP.finditer(line))
         if not matches:
             return None
-        match = min(matches, key=lambda match: _COUNTERS.index(match[1].lower()))
+        counters = (*_COUNTERS, _ANY)
+        match = min(matches, key=lambda match: (match[0][:6].lower() != "global", counters.index(match[1].lower())))
         counter, step = match[1].lower(), int(match[2])
         if in_epoch and counter != "epoch":
             step = self._step_of_run(int(in_epoch[1]), step)
@@ -155,14 +185,21 @@ class _Lines:
         return self.before + step
 
     def _keep(
-        self, place: int, counter: str, step: int, is_test: bool, pairs: dict[str, float], below: bool = False
+        self,
+        place: int,
+        counter: str,
+        step: int,
+        is_test: bool,
+        pairs: dict[str, float],
+        below: bool = False,
+        is_told: bool = True,
     ) -> None:
         """Add the numbers of a line, or of one below a headline, to those of its kind."""
-        key = (counter, is_test, below, *pairs)
+        key = (counter, is_test, below, is_told, *pairs)
         if key not in self.kinds and len(self.kinds) >= MAX_KINDS:
             return
-        kind = self.kinds.setdefault(key, _Kind(counter, is_test, RawRun("", FORMAT)))
-        again = below and step == kind.last
+        kind = self.kinds.setdefault(key, _Kind(counter, is_test, is_told, RawRun("", FORMAT)))
+        again = (below or not is_told) and step == kind.last and kind.lines > 0
         kind.lines, kind.falls, kind.last = kind.lines + 1, kind.falls + (step < kind.last), step
         kind.apart += again and list(pairs.values()) != [one.values[-1] for one in kind.run.series.values()]
         for name, value in pairs.items():
@@ -170,16 +207,29 @@ class _Lines:
 
     def lasting(self) -> list[_Kind]:
         """The kinds of lines that are a run's: they have a metric, count as most do, and come again at steps that
-        hardly fall. An evaluation may be there once."""
+        hardly fall. An evaluation may be there once. Lines with another counter count where its steps are the same."""
         once_a_step = [kind for kind in self.kinds.values() if 2 * kind.apart < kind.lines]
         kinds = [kind for kind in once_a_step if any(map(_is_metric, kind.run.series))]
-        steady = [kind for kind in kinds if kind.steps() >= FEWEST and 10 * kind.falls <= kind.lines]
+        steady = [kind for kind in kinds if len(kind.steps()) >= FEWEST and 10 * kind.falls <= kind.lines]
         lines = Counter[str]()
         for kind in steady:  # those with rewards outweigh those that have the loss of each update
-            lines[kind.counter] += kind.lines * (1000 if any(map(is_score, kind.run.series)) else 1)
+            if kind.is_told and kind.counter != _ANY:
+                lines[kind.counter] += kind.lines * (1000 if any(map(is_score, kind.run.series)) else 1)
         counter, last = max(lines, key=lines.__getitem__, default=""), max((kind.last for kind in steady), default=0)
         once = [kind for kind in kinds if kind.is_test and kind.lines < FEWEST and kind.last <= last]
-        return [kind for kind in steady + once if kind.counter == counter]
+        taken = [kind for kind in steady + once if kind.counter == counter]
+        names = {name for kind in taken for name in kind.run.series}
+        steps = set[int]().union(*(kind.steps() for kind in taken if kind.is_told))
+        taken += [
+            kind
+            for kind in steady + once
+            if kind.counter != counter
+            and kind.is_told
+            and not names & kind.run.series.keys()
+            and (kind.counter == _ANY or kind.steps() == steps)
+        ]
+        tested = any(kind.is_told and any(map(is_test_metric, kind.run.series)) for kind in taken)
+        return [kind for kind in taken if kind.is_told or not tested] if steps else []
 
 
 def is_printed(head: Head) -> bool:
@@ -201,9 +251,15 @@ def add_lines(run: RawRun, lines: Iterable[tuple[int, str]]) -> RawRun:
     if kinds:
         names = few(list(dict.fromkeys(plain(name) for kind in kinds for name in kind.run.series)), 4)
         run.notes.append(f"no format says which lines count: taken are those with {kinds[0].counter} and {names}")
+    first = min((min(kind.steps()) for kind in kinds if kind.is_told), default=0)
+    if not all(kind.is_told for kind in kinds):
+        run.notes.append(f"evaluations without a step are taken to be after the {kinds[0].counter} printed before them")
     for kind in kinds:
         for name, series in kind.run.series.items():
             for step, value, place in zip(series.steps, series.values, series.places, strict=True):
+                if not kind.is_told:  # rounds that were finished; the step before is -1 where there is none
+                    step = step + (first == 0) if step >= 0 else 0
+                    run.unprinted.add((name, step))
                 run.add(name, step, value, place)
     return run
 
@@ -227,6 +283,14 @@ def _pairs(line: str) -> tuple[dict[str, float], list[str]]:
             share = value / int(match["of"]) if match["of"] and int(match["of"]) else value
             pairs.setdefault(_name(match["name"].split()), share)
     return pairs, [*rest, line[end:]]
+
+
+def _without_grid(line: str) -> str:
+    """A row of a grid as names with numbers; another line as it is."""
+    if not _CELLS.fullmatch(line):
+        return line
+    cells = [cell.strip() for cell in line.strip(" \n\u2502").split("\u2502")]
+    return ", ".join(f"{name}: {value}" for name, value in zip(cells[::2], cells[1::2], strict=False))
 
 
 def _name(words: list[str]) -> str:

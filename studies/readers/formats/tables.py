@@ -52,6 +52,10 @@ INDEX = "Unnamed: 0"
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?(?: ?%)?"), re.compile(r"-?\d+\.\d+")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
+_TOLD = re.compile(r"[^:=]{1,60}[:=] {0,12}[-+]?\d[\d.eE+-]{0,24}%?")
+"""A name with its number, as lines of a loop have them between bars; no header does."""
+_RULE = re.compile(r"[\s:|-]{3,4000}")
+"""Below the header of a table in Markdown."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 """With which a console's line begins; names of later columns may have that of a run."""
 ROWS_SEEN = 21
@@ -73,6 +77,12 @@ class DelimitedText:
     notes: list[str] = field(default_factory=list)
 
 
+def _without_frame(line: str) -> str:
+    """A row of a table in Markdown without the bars at its ends."""
+    bare = line.strip()
+    return bare[1:-1] if len(bare) > 2 and bare[0] == bare[-1] == "|" else line
+
+
 def find_separator(line: str) -> str:
     """The separator that a header has most often; "" where it has none."""
     bare = re.sub(r'"[^"]*"', "", line)
@@ -83,7 +93,7 @@ def find_separator(line: str) -> str:
 def read_header(head: Head) -> list[str]:
     """Names of the columns; [] where the file does not begin with any, where the next line has no second column, or
     where most lines have another number of them, as those of a console have."""
-    lines = [line for line in head.lines if line.strip()][:ROWS_SEEN]
+    lines = [_without_frame(line) for line in head.lines if line.strip()][:ROWS_SEEN]
     separator = find_separator(lines[0]) if lines else ""
     if not separator or separator not in (lines[1:2] or [separator])[0]:
         return []
@@ -95,20 +105,23 @@ def read_header(head: Head) -> list[str]:
     fit = sum(len(row) == len(names) for row in rows)
     if 2 * fit < len(rows) or _TIME.search(names[0]) or any("\x1b" in name for name in names):
         return []
+    if 2 * sum(bool(_TOLD.fullmatch(name)) for name in names) > len(names):
+        return []
     names = [INDEX, *names[1:]] if names[0] == "" else names
     return names if all(name and read_number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
 def has_numbers(head: Head) -> bool:
     """Whether a header is followed by a row with a cell that is a number alone, as no line that a loop prints has."""
-    first, *rows = [line for line in head.lines if line.strip()][:2] or [""]
+    lines = [_without_frame(line) for line in head.lines if line.strip() and not _RULE.fullmatch(line)]
+    first, *rows = lines[:2] or [""]
     cells = rows[0].split(find_separator(first)) if rows and len(read_header(head)) > 1 else []
     return any(read_number(cell.strip(' "')) is not None for cell in cells)
 
 
 def open_table(head: Head) -> DelimitedText:
     """Return the format of a table. Raises UserError where it is unknown."""
-    first = next(line for line in head.lines if line.strip())
+    first = _without_frame(next(line for line in head.lines if line.strip()))
     header, separator = read_header(head), find_separator(first)
     check(
         len(header) <= MAX_COLUMNS, f"{head.path} has more than {MAX_COLUMNS} columns; allowed: at most {MAX_COLUMNS}"
@@ -172,7 +185,9 @@ def _rows(table: DelimitedText, stream) -> Iterator[tuple[int, list[str]]]:
             if long:
                 raise csv.Error("it is too long")
             last = shown_nulls(line)
-            yield last
+            if table.separator == "|":
+                last = _without_frame(last)
+            yield "" if table.separator == "|" and _RULE.fullmatch(last) else last
 
     decimals: set[int] = set()
     reader = csv.reader(lines(), delimiter=table.separator)
