@@ -62,7 +62,7 @@ def is_json_lines(head: Head) -> bool:
     record = parse_record(first)
     if record is None:
         return False
-    return len(head.lines) > 1 or pick_column(list(flatten_record(record)), {}, "step", STEPS, head.path) is not None
+    return len(head.lines) > 1 or pick_column(list(flatten_record(record)[0]), {}, "step", STEPS, head.path) is not None
 
 
 def read_json_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -84,7 +84,8 @@ def collect_runs(
     """The runs of records, each with its place. start: the first of them, by which steps and runs are found; notes: are
     each run's, also those that are added on the way. Raises UserError where no record has a step."""
     step_name = columns.get("step") or find_step(start)
-    if step_name is None or not any(step_name in flatten_record(record) for record in start):
+    flat = [flatten_record(record) for record in start]
+    if step_name is None or not any(step_name in values for values, _ in flat):
         keys = ", ".join(sorted({key for record in start[:20] for key in record})[:12])
         raise UserError(
             f"{path}: no record has {step_name or 'a step'} ({keys}); allowed: one of {', '.join(STEPS[:6])}, "
@@ -93,12 +94,12 @@ def collect_runs(
     run_name = columns.get("run") or next(
         (name for name in RUNS if any(type(record.get(name)) in (str, int) for record in start)), None
     )
-    names = dict.fromkeys(name for record in start for name in _texts(record) | flatten_record(record))
+    names = dict.fromkeys(name for values, texts in flat for name in texts | values)
     runs = RunsByKey(path, names, run_name, form, place=place)
     without, told, odd, total = 0, runs.columns, 0, 0
     for at, record in records:
         total += 1
-        values, texts = flatten_record(record), _texts(record)
+        values, texts = flatten_record(record)
         step = None if texts.get(step_name, "").endswith("%") else whole(values.get(step_name))
         if step is None:
             without += 1
@@ -131,17 +132,6 @@ def _shown(value: float | None) -> str:
     return "" if value is None else str(int(value)) if value == whole(value) else f"{value:g}"
 
 
-def _texts(record: dict, prefix: str = "", depth: int = 0) -> dict[str, str]:
-    """The texts of a record by name, as `flat` names its numbers."""
-    texts: dict[str, str] = {}
-    for key, value in record.items():
-        if isinstance(value, str) and value and len(value) <= LONGEST_TEXT:
-            texts[prefix + key] = value
-        elif isinstance(value, dict) and depth < DEEPEST:
-            texts |= _texts(value, prefix if key in _ENVELOPES else f"{prefix}{key}/"[:LONGEST_NAME], depth + 1)
-    return texts
-
-
 def _lines(head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
     """Number of the line and record of each line; those that are no JSON are noted, a few at most."""
     bad = 0
@@ -172,7 +162,7 @@ def parse_record(line: str) -> dict | None:
 
 def find_step(records: list[dict]) -> str | None:
     """The name of the step that most records have; the first in the list of those."""
-    rows = [{name: value for name, value in flatten_record(record).items() if name in STEPS} for record in records]
+    rows = [{name: value for name, value in flatten_record(row)[0].items() if name in STEPS} for row in records]
     counts = Counter(name for row in rows for name in row)
     best = max(counts, key=lambda name: (counts[name], -STEPS.index(name)), default=None)
     return trainers_step(rows, best) if best else None
@@ -187,24 +177,25 @@ def _quoted(name: str, text: str) -> dict[str, float]:
     return {} if value is None else {name: value}
 
 
-def flatten_record(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
-    """The numbers of a record by name; no truth values, of texts those that are numbers, nothing below
-    `DEEPEST` levels, and nan of a name that is there with several values."""
-    numbers: dict[str, float] = {}
+def flatten_record(record: dict, prefix: str = "", depth: int = 0) -> tuple[dict[str, float], dict[str, str]]:
+    """The numbers of a record by name, and its texts; no truth values, nothing below `DEEPEST` levels. Texts that are
+    numbers are among the numbers too; a name that is there with several values has nan."""
+    numbers, texts = dict[str, float](), dict[str, str]()
     for key, value in record.items():
-        if isinstance(value, bool):
-            continue
         if isinstance(value, float):
             once(numbers, prefix + key, value)
-        elif isinstance(value, int):
+        elif isinstance(value, int) and not isinstance(value, bool):
             once(numbers, prefix + key, float(value) if abs(value) < 10**300 else math.inf)
         elif isinstance(value, str):
             numbers |= _quoted(prefix + key, value)
+            texts |= {prefix + key: value} if 0 < len(value) <= LONGEST_TEXT else {}
         elif isinstance(value, dict) and depth < DEEPEST:
             below = prefix if key in _ENVELOPES else f"{prefix}{key}/"[:LONGEST_NAME]
-            for name, inner in flatten_record(value, below, depth + 1).items():
+            inner_numbers, inner_texts = flatten_record(value, below, depth + 1)
+            for name, inner in inner_numbers.items():
                 once(numbers, name, inner)
-    return numbers
+            texts |= inner_texts
+    return numbers, texts
 
 
 def is_json_document(head: Head) -> bool:
@@ -249,7 +240,11 @@ def _records(path: Path, document: Any, columns: dict[str, str], notes: list[str
         inside = [value for value in document.values() if _are_records(value, step)]
         document = inside[0] if len(inside) == 1 else document
     if isinstance(document, list):
-        return _listed(path, document, notes)
+        records = [each for each in document if isinstance(each, dict)]
+        check(bool(records), f"{path} is a list without records; allowed: {_DOCUMENTS}")
+        left = len(document) - len(records)
+        notes += [f"{left} parts of the list are no records: left out"] if left else []
+        return records
     rows = _columns(document, step, notes) or _frame(document, step)
     if rows is not None:
         return rows
@@ -286,13 +281,6 @@ def _are_records(value: Any, step: str | None) -> bool:
     if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
         return False
     return step in value[0] if step else find_step(value[:500]) is not None
-
-
-def _listed(path: Path, parts: list, notes: list[str]) -> list[dict]:
-    records = [each for each in parts if isinstance(each, dict)]
-    check(bool(records), f"{path} is a list without records; allowed: {_DOCUMENTS}")
-    notes += [f"{len(parts) - len(records)} parts of the list are no records: left out"] * (len(records) < len(parts))
-    return records
 
 
 def _columns(document: dict, step: str | None, notes: list[str]) -> list[dict] | None:

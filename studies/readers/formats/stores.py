@@ -224,7 +224,7 @@ def read_offline_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
     allowed = "allowed: a column that counts steps (--columns step=NAME)"
     check(step_name is not None or not rows, f"{head.path}: no row has a step; {allowed}")
     run.notes += [COUNTS_CALLS] if step_name == "_step" else []
-    for place, values in ((place, flatten_record(row)) for place, row in rows):
+    for place, values in ((place, flatten_record(row)[0]) for place, row in rows):
         step = whole(values.get(step_name or ""))
         for name, value in values.items():
             if step is not None and name not in _PREFERRED and not name.startswith("_"):

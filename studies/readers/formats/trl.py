@@ -88,7 +88,7 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
     run = RawRun(name, STATE, tool="trl", place="record")
     without = 0
     for place, record in enumerate(history, start=1):
-        values = flatten_record(record) if isinstance(record, dict) else {}
+        values = flatten_record(record)[0] if isinstance(record, dict) else {}
         step = whole(values.get("step"))
         if step is None:
             without += 1
