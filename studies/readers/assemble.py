@@ -280,24 +280,19 @@ def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
     if name.metric != "score":
         return name
     bounds = [points[bound].values for bound in _BOUNDS if bound in points]
-    strict = len(bounds) == 2 and all(np.isin(values, (0.0, 1.0)).all() for values in bounds)
     if bounds:
-        text = (
-            "critic/score is 0 or 1 at both ends in every step: its mean is taken as Pass@1"
-            if strict
-            else "critic/score is not 0 or 1: a mean reward"
-        )
+        strict = len(bounds) == 2 and all(np.isin(values, (0.0, 1.0)).all() for values in bounds)
+        yes = "critic/score is 0 or 1 at both ends in every step: its mean is taken as Pass@1"
+        no = "critic/score is not 0 or 1: a mean reward"
     else:
         strict = name.split == "test" and all(
             part.values.min() >= 0 and part.values.max() <= 1
             for source, part in points.items()
             if (other := translate_metric(source)) and (other.metric, other.split) == ("score", "test")
         )
-        text = (
-            "test scores lie between 0 and 1 and are taken as Pass@1"
-            if strict
-            else "scores are taken as mean rewards: nothing says that they are 0 or 1"
-        )
+        yes = "test scores lie between 0 and 1 and are taken as Pass@1"
+        no = "scores are taken as mean rewards: nothing says that they are 0 or 1"
+    text = yes if strict else no
     if text not in notes:
         notes.append(text)
     return name._replace(metric="pass_at_1" if strict else "reward_mean")
@@ -306,27 +301,21 @@ def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
 def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counted: bool) -> tuple[Name, Points]:
     """A rate that is written in per cent becomes a fraction; one that may be either, or a count, keeps its own name.
     counted: whether the log says of how many something is."""
-    values, leaf = part.values, source.rpartition("/")[2].lower()
-    inside = values.min() >= 0 and values.max() <= 1
-    count = bool(np.all(values == np.rint(values))) and (
-        (counted and (leaf in _COUNTS or not inside)) or (leaf in _COUNTS and not inside)
-    )
-    if count:
-        notes.append(f"{source} may count answers: kept under its own name")
-        return _own(source), part
-    if inside:
+    values, inside = part.values, part.values.min() >= 0 and part.values.max() <= 1
+    signs = counted + (source.rpartition("/")[2].lower() in _COUNTS) + (not inside)
+    if signs > 1 and np.all(values == np.rint(values)):
+        why = "may count answers"
+    elif inside:
         return name, part
-    if values.min() < 0 or values.max() > 100:
-        notes.append(f"{source} has values outside 0 .. 100, so it is no rate: kept under its own name")
-        return _own(source), part
-    if np.any((values > 0) & (values <= 1)):
-        notes.append(
-            f"{source} may be per cent or fractions ({values.max():g} and {values[values > 0].min():g}): kept "
-            "under its own name"
-        )
-        return _own(source), part
-    notes.append(f"{source} is in per cent: divided by 100")
-    return name, part._replace(values=np.round(values / 100, 12))
+    elif values.min() < 0 or values.max() > 100:
+        why = "has values outside 0 .. 100, so it is no rate"
+    elif np.any((values > 0) & (values <= 1)):
+        why = f"may be per cent or fractions ({values.max():g} and {values[values > 0].min():g})"
+    else:
+        notes.append(f"{source} is in per cent: divided by 100")
+        return name, part._replace(values=np.round(values / 100, 12))
+    notes.append(f"{source} {why}: kept under its own name")
+    return _own(source), part
 
 
 def _piece(

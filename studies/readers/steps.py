@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.plumbing.errors import UserError, check, few
+from rftlab.shared.plumbing.errors import check, few
 from rftlab.studies.readers.run import RawRun, Tool
 
 WHOLE_RUN = 0.5
@@ -35,19 +35,10 @@ MAX_RESTARTS = 20
 """Falls of the step beyond which a log is a mixture."""
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Steps, values and places of a series."""
-_MARKS: tuple[tuple[Tool, tuple[str, ...]], ...] = (
-    ("verl", ("critic/score/mean", "critic/rewards/mean", "actor/pg_loss", "actor/ppo_kl", "global_seqlen/mean")),
-    (
-        "trl",
-        (
-            "frac_reward_zero_std",
-            "completions/mean_length",
-            "reward_std",
-            "completion_length",
-            "clip_ratio/region_mean",
-        ),
-    ),
-)
+_MARKS: dict[Tool, str] = {
+    "verl": "critic/score/mean critic/rewards/mean actor/pg_loss actor/ppo_kl global_seqlen/mean",
+    "trl": "frac_reward_zero_std completions/mean_length reward_std completion_length clip_ratio/region_mean",
+}
 _PREFIXES = ("", "train/", "trl/")
 _LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
 """Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
@@ -135,18 +126,17 @@ def _restarts(run: RawRun, rewarded: int, steps: np.ndarray, values: np.ndarray,
         at = f"{run.place} {places[i]}"
         began = places[i - 1] < rewarded <= places[i]
         restart = Restart(int(places[i]), int(steps[i]), int(highest[i - 1]), bool(began or steps[i] <= first))
-        if len(falls) > MAX_RESTARTS:
-            raise UserError(
-                f"{at}: steps go back {len(falls)} times, as where runs are mixed; allowed: one run a file (one "
-                "file of events for TensorBoard), or a column of run names (--columns run=...)"
-            )
+        check(
+            len(falls) <= MAX_RESTARTS,
+            f"{at}: steps go back {len(falls)} times, as where runs are mixed; allowed: one run a file (one file of "
+            "events for TensorBoard), or a column of run names (--columns run=...)",
+        )
         later = int(steps[i:].max())
-        if restart.afresh and restart.reached - first + 1 > WHOLE_RUN * (later - first + 1) and not began:
-            raise UserError(
-                f"{at}: steps start again at {restart.step} after {restart.reached}, as where a second run "
-                "begins; allowed: one run a file, "
-                "or a column of run names (--columns run=...)"
-            )
+        check(
+            not restart.afresh or began or restart.reached - first + 1 <= WHOLE_RUN * (later - first + 1),
+            f"{at}: steps start again at {restart.step} after {restart.reached}, as where a second run begins; "
+            "allowed: one run a file, or a column of run names (--columns run=...)",
+        )
         restarts.append(restart)
     return restarts
 
@@ -176,14 +166,14 @@ def _once(
     if len(unique) == len(steps):
         return Points(steps, values)
     last = values[first + counts - 1]
-    if np.array_equal(np.maximum.reduceat(values, first), np.minimum.reduceat(values, first)):
+    differ = np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first)
+    if not differ.any():
         return Points(unique, last)
-    if name.rsplit("/", 1)[-1].lower() in _OF_RUNS:
-        differ = np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first)
-        raise UserError(
-            f"{name} has several values at step {unique[differ][0]}, as where runs are mixed; allowed: one run a file, "
-            f"or a column of run names (--columns run={name})"
-        )
+    check(
+        name.rsplit("/", 1)[-1].lower() not in _OF_RUNS,
+        f"{name} has several values at step {unique[differ][0]}, as where runs are mixed; allowed: one run a file, "
+        f"or a column of run names (--columns run={name})",
+    )
     usual = int(counts[0])
     if by_update and usual > 1 and len(counts) >= FEWEST_STEPS and np.all(counts[:-1] == usual) and counts[-1] <= usual:
         repeated["updates"].append((name, usual))
@@ -228,9 +218,7 @@ def _repeats_told(repeated: dict[str, list]) -> list[str]:
 
 def _gaps(points: dict[str, Points]) -> list[str]:
     """Steps that the fullest series lacks, where it has one every so many."""
-    if not points:
-        return []
-    steps = max(points.values(), key=lambda part: len(part.steps)).steps
+    steps = max((part.steps for part in points.values()), key=len, default=np.empty(0))
     apart = np.diff(steps)
     usual = int(np.median(apart)) if len(apart) else 0
     holes = np.flatnonzero(apart >= 2 * usual)
@@ -246,8 +234,9 @@ def trainer_by_metrics(points: dict[str, Points]) -> Tool:
     it never logs. Raises UserError for those of prime-rl, whose evaluations have no known round."""
     lagging = set(_LAGGING) & points.keys()
     check(not lagging, "metrics of prime-rl; allowed: a reader of your own for its logs (docs/import.md)")
-    for tool, marks in _MARKS:
-        own = [part for prefix in _PREFIXES for mark in marks if (part := points.get(prefix + mark)) is not None]
+    for tool, marks in _MARKS.items():
+        named = (points.get(prefix + mark) for prefix in _PREFIXES for mark in marks.split())
+        own = [part for part in named if part is not None]
         if own and not (tool == "trl" and any(part.steps[0] == 0 for part in own)):
             return tool
     return ""
