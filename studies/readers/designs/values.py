@@ -1,5 +1,6 @@
 """Plain values of other people's configurations: numbers that may be texts, nested or dotted keys, W&B's wrapping."""
 
+import ast
 import math
 import re
 from collections.abc import Callable
@@ -58,6 +59,16 @@ def plain_values(value: Any, other: Callable[[Any], Any] = shown) -> Any:
         return part if part is None or isinstance(part, bool | int | float | str) else other(part)
 
     return copied(value, 0)
+
+
+def literal_values(text: str) -> dict[str, Any] | None:
+    """The plain values of a dictionary that is written as a Python literal; it is parsed, never evaluated. None of
+    another text."""
+    try:
+        literal = plain_values(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: a list as a key
+        return None
+    return literal if isinstance(literal, dict) else None
 
 
 def value_at(config: Any, path: str) -> Any:

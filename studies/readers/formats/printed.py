@@ -18,7 +18,6 @@ configuration; it is parsed as a literal, never evaluated. The headlines are NeM
 the dictionary is SkyRL's (skyrl/train/utils/tracking.py), the grid AReaL's (areal/utils/printing.py).
 """
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rftlab.shared.plumbing.errors import few, plain
-from rftlab.studies.readers.designs.values import plain_values
+from rftlab.studies.readers.designs.values import literal_values
 from rftlab.studies.readers.formats.tables import has_numbers
 from rftlab.studies.readers.names import SCORES, is_test_metric, split_of, translate_metric
 from rftlab.studies.readers.run import RawRun
@@ -116,7 +115,7 @@ class _Lines:
         if self.config is None and (self.open or line.startswith("{'")):
             self.open += line
             if line.rstrip().endswith("}}") or len(self.open) > LONGEST_CONFIG:
-                self.config, self.open = _literal(self.open), ""
+                self.config, self.open = literal_values(self.open) if len(self.open) <= LONGEST_CONFIG else None, ""
         line = _without_grid(line)
         is_framed = line.lstrip().startswith(_BORDERS)
         line = _LOGGER.sub("|", line)
@@ -312,12 +311,3 @@ def is_score(name: str) -> bool:
     """Whether a metric of a log is one that tells how good responses are."""
     known = translate_metric(name)
     return known is not None and known.metric in ("score", *SCORES)
-
-
-def _literal(text: str) -> dict[str, Any] | None:
-    """A printed configuration; None where it is none, or not whole."""
-    try:
-        config = plain_values(ast.literal_eval(text)) if len(text) <= LONGEST_CONFIG else None
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: a list as a key
-        return None
-    return config if isinstance(config, dict) else None

@@ -6,11 +6,10 @@ processes write between) is parsed as a
 literal, never evaluated; without one, the overrides of the command line are taken.
 """
 
-import ast
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from rftlab.studies.readers.designs.values import Unknown, as_word, plain_values, value_at
+from rftlab.studies.readers.designs.values import Unknown, as_word, literal_values, value_at
 from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, read_lines, read_number
 
@@ -196,9 +195,9 @@ class _Log:
             return
         foreign = _PREFIX.search(own)
         block.add(own[: foreign.start()] + "\n" if foreign else own)
-        if block.kind == "configuration" and (block.open <= 0 or block.size >= _MAX):
+        if block.kind == "configuration" and (block.open <= 0 or len(block.text) >= _MAX):
             self._configuration(block.text)
-        elif block.kind != "configuration" and ("}" in own or len(block.lines) > 200 or block.size > _MAX):
+        elif block.kind != "configuration" and ("}" in own or block.text.count("\n") > 200 or len(block.text) > _MAX):
             self.block = None
             self._validated(block)
 
@@ -214,13 +213,9 @@ class _Log:
         self.run.config = config or self.run.config
 
     def _literal(self, text: str) -> dict | None:
-        """A Python literal that is a dictionary; it is parsed, never evaluated."""
+        """A Python literal that is a dictionary, as far as so many characters may be parsed."""
         self.left -= len(text)
-        try:
-            literal = plain_values(ast.literal_eval(text.strip())) if self.left >= 0 else None
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-        return literal if isinstance(literal, dict) else None
+        return literal_values(text.strip()) if self.left >= 0 else None
 
     def _closed(self, text: str) -> dict | None:
         """The same of one that is cut: lines are taken from its end until what is left can be closed."""
@@ -307,21 +302,14 @@ class _Block:
     kind: str
     prefix: str
     place: int
-    lines: list[str] = field(default_factory=list)
-    size: int = 0
+    text: str = ""
     open: int = 0
     """Braces that are not closed."""
 
     def add(self, line: str) -> None:
         """One more line."""
-        self.lines.append(line)
-        self.size += len(line)
+        self.text += line
         self.open += line.count("{") - line.count("}")
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return "".join(self.lines)
 
 
 def _parted_prefix(line: str) -> tuple[str, str]:
