@@ -1,5 +1,7 @@
 """Runs of ours as logs tell theirs: by config.json of a folder of `rftlab train`, or by their design."""
 
+from dataclasses import asdict
+
 from rftlab.shared.design import Design
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.run import KnownDesign
@@ -45,16 +47,8 @@ def own_design(config: Reader) -> KnownDesign:
 
 def known_design(design: Design, model: str | None = None) -> KnownDesign:
     """The design of a run, of which no optimizer and no sampling is known."""
-    spec = design.estimator.advantage
-    return KnownDesign(
-        design.batch_size,
-        design.rollouts,
-        design.epochs * design.minibatches,
-        advantage=_advantage(
-            advantage_name(spec.baseline, spec.scale), design.rollouts, design.support_rollouts, design.replay_window
-        ),
-        model=model,
-    )
+    own = own_design(Reader({"design": asdict(design)}))
+    return KnownDesign(own.prompts, own.rollouts, own.updates_per_round, advantage=own.advantage, model=model)
 
 
 def _advantage(kind: str | None, rollouts: int | None, support: int, window: int) -> str | None:

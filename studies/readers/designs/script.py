@@ -67,9 +67,7 @@ def agreed_settings(launches: list[Launch]) -> Settings:
 def python_settings(text: str) -> Settings:
     """Settings of a Python file. Raises ValueError for one that is no Python."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+        tree = parse_python(text)
         nodes = list(ast.walk(tree))
         names = _Names(tree, nodes)
         settings = agreed_settings([launch for node in nodes if (launch := _launch(node, names))])
@@ -81,6 +79,13 @@ def python_settings(text: str) -> Settings:
         return settings or agreed_settings([(_in_texts(nodes), [])])
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"it is no Python: {type(error).__name__}") from None
+
+
+def parse_python(text: str) -> ast.Module:
+    """The tree of a text; what Python warns of in it is its author's affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
 
 
 class _Names:
@@ -97,16 +102,15 @@ class _Names:
 
     def value(self, node: ast.expr) -> Any:
         """A constant, a name that stands for one, or a default of the environment; anything else is unknown."""
-        if not isinstance(node, ast.Name):
-            constant = _constant(node)
-            return Unknown(_written(node), COMPUTED) if constant is _NONE else constant
-        name, assigned = node.id, self.values.get(node.id)
-        if self.times[name] != 1:
-            return Unknown(name, TWICE if self.times[name] else UNSET)
-        if assigned is None:
-            return Unknown(name, ELSEWHERE)
+        written, assigned = _written(node), node
+        if isinstance(node, ast.Name):
+            if self.times[written] != 1:
+                return Unknown(written, TWICE if self.times[written] else UNSET)
+            assigned = self.values.get(written)
+            if assigned is None:
+                return Unknown(written, ELSEWHERE)
         constant = _constant(assigned)
-        return Unknown(name, COMPUTED) if constant is _NONE else constant
+        return Unknown(written, COMPUTED) if constant is _NONE else constant
 
 
 def _launch(node: ast.AST, names: _Names) -> Launch | None:

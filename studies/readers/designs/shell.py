@@ -67,10 +67,10 @@ class _Command(NamedTuple):
         return bool(self.words) and self.words[0] in _DECLARES
 
     @property
-    def assigned(self) -> list[str]:
-        """The words that assign variables of the script."""
-        words = [word for word in self.words if _ASSIGNED.match(word)]
-        return words if self.declares or len(words) == len(self.words) else []
+    def assigned(self) -> list[re.Match[str]]:
+        """The beginnings of words that assign variables of the script."""
+        matches = [match for word in self.words if (match := _ASSIGNED.match(word))]
+        return matches if self.declares or len(matches) == len(self.words) else []
 
 
 def _commands(text: str) -> Iterator[_Command]:
@@ -162,14 +162,12 @@ class _Shell:
                 else:
                     texts.append([text])
                 continue
-            for word in assigned:
-                if match := _ASSIGNED.match(word):
-                    name = match[1]
-                    text = self._rendered(word[match.end() :], name)
-                    if match[3]:
-                        before = self.values.get(name)
-                        text = (before[1] if before else self._marked(Unknown(f"${name}", UNSET))) + text
-                    self.values[name] = self.place, text
+            for match in assigned:
+                name, text = match[1], self._rendered(match.string[match.end() :], match[1])
+                if match[3]:
+                    before = self.values.get(name)
+                    text = (before[1] if before else self._marked(Unknown(f"${name}", UNSET))) + text
+                self.values[name] = self.place, text
         self.place = len(self.commands)
         settings = {name: self._setting(self._rendered(f"${name}")) for name in self.times}
         return [*(self._launch(" ".join(parts)) for parts in texts), (settings, [])]
@@ -177,13 +175,12 @@ class _Shell:
     def _note(self, place: int, command: _Command, texts: dict[str, list[str]]) -> None:
         """Count what a command assigns, and why that may not hold."""
         words, names = command.words, []
-        for word in command.assigned:
-            if match := _ASSIGNED.match(word):
-                names.append(match[1])
-                self.times[match[1]] += not match[3]
-                texts[match[1]].append(word[match.end() :])
-                if match[2]:
-                    self.doubt[match[1]] = COMPUTED
+        for match in command.assigned:
+            names.append(match[1])
+            self.times[match[1]] += not match[3]
+            texts[match[1]].append(match.string[match.end() :])
+            if match[2]:
+                self.doubt[match[1]] = COMPUTED
         defaults = {name for word in words for name in _KEPT.findall(word)} - {*names}
         self.times.update(defaults)
         for name in () if command.certain else (*names, *defaults):

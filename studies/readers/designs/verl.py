@@ -149,13 +149,8 @@ def _loss(config: Reader) -> str | None:
     if card is not None:
         return card.loss
     low, high, both = (config.real(f"{ACTOR}.{name}") for name in ("clip_ratio_low", "clip_ratio_high", "clip_ratio"))
-    clip = (
-        f"clip {low:g}/{high:g}"
-        if low is not None and high is not None
-        else f"clip {both:g}"
-        if both is not None
-        else None
-    )
+    widths = [both] if low is None or high is None else [low, high]
+    clip = None if None in widths else f"clip {'/'.join(f'{width:g}' for width in widths)}"
     return ", ".join(part for part in (mode, clip, config.word(f"{ACTOR}.loss_agg_mode")) if part) or None
 
 

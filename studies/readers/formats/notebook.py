@@ -7,17 +7,15 @@ is a run. No code of a notebook is run. Source: transformers/utils/notebook.py (
 names.
 """
 
-import ast
 import html
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import json_object, read_json
-from rftlab.studies.readers.designs.script import python_settings
+from rftlab.studies.readers.designs.script import parse_python, python_settings
 from rftlab.studies.readers.formats.printed import add_lines, is_score
 from rftlab.studies.readers.formats.trl_console import read_printed
 from rftlab.studies.readers.names import translate_metric
@@ -117,8 +115,6 @@ def _arguments(cells: list[dict]) -> dict[str, Any] | None:
 
 def _is_python(text: str) -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return bool(ast.parse(text).body)
+        return bool(parse_python(text).body)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
