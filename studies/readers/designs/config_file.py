@@ -56,11 +56,11 @@ def _parsed(path: Path, data: bytes, encoding: str) -> Any:
     if len(data) > most:
         raise ValueError(f"{len(data)} bytes are too many for {kind}; at most {most}")
     if kind == "YAML":
-        return _read_yaml(text)
+        return read_yaml(text)
     return python_settings(text) if path.suffix == ".py" else shell_settings(text)
 
 
-def _read_yaml(text: str) -> Any:
+def read_yaml(text: str) -> Any:
     """A YAML document. Merges (<<) of several parts are refused: inside each other they could double the entries each
     time."""
     import yaml

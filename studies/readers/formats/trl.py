@@ -10,8 +10,8 @@ from typing import Any
 
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import FILE, json_object, numbered, path_kind, read_json
-from rftlab.studies.readers.designs.config_file import frozen_values
-from rftlab.studies.readers.designs.values import as_count, as_word
+from rftlab.studies.readers.designs.config_file import frozen_values, read_yaml
+from rftlab.studies.readers.designs.values import as_count, as_word, plain_values
 from rftlab.studies.readers.formats.json_records import flatten_record, is_json_lines
 from rftlab.studies.readers.formats.trl_console import END
 from rftlab.studies.readers.run import KnownDesign, RawRun
@@ -134,19 +134,13 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _card_facts(path: Path) -> dict[str, str]:
-    """Of the lines `key: value` before the text of a model card, those of `_STATED`; several data sets as one text."""
+    """Of the YAML before the text of a model card the facts of `_STATED`; several data sets as one text."""
     try:
         text = path.read_text("utf-8", "replace") if path_kind(path) == FILE and path.stat().st_size <= LARGEST else ""
-    except OSError:
+        front = _FRONT.match(text)
+        card = plain_values(read_yaml(front[1])) if front else {}
+    except (OSError, ValueError):
         return {}
-    front = _FRONT.match(text)
-    values: dict[str, list[str]] = {}
-    key = ""
-    for line in front[1].splitlines() if front else ():
-        if line.startswith(("- ", "  - ")):
-            values.setdefault(key, []).append(line.strip()[2:])
-        else:
-            key, _, value = line.partition(":")
-            values[key] = [value] if value.strip() else []
-    cleaned = {key: sorted(one.strip().strip("'\"") for one in parts) for key, parts in values.items()}
-    return {name: ", ".join(cleaned[key]) for name, key in _STATED.items() if cleaned.get(key)}
+    stated = {name: card.get(key) for name, key in _STATED.items()} if isinstance(card, dict) else {}
+    parts = {name: value if isinstance(value, list) else [value] for name, value in stated.items() if value}
+    return {name: ", ".join(sorted(map(str, part))) for name, part in parts.items()}
