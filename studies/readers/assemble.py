@@ -17,7 +17,7 @@ from rftlab.shared.plumbing.errors import check, plain
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.values import as_count
 from rftlab.studies.readers.names import LONGEST_NAME, RATES, SCORES, Name, is_test_metric, translate_metric
-from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries, RawRun, merge_designs
+from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries, RawRun, in_order, merge_designs
 from rftlab.studies.readers.steps import FEWEST_STEPS, Counting, Points, clean_series, trainer_by_metrics
 
 _APART = (
@@ -158,7 +158,7 @@ def assemble(
     kinds = {split: [part for _, name, part in parts if name.split == split] for split in ("train", "test")}
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
-    pieces = tuple(sorted((_piece(*part, counting, raw.unprinted) for part in parts), key=_place))
+    pieces = in_order(_piece(*part, counting, raw.unprinted) for part in parts)
     outcomes = tuple(
         one._replace(rounds=tuple(map(int, counting.rounds(np.asarray(one.rounds), one.split == "test"))))
         for one in raw.outcomes
@@ -166,11 +166,6 @@ def assemble(
     texts = tuple(plain(note) for note in notes)
     said = plain(raw.name), raw.format, raw.tool, sources, design, pieces, texts, outcomes
     return ImportedRun(*said, repeats_mark(raw, design))
-
-
-def _place(piece: MetricSeries) -> tuple:
-    """Tests first."""
-    return piece.split != "test", *piece[:4]
 
 
 def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list[str]) -> list[_Part]:

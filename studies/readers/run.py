@@ -1,6 +1,7 @@
 """A run read from a log: as its format gives it (`RawRun`), and in our terms (`ImportedRun`)."""
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -96,6 +97,11 @@ class MetricSeries(NamedTuple):
     """Numbers behind each value; None where that is not known of any, nan where not of one."""
     steps: "np.ndarray"
     """As the log prints them; -1 where it prints none."""
+
+
+def in_order(pieces: Iterable[MetricSeries]) -> tuple[MetricSeries, ...]:
+    """Return the metrics of a run as it has them: tests first, then by split, task, metric and source."""
+    return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
 
 
 class GroupOutcomes(NamedTuple):

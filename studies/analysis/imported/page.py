@@ -149,24 +149,13 @@ def measured_text(measured: Mean, sign: bool = False) -> str:
 
 
 def _common_table(view: CollectionView) -> pd.DataFrame:
-    rows = [
-        {
-            "first": first,
-            "second": second,
-            "first_design": one.first.group.label,
-            "second_design": one.second.group.label,
-            "first_task": one.first.group.task,
-            "second_task": one.second.group.task,
-            "unknown": " ".join(one.unknown),
-            "end": one.end.value,
-            "end_half": one.end.half,
-            "gain": one.gain.value,
-            "gain_half": one.gain.half,
-        }
-        for first, second, designs in view.pairs
-        for one in designs
-    ]
     columns = "first second first_design second_design first_task second_task unknown end end_half gain gain_half"
+    rows = []
+    for first, second, designs in view.pairs:
+        for one in designs:
+            a, b = one.first.group, one.second.group
+            numbers = one.end.value, one.end.half, one.gain.value, one.gain.half
+            rows.append((first, second, a.label, b.label, a.task, b.task, " ".join(one.unknown), *numbers))
     return pd.DataFrame(rows, columns=columns.split())
 
 

@@ -328,7 +328,5 @@ def _means(value: dict, repeats: set[int], depth: int = 0) -> dict:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number that a float can hold; truth values are none."""
-    return not isinstance(value, bool) and (
-        isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
-    )
+    """Return whether a value is a number; truth values are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

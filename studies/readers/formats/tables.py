@@ -11,7 +11,7 @@ from pathlib import Path
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.studies.readers.text import LONGEST, Head, encoding_note, opened_text, read_number, shown_nulls
 
-FORMAT, SEPARATORS = "table", ",;\t|"
+FORMAT, SEPARATORS = "table", {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 MISSING = ("", "nan", "na", "none", "null")
 """The texts of a cell without a value."""
 MAX_COLUMNS = 20000
@@ -134,9 +134,7 @@ def open_table(head: Head) -> DelimitedText:
     check(not twice, f"{head.path}: line 1: the column {twice[:1]} is there twice; allowed: columns of different names")
     comma = separator != "," and _decimal_commas(head, separator)
     notes = encoding_note(head.encoding) + (["decimal commas"] if comma else [])
-    notes += (
-        [{";": "semicolons", "\t": "tabs", "|": "bars"}[separator] + " between columns"] if separator != "," else []
-    )
+    notes += [f"{SEPARATORS[separator]} between columns"] if separator != "," else []
     return DelimitedText(head.path, separator, header, comma, head.encoding, notes)
 
 
