@@ -72,6 +72,7 @@ ASKING = {
     "half.ipynb": notebook("<tr><th>Step</th></tr><tr>" + "<td " * 250_000 + "<td>1" + "<b" * 250_000),
     "block.log": "{'actor_rollout_ref': {\n" + "\n" * 200_000,
     "blocks.log": ("{'actor_rollout_ref': {'a': [" + "1," * 130_000 + "\n" + "x\n" * 60 + "step:\n") * 20,
+    "key.log": "{'actor_rollout_ref': {}, [1]: 2}\nstep:1 - critic/score/mean:0.5\n",
     "names.jsonl": json.dumps({"step": 1, "a" * 500_000: {f"b{i}": 1 for i in range(9000)}}) + '\n{"step": 2}\n',
     "kind.jsonl": json.dumps({"step": 1, "type": "a" * 500_000} | {f"b{i}": 1 for i in range(9000)})
     + '\n{"step": 2}\n',
