@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rftlab.shared.plumbing.errors import check, plain
+from rftlab.shared.plumbing.errors import check, few, plain
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.values import as_count
 from rftlab.studies.readers.names import LONGEST_NAME, RATES, SCORES, Name, is_test_metric, translate_metric
@@ -109,6 +109,8 @@ TOO_WIDE = 1.7
 """Variance over m (1 - m), which is at most n / (n - 1) for n responses that get 0 to 1, and 2 or more where some get
 2."""
 _BOUNDS = ("critic/score/min", "critic/score/max")
+RARELY = 5
+"""Steps with a reward for each with pass@k, from which on these are of evaluations."""
 _CACHED = re.compile(r"models--([\w.]{1,100}(?:-[\w.]{1,100}){0,9})--([\w.-]{1,200})/snapshots/")
 """A model where the hub's library keeps it."""
 
@@ -154,7 +156,7 @@ def assemble(
     told = tuple(f"{name} is not stated" for name, fact in _LOGGED.items() if getattr(logged, fact) is not None)
     notes = raw.notes + repairs + [note for note in more if not note.startswith(told)]
     parts = _named_parts(points, raw.aliases, notes)
-    parts = parts if raw.tool else _tested_first(raw, parts, notes)
+    parts = parts if raw.tool else _tested_rarely(_tested_first(raw, parts, notes), raw.aliases, notes)
     kinds = {split: [part for _, name, part in parts if name.split == split] for split in ("train", "test")}
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
@@ -219,6 +221,21 @@ def _tested_first(raw: RawRun, parts: list[_Part], notes: list[str]) -> list[_Pa
         return parts
     raw.first_step = 1
     notes.append(f"step 0 has no loss and no reward, so it is before training: evaluations are {', '.join(tests)}")
+    return [(source, tests.get(source, name), part) for source, name, part in parts]
+
+
+def _tested_rarely(parts: list[_Part], aliases: dict[str, str], notes: list[str]) -> list[_Part]:
+    """The parts of a log whose pass@k stand at few of the steps that have a reward, which are those of evaluations."""
+    rewarded = max((len(part.steps) for _, name, part in parts if name.metric == "reward_mean"), default=0)
+    tests = {
+        source: name._replace(split="test")
+        for source, name, part in parts
+        if name.split == "train" and name.metric.startswith("pass_at_") and source not in aliases
+        if RARELY * len(part.steps) <= rewarded and not source.lower().startswith(("train", "rollout"))
+    }
+    if len(tests) < 2 or any(name.split == "test" for _, name, _ in parts):
+        return parts
+    notes.append(f"{few(sorted(tests), 4)} stand at few steps that have a reward: taken as evaluations")
     return [(source, tests.get(source, name), part) for source, name, part in parts]
 
 

@@ -172,3 +172,14 @@ def test_a_table_in_markdown_is_one_and_numbers_with_names_between_bars_are_none
     assert not any("left out" in note for note in run.notes)
     run = run_of(tmp_path, log_of("train | step: {s} | loss: 6.2 | reward: 0.{s}\n"), "train.log")
     assert (run.format, values([run], "reward_mean")) == ("printed lines", {s: s / 10 for s in STEPS})
+
+
+def test_pass_at_k_at_few_of_the_steps_is_of_evaluations(tmp_path):
+    """As nanochat prints it, which trains on rewards at every step. At every step it is of training."""
+    passed = "Step {s} | Pass@1: 0.2{s:02}, Pass@8: 0.5\n"
+    lines = [passed.format(s=s) * (s % 10 == 0) + f"Step {s}/99 | Average reward: 0.25\n" for s in range(30)]
+    run = run_of(tmp_path, "".join(lines), "train.log")
+    assert values([run], "pass_at_1", "test") == {0: 0.2, 10: 0.21, 20: 0.22}
+    assert any("taken as evaluations" in note for note in run.notes)
+    run = run_of(tmp_path, "".join(passed.format(s=s) + lines[s] for s in range(1, 5)), "often.log")
+    assert values([run], "pass_at_1") and not any(piece.split == "test" for piece in run.pieces)
