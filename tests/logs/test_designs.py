@@ -220,12 +220,80 @@ def test_plain_scripts_count_completions_and_other_trainers_words_are_not_taken_
         (note,) = notes
         assert note.startswith("rollout_batch_size = 256 counts completions, as in CS336")
     # OpenRLHF's and slime's rollout_batch_size counts prompts; ROLL's group_size stands in another table.
-    for config in (PLAIN | {"n_samples_per_prompt": 8}, {"rollout_batch_size": 32, "train_env": {"group_size": 8}}):
-        assert detect_trainer(config) == ""
+    assert detect_trainer(PLAIN | {"n_samples_per_prompt": 8}) == "OpenRLHF (old flags)"
+    assert detect_trainer({"rollout_batch_size": 32, "train_env": {"group_size": 8}}) == ""
     assert detect_trainer(PLAIN | {"num_generations": 8}) == "trl"
     hostile = {"x" * 10_000: PLAIN} | {f"t{i}": {"lr": i, "group_size": i} for i in range(20_000)} | PLAIN
     known, notes = read_design(hostile, "", None)
     assert known.rollouts is None and sum(map(len, notes)) < 1000
+
+
+SIZES = {"n_samples_per_prompt": 8, "rollout_batch_size": 32}
+NAMED = {
+    "OpenRLHF": (
+        {"rollout": {"n_samples_per_prompt": 8, "batch_size": 32}, "train": {"batch_size": 64, "max_epochs": 2},
+         "algo": {"advantage": {"estimator": "group_norm"}, "kl": {"init_coef": 0.0}}, "actor": {"eps_clip": 0.2}},
+        (32, 8, 8, 1e-6, "group_zscore", "clip 0.2", 0.0),
+    ),
+    "OpenRLHF (old flags)": (
+        SIZES | {"train_batch_size": 128, "advantage_estimator": "rloo", "actor_learning_rate": "5e-7"},
+        (32, 8, 2, 5e-7, "leave_one_out", None, 0.01),
+    ),
+    "slime": (
+        SIZES | {"global_batch_size": 128, "disable_grpo_std_normalization": True, "kl_loss_coef": 0.1,
+                 "eps_clip": 0.2, "eps_clip_high": 0.28},
+        (32, 8, 2, 1e-6, "group_mean", "clip 0.2/0.28", 0.0),
+    ),
+    "SkyRL": (
+        {"generator.n_samples_per_prompt": "5", "trainer.train_batch_size": "100",
+         "trainer.policy_mini_batch_size": "32", "trainer.algorithm.grpo_norm_by_std": "false"},
+        (100, 5, 4, 1e-6, "group_mean", None, 0.001),
+    ),
+    "AReaL": (
+        {"gconfig": {"n_samples": 4}, "train_dataset": {"batch_size": 256},
+         "actor": {"reward_norm": {"mean_level": "group", "std_level": "group", "group_size": "${gconfig.n_samples}"},
+                   "kl_ctl": 0.0, "ppo_n_minibatches": 2, "optimizer": {"lr": 1.7e-5}, "eps_clip": 0.4}},
+        (256, 4, 2, 1.7e-5, "group_zscore", "clip 0.4", 0.0),
+    ),
+    "open-instruct": (
+        {"num_unique_prompts_rollout": "8", "num_samples_per_prompt_rollout": "4", "learning_rate": "1e-6",
+         "per_device_train_batch_size": "1", "num_epochs": "2", "advantage_normalization_type": "centered"},
+        (8, 4, 2, 1e-6, "group_mean", None, 0.05),
+    ),
+    "ROLL": (
+        {"num_return_sequences_in_group": 8, "rollout_batch_size": 64, "norm_mean_type": "group", "norm_std_type": None,
+         "actor_train": {"training_args": {"learning_rate": 1e-6}}},
+        (64, 8, None, 1e-6, "group_mean", None, None),
+    ),
+}  # fmt: skip
+"""Configurations, and what they say: prompts, rollouts, updates, rate, advantage, loss, KL coefficient."""
+
+
+@pytest.mark.parametrize("trainer", NAMED)
+def test_a_trainer_that_names_its_settings_otherwise_is_known(trainer):
+    config, said = NAMED[trainer]
+    assert detect_trainer(config) == trainer
+    known, _ = read_design(config, "", None)
+    assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate, known.advantage, known.loss,
+            known.kl_coefficient) == said  # fmt: skip
+
+
+def test_an_update_that_does_not_divide_a_round_and_an_advantage_that_is_not_known_are_left_open():
+    known, notes = read_design(SIZES | {"global_batch_size": 100, "advantage_estimator": "on_policy"}, "", None)
+    assert (known.updates_per_round, known.advantage) == (None, None)
+    assert any("no multiple of global_batch_size = 100" in note for note in notes)
+
+
+def test_settings_of_flags_with_points_are_read(tmp_path):
+    """OpenRLHF's, of which some begin as verl's do, and SkyRL's."""
+    flags = tmp_path / "run.sh"
+    flags.write_text("python3 -m openrlhf.cli.train_ppo_ray --data.max_len 2048 --rollout.n_samples_per_prompt 8 "
+                     "--train.batch_size 64 --actor.adam.lr 5e-7\n")  # fmt: skip
+    known, _ = read_design(read_config(flags), "", None)
+    assert (known.prompts, known.rollouts, known.learning_rate, known.updates_per_round) == (1024, 8, 5e-7, 128)
+    flags.write_text("uv run -m skyrl.train.entrypoints.main_base trainer.train_batch_size=64 \\\n"
+                     "  generator.n_samples_per_prompt=4 trainer.epochs=2\n")  # fmt: skip
+    assert read_design(read_config(flags), "", None)[0].rollouts == 4
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,23 @@
 """From the configuration of a trainer to what we call a design: prompts B, rollouts K, updates a round, and the
 rest."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from rftlab.shared.plumbing.errors import plain
-from rftlab.studies.readers.designs.completions import (
-    is_nemo_config,
-    is_prime_config,
-    is_script_config,
-    nemo_design,
-    prime_design,
-    script_design,
-)
+from rftlab.studies.readers.designs.completions import is_script_config, script_design
+from rftlab.studies.readers.designs.named import is_named_config, named_design, named_trainers
 from rftlab.studies.readers.designs.ours import is_own_config, own_design
 from rftlab.studies.readers.designs.trl import is_trl_config, trl_design
 from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.designs.verl import is_verl_config, verl_design
 from rftlab.studies.readers.run import KnownDesign
 
-_TRAINERS = {
+_TRAINERS: dict[str, tuple[Callable[[dict], bool], Callable[[Reader], KnownDesign]]] = {
     "verl": (is_verl_config, verl_design),
+    **{name: (partial(is_named_config, name), partial(named_design, name)) for name in named_trainers()},
     "trl": (is_trl_config, trl_design),
-    "NeMo-RL": (is_nemo_config, nemo_design),
-    "prime-rl": (is_prime_config, prime_design),
     "CS336": (is_script_config, script_design),
     "rftlab": (is_own_config, own_design),
 }
@@ -39,9 +34,7 @@ def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDe
     configuration holds."""
     trainer = detect_trainer(config) or tool
     if trainer not in _TRAINERS:
-        return KnownDesign(), [
-            "the configuration is of no trainer that is known: verl, TRL, NeMo-RL, prime-rl, CS336, rftlab"
-        ]
+        return KnownDesign(), [f"the configuration is of no trainer that is known: {', '.join(_TRAINERS)}"]
     reader = Reader(config, processes)
     design = _TRAINERS[trainer][1](reader)
     return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

@@ -19,8 +19,9 @@ from rftlab.studies.readers.text import check_file, detect_encoding
 LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
 """Bytes of a file, and of those that take long."""
 ALLOWED = (
-    "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script), prime-rl's "
-    "TOML, NeMo-RL's YAML, or settings with CS336's names (group_size and rollout_batch_size)"
+    "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script), the "
+    "configuration of OpenRLHF, slime, SkyRL, AReaL, ROLL, open-instruct, NeMo-RL or prime-rl, or settings with "
+    "CS336's names (group_size and rollout_batch_size)"
 )
 
 

@@ -16,7 +16,9 @@ from rftlab.studies.readers.designs.values import Fallback, Unknown
 UNSET, TWICE = "which the script does not set", "which the script sets more than once"
 ELSEWHERE = "which the script sets inside of something else"
 COMPUTED = "which only running the script would show"
-VERL = re.compile(r"(?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100}")
+VERL = re.compile(
+    r"(?:data|actor_rollout_ref|algorithm|trainer|critic|generator|rollout|train|actor|algo|ds)\.[\w.]{1,100}"
+)
 _GRPO = ("num_generations", "steps_per_generation", "generation_batch_size", "scale_rewards")
 TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "learning_rate",
        "loss_type", "beta", "epsilon", "epsilon_high", "temperature", "max_completion_length", "model_name_or_path",
@@ -102,14 +104,15 @@ class _Names:
 
     def value(self, node: ast.expr) -> Any:
         """A constant, a name that stands for one, or a default of the environment; anything else is unknown."""
-        written, assigned = _written(node), node
+        written = _written(node)
         if isinstance(node, ast.Name):
             if self.times[written] != 1:
                 return Unknown(written, TWICE if self.times[written] else UNSET)
             assigned = self.values.get(written)
             if assigned is None:
                 return Unknown(written, ELSEWHERE)
-        constant = _constant(assigned)
+            node = assigned
+        constant = _constant(node)
         return Unknown(written, COMPUTED) if constant is _NONE else constant
 
 

@@ -189,7 +189,7 @@ class _Shell:
         first, second = (words[i] if len(words) > i else "" for i in (0, 1))
         if first in _FILLS and (first != "printf" or second == "-v"):
             targets = words[1:2] if first in ("for", "select") else words[1:]
-            filled += [match[1] for word in targets if (match := _FILLED.fullmatch(word))]
+            filled += [target[1] for word in targets if (target := _FILLED.fullmatch(word))]
         self.doubt |= dict.fromkeys(filled, COMPUTED)
         exported = command.declares and any("$" in word and not _ASSIGNED.match(word) for word in words)
         if exported or (first in _SOURCES and not _unquoted(second).endswith(_HARMLESS)):
