@@ -23,7 +23,7 @@ AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 class CheckRun:
     """Say what your batch is, if a run is healthy, what to try.
 
-    From a configuration, a log, or both: verl, TRL, prime-rl, W&B, and whatever else rftlab import reads.
+    From a configuration, a log, or both: of verl, TRL, OpenRLHF, slime, W&B, and whatever else rftlab import reads.
 
         rftlab check grpo.json --model Qwen/Qwen3-1.7B --processes 1
         rftlab check grpo.json trainer_output --rounds 500
