@@ -27,8 +27,9 @@ from rftlab.studies.readers.formats import (
     trl_console,
     verl_console,
 )
-from rftlab.studies.readers.names import LONGEST_NAME, METRICS, is_metric
+from rftlab.studies.readers.names import LONGEST_NAME, METRICS, is_metric, translate_metric
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, RawRun
+from rftlab.studies.readers.steps import split_runs
 from rftlab.studies.readers.text import ALLOWED, FURTHER, HEAD, Head, kind_named, read_head
 
 Reader = Callable[[Path], RawRun | list[RawRun]]
@@ -110,7 +111,7 @@ def read_logs(
         else:
             runs, files = _read(path, columns)
         sums = tuple(map(checksum, files))
-        parts += [_Part(run, path, files) for run in runs] if sums not in seen else []
+        parts += [_Part(one, path, files) for run in runs for one in _split(run)] if sums not in seen else []
         seen.add(sums)
     check(len(parts) <= MAX_RUNS, f"{len(parts)} runs; allowed: at most {MAX_RUNS}")
     aliases = {source: what for what, source in columns.items() if what not in ("step", "run")}
@@ -132,6 +133,12 @@ def read_logs(
                 raise
             raise UserError(f"{path}: what the reader returned is no run: {said_by(error)}") from None
     return imported
+
+
+def _split(run: RawRun) -> list[RawRun]:
+    """The runs that stand one after another in a file."""
+    named = ((source, translate_metric(source)) for source in run.series)
+    return split_runs(run, {source for source, name in named if name and name.metric in ("reward_mean", "score")})
 
 
 def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:

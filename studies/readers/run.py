@@ -82,6 +82,13 @@ class Series:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def between(self, start: float, end: float) -> "Series":
+        """The values at places from `start` on, and before `end`."""
+        import numpy as np
+
+        inside = (np.asarray(self.places) >= start) & (np.asarray(self.places) < end)
+        return Series(*(np.asarray(column)[inside] for column in (self.steps, self.values, self.places)))
+
 
 class MetricSeries(NamedTuple):
     """One metric of a run in our terms, in the order of its rounds."""

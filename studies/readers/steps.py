@@ -15,6 +15,8 @@ round whose responses they describe, the first is 1.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
 from math import gcd
 from typing import NamedTuple
 
@@ -62,6 +64,34 @@ class Restart(NamedTuple):
     """The highest step before."""
     afresh: bool
     """Whether the log starts again, or begins to have rewards, and does not go on from a checkpoint."""
+
+
+def split_runs(run: RawRun, rewards: set[str]) -> list[RawRun]:
+    """The runs that stand one after another in a log: steps start again after a run that got far. rewards: the mean
+    rewards; what stands before the first of them is a training on examples, which belongs to the run."""
+    if not run.one_track or not run.series or run.outcomes:
+        return [run]
+    main = max(run.series.values(), key=len)
+    order = np.argsort(np.asarray(main.places), kind="stable")
+    steps, places = np.asarray(main.steps)[order], np.asarray(main.places)[order]
+    falls = np.flatnonzero(np.diff(steps) < 0) + 1
+    begins = [0, *(i for i in falls if steps[i] <= steps[0]), len(steps)]
+    if len(begins) == 2 or len(falls) > MAX_RESTARTS:
+        return [run]
+    rewarded = min((min(run.series[name].places) for name in rewards if len(run.series[name])), default=0)
+    far = [int(steps[start:end].max()) - int(steps[0]) + 1 for start, end in pairwise(begins)]
+    cuts = [
+        int(places[i])
+        for part, i in enumerate(begins[1:-1], start=1)
+        if far[part - 1] > WHOLE_RUN * max(far[part:]) and not places[i - 1] < rewarded <= places[i]
+    ]
+    runs = []
+    for number, (start, end) in enumerate(pairwise([0, *cuts, np.inf]), start=1):
+        series = {name: part for name, whole in run.series.items() if len(part := whole.between(start, end))}
+        place = f"from {run.place} {start} on" if start else f"before {run.place} {end}"
+        notes = [*run.notes, f"run {number} of {len(cuts) + 1} in the file, {place}"] if cuts else run.notes
+        runs.append(replace(run, series=series, notes=notes))
+    return runs
 
 
 def clean_series(run: RawRun, tests: set[str], rewards: set[str]) -> tuple[dict[str, Points], list[str]]:

@@ -8,7 +8,7 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.formats.trl_console import END, _steps_at_end, values_in
 from rftlab.studies.readers.text import HEAD
 from tests.support.logs.formats import trl_console, verl_log
-from tests.support.logs.reading import run_of, values
+from tests.support.logs.reading import read, run_of, values
 
 
 def lines_of(steps, epochs=None, bars=None):
@@ -261,8 +261,9 @@ def test_a_training_without_rewards_that_ended_before_is_left_out(tmp_path):
     tuned = [f"{{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 2e-05, 'epoch': {e}}}" for e in (0.5, 1.0, 1.5, 2.0)]
     rewards, notes = steps_of(tmp_path, [*tuned, ENDED, "Starting GRPO", *lines_of([1, 2, 3], [0.01, 0.02, 0.03])])
     assert rewards == {1: 0.01, 2: 0.02, 3: 0.03} and "line 7: a training without rewards ended before" in notes
-    with pytest.raises(UserError, match="steps start again at 1"):  # two trainings with rewards are two runs
-        steps_of(tmp_path, [*lines_of([1, 2, 3], [0.01, 0.02, 0.03]), ENDED, *lines_of([1, 2, 3], [0.01, 0.02, 0.03])])
+    twice = [*lines_of([1, 2, 3], [0.01, 0.02, 0.03]), ENDED, *lines_of([4, 5, 6], [0.01, 0.02, 0.03])]
+    two = read(tmp_path, "\n".join(twice) + "\n", "train.log")  # two trainings with rewards are two runs
+    assert [values([run], "reward_mean")[1] for run in two] == [0.01, 0.04]
 
 
 def test_epochs_of_two_digits_that_come_evenly_tell_no_steps(tmp_path):

@@ -47,14 +47,26 @@ def test_steps_that_fall_where_rewards_begin_are_those_of_another_training(first
     trained = "".join(f"{s},0.1,0.{s:02d}\n" for s in range(first, 16, first))
     run = run_of(tmp_path, "step,entropy,reward\n" + tuned + trained)
     assert values([run], "entropy") == dict.fromkeys(range(first, 16, first), 0.1) and "steps go back" in run.notes[0]
-    with pytest.raises(UserError, match="as where a second run begins"):
-        read(tmp_path, "step,entropy,reward\n1,0.9,0.5\n" + tuned[8:] + "1,0.1,0.2\n2,0.1,0.3\n")
+    two = read(tmp_path, "step,entropy,reward\n1,0.9,0.5\n" + tuned[8:] + "1,0.1,0.2\n2,0.1,0.3\n")
+    assert [values([run], "reward_mean") for run in two] == [{1: 0.5}, {1: 0.2, 2: 0.3}]
+
+
+def test_runs_that_stand_one_after_another_are_told_apart(tmp_path):
+    """An aborted start belongs to the run behind it; one that got farther than half of what follows is a run."""
+    text = "step,entropy\n" + rows(range(1, 31)) + rows(range(1, 6), 0.7) + rows(range(1, 21), 0.5)
+    first, second = read(tmp_path, text)
+    assert (first.name, second.name) == ("log", "log (2)")
+    assert (values([first], "entropy")[30], values([second], "entropy")[20]) == (0.03, 0.52)
+    assert "run 1 of 2 in the file, before line 32" in first.notes
+    assert "run 2 of 2 in the file, from line 32 on" in second.notes
+    assert any("steps go back from 5 to 1" in note for note in second.notes)
+    (whole,) = read(tmp_path, "step,entropy\n" + rows(range(1, 6)) + rows(range(1, 21), 0.5))
+    assert whole.name == "log"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("step,entropy\n" + rows(range(1, 31)) + rows(range(1, 31), 0.5), "line 32: steps start again at 1 after 30"),
         ("step,entropy\n" + "".join(rows([s]) + rows([s - 5], 0.5) for s in range(6, 60)), "as where runs are mixed"),
         ("step;entropy\n1;0,5\n2;0.5\n", "decimal comma and with decimal point"),
         *((text, "allowed") for text in ("step,entropy\n", "step,entropy\na,b\n", "a,b\n1,2\n", "hello\nworld\n", "x")),

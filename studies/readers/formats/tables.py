@@ -35,6 +35,7 @@ STEPS = (
     "i_batch",
     "update",
     "epoch_step",
+    "current_steps",
     "system/step",
 )
 """Names of the column that counts steps, the first that is there."""
