@@ -69,7 +69,7 @@ class GroupRewards:
     def __init__(self, name: str, results: Path):
         self.name, self.results = name, results
         self.groups: list[tuple[list[float], list[int]]] = []
-        self.round, self.done = 0, False
+        self.round = 0
 
     def add(self, rewards: list[float], lengths: list[int], group: list) -> None:
         """Add a round, rewards and lengths (R,); groups of another size than the first are left out. Writes the file
@@ -85,7 +85,6 @@ class GroupRewards:
             kept = zip(*self.groups[:QUESTIONS], strict=True)
             content = dict(zip(("rewards", "lengths"), map(list, kept), strict=True))
             write_content(self.results, self.name, content, (1, self.round))
-            self.done = True
 
 
 _MEASURED: dict[str, GroupRewards] = {}
@@ -97,5 +96,5 @@ def keep_rewards(name: str, results: str, rewards: list[float], lengths: list[in
     UserError for a name that cannot be one, and for a folder that is no results folder."""
     if name not in _MEASURED:
         _MEASURED[name] = GroupRewards(check_name(name), open_store(Path(results)))
-    if not _MEASURED[name].done:
+    if len(_MEASURED[name].groups) < QUESTIONS:
         _MEASURED[name].add(rewards, lengths, group)

@@ -43,6 +43,7 @@ _SCALES = {
     "none": "group_mean",
     "false": "group_mean",
 }
+"""Advantages by what rewards are divided by, for TRL always subtracts the group's mean."""
 _MARKS = (
     "num_generations",
     "per_device_train_batch_size",
@@ -93,7 +94,8 @@ def trl_design(config: Reader) -> KnownDesign:
         rollouts=generations - support if generations else None,
         updates_per_round=updates,
         learning_rate=config.stated_or("rate", "learning_rate", DEFAULTS["learning_rate"], LIBRARY),
-        advantage=config.word("rftlab_advantage") or _advantage(config),
+        advantage=config.word("rftlab_advantage")
+        or _SCALES.get((config.stated_or("word", "scale_rewards", DEFAULTS["scale_rewards"], LIBRARY) or "").lower()),
         loss=config.word("rftlab_loss") or _loss(config),
         kl_coefficient=config.real("beta"),
         temperature=config.real("temperature"),
@@ -151,11 +153,6 @@ def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
         config.notes.append(f"{name} = {total} is no multiple of {by}; TRL refuses that")
         return None
     return total // by
-
-
-def _advantage(config: Reader) -> str | None:
-    """Return the advantage by what rewards are divided by, for TRL always subtracts the group's mean."""
-    return _SCALES.get((config.stated_or("word", "scale_rewards", DEFAULTS["scale_rewards"], LIBRARY) or "").lower())
 
 
 def _loss(config: Reader) -> str | None:

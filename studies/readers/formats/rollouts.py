@@ -57,16 +57,9 @@ def is_rollouts(head: Head) -> bool:
     """Whether its first line is a record of a response, or it is a table of them."""
     if head.raw.startswith(parquet.START):
         return set(_OWN) <= set(parquet.column_names(head.path))
-    record = parse_record(next((line for line in head.lines if line.strip()), ""))
-    return record is not None and _is_response(record)
-
-
-def _is_response(record: dict) -> bool:
-    return (
-        any(name in record for name in GROUPS)
-        and _first(record, (*REWARDS, *RIGHT)) is not None
-        and any(name in record for name in RESPONSES)
-    )
+    record = parse_record(next((line for line in head.lines if line.strip()), "")) or {}
+    parts = (any(name in record for name in names) for names in (GROUPS, RESPONSES))
+    return all(parts) and _first(record, (*REWARDS, *RIGHT)) is not None
 
 
 def read_rollouts(head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -137,9 +130,8 @@ class _Groups:
                 means["zero_signal_fraction"] = (part["least"] == part["most"]).mean()
             for name, value in means.items():
                 run.add(f"{split}/{name}", int(step), float(value), place)
-        for split in sorted(self.strict):
-            if not self.strict[split]:
-                continue
+        mixed = [split for split in sorted(self.strict) if not self.strict[split]]
+        for split in sorted(self.strict.keys() - mixed):
             counts = groups[groups["split"] == split].groupby(["step", "n", "right"]).size()
             steps, responses, right = (tuple(map(int, counts.index.get_level_values(i))) for i in range(3))
             run.outcomes += (GroupOutcomes(split, steps, responses, right, tuple(map(int, counts))),)
@@ -152,7 +144,6 @@ class _Groups:
             run.notes.append(
                 f"evaluations on several sets are taken as one ({named}): one of them a file tells them apart"
             )
-        mixed = [split for split in sorted(self.strict) if not self.strict[split]]
         if mixed:
             run.notes.append(f"rewards of {', '.join(mixed)} are not 0 or 1: no counts of right responses are kept")
 
