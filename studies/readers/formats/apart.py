@@ -4,7 +4,7 @@ A name decides nothing: runs repeat each other where the columns that hold one v
 seed, and their seeds differ.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ _SETS = ("split", "dataset", "data_set", "data_source", "task", "benchmark", "ev
 """Last parts of the names of columns that say on what a row was measured."""
 Key = tuple[str, ...]
 """Of a run: the cells of the columns that tell runs apart."""
+Column = tuple[np.ndarray, np.ndarray]
+"""Values of the rows, and which of these have one."""
 
 
 def _last(name: str) -> str:
@@ -74,6 +76,25 @@ class RunsByKey:
             if len(own) > 1:
                 self._apart.setdefault(name, set()).update(own)
         self._before[key] = step, here
+
+    def add_rows(
+        self, owners: Sequence[tuple[Key, str]], steps: np.ndarray, places: np.ndarray, columns: dict[str, Column]
+    ) -> None:
+        """Add rows of any runs. owners: of each row, its run and what comes before the names of its metrics. Columns
+        without a gap share their steps and places, which are half of what a dense table takes."""
+        codes = {owner: code for code, owner in enumerate(dict.fromkeys(owners))}
+        parts: list[Any] = [slice(None)]
+        if len(codes) > 1:
+            of_rows = np.array([codes[owner] for owner in owners])
+            parts = np.split(np.argsort(of_rows, kind="stable"), np.cumsum(np.bincount(of_rows))[:-1])
+        for (key, prefix), rows in zip(codes, parts, strict=False):
+            run, own = self.run(key), (steps[rows], places[rows])
+            for name, (values, there) in columns.items():
+                kept = there[rows]
+                if kept.all():
+                    run.series[prefix + name] = Series(own[0], values[rows], own[1])
+                elif kept.any():
+                    run.series[prefix + name] = Series(own[0][kept], values[rows][kept], own[1][kept])
 
     def told_apart(self) -> list[RawRun]:
         """The runs, named by the first column. Those of one name are one where no step is in two of them, as where a

@@ -15,7 +15,7 @@ from rftlab.shared.plumbing.folders import FILE, path_kind, read_json
 from rftlab.studies.readers.formats.apart import Key, RunsByKey
 from rftlab.studies.readers.formats.tables import FORMAT, OF_TRAINERS, step_and_run, trainers_step
 from rftlab.studies.readers.names import translate_metric
-from rftlab.studies.readers.run import RawRun, Series
+from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import Head, whole
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
     wanted = frame.drop(columns=[step_name, *runs.columns])
     numbers = [name for name in wanted.columns if wanted[name].dtype.kind in "iufb"]
     _watch(runs, keys, steps, wanted.drop(columns=numbers))
-    _add_numbers(runs, keys, steps, wanted[numbers])
+    stepped = np.array([-1 if step is None else step for step in steps], np.int32)
+    read = {name: wanted[name].to_numpy(dtype=float, na_value=math.nan) for name in numbers}
+    series = {name: (values, (stepped >= 0) & ~np.isnan(values)) for name, values in read.items()}
+    runs.add_rows([(key, "") for key in keys], stepped, np.arange(1, len(frame) + 1), series)
     separate = runs.told_apart()
     others = ", ".join(name for name in wanted.columns if name not in numbers)
     for run in separate:
@@ -78,21 +81,6 @@ def _watch(runs: RunsByKey, keys: list[Key], steps: list[int | None], texts: "pd
         row = {name: cell for name, cell in zip(texts.columns, cells, strict=True) if isinstance(cell, str) and cell}
         if step is not None:
             runs.watch(key, step, row)
-
-
-def _add_numbers(runs: RunsByKey, keys: list[Key], steps: list[int | None], numbers: "pd.DataFrame") -> None:
-    """Columns of numbers as series of each run, without rows that have no step and cells that have no number."""
-    stepped = np.array([-1 if step is None else step for step in steps], np.int32)
-    columns = {name: numbers[name].to_numpy(dtype=float, na_value=math.nan) for name in numbers.columns}
-    rows_by_key: dict[Key, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows_by_key.setdefault(key, []).append(row)
-    for key, rows in rows_by_key.items():
-        run, at = runs.run(key), np.array(rows)
-        for name, values in columns.items():
-            kept = at[(stepped[at] >= 0) & ~np.isnan(values[at])]
-            if len(kept):
-                run.series[name] = Series(stepped[kept], values[kept], kept + 1)
 
 
 def _plain(cell: Any) -> float | None:

@@ -28,7 +28,7 @@ from rftlab.studies.readers.formats.tables import (
     trainers_step,
 )
 from rftlab.studies.readers.names import split_of
-from rftlab.studies.readers.run import RawRun, Series
+from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import LARGEST_STEP, Head, read_number, read_step
 
 EXPORT = "W&B export"
@@ -53,7 +53,9 @@ def read_tidy_table(head: Head, columns: dict[str, str]) -> list[RawRun]:
     at, own = table.header.index(step_name), [table.header.index(name) for name in runs.columns]
     wanted = [i for i in range(len(table.header)) if i not in (at, *own) and table.header[i] != INDEX]
     kinds = [i for i in wanted if table.header[i].lower() in KINDS]
-    rows_by_key: dict[tuple[Key, str], _Rows] = {}
+    owners: dict[tuple[Key, str], tuple[Key, str]] = {}
+    of_rows: list[tuple[Key, str]] = []
+    steps, places, numbers_read, gaps = array("i"), array("I"), array("d"), array("q")
     odd = _Odd(step_name)
     with iterate_rows(table) as rows:
         for place, cells in rows:
@@ -69,47 +71,23 @@ def read_tidy_table(head: Head, columns: dict[str, str]) -> list[RawRun]:
                 runs.watch(key, step, {name: text.strip() for name, text in others.items() if text.strip()})
                 for name, text in others.items():
                     odd.cell(name, text, place)
-            own_rows = key, f"{cells[kind].strip()}/" if kind >= 0 else ""
-            (rows_by_key.get(own_rows) or rows_by_key.setdefault(own_rows, _Rows())).add(step, place, values)
-    for (key, prefix), part in rows_by_key.items():
-        runs.run(key).series |= part.columns([prefix + table.header[i] for i in wanted])
+                # nan is a value, and an empty cell is none
+                gaps.extend(len(numbers_read) + i for i, value in enumerate(values) if value is None)
+            owner = key, f"{cells[kind].strip()}/" if kind >= 0 else ""
+            of_rows.append(owners.setdefault(owner, owner))
+            steps.append(step)
+            places.append(place)
+            numbers_read.extend(0.0 if value is None else value for value in values)
+    grid = np.asarray(numbers_read).reshape(len(steps), len(wanted))
+    there = np.ones(grid.shape, bool)
+    there.flat[np.asarray(gaps)] = False
+    columns_read = {table.header[i]: (grid[:, at], there[:, at]) for at, i in enumerate(wanted)}
+    runs.add_rows(of_rows, np.asarray(steps), np.asarray(places), columns_read)
     separate = runs.told_apart()
     notes = odd.notes(head.path, any(raw.series for raw in separate))
     for raw in separate:
         raw.notes += table.notes + notes
     return separate
-
-
-class _Rows:
-    """The numbers of one run, row by row."""
-
-    def __init__(self) -> None:
-        self.steps, self.places, self.values = array("i"), array("I"), array("d")
-        self.gaps = array("q")
-        """Places in `values` of cells that hold no number, which is another thing than nan."""
-
-    def add(self, step: int, place: int, values: list[float | None]) -> None:
-        """A row; None where a cell holds no number."""
-        if None in values:
-            self.gaps.extend(len(self.values) + i for i, value in enumerate(values) if value is None)
-        self.values.extend(0.0 if value is None else value for value in values)
-        self.steps.append(step)
-        self.places.append(place)
-
-    def columns(self, names: list[str]) -> dict[str, Series]:
-        """Those that hold any number. Columns without a gap share their steps and places, which are half of what a
-        dense table takes."""
-        steps, places = np.asarray(self.steps), np.asarray(self.places)
-        values = np.asarray(self.values).reshape(len(steps), len(names))
-        there = np.ones(values.shape, bool)
-        there.flat[np.asarray(self.gaps)] = False
-        columns = {}
-        for name, column, kept in zip(names, values.T, there.T, strict=True):
-            if kept.all():
-                columns[name] = Series(steps, column, places)
-            elif kept.any():
-                columns[name] = Series(steps[kept], column[kept], places[kept])
-        return columns
 
 
 def _trainers_column(head: Head, table: DelimitedText, step: str, columns: dict[str, str]) -> str:
