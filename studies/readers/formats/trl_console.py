@@ -278,13 +278,9 @@ def _steps(path: Path, log: _Log, notes: list[str]) -> list[int | None]:
     steps: list[int | None] = []
     last = 0
     for one in log.printed:
-        step: int | None
-        own = one.epoch / part if part is not None and one.is_test else np.nan
-        if not one.is_test:
-            step = next(train_steps)
-        elif one.stated is not None:
-            step = one.stated
-        else:
+        step = one.stated if one.is_test else next(train_steps)
+        if one.is_test and step is None:
+            own = np.nan if part is None else one.epoch / part
             step = whole(float(np.rint(own))) if np.isfinite(own) and abs(own - np.rint(own)) <= OFF else last
         last = last if step is None else step
         steps.append(step)

@@ -141,7 +141,7 @@ class _Log:
             parts = parts[:-1]
         for part in parts:
             name, _, value = part.strip().rpartition(":")
-            number = _read_value(value)
+            number = read_number(value)
             if not text:
                 continue
             if number is None or not name or " " in name or ":" in name:
@@ -236,7 +236,7 @@ class _Log:
         """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
         last round."""
         for name, value in _SCORE.findall(block.text):
-            number = _read_value(value)
+            number = read_number(value)
             name = f"val/{name}" if name.startswith("test_score/") else name
             if number is None:
                 continue
@@ -360,18 +360,10 @@ def _parts(text: str, full: bool) -> bool:
 def _named(part: str) -> bool:
     """Whether a part has a name such as verl's, and a number."""
     name, _, value = part.strip().rpartition(":")
-    return "/" in name and _read_value(value) is not None
+    return "/" in name and read_number(value) is not None
 
 
 def _ends(text: str) -> bool:
     """Whether the last part of a step line has a number at its end."""
     value = text.rpartition(" - ")[2].rpartition(":")[2]
-    return not value.endswith(".") and _read_value(value) is not None
-
-
-def _read_value(text: str) -> float | None:
-    """A number, None of what is none; the usual case first, for speed."""
-    try:
-        return float(text)
-    except ValueError:
-        return read_number(text)
+    return not value.endswith(".") and read_number(value) is not None
