@@ -17,7 +17,7 @@ from rftlab.shared.plumbing.errors import check, few, plain
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.values import as_count
 from rftlab.studies.readers.names import LONGEST_NAME, RATES, SCORES, Name, is_test_metric, translate_metric
-from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries, RawRun, in_order, merge_designs
+from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries, RawRun, arrange, merge_designs
 from rftlab.studies.readers.steps import FEWEST_STEPS, Counting, Points, clean_series, trainer_by_metrics
 
 _APART = (
@@ -160,7 +160,7 @@ def assemble(
     kinds = {split: [part for _, name, part in parts if name.split == split] for split in ("train", "test")}
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
-    pieces = in_order(_piece(*part, counting, raw.unprinted) for part in parts)
+    pieces = arrange(_piece(*part, counting, raw.unprinted) for part in parts)
     outcomes = tuple(
         one._replace(rounds=tuple(map(int, counting.rounds(np.asarray(one.rounds), one.split == "test"))))
         for one in raw.outcomes

@@ -106,7 +106,7 @@ class MetricSeries(NamedTuple):
     """As the log prints them; -1 where it prints none."""
 
 
-def in_order(pieces: Iterable[MetricSeries]) -> tuple[MetricSeries, ...]:
+def arrange(pieces: Iterable[MetricSeries]) -> tuple[MetricSeries, ...]:
     """Return the metrics of a run as it has them: tests first, then by split, task, metric and source."""
     return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
 

@@ -14,7 +14,7 @@ from rftlab.shared.plumbing.folders import FILE, path_kind
 from rftlab.studies.readers.designs.values import as_count, as_rate, as_real, as_word, weight_precision
 from rftlab.studies.readers.formats.tables import MISSING, iterate_rows, open_table, read_header
 from rftlab.studies.readers.names import RATES
-from rftlab.studies.readers.run import KnownDesign, MetricSeries, RawRun, in_order
+from rftlab.studies.readers.run import KnownDesign, MetricSeries, RawRun, arrange
 from rftlab.studies.readers.text import Head, read_head, read_number, whole
 
 FORMAT, BESIDE, REPEATS = "long form", "runs.csv", "repeats"
@@ -49,7 +49,7 @@ def read_long_form(head: Head, columns: dict[str, str]) -> list[RawRun]:
         seconds = array("d", (number for done, value in own.items() for number in (done, value, math.nan, -1)))
         runs[name].pieces += (_piece((name, "train", "", ELAPSED), seconds, runs[name].notes),)
     for name, run in runs.items():
-        run.pieces = in_order(run.pieces)
+        run.pieces = arrange(run.pieces)
         run.design, run.stated, run.repeats, said = known.get(name, (KnownDesign(), None, "", ""))
         run.notes += [f"{BESIDE}: {said}"] if said else []
     return list(runs.values())
