@@ -95,11 +95,8 @@ def batch_factors(estimator: Estimator, rates: tuple[float, ...], size: int) -> 
     group, starts, logp, total = np.repeat(np.arange(len(rates)), size), np.arange(n + 1), np.zeros(n), np.zeros(n)
     for rewards in all_groups(2, n).astype(np.float64):
         batch = prepare(estimator, rewards, group, starts, logp, pool=Pool(rewards, starts[::size].copy()), n_rows=size)
-        total += (
-            np.where(rewards == 1, p, 1 - p).prod()
-            * objective_and_weights(estimator, batch, logp).weight
-            * (rewards - p)
-        )
+        chance, weight = np.where(rewards == 1, p, 1 - p).prod(), objective_and_weights(estimator, batch, logp).weight
+        total += chance * weight * (rewards - p)
     return list(total.reshape(len(rates), size).sum(axis=1) / (np.array(rates) * (1 - np.array(rates))))
 
 
@@ -140,10 +137,8 @@ def std_direction(mutant: int) -> Claims:
         advantage, rates = MEAN if mutant == 1 else zscore(1), [0.05, 0.5]
         low, high = limit_factor(advantage, rates) if mutant == 2 else measured_factor(advantage, size, rates)
         yield exact(f"W(.05)/W(.5), K={size}", expected, float(low / high))
-    single = weights(MEAN if mutant == 1 else reinforce_with(Advantage("group_mean", "group_std")), np.ones((1, 1)))[
-        0, 0
-    ]
-    yield exact("advantage of reward 1 at K=1", 1 / (1 + 1e-6), float(single))
+    single = weights(MEAN if mutant == 1 else reinforce_with(Advantage("group_mean", "group_std")), np.ones((1, 1)))
+    yield exact("advantage of reward 1 at K=1", 1 / (1 + 1e-6), single.item())
 
 
 def silent_chance(estimator: Estimator, size: int, p) -> np.ndarray:
@@ -252,9 +247,7 @@ def pass_at_k_gradient(mutant: int) -> Claims:
     for n, k in ((3, 2), (5, 2), (5, 4), (5, 5)):
         arms = all_groups(4, n)
         for name, spec in (("PKPO", pkpo(k)), ("PKPO less the others'", pkpo(k, loo=True))):
-            credit = (
-                k * weights(RAW, FOUR_ARMS.correct[arms]) if mutant == 1 else weights(spec, FOUR_ARMS.correct[arms])
-            )
+            credit = (k if mutant == 1 else 1) * weights(RAW if mutant == 1 else spec, FOUR_ARMS.correct[arms])
             factor, across = along_gradient(FOUR_ARMS, weighted_moments(policy, arms, credit)[0])
             yield exact(f"W of {name}, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor)
             rest = max(rest, across)
@@ -355,12 +348,13 @@ def length_bias(mutant: int) -> Claims:
         0.0,
         float(np.abs(centred - kept * (shorter - p * brief)).max()),
     )
+    push = centred / probs  # a tabular gradient is π_a (E_a - E), and E, common to all, cancels in differences
     for name, short, long, share in (("right", 0, 1, 1 - p), ("wrong", 2, 3, -p)):
         speeds = [share * (1 / LENGTHS[arm]) for arm in (short, long)]
         yield exact(
             f"1/|o|: what the advantage moves the long {name} answer more than the short one, per choice",
             kept * (speeds[1] - speeds[0]),
-            float(own_push(centred, probs, long) - own_push(centred, probs, short)),
+            float(push[long] - push[short]),
         )
     yield exact("constant length L: W L", kept, factor * 9.0)
     yield exact("constant length: part off the direction of ∇p", 0.0, across)
@@ -372,8 +366,3 @@ def length_bias(mutant: int) -> Claims:
     drawn = [spelled_gradient(many, rng.choice(4, 3 * 256, p=probs), size) for _ in range(600)]
     along = np.array(drawn) @ SPELLED.gradient / (SPELLED.gradient @ SPELLED.gradient)
     yield sampled("token mean, 256 groups: W E|o|", kept, along * float(probs @ LENGTHS), slack=0.01)
-
-
-def own_push(gradient: np.ndarray, probs: np.ndarray, arm: int) -> float:
-    """E[A/|o|] of an arm: a tabular gradient is π_a (E_a - E), and E, common to all, cancels in differences."""
-    return float(gradient[arm] / probs[arm])

@@ -11,11 +11,11 @@ from scipy.special import betaln, expit, logit
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL, KLKind, KLPlace
 from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator, as_rule
+from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.round.plain import train_rounds
-from rftlab.sim.setup import make_plan, make_work, start_state
+from rftlab.sim.run import PlainLearner
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, make_contexts
 from rftlab.studies.theory.check import Claims, exact, positive, rate, sampled, theory_check
@@ -32,6 +32,7 @@ from rftlab.studies.theory.models import (
     expected_gradient,
     expected_step,
     hitting_times,
+    steady_drift,
     time_to_learn,
     two_arms,
     zscore_factor,
@@ -119,25 +120,11 @@ def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
     parameter, all arms correct."""
     n, rate = p.size, 1e-9
     base = make_contexts(np.zeros((0, 0)), np.zeros((n, 2)), logit(p), np.ones((n, 2), dtype=bool))
-    world = World(base, base, 2, 1.0, 0.0)
-    run = Simulation(
-        Tabular(n_contexts=n),
-        Design(n, 4, estimator=RLOO, rounds=1, eval_every=1),
-        Optimizer("sgd", learning_rate=rate),
-        seed=seed,
-    )
-    state, work = start_state(run, world), make_work(run, world)
-    train_rounds(
-        base,
-        make_plan(run, world),
-        as_rule(RLOO),
-        state,
-        work,
-        np.tile(np.arange(n), (rounds, 1)),
-        0,
-        no_totals(),
-    )
-    return float(state.theta[-1] / (rate * rounds))
+    design = Design(n, 4, estimator=RLOO, rounds=1, eval_every=1)
+    run = Simulation(Tabular(n_contexts=n), design, Optimizer("sgd", learning_rate=rate), seed=seed)
+    learner, chosen = PlainLearner(run, World(base, base, 2, 1.0, 0.0)), np.tile(np.arange(n), (rounds, 1))
+    train_rounds(base, learner.plan, learner.rule, learner.state, learner.work, chosen, 0, no_totals())
+    return float(learner.state.theta[-1] / (rate * rounds))
 
 
 def beta_moment(a: float, b: float, power: int) -> float:
@@ -288,23 +275,17 @@ def end_phase(mutant: int) -> Claims:
 def spike(kind: OptimizerKind, first: int) -> float:
     """How far, in rates, one isolated gradient of 3.7 at update `first` moves a parameter."""
     rates = optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=0.0 if kind == "sgd" else 1e-300))
-    gradient, mean, square, theta = (np.zeros(1) for _ in range(4))
-    gradient[0] = 3.7
+    gradient, mean, square, theta = np.full(1, 3.7), *np.zeros((3, 1))
     for step in range(first, first + 400):
         ascend(rates, step, gradient, mean, square, theta)
     return float(theta[0])
 
 
-def sparse_drift(kind: OptimizerKind, chance: float, n: int = 200, rounds: int = 2500) -> np.ndarray:
-    """Drift per update, in rates, of n parameters whose gradient is 1 with this chance and else 0, at stationarity."""
-    rng, rates = np.random.default_rng(0), optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=1e-12))
-    gradient, mean, square, theta = np.zeros(n), np.full(n, chance), np.full(n, chance), np.zeros(n)
-    for step in range(rounds):
-        if step == 500:
-            start = theta.copy()
-        gradient[:] = rng.random(n) < chance
-        ascend(rates, 10**6 + step, gradient, mean, square, theta)
-    return (theta - start) / (rounds - 500)
+def sparse_drift(kind: OptimizerKind, chance: float) -> np.ndarray:
+    """Drift per update, in rates, of 200 parameters whose gradient is 1 with this chance and else 0."""
+    rng, moment = np.random.default_rng(0), np.full(200, chance)
+    gradients = ([(rng.random(200) < chance).astype(np.float64)] for _ in range(2500))
+    return steady_drift(kind, gradients, moment, moment.copy(), 500, 2500)
 
 
 @theory_check("T22")

@@ -13,7 +13,6 @@ from rftlab.shared.effective_batch import Costs, NoiseRatios, baseline_noise, be
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Linear, Optimizer, OptimizerKind, Simulation
 from rftlab.sim.environments import build
-from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.run import batches, simulate
 from rftlab.sim.world import World
 from rftlab.studies.theory.check import Claims, estimated, exact, positive, sampled, theory_check
@@ -27,6 +26,7 @@ from rftlab.studies.theory.models import (
     binomial,
     by_count,
     logit_moments,
+    steady_drift,
     weights,
 )
 from rftlab.studies.theory.replay import replayed
@@ -302,21 +302,13 @@ def spending(mutant: int) -> Claims:
 
 
 def drift(
-    kind: OptimizerKind, ratio: float, batch: float, parts: int = 1, epochs: int = 1, n: int = 1000, rounds: int = 1100
+    kind: OptimizerKind, ratio: float, batch: float, parts: int = 1, epochs: int = 1, rounds: int = 1100
 ) -> np.ndarray:
-    """How far a round moves n parameters along their gradient, in rates, at stationarity; ratio: signal over noise of
-    one response. A round is `epochs` passes over `parts` mini-batches of batch / parts."""
-    rng, rates = np.random.default_rng(0), optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=1e-12))
-    mean, theta, step = np.zeros(n), np.zeros(n), 10**6
-    square = np.full(n, ratio**2 + parts / batch)
-    for index in range(rounds):
-        if index == 100:
-            start = theta.copy()
-        gradients = ratio + rng.standard_normal((parts, n)) * sqrt(parts / batch)
-        for gradient in [*gradients] * epochs:
-            step += 1
-            ascend(rates, step, gradient.copy(), mean, square, theta)
-    return (theta - start) / (rounds - 100)
+    """How far a round moves 1000 parameters along their gradient, in rates; ratio: signal over noise of one response. A
+    round is `epochs` passes over `parts` mini-batches of batch / parts."""
+    rng, noise = np.random.default_rng(0), sqrt(parts / batch)
+    gradients = ([*(ratio + rng.standard_normal((parts, 1000)) * noise)] * epochs for _ in range(rounds))
+    return steady_drift(kind, gradients, np.zeros(1000), np.full(1000, ratio**2 + parts / batch), 100, rounds)
 
 
 def drift_per_round(ratio: float, batch: float, parts: int = 1, epochs: int = 1) -> float:

@@ -9,7 +9,7 @@ model has theta = logit p and the score r - p of a rollout with reward r. A tabu
 correct moves logit p by A/(A-1) times as much at equal rate, because the correct logit rises and the others fall.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
+from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import make_plan, make_work, start_state
 from rftlab.sim.state import no_totals
@@ -235,8 +236,7 @@ def expected_step(estimator: Estimator, k: float, theta: np.ndarray | float, the
     inf (population std)."""
     theta = np.atleast_1d(np.asarray(theta, dtype=np.float64))
     size = int(k) if np.isfinite(k) else 1
-    counts = np.arange(size + 1)
-    rewards = np.tile((np.arange(size) < counts[:, None]).astype(np.float64), (theta.size, 1))
+    counts, rewards = np.arange(size + 1), np.tile(groups_by_count(size), (theta.size, 1))
     p, q = expit(theta)[:, None], expit(-theta)[:, None]
     chance = binom(size, counts) * p**counts * q ** (size - counts)
     logit_p = np.repeat(theta, size + 1)[:, None]
@@ -265,7 +265,7 @@ def expected_gradient(
     infinite (population std).
     """
     n, arms = probs.shape
-    actions = np.indices((arms,) * k).reshape(k, -1).T
+    actions = all_groups(arms, k)
     chance = probs[:, actions].prod(axis=2)
     rewards = np.tile(correct[actions].astype(np.float64), (n, 1))
     logp = np.log(probs[:, actions]).reshape(-1, k)
@@ -277,13 +277,13 @@ def expected_gradient(
 
 
 def arms_speed(
-    theta: np.ndarray, estimator: Estimator, arms: int, k: int = 1, endless: bool = False, natural: bool = False
+    theta: np.ndarray, estimator: Estimator, arms: int, endless: bool = False, natural: bool = False
 ) -> np.ndarray:
     """Expected speed (n,) of logit p of a softmax with one correct arm and equal wrong ones; `natural` takes the
     Fisher metric's gradient."""
     probs = np.repeat(expit(-theta)[:, None] / (arms - 1), arms, axis=1)
     probs[:, 0] = expit(theta)
-    gradient = expected_gradient(estimator, k, probs, np.arange(arms) == 0, endless=endless)
+    gradient = expected_gradient(estimator, 1, probs, np.arange(arms) == 0, endless=endless)
     if natural:
         fisher = probs[:, :, None] * (np.eye(arms) - probs[:, None, :])
         gradient = np.einsum("nab,nb->na", np.linalg.pinv(fisher, rcond=1e-12, hermitian=True), gradient)
@@ -304,6 +304,21 @@ def durations(speed: Callable[[np.ndarray], np.ndarray], theta: np.ndarray) -> n
 def time_to_learn(speed: Callable[[np.ndarray], np.ndarray], p0: float, p1: float = 0.5) -> float:
     """Time of the flow d theta/dt = speed(theta) from pass rate p0 to p1."""
     return float(durations(speed, logit(np.array([p0, p1])))[0])
+
+
+def steady_drift(
+    kind: OptimizerKind, rounds: Iterable[Sequence[np.ndarray]], mean: np.ndarray, square: np.ndarray, skip: int, n: int
+) -> np.ndarray:
+    """How far each of n rounds moves parameters on average, in rates, once the first `skip` are over. rounds: the
+    gradients of each one's updates, late in a run; mean, square: Adam's moments before them."""
+    rates, theta, step = optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=1e-12)), np.zeros(mean.size), 10**6
+    for index, gradients in enumerate(rounds):
+        if index == skip:
+            start = theta.copy()
+        for gradient in gradients:
+            step += 1
+            ascend(rates, step, gradient.copy(), mean, square, theta)
+    return (theta - start) / (n - skip)
 
 
 class Learners:
@@ -329,12 +344,8 @@ class Learners:
         n = len(base_logits)
         self.world = tabular_world(base_logits, correct)
         design = Design(n, rollouts, support, estimator=estimator, rounds=1, eval_every=1)
-        run = Simulation(
-            Tabular(n_contexts=n),
-            design,
-            Optimizer(kind, learning_rate=rate * n if kind == "sgd" else rate, **adam),
-            seed=seed,
-        )
+        optimizer = Optimizer(kind, learning_rate=rate * n if kind == "sgd" else rate, **adam)
+        run = Simulation(Tabular(n_contexts=n), design, optimizer, seed=seed)
         self.plan, self.rule = make_plan(run, self.world)._replace(chunk=n), as_rule(estimator)
         self.state, self.work = start_state(run, self.world), make_work(run, self.world)
         self.rounds, self.shape, self.correct = 0, (n, rollouts), np.asarray(correct)

@@ -14,7 +14,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.pool import Pool
-from rftlab.shared.prepare import prepare
+from rftlab.shared.prepare import Batch, prepare
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.run import GeneralLearner
@@ -101,15 +101,19 @@ def token_sequences(length: int) -> tuple[np.ndarray, np.ndarray]:
     return tokens, np.where(tokens == 1, SAMPLER, 1 - SAMPLER).prod(axis=1)
 
 
+def drawn_responses(estimator: Estimator, tokens: np.ndarray, rewards: np.ndarray) -> tuple[Batch, np.ndarray]:
+    """All responses as a batch that the sampler drew, with the trainer's log-probabilities of their tokens. Levels of
+    the ratio other than a token's compare with the sampler; else its difference is corrected."""
+    logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
+    rows, starts = np.arange(len(tokens)), np.arange(len(tokens) + 1) * tokens.shape[1]
+    old, given = (sampler, None) if estimator.ratio.level != "token" else (logp, sampler)
+    return prepare(estimator, rewards, rows, starts, old, sampler_logp=given, n_rows=1), logp
+
+
 def all_right_factor(estimator: Estimator, length: int) -> float:
     """W of a response that is right where all of its tokens are, drawn by the sampler."""
     tokens, chance = token_sequences(length)
-    rewards = tokens.prod(axis=1)
-    logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
-    rows, starts = np.arange(rewards.size), np.arange(rewards.size + 1) * length
-    of_ratio = estimator.ratio.level != "token"
-    old, given = (sampler, None) if of_ratio else (logp, sampler)
-    batch = prepare(estimator, rewards, rows, starts, old, sampler_logp=given, n_rows=1)
+    batch, logp = drawn_responses(estimator, tokens, tokens.prod(axis=1))
     weight = objective_and_weights(estimator, batch, logp).weight.reshape(tokens.shape)
     return float(chance @ (weight * (tokens - TARGET)).sum(axis=1) / (length * TARGET**length * (1 - TARGET)))
 
@@ -154,9 +158,7 @@ def importance_weights(mutant: int) -> Claims:
 def weight_moment(estimator: Estimator, length: int, power: int = 2) -> float:
     """E[w^power] of the first token's weight, under the sampler."""
     tokens, chance = token_sequences(length)
-    logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
-    rows, starts = np.arange(chance.size), np.arange(chance.size + 1) * length
-    batch = prepare(estimator, np.ones(chance.size), rows, starts, logp, sampler_logp=sampler, n_rows=1)
+    batch, _ = drawn_responses(estimator, tokens, np.ones(chance.size))
     return float(chance @ batch.share.reshape(tokens.shape)[:, 0] ** power)
 
 

@@ -113,11 +113,8 @@ def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, lost:
     I/(n-d-1).
     """
     known = np.maximum(np.concatenate([[0.0], ends[:-1] - lost]), 0.0)
-    return (
-        norms
-        / np.sqrt(np.pi)
-        * (np.diff(ends, prepend=0.0) * missed(norms[:, None] * np.sqrt(known), dimensions)).sum(axis=1)
-    )
+    lost_T = np.diff(ends, prepend=0.0) * missed(norms[:, None] * np.sqrt(known), dimensions)
+    return norms / np.sqrt(np.pi) * lost_T.sum(axis=1)
 
 
 def guessed_regret(
@@ -263,22 +260,13 @@ REFERENCE, REWARDS, BETA = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.8, 0.5, 0
 def _regularised(mutant: int) -> Claims:
     rng, base = np.random.default_rng(30), np.full(4, 0.25) if mutant == 1 else REFERENCE
     best, other = tilted(base, REWARDS, BETA), rng.dirichlet(np.ones(4))
-    gap = sum(p * r for p, r in zip(best - other, REWARDS, strict=True))
+    gap, rule = sum(p * r for p, r in zip(best - other, REWARDS, strict=True)), kl_rule(KL("k1"))
     for policy, sign in ((best, -1), (other, 1)):
-        gap += (
-            sign
-            * BETA
-            * sum(
-                p * kl_penalty(kl_rule(KL("k1")), np.log(p), np.log(o))[0]
-                for p, o in zip(policy, REFERENCE, strict=True)
-            )
-        )
+        penalties = (p * kl_penalty(rule, np.log(p), np.log(o))[0] for p, o in zip(policy, REFERENCE, strict=True))
+        gap += sign * BETA * sum(penalties)
     yield exact("J(π*) − J(π) of a random π", BETA * float((other * np.log(other / best)).sum()), float(gap))
-    top, sizes, gaps = (
-        regularised_objective(tilted(REFERENCE, REWARDS, BETA), REFERENCE, REWARDS, BETA),
-        np.logspace(3, 6, 4),
-        [],
-    )
+    top = regularised_objective(tilted(REFERENCE, REWARDS, BETA), REFERENCE, REWARDS, BETA)
+    sizes, gaps = np.logspace(3, 6, 4), []
     for n in sizes.astype(int):
         policy = fitted_policy(base, REWARDS, BETA, rng.multinomial(n, REFERENCE, size=12000), rng)
         gaps.append(top - regularised_objective(policy, REFERENCE, REWARDS, BETA))

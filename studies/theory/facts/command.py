@@ -115,12 +115,10 @@ def judge_facts(root: Path, facts: list[Fact]) -> list[JudgedFact] | None:
             return None
     judged = []
     for fact in facts:
-        verdicts = {
-            world: judge_fact(
-                fact, fact.measure({name: curves[world, setting] for name, setting in fact.settings.items()})
-            )
-            for world in WORLDS
-        }
+        verdicts = {}
+        for world in WORLDS:
+            runs = {name: curves[world, setting] for name, setting in fact.settings.items()}
+            verdicts[world] = judge_fact(fact, fact.measure(runs))
         verdicts[TINY] = judge_fact(fact, fact.tiny() if fact.tiny else None)
         judged.append(JudgedFact(fact, verdicts))
     return judged
@@ -154,18 +152,12 @@ def fact_table(judged: list[JudgedFact]) -> Table:
 def fact_rows(judged: list[JudgedFact]) -> list[str]:
     """The verdicts as rows of a Markdown table."""
     heading = ("name", "fact", "source", "number and what is wanted", *WORLDS, TINY)
-    rows = [
-        (
-            f"`{fact.name}`",
-            fact.statement,
-            fact.source,
-            f"{fact.quantity}: {fact.wanted}",
-            *map(one.shown, one.verdicts),
-        )
-        for one in judged
-        for fact in (one.fact,)
-    ]
-    return [f"| {' | '.join(row)} |" for row in (heading, ("---",) * len(heading), *rows)]
+    rows = [heading, ("---",) * len(heading)]
+    for one in judged:
+        name, statement, source, quantity = one.fact[:4]
+        wanted = f"{quantity}: {one.fact.wanted}"
+        rows.append((f"`{name}`", statement, source, wanted, *map(one.shown, one.verdicts)))
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def fact_frame(judged: list[JudgedFact]) -> pd.DataFrame:

@@ -6,6 +6,7 @@ the same number from runs of language models that come with rftlab: studies of t
 import csv
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,16 +48,6 @@ def planted(name: str) -> Runs:
     return [run.assign(planned_rounds=run["round"].max()) for _, run in own.groupby("run")]
 
 
-def rollouts_grow() -> np.ndarray:
-    """(runs,) doublings of the best of 8, 16 and 32 rollouts between BUDGETS."""
-    return numbers.grown({f"K {k}": studied(f"32x{k}-paper_text") for k in (8, 16, 32)}, *BUDGETS)
-
-
-def silence_rises() -> numbers.Measured:
-    """(runs,) rise of the share of groups without a signal, which with CELL are those without variance."""
-    return numbers.rise("zero_signal_fraction")({"usual": studied()})
-
-
 def high_rate() -> np.ndarray:
     """(runs,) ends at 10 and 100 times the rate over the usual end."""
     usual = ends(planted("mix97 usual")).mean()
@@ -67,26 +58,6 @@ def raw_length() -> np.ndarray:
     """Return (runs,) ends of the raw reward with the sequence mean over the mean end with the token mean."""
     by_token = ends(planted("mix97 raw token_mean")).mean()
     return ends(planted("mix97 raw seq_mean_token_mean")) / by_token
-
-
-def seeds_differ() -> numbers.Measured:
-    """Deviation between the seeds of a task."""
-    return pooled_deviation([ends(runs) for runs in (studied()[i : i + 3] for i in (0, 3, 6))])
-
-
-def batch_speed() -> np.ndarray:
-    """(runs,) exponent of B in rounds to half of the gain, from 32 to 128."""
-    return exponent(studied(), studied("128x8-paper_text"), 4)
-
-
-def credit_of_pairs() -> numbers.Measured:
-    """Correlation over five pairs of a model and a task."""
-    return numbers.credit({f"world {i}": runs for i, runs in enumerate(everywhere())})
-
-
-def raw_rollouts() -> numbers.Measured:
-    """(runs,) the number of `rollouts-count`."""
-    return numbers.by_rollouts({"usual": studied(), "raw, K 1": studied("32x1-minimalist")})
 
 
 class Fact(NamedTuple):
@@ -156,11 +127,20 @@ FP32 = {f"rate {part}": change(evaluations=20, rate=part) for part in (0.25, 1.0
 TRIES = {"once": change(evaluations=20), "tries": change(evaluations=20, design={"sampling": Sampling(4)})}
 
 DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] | None]] = {
-    "rollouts-grow": (GRID, numbers.growth(1 / 16, 1), rollouts_grow),
+    "rollouts-grow": (
+        GRID,
+        partial(numbers.growth, before=1 / 16, after=1),
+        lambda: numbers.grown({f"K {k}": studied(f"32x{k}-paper_text") for k in (8, 16, 32)}, *BUDGETS),
+    ),
     "rollouts-saturate": (GRID, numbers.saturated_growth, None),
     "reward-entropy": ({"usual": FINE}, numbers.reward_follows_entropy, None),
     "entropy-early": ({"usual": FINE}, numbers.early_fall, None),
-    "zero-variance": ({"usual": FINE}, numbers.rise("train_zero_variance_fraction"), silence_rises),
+    # with CELL the groups without a signal are those without variance
+    "zero-variance": (
+        {"usual": FINE},
+        numbers.rise("train_zero_variance_fraction"),
+        lambda: numbers.rise("zero_signal_fraction")({"usual": studied()}),
+    ),
     "rate-collapse": (RATES, numbers.ratio("rate x16", "usual"), high_rate),
     "rate-lottery": (RATES, numbers.lottery, None),
     "passes-collapse": (PASSES, numbers.ratio("16 passes", "2 passes"), None),
@@ -169,18 +149,30 @@ DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] |
     "wrong-lengths": ({"usual": USUAL, "Dr. GRPO": DR_GRPO}, numbers.wrong_lengths, None),
     "clip-higher": (CLIPS, numbers.kept_entropy, None),
     "lag": (LAGS, numbers.lag_harm, None),
-    "seeds": ({"usual": USUAL}, numbers.spread, seeds_differ),
+    "seeds": ({"usual": USUAL}, numbers.spread, lambda: pooled_deviation([*ends(studied()).reshape(3, 3)])),
     "rate-fp32": (FP32, numbers.speed("rate 0.25", "rate 1.0", 4), None),
     "rate-bf16": (BF16, numbers.speed("rate 0.25", "rate 1.0", 4), None),
-    "batch-helps": (BATCHES, numbers.speed("B 32", "B 512", 16), batch_speed),
+    "batch-helps": (
+        BATCHES,
+        numbers.speed("B 32", "B 512", 16),
+        lambda: exponent(studied(), studied("128x8-paper_text"), 4),
+    ),
     "batch-saturates": (BATCHES, numbers.saturation, None),
     "kl-costs": (
         {"usual": USUAL, "KL": change(design=_grpo(kl=KL("k3", 0.1)))},
         numbers.difference("usual", "KL"),
         None,
     ),
-    "credit": (VARIED, numbers.credit, credit_of_pairs),
-    "rollouts-count": ({"usual": FINE, "raw, K 1": RAW_1}, numbers.by_rollouts, raw_rollouts),
+    "credit": (
+        VARIED,
+        numbers.credit,
+        lambda: numbers.credit({f"world {i}": runs for i, runs in enumerate(everywhere())}),
+    ),
+    "rollouts-count": (
+        {"usual": FINE, "raw, K 1": RAW_1},
+        numbers.by_rollouts,
+        lambda: numbers.by_rollouts({"usual": studied(), "raw, K 1": studied("32x1-minimalist")}),
+    ),
     "few-questions": (QUESTIONS, numbers.few_questions, None),
     "dynamic-sampling": (TRIES, numbers.speed("once", "tries", np.e), None),
 }

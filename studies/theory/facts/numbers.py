@@ -126,14 +126,10 @@ def best_k(runs: dict[str, Runs], budget: float) -> np.ndarray:
     return np.clip(top, doublings[0], doublings[-1])
 
 
-def growth(before: float, after: float) -> Callable[[dict[str, Runs]], np.ndarray]:
-    """By how many doublings the best K grows between these parts of all rollouts."""
-
-    def measure(runs: dict[str, Runs]) -> np.ndarray:
-        whole = min(float(run["rollouts"].iloc[-1]) for of_k in runs.values() for run in of_k)
-        return grown(runs, before * whole, after * whole)
-
-    return measure
+def growth(runs: dict[str, Runs], before: float, after: float) -> np.ndarray:
+    """(seeds,) by how many doublings the best K grows between these parts of all rollouts."""
+    whole = min(float(run["rollouts"].iloc[-1]) for of_k in runs.values() for run in of_k)
+    return grown(runs, before * whole, after * whole)
 
 
 def grown(runs: dict[str, Runs], before: float, after: float) -> np.ndarray:
@@ -154,7 +150,7 @@ def difference(name: str, other: str) -> Measure:
 def saturated_growth(runs: dict[str, Runs]) -> Measured:
     """By how many doublings the best K grows with the last four times the rollouts, where it grew with the four times
     before."""
-    return np.where(growth(1 / 16, 1 / 4)(runs) > 0, growth(1 / 4, 1)(runs), np.nan)
+    return np.where(growth(runs, 1 / 16, 1 / 4) > 0, growth(runs, 1 / 4, 1), np.nan)
 
 
 def speed(slow: str, fast: str, factor: float) -> Measure:
@@ -206,16 +202,12 @@ def wrong_lengths(runs: dict[str, Runs]) -> Measured:
     return np.where(np.isclose(dr, ends(runs["Dr. GRPO"], "test_length_right")), np.nan, grpo / dr)
 
 
-def entropy_column(runs: dict[str, Runs]) -> str:
-    """The entropy of style tokens where they have one of their own, else that of the answer and format."""
-    column = "test_style_entropy"
-    run = runs["clip 0.2"][0]
-    return column if column in run and np.isfinite(run[column].iloc[0]) else "test_entropy"
-
-
 def kept_entropy(runs: dict[str, Runs]) -> Measured:
-    """Entropy after a run with an upper clip of 0.28 over that with 0.2."""
-    column = entropy_column(runs)
+    """Entropy after a run with an upper clip of 0.28 over that with 0.2: of style tokens where they have one of their
+    own, else of the answer and format."""
+    run, column = runs["clip 0.2"][0], "test_style_entropy"
+    if column not in run or not np.isfinite(run[column].iloc[0]):
+        column = "test_entropy"
     return ends(runs["clip 0.28"], column) / ends(runs["clip 0.2"], column)
 
 
@@ -237,20 +229,10 @@ def saturation(runs: dict[str, Runs]) -> Measured:
 
 def credit(runs: dict[str, Runs]) -> Measured:
     """Correlation over worlds of the gain with flexible less strict Pass@1 of the base, with Fisher's interval."""
-    means = [
-        (
-            np.mean([value(run, "test_flexible", 0) - value(run, TEST, 0) for run in of_world]),
-            end_changes(of_world).mean(),
-        )
-        for name, of_world in runs.items()
-        if name.startswith("world")
-    ]
-    return correlation(np.array(means))
-
-
-def correlation(points: np.ndarray) -> Estimate:
-    """Correlation of points (n, 2) with Fisher's 95% interval."""
-    r, half = np.corrcoef(points.T)[0, 1], 1.96 / np.sqrt(len(points) - 3)
+    worlds = [of_world for name, of_world in runs.items() if name.startswith("world")]
+    apart = [np.mean([value(run, "test_flexible", 0) - value(run, TEST, 0) for run in of_world]) for of_world in worlds]
+    gains = [end_changes(of_world).mean() for of_world in worlds]
+    r, half = np.corrcoef(apart, gains)[0, 1], 1.96 / np.sqrt(len(worlds) - 3)
     return Estimate(float(r), float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half)))
 
 
