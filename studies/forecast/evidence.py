@@ -142,9 +142,9 @@ class Evidence(NamedTuple):
     imported: bool = False
     """Whether the runs are other people's."""
     questions: int = 0
-    """Behind a test Pass@1 of runs of other people."""
+    """Behind a test Pass@1 of the runs; 0 where nobody asks, as of the paper's numbers."""
     rounds: int = 0
-    """Of the longest of them."""
+    """Of the longest of them, or of the grid that a pilot is a part of."""
     remarks: tuple[str, ...] = ()
     """Omissions and assumptions, in words."""
 
@@ -218,7 +218,7 @@ def pilot_evidence(pilot: PilotMeasurements) -> Evidence:
         noise = pilot_noise(base)
     except UserError:  # a pilot whose gradients have no noise to measure
         noise = TYPICAL
-    return Evidence(facts, runs, noise)
+    return Evidence(facts, runs, noise, questions=base.n_test, rounds=pilot.rounds)
 
 
 def whole_pairs(curves: pd.DataFrame) -> list[str]:
@@ -257,16 +257,6 @@ def paper_ends(name: str, split: str) -> pd.Series:
     return pd.Series({cell: value for cell, value in known.items() if value is not None})
 
 
-def paper_others(name: str) -> tuple[OtherPair, ...]:
-    """The other published pairs of the same data set. Nobody measured their r and phi."""
-    return tuple(_published(other) for other in paper_pairs() if other != name and alike(other, name))
-
-
-def alike(first: str, second: str) -> bool:
-    """Whether two pairs have the same data set."""
-    return pair(first).dataset == pair(second).dataset
-
-
 def paper_pairs() -> list[str]:
     """Pairs of the paper that are simulated."""
     return [name for name, one in PAIRS.items() if one.sim is not None and len(paper_ends(name, "test")) > 1]
@@ -282,14 +272,10 @@ def _published(name: str) -> OtherPair:
 
 
 def paper_evidence(name: str) -> Evidence:
-    """The base model and experiment 1 of a pair; the prior is that of the other pairs with the same data set, whose
-    presets were fitted to their own cells."""
+    """The base model and experiment 1 of a pair, and the other published pairs with the same data set. The prior is
+    theirs, whose presets were fitted to their own cells; nobody measured their r and phi."""
     known, run = pair(name), start_at(name, "sim")
-    others = [
-        other.sim
-        for key, other in PAIRS.items()
-        if other.sim is not None and other.dataset == known.dataset and key != name
-    ]
+    others = [other for other in paper_pairs() if other != name and pair(other).dataset == known.dataset]
     values = np.array(
         [[published(known.model, known.dataset, split, design) for split in SPLITS] for design in (None, BASELINE)]
     )
@@ -297,5 +283,6 @@ def paper_evidence(name: str) -> Evidence:
     questions = np.array([environment.n_train, environment.n_test])
     errors = np.sqrt(sampling_variance(values, questions) + ROUNDING**2)
     design = replace(BASELINE, rounds=run.design.rounds, eval_every=run.design.rounds)
-    facts = Facts(informed(LONG, others), environment.n_train, environment.n_test)
-    return Evidence(facts, (Observed(design, np.array([0, run.design.rounds]), values, errors),))
+    facts = Facts(informed(LONG, [start_at(other, "sim") for other in others]), environment.n_train, environment.n_test)
+    known_run = Observed(design, np.array([0, run.design.rounds]), values, errors)
+    return Evidence(facts, (known_run,), others=tuple(map(_published, others)))

@@ -107,9 +107,6 @@ class Request(NamedTuple):
     """Learning rates of the designs; None for that of the known runs."""
     measured: dict[str, float]
     """Test Pass@1 at the end of the designs that were run."""
-    questions: int
-    """Behind a test Pass@1."""
-    rounds: int
     pilot: PilotMeasurements | None = None
     """Where the known runs are a pilot of a pair, and the designs its grid."""
 
@@ -141,9 +138,7 @@ def request_from_pilot(pilot: PilotMeasurements) -> Request:
         {label: replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for label, cell in CELLS.items()},
         (None,) * len(CELLS),
         {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged},
-        pilot.base.n_test,
-        pilot.rounds,
-        pilot=pilot,
+        pilot,
     )
 
 
@@ -164,7 +159,7 @@ def request_from_runs(
         for rate in (run.learning_rate,) if len(known.rates) > 1 else (run.learning_rate, None):
             measured[design_label(run.design, rate)] = float(run.values[-1, 1])
     designs, slug = {label: design for label, (design, _) in asked.items()}, free_source(name).slug
-    return Request(name, slug, f"{name}: forecast", known, designs, rates, measured, known.questions, known.rounds)
+    return Request(name, slug, f"{name}: forecast", known, designs, rates, measured)
 
 
 def with_noise(request: Request, path: Path) -> Request:
@@ -247,7 +242,7 @@ def check_budget(request: Request, budget: int | None) -> None:
     check(
         budget is None or budget >= least,
         f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in "
-        f"{request.rounds} rounds",
+        f"{request.evidence.rounds} rounds",
     )
 
 

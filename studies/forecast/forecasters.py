@@ -329,13 +329,6 @@ QUICK: dict[str, Forecaster] = {
 """By name, in the order of tables."""
 
 
-def quick_forecasts(
-    evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
-) -> dict[str, CellForecast]:
-    """The forecast of each."""
-    return {name: forecaster(evidence, cells, split, rates) for name, forecaster in QUICK.items()}
-
-
 def forecast_columns(forecasts: dict[str, CellForecast]) -> dict[str, np.ndarray]:
     """Columns of a table: each forecast by its name, and NAME_low and NAME_high of those that have an interval."""
     columns: dict[str, np.ndarray] = {}

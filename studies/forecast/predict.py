@@ -25,7 +25,7 @@ from rftlab.sim.run import simulate
 from rftlab.studies.data.runs.runner import workers
 from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence
-from rftlab.studies.forecast.forecasters import LearningRates, quick_forecasts
+from rftlab.studies.forecast.forecasters import QUICK, LearningRates
 from rftlab.studies.forecast.law.curve import LEVEL, CellForecast, bare
 from rftlab.studies.forecast.law.limits import FAILING, beyond, compares_nothing
 
@@ -37,24 +37,11 @@ REPEATS = 25
 """Forecasts drawn from each parameter set."""
 
 
-def predict(
-    posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop
-) -> CellForecast:
-    """Forecast of test Pass@1 of cells with their rounds: its draws are of what an evaluation expects, its interval is
-    that of one run.
-
-    Every set trains with a seed of its own, so both have the spread of training. questions: of the test set; progress:
-    called with the different parameter sets done, and all of them.
-    """
-    ends = simulated_ends(posterior, cells, threads, progress)
-    return forecast_from(posterior, cells, ends, questions, seed)
-
-
 def simulated_ends(
     posterior: Posterior, cells: tuple[Design, ...], threads: int, progress: Progress = noop
 ) -> np.ndarray:
     """Train and test Pass@1 at the end of the cells and of the evidence's runs, by the sets that stand for the
-    posterior: (sets, cells + runs, 2)."""
+    posterior: (sets, cells + runs, 2). progress: called with the different sets done, and all of them."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
     sets, again = np.unique(posterior.draws, return_inverse=True)  # a set that stands for several is simulated once
@@ -69,7 +56,9 @@ def simulated_ends(
 def forecast_from(
     posterior: Posterior, cells: tuple[Design, ...], ends: np.ndarray, questions: int, seed: int, split: str = "test"
 ) -> CellForecast:
-    """The forecast of a split from simulated ends. questions: of that split."""
+    """Forecast of a split's Pass@1 of cells from simulated ends: its draws are of what an evaluation expects, its
+    interval is that of one run. Every set trains with a seed of its own, so both have the spread of training.
+    questions: of that split."""
     runs, column = posterior.evidence.runs, SPLITS.index(split)
     simulated, at_runs = ends[:, : len(cells), column], ends[:, len(cells) :, column]
     measured = np.array([run.values[-1, column] for run in runs])
@@ -173,7 +162,7 @@ def all_forecasts(
 ) -> tuple[ForecastSource, list[str], dict[str, CellForecast]]:
     """Whose forecast is recommended; why each cell is beyond what was measured, "" where it is not; and by name the
     recommended one (`forecast`), the simulator's, nan without one, and those of QUICK."""
-    quick, runs = quick_forecasts(evidence, cells, split, rates), evidence.tried(split)
+    quick, runs = {name: quick(evidence, cells, split, rates) for name, quick in QUICK.items()}, evidence.tried(split)
     outside = [beyond(cell, rate, runs) for cell, rate in zip(cells, rates or (None,) * len(cells), strict=True)]
     source, chosen = recommended(simulated, quick["law"], outside, quick["curve"] if evidence.imported else None)
     asked = bare(np.full(len(cells), np.nan)) if simulated is None else simulated

@@ -35,7 +35,7 @@ from rftlab.studies.forecast.forecast import (
     spread_line,
 )
 from rftlab.studies.forecast.forecasters import QUICK, left_out_errors
-from rftlab.studies.forecast.predict import MISFIT, predict
+from rftlab.studies.forecast.predict import MISFIT, forecast_from, simulated_ends
 from rftlab.studies.forecast.record import design_lines
 from rftlab.studies.report.chart import (
     PALETTE,
@@ -91,7 +91,7 @@ def show_forecasts(console: Console, made: DesignForecasts, request: Request) ->
     rates = [Column(SHORT_NAMES.get(name, name), ".3f") for name in beside]
     spent = Column("cost", ".1%") if pilot else Column("rollouts", ",")
     columns = ("design", spent, Column("forecast", ".3f"), "80%", Column("measured", ".3f"), Column("best", ".0%"))
-    table = Table(*columns, *rates, title=f"{request.name}: test Pass@1 after {request.rounds} rounds")
+    table = Table(*columns, *rates, title=f"{request.name}: test Pass@1 after {request.evidence.rounds} rounds")
     table.layout["padding"] = (0, 1, 0, 0)  # ten columns on a terminal of 80
     for row in made.table.itertuples():
         style = "bold green" if row.cell == made.recommended else "" if row.in_budget else "dim"
@@ -215,7 +215,8 @@ def run_forecast(
             say(console, spread_line(posterior, request.pilot))
         designs = tuple(request.designs.values())
         with step_progress(console, "forecasting", quiet) as step:
-            simulated = predict(posterior, designs, request.questions, seed, count_threads(threads), step)
+            ends = simulated_ends(posterior, designs, count_threads(threads), step)
+        simulated = forecast_from(posterior, designs, ends, request.evidence.questions, seed)
     made = forecast_designs(request, simulated, budget)
     show_forecasts(console, made, request)
     notes = trust(request, posterior) + [left_out_text(request.evidence)] * (made.source == "law")

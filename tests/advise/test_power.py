@@ -10,7 +10,7 @@ from scipy import stats
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.data.results.stats import power, seeds_needed
 from rftlab.studies.forecast.signal import power as signal_power
-from rftlab.studies.forecast.signal.power import compare_runs, final_score, find_repeats, questions_needed, seeds_for
+from rftlab.studies.forecast.signal.power import compare_runs, final_score, find_repeats, questions_needed
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 from rftlab.studies.readers.store import write_collection
 from tests.support.logs.planted import piece_of
@@ -23,7 +23,7 @@ A, B = np.array([0.41, 0.43, 0.40]), np.array([0.44, 0.46, 0.45])
 @pytest.mark.parametrize("paired", [False, True])
 def test_bisection_finds_the_seeds_that_counting_finds(sigma, paired):
     counted = next(seeds for seeds in count(2) if power(seeds, 0.02 / sigma, paired) >= 0.8)
-    assert seeds_needed(sigma, 0.02, paired) == seeds_for(0.02, sigma, paired) == counted
+    assert seeds_needed(sigma, 0.02, paired) == counted
     with pytest.raises(UserError, match="seeds show"):
         seeds_needed(1.0, 1e-9, paired)
 
@@ -39,8 +39,8 @@ def test_a_larger_difference_is_found_more_often(seeds, paired):
 def test_the_smallest_difference_needs_as_many_seeds_as_it_has(paired):
     for seeds in (2, 5, 12):
         difference = signal_power.smallest_difference(0.015, seeds, paired)
-        assert seeds_for(difference * 1.001, 0.015, paired) == seeds
-        assert seeds_for(difference * 0.97, 0.015, paired) > seeds
+        assert seeds_needed(0.015, difference * 1.001, paired) == seeds
+        assert seeds_needed(0.015, difference * 0.97, paired) > seeds
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -149,7 +149,7 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     assert (
         f"sigma = {sigma:.4f}" in text
         and "(4 degrees of freedom)" in text
-        and f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
+        and f" {seeds_needed(sigma, 0.02)} seeds an arm unpaired" in text
     )
     assert "a-0, a-1" in refused(*ask, "--a", "a-0", "--b", "nobody")
     assert "a-1 on both sides" in refused(*ask, "--a", "a-*", "--b", "a-1", "b-0")

@@ -136,10 +136,9 @@ def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) 
     return float(stats.nct.sf(limit, freedom, shift) + stats.nct.sf(limit, freedom, -shift))
 
 
-def seeds_needed(
-    sigma: float, difference: float, paired: bool = False, chance: float = 0.8, level: float = 0.05
-) -> int:
-    """Fewest seeds per arm at which a t test finds `difference` with this chance; sigma as in `power`.
+def seeds_needed(sigma: float, difference: float, paired: bool = False) -> int:
+    """Fewest seeds per arm at which a t test at 5% finds `difference` with chance 0.8; sigma as in `power`. More than
+    any run has is a UserError.
 
     The normal approximation 7.85 sigma^2/difference^2 (twice that unpaired) is one to three seeds too few.
     """
@@ -148,12 +147,12 @@ def seeds_needed(
         f"sigma = {sigma}, difference = {difference}; allowed: sigma above 0, a difference other than 0",
     )
     low, seeds = 1, 2
-    while power(seeds, difference / sigma, paired, level) < chance:
+    while power(seeds, difference / sigma, paired) < 0.8:
         low, seeds = seeds, 2 * seeds
         check(seeds <= MANY, f"difference = {difference:g} of sigma = {sigma:g}; allowed: one that {MANY} seeds show")
     while seeds - low > 1:  # more seeds never find less
         middle = (low + seeds) // 2
-        low, seeds = (middle, seeds) if power(middle, difference / sigma, paired, level) < chance else (low, middle)
+        low, seeds = (middle, seeds) if power(middle, difference / sigma, paired) < 0.8 else (low, middle)
     return seeds
 
 

@@ -7,6 +7,7 @@ loss_type dapo, and weights for what vLLM sampled.
 
 import math
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import Any
 
 from rftlab.shared.config.advantage import Advantage
@@ -24,6 +25,11 @@ from rftlab.studies.readers.designs.values import Reader
 EPS = 1e-4
 """The number that TRL adds to a deviation."""
 _SCALES = {"group_std": "group", "batch_std": "batch", "none": "none"}
+_FIELDS: dict[type, tuple[str, ...]] = {
+    Sapo: ("sapo_temperature_pos", "sapo_temperature_neg"),
+    Vespo: ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+}
+"""Options for the fields of a surrogate, in their order."""
 _LOSSES = {
     (Clip, "token_mean"): "dapo",
     (Clip, "seq_mean_token_mean"): "grpo",
@@ -43,9 +49,11 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
         "mask_truncated_completions": False,
         "top_entropy_quantile": estimator.mask.fraction if isinstance(estimator.mask, TopEntropy) else 1.0,
         "entropy_coef": estimator.entropy,
-        **_moving_bonus(estimator),
-        **_correction(estimator.correction),
     }
+    if estimator.entropy_target != 0:
+        options |= {"use_adaptive_entropy": True, "entropy_target": estimator.entropy_target}
+        options["entropy_coef_delta"] = estimator.entropy_step
+    options |= _correction(estimator.correction)
     if options["beta"]:
         options["use_bias_correction_kl"] = estimator.kl.weighted
     if isinstance(estimator.mask, Drift):
@@ -54,16 +62,6 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
     check(known, _lacks(f"mask {type(estimator.mask).__name__}", "none, Drift, TopEntropy"))
     check(estimator.length.coef == 0, _lacks("length.coef above 0", "0, and a reward function of your own"))
     return options
-
-
-def _moving_bonus(estimator: Estimator) -> dict[str, Any]:
-    if estimator.entropy_target == 0:
-        return {}
-    return {
-        "use_adaptive_entropy": True,
-        "entropy_target": estimator.entropy_target,
-        "entropy_coef_delta": estimator.entropy_step,
-    }
 
 
 def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str, ...]:
@@ -131,16 +129,7 @@ def _loss(estimator: Estimator) -> dict[str, Any]:
     if isinstance(surrogate, Cispo):
         check(surrogate.low >= 1, _lacks(f"lower clip {surrogate.low:g} of Cispo", "1, which is none"))
         return options | {"epsilon_high": 1 + surrogate.high}
-    if isinstance(surrogate, Sapo):
-        return options | {
-            "sapo_temperature_pos": surrogate.tau_positive,
-            "sapo_temperature_neg": surrogate.tau_negative,
-        }
-    assert isinstance(surrogate, Vespo)
-    return options | {
-        "vespo_k_pos": surrogate.k_positive, "vespo_lambda_pos": surrogate.lam_positive,
-        "vespo_k_neg": surrogate.k_negative, "vespo_lambda_neg": surrogate.lam_negative,
-    }  # fmt: skip
+    return options | dict(zip(_FIELDS[type(surrogate)], astuple(surrogate), strict=True))
 
 
 def _beta(estimator: Estimator) -> float:
@@ -216,10 +205,9 @@ def _surrogate(name: str, option: Callable[..., Any]) -> Clip | Cispo | Sapo | V
     if name == "cispo":
         check(high is not None and high > 1, "cispo needs epsilon_high above 1; allowed: that")
         return Cispo(1.0, high - 1)
-    if name == "sapo":
-        return Sapo(option("sapo_temperature_pos"), option("sapo_temperature_neg"))
-    if name == "vespo":
-        return Vespo(*map(option, ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")))
+    if name in ("sapo", "vespo"):
+        kind = Sapo if name == "sapo" else Vespo
+        return kind(*map(option, _FIELDS[kind]))
     low, dual = option("epsilon"), option("delta")
     return Clip(low, low if high is None else high, math.inf if dual is None else dual)
 

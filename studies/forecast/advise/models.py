@@ -122,16 +122,11 @@ def _from_file(text: str, path: Path) -> NamedShape:
 def sized_shape(parameters: float) -> Shape:
     """A shape of so many parameters, of the usual proportions: the feed-forward layer is as wide as makes the number
     right, and the heads are as many as bring it nearest to WIDER times the hidden state."""
-    heads = (*range(1, 16), *range(16, 513, 8))  # vLLM splits heads over GPUs
-    return min(
-        (_proportioned(count, parameters) for count in heads), key=lambda shape: abs(shape.ffn / shape.hidden - WIDER)
-    )
-
-
-def _proportioned(heads: int, parameters: float) -> Shape:
-    """The shape of so many heads whose parameters are nearest to a number."""
-    hidden = heads * HEAD_DIM
-    tied = hidden < 2048  # small models share embedding and head
-    bare = Shape(VOCABULARY, hidden, heads, heads, max(1, heads // KV), HEAD_DIM, 0, tied)
-    ffn = max(1, round((parameters - bare.parameters) / (3 * heads * hidden * STEP))) * STEP
-    return bare._replace(ffn=ffn)
+    shapes = []
+    for heads in (*range(1, 16), *range(16, 513, 8)):  # vLLM splits heads over GPUs
+        hidden = heads * HEAD_DIM
+        tied = hidden < 2048  # small models share embedding and head
+        bare = Shape(VOCABULARY, hidden, heads, heads, max(1, heads // KV), HEAD_DIM, 0, tied)
+        ffn = max(1, round((parameters - bare.parameters) / (3 * heads * hidden * STEP))) * STEP
+        shapes.append(bare._replace(ffn=ffn))
+    return min(shapes, key=lambda shape: abs(shape.ffn / shape.hidden - WIDER))

@@ -22,6 +22,7 @@ from rftlab.llm.config import LLMRun, model_config
 from rftlab.llm.probe_config import VERSION, ProbeConfig
 from rftlab.llm.tasks.config import BENCHMARKS, OWN
 from rftlab.shared.plumbing.errors import MAX, UserError, check
+from rftlab.shared.plumbing.files import reported
 from rftlab.shared.plumbing.folders import folder_below, remove
 from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
@@ -68,7 +69,11 @@ def base_from(pair: str, probed: "Probed", temperature: float = 1.0) -> Base:
     """Return the summary that a pilot keeps of a probe at a temperature of training."""
     headroom, train, raw, centred = probed.headroom, probed.train, probed.raw, probed.centred
     asked = {"train": train, "test": probed.test}
-    spent = {name: _spent(answers) for name, answers in asked.items() if answers is not None}
+    spent = {
+        name: Spent(answers.lengths.size, int(answers.lengths.sum()), answers.seconds)
+        for name, answers in asked.items()
+        if answers is not None
+    }
     spent["temperatures, tries"] = Spent(headroom.rollouts, headroom.tokens, headroom.seconds)
     if raw is not None:
         spent["gradients"] = Spent(0, 0, probed.seconds)
@@ -106,10 +111,6 @@ def summarize_headroom(probed: "Probed", temperature: float = 1.0) -> Headroom:
         measure_credit(test, headroom, temperature),
         measure_entropy(test.surprise, test.lengths, temperature),
     )
-
-
-def _spent(answers: "SplitAnswers") -> Spent:
-    return Spent(answers.lengths.size, int(answers.lengths.sum()), answers.seconds)
 
 
 def count_answers(answers: "SplitAnswers") -> Answers:
@@ -298,7 +299,8 @@ def _stored(console: Console, place: Path, kind: type[pilot_store.Stored], confi
         return pilot_store.read_measurements(place, kind, config)
     except pilot_store.DamagedPilot as damage:
         console.print(f"damaged, redone: {damage}", style="yellow", markup=False, soft_wrap=True)
-        pilot_store.discard_file(place)
+        with reported(place):
+            remove(place)
         return None
 
 

@@ -58,10 +58,6 @@ def show_pilot(console: Console, pilot: PilotMeasurements) -> None:
         say(console, _evaluations(pilot), "dim")
 
 
-def _with_error(value: float, error: float) -> str:
-    return f"{value:.3f} ± {error:.3f}"
-
-
 def _rates(pilot: PilotMeasurements) -> Table:
     """Format and answers apart: reward = right answer in the format. Errors: questions drawn at random."""
     columns = ("split", "questions", "responses", "right (reward)", "right answer", "format", "right if format")
@@ -70,7 +66,7 @@ def _rates(pilot: PilotMeasurements) -> Table:
         available = pilot.base.n_train if split == "train" else pilot.base.n_test
         n, m = len(answers.strict), answers.samples
         rates = (getattr(answers, name) / m for name in ("strict", "flexible", "well_formed"))
-        shares = (_with_error(float(rate.mean()), float(rate.std(ddof=1)) / math.sqrt(n)) for rate in rates)
+        shares = (f"{rate.mean():.3f} ± {rate.std(ddof=1) / math.sqrt(n):.3f}" for rate in rates)
         given = answers.strict.sum() / answers.well_formed.sum() if answers.well_formed.any() else math.nan
         table.add(split, f"{n} of {available}", str(m), *shares, f"{given:.3f}")
     return table

@@ -19,7 +19,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reported, write_file
-from rftlab.shared.plumbing.folders import below, path_kind, remove
+from rftlab.shared.plumbing.folders import below, path_kind
 from rftlab.studies.data.runs.files import checksummed, read_checksummed
 from rftlab.studies.forecast.pilot.headroom import RateAt
 from rftlab.studies.forecast.pilot.pilot import CELLS, QUANTILES, Answers, Base, PilotMeasurements, PilotRun
@@ -62,12 +62,6 @@ def read_measurements(path: Path, kind: type[Stored], config: dict | None = None
         return content
     except (OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError, UserError) as error:
         raise DamagedPilot(f"{path}: {type(error).__name__}: {error}") from None
-
-
-def discard_file(path: Path) -> None:
-    """Remove a damaged file, so that it can be made again."""
-    with reported(path):
-        remove(path)
 
 
 def read_pilot(root: Path, pair: str) -> PilotMeasurements:

@@ -31,7 +31,6 @@ from rftlab.studies.forecast.evidence import (
     language_others,
     paper_ends,
     paper_evidence,
-    paper_others,
     paper_pairs,
     pilot_evidence,
     whole_pairs,
@@ -124,8 +123,7 @@ def paper_cases() -> list[Case]:
     """A case for every pair of the paper, train and test: known are the base model and experiment 1."""
     cases = []
     for pair in paper_pairs():
-        evidence = paper_evidence(pair)._replace(others=paper_others(pair))
-        truth = {part: paper_ends(pair, part).drop(RAW).to_frame().T for part in SPLITS}
+        evidence, truth = paper_evidence(pair), {part: paper_ends(pair, part).drop(RAW).to_frame().T for part in SPLITS}
         run = start_at(pair, "sim")
         cells = at_rounds(tuple(truth["test"].columns), run.design.rounds)
         questions = linear_environment(run).n_train, linear_environment(run).n_test

@@ -25,11 +25,11 @@ from scipy.optimize import brentq
 from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.analysis.imported.groups import common_stem, repeat_key
 from rftlab.studies.analysis.source import free_source, is_free
-from rftlab.studies.data.results.stats import Estimate, mean, pooled_deviation, power, seeds_needed
+from rftlab.studies.data.results.stats import Estimate, mean, pooled_deviation, power
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 
 CHANCE, LEVEL = 0.8, 0.05
-"""Chance to find a difference that is there; chance to find one that is not."""
+"""Chance to find a difference that is there, as in `seeds_needed`; chance to find one that is not."""
 ROUNDING = 1e-12
 """A standard error of a Pass@1 below this is none: runs that are equal, as rounded ones may be."""
 MAX_SPLITS = 200_000
@@ -150,12 +150,6 @@ def _permuted(a: np.ndarray, b: np.ndarray, paired: bool) -> tuple[float, float]
     kind = "samples" if paired else "independent"
     test = stats.permutation_test((a, b), distance, permutation_type=kind, n_resamples=np.inf, alternative="greater")
     return float(test.pvalue), (2 if paired or len(a) == len(b) else 1) / ways
-
-
-def seeds_for(difference: float, sigma: float, paired: bool) -> int:
-    """Seeds an arm for a difference; sigma of a run, or paired of a difference. More than any run has is a
-    UserError."""
-    return seeds_needed(sigma, difference, paired, CHANCE, LEVEL)
 
 
 METRIC = "pass_at_1"

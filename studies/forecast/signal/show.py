@@ -8,7 +8,7 @@ from rich.console import Console
 from rftlab.shared.effective_batch import effective_batch
 from rftlab.shared.plumbing.errors import plain
 from rftlab.studies.console.table import Column, Table, put, say
-from rftlab.studies.data.results.stats import MANY
+from rftlab.studies.data.results.stats import MANY, seeds_needed
 from rftlab.studies.forecast.pilot.headroom import measure_silence
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial
 from rftlab.studies.forecast.pilot.pilot import Gradient
@@ -18,7 +18,6 @@ from rftlab.studies.forecast.signal.power import (
     find_repeats,
     pooled_sigma,
     questions_needed,
-    seeds_for,
     sigma_of_difference,
     smallest_difference,
 )
@@ -85,17 +84,11 @@ def show_noise(console: Console, gradient: Gradient, batches: tuple[int, ...], r
     error = gradient.between_error / gradient.within
     values = np.array([[effective_batch(b, k, ratio) for k in rollouts] for b in batches])
     put(console, "effective batch B_eff = B / (r + 1/K), in responses", _map(values, batches, rollouts))
-    lost = gradient.between <= 2 * gradient.between_error
-    say(
-        console,
-        f"r = {ratio:.3g} ± {error:.2g}, variance of gradients between prompts over that within, of a response"
-        + (
-            "; it is lost in its error, and B_eff is an upper end"
-            if lost
-            else f"; more than K = {1 / ratio:.0f} responses to a prompt lower the noise less than twice the prompts do"
-        ),
-        "dim",
-    )
+    meaning = "it is lost in its error, and B_eff is an upper end"
+    if gradient.between > 2 * gradient.between_error:
+        meaning = f"more than K = {1 / ratio:.0f} responses to a prompt lower the noise less than twice the prompts do"
+    said = f"r = {ratio:.3g} ± {error:.2g}, variance of gradients between prompts over that within, of a response"
+    say(console, f"{said}; {meaning}", "dim")
 
 
 def _map(values: np.ndarray, batches: tuple[int, ...], rollouts: tuple[int, ...]) -> Table:
@@ -136,11 +129,8 @@ def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts
             table.add(name, f"0 of {len(counts)}")
             continue
         believed, _ = after = [posterior(fit, m, right) for fit in (fits.rates, other)]
-        share, chances = (
-            f"{(counts == right).sum()} of {len(counts)}",
-            (zero_variance_share(believed, k) for k in rollouts),
-        )
-        table.add(name, share, f"{believed.mean:.3f}", *(f"{chance:.2f}" for chance in chances))
+        chances = [f"{zero_variance_share(believed, k):.2f}" for k in rollouts]
+        table.add(name, f"{(counts == right).sum()} of {len(counts)}", f"{believed.mean:.3f}", *chances)
         # few questions fit too well: as if two more had one response of the other outcome, a bound of about 95%
         wary = np.append(counts, 2 * [1 if right == 0 else m - 1])
         doubted = fit_rates(MeasuredRates(wary, m, wary / m))
@@ -196,7 +186,7 @@ def show_compared(console: Console, a: list[float], b: list[float], paired: bool
             say(console, f" {least}: the {kind} test decides, which takes noise as normal", "dim")
     # a smaller one needs more than MANY seeds: (1.96 + 0.84) sqrt(2) deviations over their root
     if abs(difference.value) > 4 * difference.sigma / sqrt(MANY) > 0:
-        need = seeds_for(abs(difference.value), difference.sigma, paired)
+        need = seeds_needed(difference.sigma, abs(difference.value), paired)
         what = "a difference of a pair" if paired else "a run"
         say(
             console,
@@ -227,7 +217,7 @@ def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = N
 def show_seeds(console: Console, sigma: float, difference: float, correlation: float) -> None:
     """Seeds for a difference, and differences for numbers of seeds."""
     between = sigma_of_difference(sigma, correlation)
-    alone, paired = seeds_for(difference, sigma, False), seeds_for(difference, between, True)
+    alone, paired = seeds_needed(sigma, difference), seeds_needed(between, difference, paired=True)
     say(console, f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):")
     say(console, f" {alone} seeds an arm unpaired, {paired} paired (correlation {correlation:g})")
     table = Table("seeds an arm", Column("unpaired", ".4f"), Column("paired", ".4f"), wrap="never")

@@ -20,7 +20,14 @@ from rftlab.studies.forecast.forecasters import RAW, law, left_out_errors
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.law.curve import CellForecast, bare
 from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS
-from rftlab.studies.forecast.predict import covariance, misfit, particle_ends, predict, recommended, simulated_ends
+from rftlab.studies.forecast.predict import (
+    covariance,
+    forecast_from,
+    misfit,
+    particle_ends,
+    recommended,
+    simulated_ends,
+)
 from rftlab.studies.forecast.run import grid_figure, left_out_text, saved_share, show_forecasts, show_posterior
 from rftlab.studies.forecast.score import cases as score_cases
 from rftlab.studies.forecast.score.cases import CASES, check_split, language_case, language_cases, paper_cases, split
@@ -42,11 +49,16 @@ def posterior_at(runs: tuple[Observed, ...], sets: int = 4) -> Posterior:
     return Posterior(Evidence(FACTS, runs), particles, np.full(sets, 1 / sets), 1.0, np.arange(sets))
 
 
+def predict(posterior, cells, seed=0, threads=1):
+    """The forecast of designs, for a test of 500 questions."""
+    return forecast_from(posterior, cells, simulated_ends(posterior, cells, threads), 500, seed)
+
+
 def test_a_forecast_without_a_residual_is_the_simulation():
     cells, start = DESIGNS[:3], posterior_at(())
     fits = np.array([particle_ends(start, i, cells) for i in range(4)])[:, :, 1]
     runs = tuple(observed(cell, float(fits[:, i].mean())) for i, cell in enumerate(list(CELLS)[:3]))
-    predicted = predict(posterior_at(runs), cells, 500, 0, 1)
+    predicted = predict(posterior_at(runs), cells)
     np.testing.assert_allclose(simulated_ends(posterior_at(runs), cells, 1)[:, :3, 1], fits)
     np.testing.assert_allclose(predicted.values, fits.mean(axis=0), atol=0.02)
     assert (predicted.low < predicted.values).all() and (predicted.values < predicted.high).all()
@@ -59,7 +71,7 @@ def test_a_residual_is_carried_over_to_designs_like_its_own():
     cells = tuple(replace(CELLS[name], rounds=40, eval_every=40) for name in names)
     simulated = np.mean([particle_ends(posterior_at(()), i, cells[:1])[:, 1] for i in range(4)])
     posterior = posterior_at((observed(names[0], simulated + 0.2),))
-    moved = predict(posterior, cells, 500, 0, 1).values - simulated_ends(posterior, cells, 1)[:, :3, 1].mean(axis=0)
+    moved = predict(posterior, cells).values - simulated_ends(posterior, cells, 1)[:, :3, 1].mean(axis=0)
     share = DISCREPANCY**2 / (DISCREPANCY**2 + 2 * SEED_NOISE**2 + 0.01**2)
     assert moved[0] == pytest.approx(0.2 * share, abs=0.02) and abs(moved[2]) < 0.02
     assert 0.5 * moved[0] < moved[1] < moved[0]
@@ -68,7 +80,7 @@ def test_a_residual_is_carried_over_to_designs_like_its_own():
 def test_forecasts_do_not_depend_on_threads_and_depend_on_the_seed():
     runs = (observed(PILOT_CELLS[0], 0.2),)
     cells, ways = DESIGNS[:4], ((0, 1), (0, 2), (1, 1))
-    a, b, c = (predict(posterior_at(runs), cells, 500, seed, threads) for seed, threads in ways)
+    a, b, c = (predict(posterior_at(runs), cells, seed, threads) for seed, threads in ways)
     np.testing.assert_array_equal((*a[:3], *a.draws), (*b[:3], *b.draws))
     assert not np.array_equal(a.high, c.high)
 
@@ -151,7 +163,7 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
     close, far = (observed(next(iter(CELLS)), float(ends[1]) + shift) for shift in (0.01, 0.5))
     by_law = law(Evidence(FACTS, (far,)), cells)
     for run, source in ((close, "simulator"), (far, "law")):
-        predicted = predict(posterior_at((run,)), cells, 500, 0, 1)
+        predicted = predict(posterior_at((run,)), cells)
         assert (predicted.misfit > prediction.MISFIT) == (source == "law")
         named, chosen = recommended(predicted, by_law)
         assert named == source
@@ -307,7 +319,7 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
     console = Console(record=True, width=80)
     request = request_from_pilot(pilot)
-    simulated = predict(posterior, tuple(request.designs.values()), request.questions, 0, 2)
+    simulated = predict(posterior, tuple(request.designs.values()), threads=2)
     grid = forecast_designs(request, simulated, 40 * 256)
     table = grid.table.set_index("cell")
     assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]

@@ -14,6 +14,7 @@ from rich.console import Console
 from dev.pilots import ship
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.folders import remove
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import PAIRS, start_at
 from rftlab.studies.data.results.reference import shipped_runs
@@ -191,7 +192,7 @@ def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
         read_measurements(place, PilotMeasurements)
     with pytest.raises(UserError, match=f"damaged: .*; run `rftlab pilot --pair {PAIR} --results .*` again"):
         store.read_pilot(tmp_path, PAIR)
-    store.discard_file(place)
+    remove(place)
     assert read_measurements(place, PilotMeasurements) is None and other.is_file()
 
 

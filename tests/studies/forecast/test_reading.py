@@ -12,7 +12,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import NoiseRatios, design_batch
 from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.evidence import UNMEASURED, Evidence, Observed, RepeatSpread
-from rftlab.studies.forecast.forecasters import QUICK, RATE_POWERS, curve, quick_forecasts, rate_powers, steps
+from rftlab.studies.forecast.forecasters import QUICK, RATE_POWERS, curve, law, rate_powers, steps
 from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 
@@ -36,7 +36,7 @@ def evidence(rate: float | None = 1e-5, **more) -> Evidence:
 
 
 def law_at(rate: float | None, rounds: int, known: float | None = 1e-5) -> float:
-    return float(quick_forecasts(evidence(known), (design(rounds),), rates=(rate,))["law"].values[0])
+    return float(law(evidence(known), (design(rounds),), rates=(rate,)).values[0])
 
 
 @pytest.mark.parametrize("times", [0.25, 0.5, 2.0])
@@ -50,12 +50,10 @@ def test_cells_at_rates_of_their_own_are_forecast_together_as_alone_and_unknown_
     plain = law_at(None, 200)
     assert law_at(None, 200, known=None) == law_at(2e-5, 200, known=None) == law_at(1e-5, 200) == plain
     cells, rates = tuple(design(200, size) for size in (8, 32, 64, 128)), (None, 2e-5, None, 2e-5)
-    mixed = quick_forecasts(evidence(), cells, rates=rates)
-    assert tuple(mixed) == tuple(QUICK)
-    for i in range(len(cells)):
-        alone = quick_forecasts(evidence(), cells[i : i + 1], rates=rates[i : i + 1])
-        for name in ("law", "curve", "steps", "still"):
-            np.testing.assert_allclose(mixed[name].values[i], alone[name].values[0], atol=0.01)
+    for name in ("law", "curve", "steps", "still"):
+        mixed = QUICK[name](evidence(), cells, "test", rates).values
+        alone = [QUICK[name](evidence(), cells[i : i + 1], "test", rates[i : i + 1]).values[0] for i in range(4)]
+        np.testing.assert_allclose(mixed, alone, atol=0.01)
 
 
 def test_the_curve_is_read_at_equal_time():
@@ -107,5 +105,5 @@ def test_the_nearest_run_that_got_there_is_read_and_updates_of_imported_runs_cou
     fell = observed([0.3, 0.1, 0.0, 0.0], 1e-4)
     assert len(forecasters.timed_runs(known._replace(runs=(slow, fast, fell)), "test")) == 2
     cells = (design(100), replace(design(100), epochs=4))
-    theirs, ours = (quick_forecasts(evidence(imported=one), cells)["law"].values for one in (True, False))
+    theirs, ours = (law(evidence(imported=one), cells).values for one in (True, False))
     assert ours[1] - ours[0] > theirs[1] - theirs[0] + 0.05 > 0.05
