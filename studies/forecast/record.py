@@ -59,15 +59,11 @@ def ahead(table: pd.DataFrame, ours: str, plain: str) -> Estimate:
     return Estimate(source_mean(own, errors(own, plain) - errors(own, ours)), float(low), float(high))
 
 
-def design_rows(other_rate: bool) -> pd.DataFrame:
-    """Rows of designs within the limits, whose learning rate differs from the known one's or does not."""
-    rows = record(DESIGNS)
-    return rows[(rows["outside"] == 0) & (rows["other_rate"] == int(other_rate))]
-
-
 def design_lines(other_rate: bool) -> list[str]:
-    """Return the record of such designs in sentences, and whether a plain forecast is as good."""
-    rows = design_rows(other_rate)
+    """Return the record of designs within the limits in sentences, and whether a plain forecast is as good. other_rate:
+    of those whose learning rate differs from the known one's, else of those whose rate does not."""
+    rows = record(DESIGNS)
+    rows = rows[(rows["outside"] == 0) & (rows["other_rate"] == int(other_rate))]
     leads = {plain: ahead(rows, "curve", plain) for plain in PLAIN}
     level = [plain for plain, lead in leads.items() if lead.low <= 0]
     shown = ", ".join(f"`{name}` {source_mean(rows, errors(rows, name)):.3f}" for name in (*PLAIN, "law"))

@@ -86,8 +86,8 @@ def show_posterior(console: Console, posterior: Posterior, title: str) -> None:
 def show_forecasts(console: Console, made: DesignForecasts, request: Request) -> None:
     """The forecast of every design and the recommendation; with a pilot what it saves of the grid."""
     pilot = request.pilot
-    names = tuple(name for name in QUICK if pilot is None or name not in ("curve", "steps"))  # more do not fit
-    beside = [name for name in columns_beside(made.source, made.misfit, names) if made.table[name].notna().any()]
+    left = {made.source} if pilot is None else {made.source, "curve", "steps"}  # more columns do not fit
+    beside = [name for name in ("simulator", *QUICK) if name not in left and made.table[name].notna().any()]
     rates = [Column(SHORT_NAMES.get(name, name), ".3f") for name in beside]
     spent = Column("cost", ".1%") if pilot else Column("rollouts", ",")
     columns = ("design", spent, Column("forecast", ".3f"), "80%", Column("measured", ".3f"), Column("best", ".0%"))
@@ -141,13 +141,6 @@ BESIDE_TEXT = (
     "steps = the same at equal rate x rounds. still = the end of the nearest known run; gain = the baseline and other "
     "pairs' mean gain; sigmoid = a saturating curve in rollouts (docs/forecast.md)"
 )
-
-
-def columns_beside(source: str, misfit: float, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the columns beside the recommended forecast: those of `names`, and the simulator where it was asked and
-    is not the one."""
-    others = () if source == "simulator" or np.isnan(misfit) else ("simulator",)
-    return (*others, *(name for name in names if name != source))
 
 
 def whose(source: str, misfit: float) -> str:
@@ -244,11 +237,8 @@ def grid_figure(table: pd.DataFrame, title: str) -> Drawn:
 
 
 def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, notes: list[str]) -> Path:
-    """Write folder/forecast.html and return its path; the figure's files lie beside it.
-
-    table: a row a design, as `DesignForecasts.table`; columns that are not known are shown as forecasts
-    beside. recommended: "" for none. notes: sentences on how far to trust it.
-    """
+    """Write folder/forecast.html and return its path; the figure's files lie beside it. table: a row a design, as
+    `DesignForecasts.table`. recommended: "" for none. notes: sentences on how far to trust it."""
     chart, _ = grid_figure(table, "")
     context = {
         "title": title,
@@ -256,7 +246,6 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
         "rows": [_row(row) for row in table.sort_values("forecast", ascending=False).to_dict("records")],
         "chosen": next((_row(row) for row in table[table["cell"] == recommended].to_dict("records")), None),
         "nothing": NOTHING,
-        "shown": {name: name in table for name in OWN},
         "beside": other_forecasts(table),
         "facets": {},
         "trust": [*(seen(table, recommended) if recommended else []), *notes],

@@ -4,7 +4,6 @@ right ends, with the table.
 """
 
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -175,22 +174,16 @@ FIGURES: dict[str, Callable[[], Drawn]] = {
 """The figures of the section by name; their titles and captions stand in the template."""
 
 
-def theory_section(results: list[Result], folder: Path | None = None, facts: list[JudgedFact] | None = None) -> str:
-    """HTML of the section, figures inside; with a `folder` they are also written there as svg, png and csv.
-
-    facts: those of `rftlab.studies.theory.facts`, where their runs are there.
-    """
+def theory_section(results: list[Result], folder: Path, facts: list[JudgedFact] | None = None) -> str:
+    """HTML of the section, figures inside, which are also written to the folder as svg, png and csv. facts: those of
+    `rftlab.studies.theory.facts`, where their runs are there."""
     groups = grouped(results)
-    with tempfile.TemporaryDirectory() as scratch:
-        place = folder or Path(scratch)
-        drawn = {name: draw(place, name, figure()) for name, figure in FIGURES.items()}
     return template("theory.html.j2").render(
         groups=groups,
         total=len(results),
         counts=Counter(result.verdict for result in results),
         corrections=[result for members in groups.values() for result in members if result.check.corrects],
-        figures=drawn,
-        is_saved=folder is not None,
+        figures={name: draw(folder, name, figure()) for name, figure in FIGURES.items()},
         symbols=SYMBOLS,
         facts=facts,
         few=FEW,

@@ -85,10 +85,9 @@ def signed_clip(mutant: int) -> Claims:
         ("", usual, -50.0),
         (", dual clip 3", REINFORCE if mutant else Clip(low, low, 3.0), 0.0),
     ):
-        weight = pair_weights(reinforce_with(MEAN.advantage, surrogate), np.log([0.5, 0.5]), np.log([0.01, 0.99]), 1.0)[
-            0
-        ]
-        yield exact(f"weight of a wrong response at ratio 50, A = −1{name}", expected, float(weight))
+        estimator = reinforce_with(MEAN.advantage, surrogate)
+        wrong, _ = pair_weights(estimator, np.log([0.5, 0.5]), np.log([0.01, 0.99]), 1.0)
+        yield exact(f"weight of a wrong response at ratio 50, A = −1{name}", expected, float(wrong))
 
 
 SAMPLER, TARGET = 0.6, 0.7

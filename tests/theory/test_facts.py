@@ -15,11 +15,11 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.studies.data.results.stats import Estimate, pooled_deviation
+from rftlab.studies.theory import page
 from rftlab.studies.theory.facts import facts
 from rftlab.studies.theory.facts.command import NO, NOT_RUN, OPPOSITE, UNMEASURED, YES, JudgedFact, judge_fact
 from rftlab.studies.theory.facts.facts import DECIDED, FACTS, Fact
 from rftlab.studies.theory.facts.numbers import GRPO, change, rounds_to
-from rftlab.studies.theory.page import theory_section
 from tests.support.worlds.simulations import SMALL
 
 DOC = Path(__file__).parents[2] / "docs" / "theory.md"
@@ -219,11 +219,12 @@ def test_the_command_runs_what_is_missing_and_keeps_it(small, tmp_path, capsys):
     assert [one.fact.name for one in command.stored_facts(tmp_path)] == ["kl-costs", "narrowing"]
 
 
-def test_the_report_has_the_table_where_it_is_known():
+def test_the_report_has_the_table_where_it_is_known(monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "FIGURES", {})
     judged = [JudgedFact(fact, {"GSM8K": judge_fact(fact, np.array([0.7, 0.701]))}) for fact in FACTS[:2]]
-    html = theory_section([], facts=judged)
+    html = page.theory_section([], tmp_path, judged)
     assert "The best number of rollouts grows with compute." in html and "<td>yes 0.7</td>" in html
-    assert "<code>rftlab theory facts</code>" in theory_section([])
+    assert "<code>rftlab theory facts</code>" in page.theory_section([], tmp_path)
 
 
 def test_an_unknown_fact_names_the_known_ones():

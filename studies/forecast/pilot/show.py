@@ -11,7 +11,7 @@ from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.stats import Estimate
 from rftlab.studies.forecast.pilot.headroom import Credit, Headroom, RateAt
-from rftlab.studies.forecast.pilot.noise import ENOUGH, Gradient, GradientRatios, RatioEstimate
+from rftlab.studies.forecast.pilot.noise import ENOUGH, Gradient, RatioEstimate
 from rftlab.studies.forecast.pilot.passrates import (
     EDGES,
     BetaBinomial,
@@ -188,9 +188,15 @@ def claim_lines(headroom: Headroom, task: str, reported: float | None, kind: str
 def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
     """Print the meaning of r where it was measured, and what was not measured."""
     base = pilot.base
-    measured = base.midway.ratios if base.midway else base.ratios
-    if measured is not None:
-        yield _ratio_sentence(measured)
+    ratios = base.midway.ratios if base.midway else base.ratios
+    if ratios is not None:
+        said = "r is not told from 0: as far as this pilot knows, another rollout is as good as another prompt."
+        if ratios.between.low > 0:
+            k = f"K = 1/r = {1 / ratios.between.value:.0f}"
+            said = f"r: up to about {k} rollouts of a prompt do much against noise; beyond that more prompts do."
+        counted = f"{ratios.questions} questions x {ratios.responses} responses"
+        few = f" From {counted}, fewer than the {ENOUGH[0]} x {ENOUGH[1]} that r needs."
+        yield said + few * ratios.few
     if base.midway:
         yield (
             f"midway: after {base.midway.round} rounds of the baseline. The law takes r and phi from there, because "
@@ -198,23 +204,6 @@ def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
         )
     if base.headroom is None:
         yield "Votes and temperatures were not measured: run `rftlab pilot` again for them."
-
-
-def _ratio_sentence(ratios: GradientRatios) -> str:
-    r = ratios.between
-    if r.low <= 0:
-        said = "r is not told from 0: as far as this pilot knows, another rollout is as good as another prompt."
-    else:
-        said = (
-            f"r: up to about K = 1/r = {1 / r.value:.0f} rollouts of a prompt do much against noise; beyond that more "
-            "prompts do."
-        )
-    if not ratios.few:
-        return said
-    return (
-        f"{said} From {ratios.questions} questions x {ratios.responses} responses, fewer than the {ENOUGH[0]} x "
-        f"{ENOUGH[1]} that r needs."
-    )
 
 
 def _noise(pilot: PilotMeasurements) -> Table:

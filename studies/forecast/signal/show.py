@@ -43,32 +43,24 @@ APART = 0.05
 
 
 def show_silent(console: Console, believed: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:
-    """Shares of zero-variance groups for each K, with what the counts say without a fit."""
-    other = "without a form" if isinstance(believed.rates, BetaBinomial) else "beta-binomial"
-    table = Table("K", "share", *((other, "from counts alone") if believed.other is not None else ()), wrap="never")
+    """Shares of zero-variance groups for each K, with what the counts say without a fit and by the other one. Warns
+    where both explain the counts but differ in their consequences."""
+    name = "without a form" if isinstance(believed.rates, BetaBinomial) else "beta-binomial"
+    table = Table("K", "share", *((name, "from counts alone") if believed.other is not None else ()), wrap="never")
+    worst, gap = 0, 0.0
     for k in rollouts:
-        table.add(str(k), f"{zero_variance_share(believed.rates, k):.3f}", *_otherwise(believed, measured, k))
+        share, beside = zero_variance_share(believed.rates, k), []
+        if believed.other is not None and measured is not None and measured.counts is not None:
+            other, shown = zero_variance_share(believed.other, k), f"only to K = {measured.responses}"
+            if alone := measure_silence(measured.counts, measured.responses, k):
+                # where all questions are alike, as if one were not
+                shown = f"{alone.value:.3f} ± {alone.error or 1 / alone.questions:.3f}"
+            beside = [f"{other:.3f}", shown]
+            worst, gap = (k, abs(share - other)) if abs(share - other) > gap else (worst, gap)
+        table.add(str(k), f"{share:.3f}", *beside)
     put(console, "zero-variance groups: all right or all wrong", table)
-    if believed.other is not None:
-        _show_apart(console, believed.rates, believed.other, rollouts)
-
-
-def _otherwise(believed: Fitted, measured: MeasuredRates | None, k: int) -> tuple[str, ...]:
-    """The share by the other fit and from the counts alone; () where no responses were counted."""
-    if believed.other is None or measured is None or measured.counts is None:
-        return ()
-    alone, shown = measure_silence(measured.counts, measured.responses, k), f"only to K = {measured.responses}"
-    if alone:  # where all questions are alike, as if one were not
-        shown = f"{alone.value:.3f} ± {alone.error or 1 / alone.questions:.3f}"
-    return f"{zero_variance_share(believed.other, k):.3f}", shown
-
-
-def _show_apart(console: Console, rates: Rates, other: Rates, rollouts: tuple[int, ...]) -> None:
-    """Warn where two fits explain the counts equally well but differ in their consequences."""
-    apart = {k: abs(zero_variance_share(rates, k) - zero_variance_share(other, k)) for k in rollouts}
-    worst = max(apart, key=apart.__getitem__)
-    if apart[worst] > APART:
-        text = f"The fits differ by {apart[worst]:.2f} at K = {worst}: the counts do not decide. More responses would."
+    if gap > APART:
+        text = f"The fits differ by {gap:.2f} at K = {worst}: the counts do not decide. More responses would."
         say(console, text, "yellow")
 
 

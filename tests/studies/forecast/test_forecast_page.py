@@ -1,4 +1,4 @@
-"""The page of a forecast: whatever columns its table has, in a browser too."""
+"""The page of a forecast, in a browser too."""
 
 import json
 import re
@@ -18,7 +18,7 @@ def table(**more):
     rows = [("32x8", 0.5, 0.45, 0.55, 0.52, True), ("256x1", 0.4, 0.35, 0.45, np.nan, True),
             ("1x256", 0.3, 0.2, 0.4, 0.41, False), ("64x4", 0.45, 0.41, 0.5, np.nan, True)]  # fmt: skip
     names = ["cell", "forecast", "low", "high", "measured", "in_budget"]
-    return pd.DataFrame(rows, columns=names).assign(rollouts=256_000, **more)
+    return pd.DataFrame(rows, columns=names).assign(**{"rollouts": 256_000, "best": np.nan, "outside": ""} | more)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_every_column_is_shown_and_the_best_first(page):
     assert "a note" in text and "beyond the budget" in text and text.count("recommended</small>") == 1
 
 
-def test_a_table_with_fewer_columns_has_a_page_too_and_names_of_forecasts_alone_are_code(tmp_path):
+def test_a_table_of_runs_has_no_share_of_a_grid_and_names_of_forecasts_alone_are_code(tmp_path):
     text = write_page(tmp_path, "t", table(), "32x8", ["not ahead of `steps` and `<b>still</b>`"]).read_text()
     assert ">of all<" not in text and "other forecasts" not in text
     assert "<li>not ahead of <code>steps</code> and <code>&lt;b&gt;still&lt;/b&gt;</code></li>" in text
