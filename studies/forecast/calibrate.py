@@ -129,10 +129,8 @@ def calibrate(
             proposals.append((len(drawn), density))
             first, seeds = len(particles.seeds), len(particles.seeds) + np.arange(len(drawn))
             values = list(known[first : first + len(drawn)])
-            for value in pool.map(
-                lambda job: log_likelihood(evidence, *job),
-                zip(drawn[len(values) :], seeds[len(values) :].tolist(), strict=True),
-            ):
+            left = zip(drawn[len(values) :], seeds[len(values) :].tolist(), strict=True)
+            for value in pool.map(lambda job: log_likelihood(evidence, *job), left):
                 values.append(value)
                 progress(first + len(values), effort.total)
             particles = Particles(
@@ -185,17 +183,11 @@ def _weights(particles: Particles, proposals: list[Proposal]) -> tuple[np.ndarra
     """Normalised weights against the mixture of all proposals, at the largest power of the likelihood that keeps
     ENOUGH particles effective."""
     n = len(particles.coordinates)
-    mixture = logsumexp(
-        np.stack([np.log(size / n) + density(particles.coordinates) for size, density in proposals]), axis=0
-    )
-    ratio = log_prior(particles.coordinates) - mixture
+    parts = [np.log(size / n) + density(particles.coordinates) for size, density in proposals]
+    ratio, likely = log_prior(particles.coordinates) - logsumexp(np.stack(parts), axis=0), particles.log_likelihood
 
     def at(power: float) -> np.ndarray:
-        log = np.where(
-            np.isfinite(particles.log_likelihood),
-            power * np.nan_to_num(particles.log_likelihood, neginf=0.0) + ratio,
-            -np.inf,
-        )
+        log = np.where(np.isfinite(likely), power * np.nan_to_num(likely, neginf=0.0) + ratio, -np.inf)
         weights = np.exp(log - log.max())
         return weights / weights.sum()
 

@@ -21,7 +21,7 @@ from rftlab.studies.data.paper.pairs import PAIRS, linear_environment, pair, sta
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, informed, paced
 from rftlab.studies.forecast.law.curve import KnownRun
 from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise
-from rftlab.studies.forecast.pilot.pilot import CELLS, PilotMeasurements
+from rftlab.studies.forecast.pilot.pilot import CELLS, PilotMeasurements, at_rounds
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
 
 SEED_NOISE = 0.02
@@ -234,7 +234,7 @@ def language_others(curves: pd.DataFrame, name: str, pairs: Iterable[str]) -> tu
 def _language(own: pd.DataFrame, name: str) -> OtherPair:
     tables = [finals(own, name, split) for split in SPLITS]
     rounds = int(own["planned_rounds"].max())
-    designs = tuple(replace(CELLS[cell], rounds=rounds, eval_every=rounds) for cell in tables[0].columns)
+    designs = tuple(at_rounds(tables[0].columns, rounds).values())
     start = own[own["round"] == 0]
     base = np.array([start[f"{split}_pass_at_1"].mean() for split in SPLITS])
     ends = np.stack([table.mean().to_numpy() for table in tables], axis=1)

@@ -2,7 +2,6 @@
 and BxK@RATE); studies/forecast/run.py prints and writes it.
 """
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.law.curve import CellForecast
 from rftlab.studies.forecast.law.noise import file_noise
 from rftlab.studies.forecast.pilot.passrates import rate_variances
-from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, pilot_from
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, PilotMeasurements, at_rounds, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.forecast.predict import ForecastSource, all_forecasts, particle_ends
 from rftlab.studies.report.figures import pretty
@@ -135,7 +134,7 @@ def request_from_pilot(pilot: PilotMeasurements) -> Request:
         name,
         f"{pretty(name)}: forecast from a pilot",
         evidence,
-        {label: replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for label, cell in CELLS.items()},
+        at_rounds(CELLS, pilot.rounds),
         (None,) * len(CELLS),
         {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged},
         pilot,

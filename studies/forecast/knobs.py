@@ -186,11 +186,8 @@ def as_right(environment: Linear, right: float) -> Linear | None:
         return replace(environment, align=float(brentq(excess, 0.0, 1.0, (environment.kappa,), xtol=1e-3)))
     if excess(1.0, _SHARPEST) < 0:
         return None
-    return replace(
-        environment,
-        align=1.0,
-        kappa=float(brentq(lambda kappa: excess(1.0, kappa), environment.kappa, _SHARPEST, xtol=1e-2)),
-    )
+    kappa = brentq(lambda kappa: excess(1.0, kappa), environment.kappa, _SHARPEST, xtol=1e-2)
+    return replace(environment, align=1.0, kappa=float(kappa))
 
 
 def answer_rates(environment: Linear) -> np.ndarray:

@@ -17,7 +17,7 @@ from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.advise import evidence as gathering
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
-from rftlab.studies.forecast.advise.evidence import NOTHING, AdviceEvidence, DesignScore, design_key, mean_score
+from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore, design_key, mean_score
 from rftlab.studies.forecast.advise.fleet import SHARDED, least_gpus, link_speed, parse_fleet, planned_on, sharded
 from rftlab.studies.forecast.advise.models import shape_named, sized_shape
 from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
@@ -140,6 +140,9 @@ def test_the_cache_takes_what_is_needed_or_left_and_the_least_gpus_fit():
     least = least_gpus(run(), shape, fleet, ASSUMED)
     assert planned_on(run(), shape, replace(fleet, count=least), ASSUMED).fits
     assert not planned_on(run(), shape, replace(fleet, count=least // 2), ASSUMED).fits
+
+
+NOTHING = AdviceEvidence(None, None, {}, ())
 
 
 def options_of(labels, evidence=NOTHING, gpus="8xH100"):

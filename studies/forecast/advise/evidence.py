@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError, plain
+from rftlab.shared.plumbing.errors import check, plain
 from rftlab.shared.plumbing.folders import path_kind
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.forecast.pilot.headroom import mean_rate
 from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot
 from rftlab.studies.forecast.signal.power import final_score, selected
-from rftlab.studies.forecast.signal.signal import MeasuredRates, Rates, fit_rates, pilot_rates, read_rates
+from rftlab.studies.forecast.signal.signal import Fitted, MeasuredRates, Rates, fit_rates, pilot_rates, read_rates
 
 Key = tuple[int, int, int, int]
 """B, K, support rollouts, replay window."""
@@ -43,9 +43,6 @@ class AdviceEvidence(NamedTuple):
     """In words: where it comes from."""
 
 
-NOTHING = AdviceEvidence(None, None, {}, ())
-
-
 def design_key(design: Design) -> Key:
     """The fields of two designs that must be equal for them to count as one."""
     return design.batch_size, design.rollouts, design.support_rollouts, design.replay_window
@@ -53,34 +50,31 @@ def design_key(design: Design) -> Key:
 
 def gather_evidence(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> AdviceEvidence:
     """The evidence of a pilot, a collection and a file. Raises UserError where one that is named is not there."""
-    evidence = NOTHING if pair is None else _pilot_evidence(root, pair)
+    measured: MeasuredRates | None = None
+    known: Fitted | None = None
+    scores: dict[Key, DesignScore] = {}
+    origins: list[str] = []
+    if pair is not None:  # with its runs, where the results folder has it
+        measured = pilot_rates(root, pair)
+        known = fit_rates(measured)
+        size = f"{len(measured.rates)} training questions, {measured.responses} responses each"
+        origins.append(f"pilot of {pair}: {size}; {known.origin}")
+        runs = read_pilot(root, pair).runs if path_kind(pilot_path(root, pair)) else ()
+        for run in runs:
+            scores[design_key(CELLS[run.cell])] = DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1)
+        origins += [f"its {len(runs)} runs, one of each design"] * bool(runs)
     if rates is not None:
         measured = read_rates(rates, None, None)
         known = fit_rates(measured)
-        origins = (*evidence.origins, f"pass rates of {rates.name}: {known.origin}")
-        evidence = evidence._replace(rates=known.rates, base=_base(measured), origins=origins)
+        origins.append(f"pass rates of {rates.name}: {known.origin}")
     if imported is not None:
-        scores, source = _imported_scores(root, imported)
-        evidence = evidence._replace(scores=evidence.scores | scores, origins=(*evidence.origins, source))
-    return evidence
-
-
-def _pilot_evidence(root: Path, pair: str) -> AdviceEvidence:
-    """A pilot of the results folder with its runs, or the base model's measurements that come with rftlab."""
-    measured = pilot_rates(root, pair)
-    known = fit_rates(measured)
-    size = f"{len(measured.rates)} training questions, {measured.responses} responses each"
-    runs = read_pilot(root, pair).runs if path_kind(pilot_path(root, pair)) else ()
-    scores = {
-        design_key(CELLS[run.cell]): DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs
-    }
-    more = (f"its {len(runs)} runs, one of each design",) if runs else ()
-    return AdviceEvidence(known.rates, _base(measured), scores, (f"pilot of {pair}: {size}; {known.origin}", *more))
-
-
-def _base(measured: MeasuredRates) -> DesignScore:
-    """Pass@1 of the base model, with the interval of questions drawn at random."""
-    return DesignScore(*mean_rate(1, measured.rates, measured.responses).interval(), 1)
+        more, source = _imported_scores(root, imported)
+        scores |= more
+        origins.append(source)
+    if measured is None or known is None:
+        return AdviceEvidence(None, None, scores, tuple(origins))
+    base = DesignScore(*mean_rate(1, measured.rates, measured.responses).interval(), 1)
+    return AdviceEvidence(known.rates, base, scores, tuple(origins))
 
 
 def _imported_scores(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
@@ -91,15 +85,11 @@ def _imported_scores(root: Path, name: str) -> tuple[dict[Key, DesignScore], str
         score = final_score(run, task)
         if score is not None and run.design.prompts and run.design.rollouts:
             grouped[run.design.prompts, run.design.rollouts, 0, 0].append(score)
-    if not grouped:
-        raise UserError(
-            f"imported runs {name!r}: of none are B, K and a test Pass@1 known; allowed: runs with all three"
-        )
-    used = sum(map(len, grouped.values()))
-    return {key: mean_score(np.array(values)) for key, values in grouped.items()}, (
-        f"runs of {plain(name)}: {used} of {len(runs)} runs with B, K and a test Pass@1;\n"
-        "  whatever else differs between them is not looked at"
-    )
+    unknown = f"imported runs {name!r}: of none are B, K and a test Pass@1 known; allowed: runs with all three"
+    check(bool(grouped), unknown)
+    used = f"{sum(map(len, grouped.values()))} of {len(runs)} runs with B, K and a test Pass@1"
+    said = f"runs of {plain(name)}: {used};\n  whatever else differs between them is not looked at"
+    return {key: mean_score(np.array(values)) for key, values in grouped.items()}, said
 
 
 def mean_score(values: np.ndarray) -> DesignScore:

@@ -161,11 +161,8 @@ def _part(run: LLMRun, count: int, assumed: Assumed) -> LLMRun:
     own = -(-design.batch_size // count)
     each = -(-design.rollouts * design.batch_size // count) if design.batch_size < count else design.rollouts
     part = replace(design, batch_size=own, rollouts=max(each, 1), replay_window=0, minibatches=1)
-    subsets = (
-        -(-min(subset or there, there) // count)
-        for subset, there in ((evaluation.train_subset, assumed.train), (evaluation.test_subset, assumed.test))
-    )
-    train, test = subsets
+    asked = (evaluation.train_subset, assumed.train), (evaluation.test_subset, assumed.test)
+    train, test = (-(-min(subset or there, there) // count) for subset, there in asked)
     return replace(run, design=part, evaluation=replace(evaluation, train_subset=train, test_subset=test))
 
 

@@ -31,7 +31,7 @@ from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.law.curve import NOISE, KnownRun, forecast
 from rftlab.studies.forecast.law.limits import beyond
 from rftlab.studies.forecast.law.noise import MeasuredNoise, pilot_noise, simulate_noise
-from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, midway_round, pilot_from
+from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, at_rounds, midway_round, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, read_pilot, shipped_base, shipped_pairs
 
 NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}
@@ -61,7 +61,7 @@ def show_designs(
 ) -> None:
     """All designs of the grid, best first, with forecasts from the base model's Pass@1 where runs are known. ends: of
     the designs that were run, by label."""
-    designs = tuple(replace(design, rounds=rounds, eval_every=rounds) for design in CELLS.values())
+    designs = tuple(at_rounds(CELLS, rounds).values())
     names, each = list(CELLS), [time_per_round(design, noise.ratios) for design in designs]
     predicted = forecast(base, known, noise, designs) if known else None
     tried = [run._replace(errors=np.full(len(run.values), NOISE)) for run in known]

@@ -5,6 +5,7 @@ n questions, m responses to each, counts of responses (n,). Rates are counts / m
 (studies/forecast/pilot/passrates.py takes it out).
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,6 +26,11 @@ def check_cells(cells: tuple[str, ...]) -> None:
     for cell in cells:
         check_choice("design", cell, tuple(CELLS))
     check(len(set(cells)) == len(cells), f"designs: {', '.join(cells)} names one twice")
+
+
+def at_rounds(names: Iterable[str], rounds: int) -> dict[str, Design]:
+    """Cells of the grid, each a run of so many rounds."""
+    return {name: replace(CELLS[name], rounds=rounds, eval_every=rounds) for name in names}
 
 
 def midway_round(design: Design) -> int:

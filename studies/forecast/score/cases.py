@@ -45,7 +45,7 @@ from rftlab.studies.forecast.imported import (
     trained_part,
     unusable,
 )
-from rftlab.studies.forecast.pilot.pilot import CELLS, PILOT_CELLS, pilot_from
+from rftlab.studies.forecast.pilot.pilot import PILOT_CELLS, at_rounds, pilot_from
 from rftlab.studies.forecast.pilot.store import shipped_base, shipped_pairs
 from rftlab.studies.readers.run import ImportedRun
 
@@ -93,13 +93,8 @@ def language_case(
     evidence = pilot_evidence(pilot_from(seen, shipped_base(pair), known, seed))
     evidence = evidence._replace(others=language_others(curves, pair, pairs))
     truth, facts = finals(hidden, pair), evidence.facts
-    cells = at_rounds(tuple(truth.columns), start_at(pair, "llm").design.rounds)
+    cells = at_rounds(truth.columns, start_at(pair, "llm").design.rounds)
     return Case(pair, evidence, known, cells, {"test": truth}, (facts.n_train, facts.n_test), seed=seed)
-
-
-def at_rounds(names: tuple[str, ...], rounds: int) -> dict[str, Design]:
-    """Cells of the grid, each a run of so many rounds."""
-    return {name: replace(CELLS[name], rounds=rounds, eval_every=rounds) for name in names}
 
 
 def language_cases(curves: pd.DataFrame) -> list[Case]:
@@ -125,7 +120,7 @@ def paper_cases() -> list[Case]:
     for pair in paper_pairs():
         evidence, truth = paper_evidence(pair), {part: paper_ends(pair, part).drop(RAW).to_frame().T for part in SPLITS}
         run = start_at(pair, "sim")
-        cells = at_rounds(tuple(truth["test"].columns), run.design.rounds)
+        cells = at_rounds(truth["test"].columns, run.design.rounds)
         questions = linear_environment(run).n_train, linear_environment(run).n_test
         cases.append(Case(pair, evidence, (RAW,), cells, truth, questions))
     return cases
