@@ -44,12 +44,6 @@ def rounds_for_first_success(p0: float, batch_size: int, rollouts: int, delta: f
     return int(np.ceil(np.log(delta) / (batch_size * rollouts * np.log1p(-p0))))
 
 
-def never_solved(a: float, b: float, rollouts: int) -> float:
-    """Expected share of contexts without a success in so many rollouts each, where pass rates are Beta(a, b): falls
-    as a power, rollouts^-a."""
-    return float(np.exp(betaln(a, b + rollouts) - betaln(a, b)))
-
-
 def events(
     p0: float,
     estimator: Estimator,
@@ -120,9 +114,10 @@ def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
     return float(learner.state.theta[-1] / (rate * rounds))
 
 
-def beta_moment(a: float, b: float, power: int) -> float:
-    """E[(p q)^power] for p ~ Beta(a, b)."""
-    return float(np.exp(betaln(a + power, b + power) - betaln(a, b)))
+def beta_moment(a: float, b: float, right: int, wrong: int) -> float:
+    """E[p^right q^wrong] for p ~ Beta(a, b). Without right ones it is the share of contexts that are never solved in so
+    many rollouts, which falls as a power, wrong^-a."""
+    return float(np.exp(betaln(a + right, b + wrong) - betaln(a, b)))
 
 
 @theory_check("T25")
@@ -136,7 +131,7 @@ def learnability(mutant: int) -> Claims:
         step = expected_step(RLOO, 4, logit(p))
         learned[size] = weight @ step
         yield exact(f"shared direction E[pq], a+b = {size:g}", 0.1875 * size / (size + 1), float(learned[size]))
-        yield exact(f"tabular E[p²q²], a+b = {size:g}", beta_moment(a, b, 2), float(weight @ (p * (1 - p) * step)))
+        yield exact(f"tabular E[p²q²], a+b = {size:g}", beta_moment(a, b, 2, 2), float(weight @ (p * (1 - p) * step)))
     yield exact("spread of learnability", (100 / 101) / (0.02 / 1.02), float(learned[100.0] / learned[0.02]))
     p = np.random.default_rng(0).beta(0.5, 1.5, 200)
     gradients = [shared_direction(np.full(200, 0.25) if mutant else p, 20, seed) for seed in range(16)]
@@ -162,7 +157,7 @@ def planning(mutant: int) -> Claims:
     yield sampled("P(no update) in a round", ((1 - p0) ** (1 + counted) + p0 ** (1 + counted)) ** batch_size, still)
     yield sampled(
         "never solved in 16 rollouts, Beta(.5, 1.5)",
-        (1 - 0.25) ** 16 if mutant == 1 else never_solved(0.5, 1.5, 16),
+        (1 - 0.25) ** 16 if mutant == 1 else beta_moment(0.5, 1.5, 0, 16),
         learners.rewards().sum(axis=1) == 0,
     )
 

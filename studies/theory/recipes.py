@@ -251,17 +251,13 @@ def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) 
     return np.array(moves)
 
 
-def all_equal_chance(size: int, p: np.ndarray) -> np.ndarray:
-    """p^K + q^K."""
-    return p**size + (1 - p) ** size
-
-
 @theory_check("T35")
 def dynamic_sampling(mutant: int) -> Claims:
     """T35. A zero-variance group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts
     together."""
     size, (rates, shares) = 4, MIXED
-    silent, successes = float(shares @ all_equal_chance(size, rates)), np.arange(size + 1)
+    own = rates**size + (1 - rates) ** size  # chance that all of a context's responses are equal
+    silent, successes = float(shares @ own), np.arange(size + 1)
     signal = (successes > 0) & (successes < size)
     told = shares[:, None] * binomial(size, rates) * signal
     told /= told.sum()
@@ -276,7 +272,7 @@ def dynamic_sampling(mutant: int) -> Claims:
         ratio = (1 - silent) * float(shares @ second) / float(shares @ plain) ** 2
         measured = float((told * gradient**2).sum() / parts.sum() ** 2)
         yield exact(f"{name}: E[g²]/E[g]² of groups with a signal", ratio, measured)
-    moves, own = resampled_moves(size, 150), all_equal_chance(size, rates)
+    moves = resampled_moves(size, 150)
     for i, name in enumerate(("hard", "even")):
         left = 1 - (own[i] if mutant == 2 else silent)
         expected = shares[i] * rates[i] * (1 - rates[i]) * (size - 1) / size / left

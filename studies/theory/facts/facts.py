@@ -48,18 +48,6 @@ def planted(name: str) -> Runs:
     return [run.assign(planned_rounds=run["round"].max()) for _, run in own.groupby("run")]
 
 
-def high_rate() -> np.ndarray:
-    """(runs,) ends at 10 and 100 times the rate over the usual end."""
-    usual = ends(planted("mix97 usual")).mean()
-    return ends(planted("mix97 rate 1e-3") + planted("mix97 rate 1e-2")) / usual
-
-
-def raw_length() -> np.ndarray:
-    """Return (runs,) ends of the raw reward with the sequence mean over the mean end with the token mean."""
-    by_token = ends(planted("mix97 raw token_mean")).mean()
-    return ends(planted("mix97 raw seq_mean_token_mean")) / by_token
-
-
 class Fact(NamedTuple):
     """A fact, and what decides it."""
 
@@ -141,10 +129,19 @@ DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] |
         numbers.rise("train_zero_variance_fraction"),
         lambda: numbers.rise("zero_signal_fraction")({"usual": studied()}),
     ),
-    "rate-collapse": (RATES, numbers.ratio("rate x16", "usual"), high_rate),
+    # at 10 and 100 times the usual rate
+    "rate-collapse": (
+        RATES,
+        numbers.ratio("rate x16", "usual"),
+        lambda: ends(planted("mix97 rate 1e-3") + planted("mix97 rate 1e-2")) / ends(planted("mix97 usual")).mean(),
+    ),
     "rate-lottery": (RATES, numbers.lottery, None),
     "passes-collapse": (PASSES, numbers.ratio("16 passes", "2 passes"), None),
-    "raw-length": ({"usual": USUAL} | RAW, numbers.by_length, raw_length),
+    "raw-length": (
+        {"usual": USUAL} | RAW,
+        numbers.by_length,
+        lambda: ends(planted("mix97 raw seq_mean_token_mean")) / ends(planted("mix97 raw token_mean")).mean(),
+    ),
     "narrowing": ({"usual": USUAL}, numbers.narrowed, None),
     "wrong-lengths": ({"usual": USUAL, "Dr. GRPO": DR_GRPO}, numbers.wrong_lengths, None),
     "clip-higher": (CLIPS, numbers.kept_entropy, None),
