@@ -14,8 +14,7 @@ if not find_spec("torch"):
 
 import torch
 
-from rftlab import UserError, preset
-from rftlab.llm import losses
+from rftlab import UserError, losses, preset
 from rftlab.studies.integrations import prime_rl, slime, tinker
 
 LENGTHS = (3, 5, 1, 4)

@@ -7,11 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from rftlab import KL, Design, Estimator, UserError
 from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
-from rftlab.shared.config.kl import KL
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags, list_changes, read_start
 from rftlab.studies.forecast.advise.models import REAL, shape_named

@@ -9,10 +9,7 @@ from scipy.stats import beta
 
 from dev.diagnose_cases import chosen_threshold, left_out_rates
 from dev.known_worlds import run_of
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
-from rftlab.sim.config import Linear, Optimizer, Simulation
-from rftlab.sim.run import simulate
+from rftlab import Design, Linear, Optimizer, Simulation, preset, simulate
 from rftlab.studies.analysis.diagnose import alarms as module
 from rftlab.studies.analysis.diagnose import diagnose
 from rftlab.studies.analysis.diagnose.alarms import ALARMS, ANY, alarm_rates, alarms_so_far, first_fired, score_runs

@@ -6,10 +6,8 @@ from dev.diagnose_cases import BROKEN, planted, public, score, tiny
 from dev.known_formats import format_cases, format_worlds, graded_curve
 from dev.known_worlds import chosen, held, simulated, worlds
 from dev.planted_tiny import planted_runs, shipped
-from rftlab.shared.design import Design
-from rftlab.sim.config import Simulation
+from rftlab import Design, Simulation, simulate
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.studies.analysis.diagnose import CHECKS, Finding
 from rftlab.studies.analysis.diagnose.alarms import ALARM_CHECKS
 from rftlab.studies.analysis.diagnose.observed import observe

@@ -4,10 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
-from rftlab.sim.config import Linear, Simulation
-from rftlab.sim.run import simulate
+from rftlab import Design, Linear, Simulation, preset, simulate
 from rftlab.studies.analysis.diagnose import CHECKS
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import RunSpec

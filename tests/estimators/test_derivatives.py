@@ -5,11 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.kl import KL
-from rftlab.shared.config.ratio import Ratio
+from rftlab import KL, Advantage, Estimator, Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, Reinforce, Sapo, Vespo
-from rftlab.shared.estimator import Estimator
 from tests.support.checks.derivatives import CHECKS
 from tests.support.estimators.vectors import REAL
 

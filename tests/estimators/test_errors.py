@@ -12,22 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rftlab import KL, Advantage, Aggregation, Correction, Design, Length, Ratio, Sampling, UserError
 from rftlab.shared.cards import CARDS, PRESETS, preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
-from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, token_costs
 from rftlab.shared.estimator import Estimator, as_rule
 from rftlab.shared.evalstats import pass_at_k, sampling_error
 from rftlab.shared.plumbing import errors
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import Batch
 from rftlab.sim.config import Linear, Optimizer, Sampler, Tabular

@@ -4,12 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from rftlab import KL, Advantage, Aggregation, Estimator
 from rftlab.shared.cards import PRESETS, estimator_name, preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Clip, Reinforce
-from rftlab.shared.estimator import Estimator
 from tests.support.checks import identities, identities_advantages, identities_objective
 from tests.support.estimators.vectors import REAL
 

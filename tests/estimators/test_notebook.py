@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from rftlab import Curve, Design, Estimator
 from rftlab.shared.cards import PRESETS, preset
-from rftlab.shared.curve import Curve
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.notebook import LONGEST, changed_table, polylines, table
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rftlab import UserError, simulate
 from rftlab.shared.cards import PRESETS
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import pairs_at, start_at

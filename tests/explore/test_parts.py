@@ -7,11 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.curve import Curve
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.sim.config import Linear, Simulation
+from rftlab import Curve, Linear, Simulation, UserError, simulate
 from rftlab.sim.environments import build, tabular_world
-from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, published
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.explore import chart as charts

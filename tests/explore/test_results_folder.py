@@ -6,9 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import Design, UserError, preset
 from rftlab.studies.data.runs import store
 from rftlab.studies.explore import measures
 from rftlab.studies.explore.choices import Choices, chosen_run

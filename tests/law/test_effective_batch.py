@@ -5,9 +5,7 @@ from math import inf, sqrt
 
 import pytest
 
-from rftlab.shared.cards import preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.design import Design
+from rftlab import Advantage, Design, UserError, preset
 from rftlab.shared.effective_batch import (
     Costs,
     NoiseRatios,
@@ -21,7 +19,6 @@ from rftlab.shared.effective_batch import (
     time_per_round,
     token_costs,
 )
-from rftlab.shared.plumbing.errors import UserError
 
 GRPO, RAW = preset("paper_text"), preset("minimalist")
 NOISE = NoiseRatios(0.08, 0.5)

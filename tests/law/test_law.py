@@ -10,13 +10,9 @@ from scipy.special import expit, logit, ndtri
 
 from dev import law_scores
 from dev.law_scores import RankedPair, forecast_errors, language_pairs, law_times, public_pairs, regret, score_law
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
+from rftlab import Design, Linear, Optimizer, Simulation, UserError, preset, simulate
 from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, effective_batch, time_per_round
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.forecast.law import curve

@@ -6,11 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from rftlab import Curve, UserError, start_at
 from rftlab.llm.config import model_config
-from rftlab.shared.curve import Curve
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.figures import logged, training_figure
-from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.names import is_metric
 from tests.support.logs.formats import LOGS, runs_folder, said, verl_log, wide_csv, wrong

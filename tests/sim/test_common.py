@@ -5,15 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
+from rftlab import Advantage, Aggregation, Design, Estimator, Linear, Optimizer, Simulation, Tabular, simulate
 from rftlab.shared.plumbing.jit import jit
-from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.common import base_policy
-from rftlab.sim.run import simulate
 from rftlab.sim.setup import make_plan
 from rftlab.studies.data.paper.pairs import linear_environment, start_at
 from tests.support.worlds.problems import PROBLEMS, TABULAR

@@ -6,19 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.kl import KL
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.config.shaping import Length
+from rftlab import KL, Advantage, Aggregation, Correction, Design, Estimator, Length, Ratio, Sampling, simulate
 from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Topr
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, Sampler
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
 from tests.support.worlds.general import RUNS, WORLD, styled_run
 from tests.support.worlds.problems import NINE, PROBLEMS, TABULAR

@@ -6,16 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.kl import KL
+from rftlab import KL, Advantage, Aggregation, Correction, Length, Optimizer, Ratio, Sampler, Sampling
 from rftlab.shared.config.mask import Divergence, KLCov
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Reinforce
-from rftlab.sim.config import Optimizer, Sampler
 from rftlab.sim.environments import build
 from rftlab.sim.policy.style import token_style
 from rftlab.sim.setup import is_general

@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.sampling import Sampling
+from rftlab import Advantage, Design, Estimator, Optimizer, Sampling, Simulation, Tabular
 from rftlab.shared.config.surrogate import Clip, Reinforce
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.round.ragged import INT, MARK, ROW
 from rftlab.sim.run import GeneralLearner
 from rftlab.sim.state import no_totals

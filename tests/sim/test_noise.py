@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.design import Design
+from rftlab import Design, Linear, Optimizer, Simulation, Tabular
 from rftlab.shared.plumbing.jit import jit
-from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.common import base_logit_scale
 from rftlab.sim.round.measures import pass_at_1

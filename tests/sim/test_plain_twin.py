@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.sim.config import Optimizer
+from rftlab import Optimizer, simulate
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import INTERFERENCE, NUISANCE, ROLLOUT
 from rftlab.sim.round.plain import CHUNK
-from rftlab.sim.run import simulate
 from tests.support.naive.general import NaiveGeneral, general_curve
 from tests.support.naive.model import NaiveModel, sigmoid
 from tests.support.worlds.problems import NINE, PROBLEMS, TABULAR

@@ -5,12 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
+from rftlab import Advantage, Design, Estimator, Linear, Optimizer, Sampler, Sampling, Simulation, Tabular, UserError
 from rftlab.sim.environments import build
 from rftlab.sim.policy.style import token_style
 from rftlab.sim.run import GeneralLearner

@@ -6,9 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.cards import CARDS
-from rftlab.shared.config.sampling import Sampling
-from rftlab.sim.config import Linear, Simulation
+from rftlab import CARDS, Linear, Sampling, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.setup import is_general
 from rftlab.studies.data.runs.points import RunSpec

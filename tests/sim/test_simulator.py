@@ -8,10 +8,8 @@ import pytest
 import rftlab.shared.objective
 import rftlab.sim.round.plain
 import rftlab.sim.run
-from rftlab.shared.cards import preset
+from rftlab import Design, Linear, Optimizer, Simulation, Tabular, preset
 from rftlab.shared.curve import SPLITS
-from rftlab.shared.design import Design
-from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.run import Stopped, batches, simulate

@@ -10,14 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
-from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.prepare import prepare
-from rftlab.sim.config import Linear, Simulation
+from rftlab import Design, Linear, Simulation, objective_and_weights, prepare, preset, simulate
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.tiles import TARGET, TARGETS, find_target, tile_sizes
-from rftlab.sim.run import simulate
 from tests.support.machine.isa import NUMBA, can_run, numpy_beyond_avx2
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rftlab import KL, Aggregation, Estimator, Sampling, UserError, prepare
 from rftlab.shared.advantage import advantages
 from rftlab.shared.aggregation import shares
 from rftlab.shared.cards import CARDS, PRESETS, SHIPPED, estimator_name, preset
@@ -26,15 +27,9 @@ from rftlab.shared.cards.card import all_knobs
 from rftlab.shared.cards.libraries import AGG_MODES
 from rftlab.shared.config import mask, surrogate
 from rftlab.shared.config.advantage import Advantage, GivenBaseline
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
-from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip, Dro, Reinforce
-from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import apply_mask, objective_and_weights
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.pool import make_pool
-from rftlab.shared.prepare import prepare
 from rftlab.studies.estimators.show import advantage_text, run_command, show_cards
 from rftlab.studies.theory import ALL_CHECKS
 from tests.support.docs.pages import blocks_of

@@ -12,9 +12,8 @@ from rich.console import Console
 
 import rftlab as rl
 from dev import suite as dev_suite
-from rftlab.shared.cards import CARDS
+from rftlab import CARDS, UserError
 from rftlab.shared.config.surrogate import Reinforce
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import run
 from rftlab.studies.data.results.stats import interval
 from rftlab.studies.estimators.suite import run as suite_run

@@ -12,14 +12,11 @@ from pprint import pformat
 import pyarrow.parquet as parquet
 import pytest
 
+from rftlab import Design, Sampling, UserError, preset
 from rftlab.llm.config import LLMRun, LoRA, model_config
 from rftlab.llm.random import subset
 from rftlab.llm.tasks.load import load_task
-from rftlab.shared.cards import preset
-from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Sapo
-from rftlab.shared.design import Design
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import source_groups
 from rftlab.studies.analysis.source import free_source
 from rftlab.studies.cli.commands import run as command

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
-from rftlab.sim.config import Linear, Simulation
+from rftlab import Design, Linear, Simulation, preset
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.files import checksummed, read_checksummed
 from rftlab.studies.data.runs.points import RunSpec, canonical

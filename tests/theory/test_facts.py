@@ -11,9 +11,7 @@ import pytest
 from rich.console import Console
 
 import rftlab.studies.theory.facts.command as command
-from rftlab.shared.config.kl import KL
-from rftlab.shared.plumbing.errors import UserError
-from rftlab.sim.config import Simulation
+from rftlab import KL, Simulation, UserError
 from rftlab.studies.data.results.stats import Estimate, pooled_deviation
 from rftlab.studies.theory import page
 from rftlab.studies.theory.facts import facts

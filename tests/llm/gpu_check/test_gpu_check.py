@@ -11,13 +11,12 @@ from dev.gpu_check import __main__ as command
 from dev.gpu_check import command as trained
 from dev.gpu_check import sampler, trainer
 from dev.gpu_check.bench import FAILED, NOT_RUN, PASSED, Bench
+from rftlab import Compute, LLMRun, UserError
 from rftlab.llm.budget.devices import FORMAT, known_gpu
-from rftlab.llm.config import Compute, LLMRun
 from rftlab.llm.engines import vllm as engines
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.losses import weights as frozen
 from rftlab.llm.policy import policy as policies
-from rftlab.shared.plumbing.errors import UserError
 from tests.llm.fake_cuda.checks import asked
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine import install_vllm

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rftlab import UserError, train
-from rftlab.llm.config import AdamW, Compute, LoRA
+from rftlab import AdamW, Compute, LoRA, UserError, train
 from rftlab.llm.models.load import load_model
 from rftlab.llm.policy.policy import Frozen, Policy
 from rftlab.llm.policy.tensors import with_adapters

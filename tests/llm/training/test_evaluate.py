@@ -12,6 +12,7 @@ import pytest
 
 import rftlab.llm.training.evaluate
 import rftlab.llm.training.samples
+from rftlab import Sampling, UserError
 from rftlab.llm.engines.rollouts import Rollouts, ignore
 from rftlab.llm.policy.packing import Responses, packed
 from rftlab.llm.random import subset
@@ -21,9 +22,7 @@ from rftlab.llm.tracking import ROUNDS, read_rounds
 from rftlab.llm.train import StopTraining, TrainingCallbacks, train
 from rftlab.llm.training.evaluate import UNSEEN
 from rftlab.llm.training.samples import Judge
-from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.evalstats import fixed_set_error, measured_set_error, pass_at_k
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers.read import read_logs
 from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 

@@ -15,14 +15,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rftlab.shared.cards import preset
+from rftlab import preset, start_at
 from rftlab.studies.cli.commands import DEV, GROUPS, MOVED, parse, run
 from rftlab.studies.cli.execute import study
 from rftlab.studies.cli.simulate import parse_run
 from rftlab.studies.cli.trained import parse_train
 from rftlab.studies.console.table import Table
 from rftlab.studies.console.terminal import guarded
-from rftlab.studies.data.paper.pairs import start_at
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.command import rftlab as rftlab_process
 from tests.support.machine.processes import hear_interrupts

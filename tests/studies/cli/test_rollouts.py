@@ -10,9 +10,8 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
+from rftlab import OwnData, TaskConfig, UserError
 from rftlab.llm.config import LLMRun, Model, model_config
-from rftlab.llm.tasks.config import OwnData, TaskConfig
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import parse
 from rftlab.studies.cli.execute.show_rollouts import RecordFilter, groups_of_run
 from rftlab.studies.cli.trained import ShowRollouts

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.curve import Curve
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import Curve, UserError
 from rftlab.studies.analysis.imported.ends import common, measure_ends, roughness, shared_places
 from rftlab.studies.analysis.imported.groups import common_measure, group_runs, source_groups
 from rftlab.studies.analysis.source import RunSource, free_source

@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rftlab.shared.curve import Curve
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import PAIRS, Curve, UserError
 from rftlab.sim.environments import build
-from rftlab.studies.data.paper.pairs import PAIRS
 from rftlab.studies.forecast import calibrate as module
 from rftlab.studies.forecast import evidence as observations
 from rftlab.studies.forecast import knobs

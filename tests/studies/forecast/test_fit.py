@@ -7,12 +7,8 @@ import pytest
 
 from dev import fit
 from dev.fit import KNOBS, decode, encode, loss_of
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import Advantage, Aggregation, Estimator, UserError, simulate
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.studies.data.paper.pairs import EDGE, FRAGILE, PAIRS, pairs_at, start_at
 
 

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab import Linear, Optimizer, Simulation, simulate
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.studies.forecast.knobs import as_right
 from rftlab.studies.forecast.law.noise import combine_gradients
 from rftlab.studies.forecast.pilot import headroom

@@ -7,11 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
+from rftlab import Advantage, Aggregation, Design, Estimator, UserError
 from rftlab.studies.analysis.imported.groups import group_runs, mean_curve
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.forecasters import law

@@ -9,10 +9,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rftlab.shared.cards import preset
-from rftlab.shared.curve import Curve
-from rftlab.shared.design import Design
-from rftlab.sim.config import Linear
+from rftlab import Curve, Design, Linear, preset
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe_curve
 from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
 from rftlab.studies.forecast.score.cases import Case, group_cases

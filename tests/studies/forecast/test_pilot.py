@@ -12,11 +12,10 @@ import pytest
 from rich.console import Console
 
 from dev.pilots import ship
+from rftlab import PAIRS, UserError, start_at
 from rftlab.llm.probe_config import ProbeConfig
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import remove
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
-from rftlab.studies.data.paper.pairs import PAIRS, start_at
 from rftlab.studies.data.results.reference import shipped_runs
 from rftlab.studies.data.runs.files import checksummed
 from rftlab.studies.data.runs.points import study_points

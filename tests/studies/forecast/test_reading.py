@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rftlab.shared.cards import preset
-from rftlab.shared.design import Design
+from rftlab import Design, preset
 from rftlab.shared.effective_batch import NoiseRatios, design_batch
 from rftlab.studies.forecast import forecasters
 from rftlab.studies.forecast.evidence import UNMEASURED, Evidence, Observed, RepeatSpread

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from rftlab import Curve, UserError
 from rftlab.llm.probe_config import ProbeConfig
-from rftlab.shared.curve import Curve
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.compare import compare, levels
 from rftlab.studies.analysis.public import show

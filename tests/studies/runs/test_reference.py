@@ -9,9 +9,8 @@ import pytest
 
 from dev.export import export
 from dev.rates import CELLS, points_at, scores
-from rftlab.shared.curve import Curve
+from rftlab import Curve, start_at
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, label
-from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results import reference as module
 from rftlab.studies.data.results.reference import COLUMNS, reference, shipped_runs, smollm2_points
 from rftlab.studies.data.runs import store

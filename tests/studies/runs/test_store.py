@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rftlab.shared.cards import preset
+from rftlab import Optimizer, UserError, preset, simulate
 from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean
-from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.files import WRITING
-from rftlab.sim.config import Optimizer
-from rftlab.sim.run import simulate
 from rftlab.studies.cli.execute import study as main_job
 from rftlab.studies.data.runs import runner, store
 from rftlab.studies.data.runs.about import provenance

@@ -6,13 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from rftlab import KL, Advantage, Estimator, Ratio
 from rftlab.shared.cards import PRESETS
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
-from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Surrogate, Topr, Vespo
-from rftlab.shared.estimator import Estimator
 from tests.support.estimators.random_batches import Batches, baseline_for, binary, random_batch, random_estimator
 from tests.support.estimators.vectors import Api, seeds
 

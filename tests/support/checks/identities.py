@@ -6,13 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.kl import KL
+from rftlab import KL, Advantage, Aggregation, Clip, Correction, Estimator
 from rftlab.shared.config.mask import Divergence, Drift
-from rftlab.shared.config.surrogate import Clip
-from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import ObjectiveAndWeights
 from tests.support.estimators.random_batches import (
     SURROGATES,

@@ -6,13 +6,9 @@ from itertools import product
 
 import numpy as np
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
+from rftlab import KL, Advantage, Aggregation, Estimator, Ratio
 from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
-from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
-from rftlab.shared.estimator import Estimator
 from tests.support.estimators.random_batches import Batches, random_batch, random_surrogate
 from tests.support.estimators.vectors import EXACT, Api, close, no_kl, same, seeds
 from tests.support.golden.trl import two_sided

@@ -4,13 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rftlab import KL, Aggregation, Estimator, Ratio
 from rftlab.shared.config.advantage import PER_TOKEN, Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Divergence, Drift, KLCov, Unmasked
-from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import GeometricMean, Surrogate
-from rftlab.shared.estimator import Estimator
 from tests.support.estimators.random_batches import (
     Batches,
     baseline_for,

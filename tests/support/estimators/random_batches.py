@@ -6,16 +6,14 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
+from rftlab import Estimator, Length, UserError
 from rftlab.shared.config.advantage import PER_TOKEN, Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
 from rftlab.shared.config.aggregation import Aggregation, AggregationKind
 from rftlab.shared.config.correction import Correction, CorrectionKind, CorrectionLevel
 from rftlab.shared.config.kl import KL, KLKind
 from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, SecondMoment, TopEntropy, Unmasked
 from rftlab.shared.config.ratio import Ratio, RatioLevel
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr, Vespo
-from rftlab.shared.estimator import Estimator
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import starts_of
 
 

@@ -13,17 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rftlab import Aggregation, Estimator
 from rftlab.shared.advantage import advantages, whiten_into
 from rftlab.shared.aggregation import shares
 from rftlab.shared.combine import combined_advantages
 from rftlab.shared.config.advantage import Advantage, advantage_rule
-from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL, kl_rule
 from rftlab.shared.config.ratio import Ratio, ratio_rule
 from rftlab.shared.config.surrogate import Clip, Surrogate, surrogate_rule
 from rftlab.shared.correction import corrections
 from rftlab.shared.credit import optimal_token_baseline, token_advantages
-from rftlab.shared.estimator import Estimator
 from rftlab.shared.kl import kl_penalty
 from rftlab.shared.memory import (
     add,

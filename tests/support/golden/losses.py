@@ -11,14 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rftlab import KL, Advantage, Aggregation, Estimator, Ratio
 from rftlab.shared.cards import PRESETS
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import ClipCov, Divergence, KLCov, SecondMoment
-from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Topr
-from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import ObjectiveAndWeights
 from rftlab.shared.prepare import Batch
 from tests.support.estimators.vectors import Api, Case, Packed, close, no_kl, part_of, same

@@ -10,13 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
+from rftlab import KL, Advantage, Aggregation, Estimator, Ratio
 from rftlab.shared.config.mask import Drift, Unmasked
-from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Sapo, Surrogate, Vespo
-from rftlab.shared.estimator import Estimator
 from tests.support.estimators.vectors import Api, Case, Packed, no_kl, part_of
 
 FLOAT32 = 1e-6

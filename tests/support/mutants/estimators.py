@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from rftlab import Length, UserError
 from rftlab.shared.config.mask import KLCov
-from rftlab.shared.config.shaping import Length
-from rftlab.shared.plumbing.errors import UserError
 from tests.support.estimators.vectors import REAL, Api
 
 OF_ESTIMATOR = ("batch_from_advantages", "prepare", "shaped_rewards", "apply_mask", "objective_and_weights")

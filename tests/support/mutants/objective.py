@@ -8,11 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
+from rftlab import KL, Aggregation, Length, Ratio
 from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Topr, Vespo
 from tests.support.estimators.vectors import REAL, Api, part_of
 from tests.support.mutants.estimators import (

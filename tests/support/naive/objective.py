@@ -6,14 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.kl import KL
+from rftlab import KL, Aggregation, Correction, Estimator, Length, Ratio
 from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Topr
-from rftlab.shared.estimator import Estimator
 from tests.support.naive.estimators import derivative, per_token, rows_of
 
 

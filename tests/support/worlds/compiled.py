@@ -8,9 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
-from rftlab.shared.cards import preset
+from rftlab import preset, simulate
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from tests.support.worlds.problems import NINE, PROBLEMS, TABULAR
 from tests.support.worlds.simulations import DESIGNS, run_of
 

@@ -2,17 +2,9 @@
 
 from dataclasses import replace
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.correction import Correction
-from rftlab.shared.config.kl import KL
+from rftlab import KL, Advantage, Aggregation, Correction, Design, Estimator, Length, Ratio, Sampling
 from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, SecondMoment, TopEntropy
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.sampling import Sampling
-from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip, GeometricMean, Topr, Vespo
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, Sampler, Simulation, Tabular
 from tests.support.worlds.small_worlds import mixed_world, with_estimator
 

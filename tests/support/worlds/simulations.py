@@ -2,15 +2,7 @@
 
 from dataclasses import replace
 
-from rftlab.shared.cards import preset
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
-from rftlab.shared.config.ratio import Ratio
-from rftlab.shared.config.surrogate import Clip
-from rftlab.shared.design import Design
-from rftlab.shared.estimator import Estimator
-from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab import KL, Advantage, Aggregation, Clip, Design, Estimator, Linear, Optimizer, Ratio, Simulation, preset
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
 CUSTOM = Estimator(
