@@ -21,7 +21,6 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.formats import stores
 from tests.support.logs.reading import read
-from tests.support.machine.here import refused
 
 SIZE, SECONDS = 100_000, 300
 MARKS = ("<!---->", " ", "\t", "/", ":", "-", ",", ".", "0", "1e", "a", "=", '"', "'", "(", ")", "[", "]", "{", "{'a':",
@@ -156,11 +155,3 @@ def test_digits_of_other_scripts_are_no_steps(name, tmp_path):
     assert len(read_logs([tmp_path])) == 1
     lines = "".join(f'{{"global_step/max_steps": "{step}/94", "reward": 1}}\n' for step in ("\u00b2", "3"))
     assert read(tmp_path, lines, "a.jsonl")[0].curves["source_step"].tolist() == [3]
-
-
-@pytest.mark.parametrize("body", ["raise KeyError('x')", "raise SystemExit(0)", "import os; exit()", "return 7"])
-def test_a_reader_of_ones_own_that_fails_is_one_line(body, tmp_path):
-    (tmp_path / "mine.py").write_text(f"def read(path):\n    {body}\n")
-    (tmp_path / "a.log").write_text("1\n")
-    reader = ("--reader", f"{tmp_path}/mine.py:read")
-    assert "mine.py:read" in refused("import", tmp_path / "a.log", *reader, "--results", tmp_path)

@@ -67,14 +67,6 @@ def test_a_collection_that_was_changed_is_a_line(name, log, tmp_path):
         read_collection(tmp_path / "results", "c")
 
 
-def test_a_configuration_alone_is_explained(tmp_path):
-    sizes = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
-    (tmp_path / "args.json").write_text(json.dumps(sizes))
-    text = shown("import", "--config", tmp_path / "args.json", "--processes", 2)
-    rows = [line.split() for line in text.splitlines() if "(B)" in line or "(K)" in line]
-    assert rows == [["prompts", "a", "round", "(B)", "4"], ["rollouts", "a", "prompt", "(K)", "8"]]
-
-
 def test_texts_of_a_configuration_are_shown_and_not_obeyed(tmp_path):
     """Of a script and of JSON: no control characters, no markup."""
     (tmp_path / "run.sh").write_text("x.py --num_generations 4 --model_name_or_path \x1b[2J[red]x")
@@ -126,10 +118,11 @@ def read(path):
         ("series.steps = np.arange(3) * 10**15", "from 0 to 2^31 - 1"), ("series.values = [1j] * 3", "complex128"),
         ("series.values = ['0.5'] * 3", "Cannot cast"), ("run.config = [1]", "no run: AttributeError"),
         ("run.pieces = (1,)", "AttributeError"), ("return 5", "it returns int; allowed: a RawRun"),
+        ("raise KeyError('x')", "KeyError"), ("raise SystemExit(0)", "mine.py:read"), ("exit()", "mine.py:read"),
     ],
 )  # fmt: skip
 def test_what_a_reader_returns_is_looked_at(wrong, named, tmp_path):
-    """And its file may define what looks for its module, and import what lies beside it."""
+    """And its file may fail or end, define what looks for its module, and import what lies beside it."""
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "x.txt").write_text("x")
     (tmp_path / "mine.py").write_text(READER.replace("WRONG", wrong))

@@ -12,21 +12,6 @@ from rftlab.studies.readers.names import translate_metric
 from tests.support.logs.formats import said
 from tests.support.logs.reading import read, run_of, values
 
-PRINTED = {
-    "slime": "(Actor pid=8) data.py:9 - rollout {s}: {{'rollout/raw_reward': 0.{s}, 'reward': 0.5}}\n",
-    "OpenRLHF": "(PPOTrainer pid=77) Global step {s}: {{'reward': 0.{s}, 'actor_lr': 1e-06}}\n",
-    "OpenRLHF's evaluations": "global_step {s}, eval_metrics: {{'eval_gsm8k_pass1': 0.5, 'reward': 0.{s}}}\n",
-    "prime-rl": "10:01:00 SUCCESS Step {s} | Time: 73.77s | Reward: 0.{s} | Throughput: 2003.6 tokens/s\n",
-    "Megatron": " iteration        {s}/    2174 | reward: {s}.0E-01 | learning rate: 1.0E-06 |\n",
-}
-
-
-@pytest.mark.parametrize("trainer", PRINTED)
-def test_what_an_unknown_trainer_prints_is_read_as_lines_that_come_again(trainer, tmp_path):
-    run = run_of(tmp_path, "".join(PRINTED[trainer].format(s=s) for s in (3, 4, 5)), "log.txt")
-    split = "test" if "evaluations" in trainer else "train"
-    assert run.format == "printed lines" and values([run], "reward_mean", split) == {3: 0.3, 4: 0.4, 5: 0.5}
-
 
 def test_evaluations_of_an_older_policy_are_refused(tmp_path):
     """Those of prime-rl, in its file."""

@@ -25,7 +25,11 @@ def log_of(line, steps=STEPS):
         "Epoch 0 | Step {s} | Reward: {s}0% | Loss: 0.123\n",
         "\x1b[32mStep {s}/100\x1b[0m Average Reward \x1b[1m0.{s}\x1b[0m\n",
         "(Actor pid=8) rollout {s}: {{'reward': 0.{s}, 'rollout/truncated': 0.1}}\n",
-        " iteration        {s}/    2174 | reward: {s}.0E-01 | learning rate: 1.0E-06 |\n",
+        "(Actor pid=8) data.py:9 - rollout {s}: {{'rollout/raw_reward': 0.{s}, 'reward': 0.5}}\n",  # of slime
+        "(PPOTrainer pid=77) Global step {s}: {{'reward': 0.{s}, 'actor_lr': 1e-06}}\n",  # of OpenRLHF
+        "global_step {s}, eval_metrics: {{'eval_gsm8k_pass1': 0.5, 'reward': 0.{s}}}\n",
+        "10:01:00 SUCCESS Step {s} | Time: 73.77s | Reward: 0.{s} | Throughput: 2003.6 tokens/s\n",  # of prime-rl
+        " iteration        {s}/    2174 | reward: {s}.0E-01 | learning rate: 1.0E-06 |\n",  # of Megatron
         "===== Step {s} =====\n  Loss: 0.5\n  Mean Reward: 0.{s}\n",
         "02:33:2{s} SUCCESS Step {s} | Time: 73.77s | Reward: 0.{s} | Seq. Length: 345.6 tokens/sample | Lag: 1\n",
         "[rank0]:[cosmos] 2025-06-13 11:29:05,978 - INFO - Step: {s}/4725, Loss: -0.01, Reward: 0.{s}\n",
@@ -38,10 +42,11 @@ def log_of(line, steps=STEPS):
         "│ ppo_actor/task_reward/avg │ {s}.000e-01 │                     │         │\n",
     ],
 )
-def test_a_step_and_names_with_numbers_are_read(line, tmp_path):
-    run = run_of(tmp_path, "loading\n" + log_of(line), "train.log")
+@pytest.mark.parametrize("head", ["loading\n", ""])
+def test_a_step_and_names_with_numbers_are_read(line, head, tmp_path):
+    run = run_of(tmp_path, head + log_of(line), "train.log")
     assert run.format == "printed lines"
-    assert values([run], "reward_mean") == {s: s / 10 for s in STEPS}
+    assert values([run], "reward_mean", "test" if "eval" in line else "train") == {s: s / 10 for s in STEPS}
 
 
 def test_steps_of_an_epoch_are_those_of_the_run(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from itertools import product
 
 import pytest
 
@@ -101,11 +102,14 @@ def test_per_cent_become_fractions_and_what_may_be_either_does_not(tmp_path):
     assert said([either]) == {} and any("may be per cent or fractions" in note for note in either.notes)
 
 
-@pytest.mark.parametrize(("separator", "comma"), [(";", True), (";", False), ("\t", True), ("\t", False), ("|", False)])
-def test_other_separators_and_decimal_commas(separator, comma, tmp_path):
-    text = "step,entropy,eval_acc\n1,0.125,0.5\n2,0.25,0.75\n".replace(",", separator)
-    run = run_of(tmp_path, text.replace(".", ",") if comma else text)
-    assert said([run])[2, "test", "pass_at_1"] == 0.75 and said([run])[1, "train", "entropy"] == 0.125
+@pytest.mark.parametrize(
+    ("separator", "cell"),
+    [*product(";\t", ("0.25", "0,25", "2,5e-1", "25,0 %", "+0,25")), ("|", "0.25")],
+)
+def test_other_separators_and_decimal_commas(separator, cell, tmp_path):
+    runs = read(tmp_path, f"step;entropy;eval_acc\n1;{cell};0\n2;{cell};{cell}\n3;0;0\n".replace(";", separator))
+    assert values(runs, "entropy") == {1: 0.25, 2: 0.25, 3: 0}
+    assert values(runs, "pass_at_1", "test") == {1: 0, 2: 0.25, 3: 0}
 
 
 @pytest.mark.parametrize(("end", "kept"), [("3,0.30", True), ("3,0.3", False), ("3,", True)])
