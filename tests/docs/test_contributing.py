@@ -9,24 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.docs.pages import COMMAND, blocks_of
+from tests.support.docs.pages import COMMAND, apply_diff, blocks_of
 from tests.support.estimators.vectors import ROOT
 
 pytest.importorskip("torch", reason="the page tests the trainer too, which needs the extra llm: make test-llm")
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 COPIED = ("rftlab", "shared", "sim", "llm", "studies", "tests", "docs", "examples", "pyproject.toml", "README.md")
-
-
-def edit(folder: Path, block: str) -> None:
-    """Do in a folder what a block with the marks of a diff says. Raises AssertionError where its lines are not there
-    exactly once."""
-    head, *lines = block.splitlines()
-    path = folder / head.removeprefix("--- ")
-    before, after = ("\n".join(line[1:] for line in lines if line[:1] in (mark, " ")) for mark in "-+")
-    text = path.read_text()
-    assert text.count(before) == 1, f"{path}: {text.count(before)} times: {before}"
-    path.write_text(text.replace(before, after))
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
@@ -50,7 +39,7 @@ def test_an_estimator_is_added_by_what_the_page_says(copy):
     blocks = blocks_of(PAGE)
     for block in blocks:
         if block.language == "diff":
-            edit(copy, block.text)
+            apply_diff(block.text, copy)
     commands = [line for block in blocks if block.language == "sh" for line in block.text.splitlines()]
     assert len(commands) == 4
     assert len({path for block in blocks if block.language == "diff" for path in block.text.split()[1:2]}) == 4
@@ -68,7 +57,7 @@ def test_a_name_without_a_kernel_is_refused(copy):
     """What steps 1 and 3 to 5 alone make never trains another estimator."""
     for block in blocks_of(PAGE):
         if block.language == "diff" and "--- shared/advantage.py" not in block.text:
-            edit(copy, block.text)
+            apply_diff(block.text, copy)
     made = run(copy, sys.executable, "-c", MEDIAN)
     assert made.returncode and "advantage.baseline has a name that no kernel computes" in made.stderr
 
@@ -85,7 +74,7 @@ def test_a_wrong_kernel_does_not_pass(copy):
     """The twin sees a mean in the place of the median."""
     for block in blocks_of(PAGE):
         if block.language == "diff":
-            edit(copy, block.text.replace("np.median(", "np.mean("))
+            apply_diff(block.text.replace("np.median(", "np.mean("), copy)
     tests = ("tests/estimators/test_naive.py", "-k", "advantages")
     done = run(copy, sys.executable, "-m", "pytest", "-q", "-x", *tests)
     assert done.returncode == 1 and "advantages" in done.stdout
@@ -93,4 +82,4 @@ def test_a_wrong_kernel_does_not_pass(copy):
 
 def test_a_block_that_fits_nowhere_is_named(copy):
     with pytest.raises(AssertionError, match="0 times"):
-        edit(copy, "--- README.md\n-no such line\n+another")
+        apply_diff("--- README.md\n-no such line\n+another", copy)

@@ -9,12 +9,10 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from io import StringIO
 
 import numba
 import numpy as np
 import pytest
-from rich.console import Console
 
 import rftlab as rl
 from rftlab.shared.advantage import advantages
@@ -31,6 +29,7 @@ from rftlab.studies.estimators.show import show_cards
 from tests.support.estimators.custom_cards import shipped_alone  # noqa: F401
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.command import rftlab
+from tests.support.machine.here import printed
 
 GROUP = np.array([0, 0, 1, 1, 1, 2])
 REWARDS = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
@@ -396,9 +395,7 @@ def test_it_has_a_card_and_a_label():
     rl.advantage("mine", surrogate=rl.Clip(0.1, 0.3))(centred)
     assert CARDS["mine"].family == "Your own" and CARDS["mine"].title == "Reward minus the mean."
     assert RunSpec("qwen-gsm8k", small_run(rl.preset("mine"))).cell == "8x4-mine" and "mine" not in SHIPPED
-    console = Console(file=StringIO(), width=200)
-    show_cards(console, "mine")
-    assert "A = mine(rewards, pool)" in console.file.getvalue() and isinstance(CARDS["mine"], Card)
+    assert "A = mine(rewards, pool)" in printed(show_cards, "mine") and isinstance(CARDS["mine"], Card)
     assert configured(rl.preset("mine").advantage).function is centred
 
 

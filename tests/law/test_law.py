@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy.special import expit, logit, ndtri
 
 from dev import law_scores
@@ -21,7 +20,7 @@ from rftlab.studies.forecast.law.noise import MeasuredNoise, combine_gradients, 
 from rftlab.studies.forecast.pilot.pilot import CELLS, Gradient, pilot_from
 from rftlab.studies.forecast.pilot.store import pilot_path, shipped_base, write_measurements
 from rftlab.studies.forecast.score.score import rank_agreement
-from tests.support.machine.here import rftlab
+from tests.support.machine.here import printed, rftlab
 
 SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 SMALL, LARGE = Design(32, 1, estimator=preset("minimalist")), Design(64, 8, estimator=preset("paper_text"))
@@ -288,9 +287,7 @@ def test_all_scores_and_the_figure(tmp_path, monkeypatch):
     few = [one for one in language_pairs() if one.pair in ("smollm2-largest", "smollm2-words")]
     monkeypatch.setattr(law_scores, "published_pairs", lambda: iter(()))
     monkeypatch.setattr(law_scores, "language_pairs", lambda: iter(few))
-    console = Console(record=True, width=80)
-    law_scores.score_all(console, tmp_path / "results", True)
-    text = console.export_text()
+    text = printed(law_scores.score_all, tmp_path / "results", True, width=80)
     assert "…" not in text and text.splitlines()[1].split()[-1] == "regret"
     assert "smollm2-largest, test" in text and "no simulated pairs" in text and "1.0000*" in text
     written = {path.name for path in (tmp_path / "results" / "law").iterdir()}

@@ -1,7 +1,6 @@
 """Estimator cards: what they say is what the estimators do, every knob is shown, and the page's worked example
 works."""
 
-import io
 import itertools
 import json
 import os
@@ -17,7 +16,6 @@ from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from rftlab import KL, Aggregation, Estimator, Sampling, UserError, prepare
 from rftlab.shared.advantage import advantages
@@ -32,17 +30,16 @@ from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.plumbing.pool import make_pool
 from rftlab.studies.estimators.show import advantage_text, run_command, show_cards
 from rftlab.studies.theory import ALL_CHECKS
-from tests.support.docs.pages import blocks_of
+from tests.support.docs.pages import apply_diff, blocks_of
+from tests.support.machine.here import printed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
 
 
-def printed(name: str | None, width: int = 150) -> str:
+def shown(name: str | None, width: int = 150) -> str:
     """What the command prints, as one line of words."""
-    console = Console(file=io.StringIO(), width=width)
-    show_cards(console, name)
-    return " ".join(console.file.getvalue().split())
+    return " ".join(printed(show_cards, name, width=width).split())
 
 
 @pytest.mark.parametrize("card", SHIPPED.values(), ids=SHIPPED)
@@ -65,7 +62,7 @@ def test_knobs_say_the_whole_estimator(card):
     printed."""
     design = {"estimator": Estimator(), "sampling": Sampling(), "replay_window": 0}
     kinds = {kind.__name__: kind for union in (surrogate.Surrogate, mask.Mask) for kind in get_args(union)}
-    text = printed(card.name)
+    text = shown(card.name)
     for knob in all_knobs(card):
         value = kinds[knob.value]() if knob.path in ("estimator.surrogate", "estimator.mask") else knob.value
         design = with_value(design, knob.path.split("."), value)
@@ -91,6 +88,7 @@ def test_labels_tell_estimators_apart():
     changed = {replace(estimator, kl=KL("k2", coef)) for estimator in PRESETS.values() for coef in (0.7, 0.71)}
     labels = {estimator_name(estimator) for estimator in changed}
     assert len(labels) == len(changed) and not labels & set(PRESETS)
+    assert all(estimator_name(one).startswith(one.advantage.baseline) for one in changed)
     assert all(re.fullmatch(r"[a-z_]+_custom_[0-9a-f]{8}", label) for label in labels)
     for length, weighted in ((77, True), (77.0, 1)):  # equal estimators have one label, which is fixed
         equal = Estimator(aggregation=Aggregation("token_sum", length=length), kl=KL(weighted=weighted))
@@ -99,11 +97,11 @@ def test_labels_tell_estimators_apart():
 
 def test_a_name_counts_in_any_case_an_unknown_one_lists_the_known_ones_and_an_absent_method_says_why():
     assert preset("GRPO") == preset("grpo") and preset("Dr-GRPO") == preset("dr_grpo")
-    assert printed("ReMax", width=80).startswith("remax: ")
+    assert shown("ReMax", width=80).startswith("remax: ")
     for asked, name, words in (
         (preset, "best", "'best' is unknown; allowed: minimalist, grpo, "),
         (preset, "grp0", "estimator = 'grp0' is unknown"),
-        (printed, "best", r"'best' is unknown; allowed: minimalist, grpo, .*vapo"),
+        (shown, "best", r"'best' is unknown; allowed: minimalist, grpo, .*vapo"),
         (preset, "prime", r"cannot run here.*process reward model"),
     ):
         with pytest.raises(UserError, match=words):
@@ -249,16 +247,16 @@ def test_one_card_and_all_in_80_columns_without_a_broken_word_or_sentence():
     dapo = "(r - mean) / (std + 1e-06)|low 0.2, high 0.28|rftlab theory T3 T4 T5|2503.14476|--sampling.tries 10"
     told = {"dapo": dapo, "paper_code": "ddof 1|raw reward|3 A where A < 0|2601.22532|k3", "vapo": "cannot exist here"}
     for name, words in told.items():
-        assert [word for word in words.split("|") if word not in printed(name)] == []
-    everything = printed(None, width=400)
+        assert [word for word in words.split("|") if word not in shown(name)] == []
+    everything = shown(None, width=400)
     assert all(f" {name} " in everything for name in CARDS) and "seq-mean-token-sum-norm" in everything
-    words = printed(None, width=80).split()
+    words = shown(None, width=80).split()
     for name, card in CARDS.items():
         told = advantage_text(card.estimator.advantage).split() if card.estimator else ["cannot", "exist", "here"]
         assert {name, *told} <= {*words}
     # At 80 columns each surrogate and mask is there up to the end of its first paragraph.
     for name in PRESETS:
-        text = printed(name, width=80)
+        text = shown(name, width=80)
         for part in (PRESETS[name].surrogate, PRESETS[name].mask):
             first = " ".join((type(part).__doc__ or "").partition("\n\n")[0].split())
             assert first in text or type(part).__name__ in ("Unmasked", "CustomSurrogate")
@@ -303,26 +301,12 @@ def test_the_page_s_combination_runs():
     exec(compile(BLOCKS["python"][0], "docs/estimators.md", "exec"), {})
 
 
-def apply(diff: str, root: Path) -> str:
-    """Apply a diff of one file under `root`, each hunk where its old lines stand, which must be one place; the
-    file's path."""
-    path = re.search(r"^\+\+\+ (.*)$", diff, re.MULTILINE)[1]
-    source = (root / path).read_text()
-    for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
-        lines = hunk.splitlines()
-        old, new = ("".join(line[1:] + "\n" for line in lines if line[:1] in signs) for signs in (" -", " +"))
-        assert source.count(old) == 1, f"docs/estimators.md: not one place for\n{old}"
-        source = source.replace(old, new)
-    (root / path).write_text(source)
-    return path
-
-
 def test_the_worked_example_works(tmp_path):
     """Two files of `shared` and one card, as the page says: the page's check of the derivative passes and the
     command shows the card."""
     copy = shutil.copytree(ROOT / "rftlab", tmp_path / "rftlab", ignore=shutil.ignore_patterns("__pycache__"))
     files = ["shared/config/surrogate.py", "shared/surrogate.py", "shared/cards/ratios.py"]
-    assert [apply(diff, copy) for diff in BLOCKS["diff"]] == files
+    assert [apply_diff(diff, copy) for diff in BLOCKS["diff"]] == files
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     environment.pop("PYTHONPATH", None)
 
@@ -332,9 +316,9 @@ def test_the_worked_example_works(tmp_path):
 
     done = run("-c", "from rftlab import shared; print(shared.__file__)\n" + BLOCKS["python"][1])
     assert done.returncode == 0 and done.stdout.strip() == str(copy / "shared" / "__init__.py"), done.stderr
-    shown = " ".join(run("-m", "rftlab.studies.cli.main", "estimators", "tanh").stdout.split())
+    text = " ".join(run("-m", "rftlab.studies.cli.main", "estimators", "tanh").stdout.split())
     told = ("tanh: Tanh gate", "estimator.surrogate Tanh (default Clip)", "tau 5", "rftlab run cell --preset tanh")
-    assert all(words in shown for words in told), shown
+    assert all(words in text for words in told), text
 
 
 def test_the_optimal_token_baseline_bends_the_gradient_as_its_card_says():

@@ -2,12 +2,10 @@
 a source for every number that is shipped."""
 
 from hashlib import sha256
-from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 from scipy.special import expit
 
 from rftlab.shared.plumbing.errors import UserError
@@ -16,6 +14,7 @@ from rftlab.studies.analysis.public.credit import ending_lines, reported_scores
 from rftlab.studies.analysis.public.store import DATA
 from rftlab.studies.data.paper.experiments import endpoints
 from tests.support.estimators.vectors import ROOT
+from tests.support.machine.here import printed
 
 PAGE = ROOT / "docs" / "lab" / "public.md"
 
@@ -101,9 +100,7 @@ def test_every_run_that_is_shipped_has_its_sources_and_scores():
 
 
 def test_the_page_prints_what_the_command_does():
-    text = StringIO()
-    credit.show_credit(Console(file=text, width=100))
-    shown = "\n".join(f"    {line}".rstrip() for line in text.getvalue().splitlines())
+    shown = "\n".join(f"    {line}".rstrip() for line in printed(credit.show_credit, width=100).splitlines())
     assert shown.rstrip() in PAGE.read_text()
 
     # without Qwen the reported score is further off, as the page says

@@ -1,12 +1,10 @@
 """Public runs: what is shipped, the noise, and claims whose verdict follows the numbers."""
 
 import re
-from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from dev.public_runs import PICTURES as MADE
@@ -33,6 +31,7 @@ from rftlab.studies.data.results.stats import Mean, mean
 from rftlab.studies.data.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import runs_folder
+from tests.support.machine.here import printed
 
 FOLDER = runs_folder()
 public = pytest.mark.skipif(FOLDER is None, reason="the public logs are not beside the project (../shared/data/runs)")
@@ -215,26 +214,20 @@ def test_every_claim_has_a_finding_and_facts_come_from_sources_that_are_not_ship
     assert to_json(known.facts()).encode() == (store.DATA / known.FACTS).read_bytes()
 
 
-def printed(name=None):
-    text = StringIO()
-    show_sources(Console(file=text, width=100), name)
-    return text.getvalue()
-
-
 def test_the_command_shows_sources_noise_and_claims():
-    text = printed()
+    text = printed(show_sources, None, width=100)
     assert all(source.name in text for source in SOURCES) and "0.005 to 0.021" in text
     assert text.count("✓") + text.count("?") + text.count("–") >= len(CLAIMS)
-    own = printed("pods")
+    own = printed(show_sources, "pods")
     assert all(trap in own for trap in BY_NAME["pods"].traps) and "shibukizero" not in own
-    assert "No claim" in printed("josancamon")
+    assert "No claim" in printed(show_sources, "josancamon")
     with pytest.raises(UserError, match="source = 'nonsense' is unknown; allowed: pods, "):
-        printed("nonsense")
+        printed(show_sources, "nonsense")
 
 
 def test_the_page_prints_what_the_command_does():
     page = (ROOT / "docs" / "lab" / "public.md").read_text()
-    text = "\n".join(f"    {line}".rstrip() for line in printed("kaip598").splitlines())
+    text = "\n".join(f"    {line}".rstrip() for line in printed(show_sources, "kaip598", width=100).splitlines())
     assert text.rstrip() in page
     lengths = re.search(r"# (\d+) (\d+) (\d+)\n", page).groups()
     curves = store.curves()

@@ -1,6 +1,5 @@
 """The command line as a user meets it: bad input, interruption at any moment, two runs at once."""
 
-import io
 import os
 import random
 import shutil
@@ -24,6 +23,7 @@ from rftlab.studies.console.table import Table
 from rftlab.studies.console.terminal import guarded
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.command import rftlab as rftlab_process
+from tests.support.machine.here import printed
 from tests.support.machine.processes import hear_interrupts
 
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
@@ -246,9 +246,7 @@ def test_examples_in_help_stand_on_lines_of_their_own(command, capsys):
 
 
 def test_a_long_name_in_a_narrow_terminal_is_whole():
-    console = Console(file=io.StringIO(), width=30)
     shown = Table("name", "what it says")
     shown.add("clipped_ratio_of_a_very_long_estimator", "many words " * 5)
-    console.print(shown)
-    text = console.file.getvalue()
+    text = printed(Console.print, shown, width=30)
     assert "…" not in text and "".join(text.split()).count("_") == 6 and text.count("words") == 5

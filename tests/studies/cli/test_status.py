@@ -2,10 +2,8 @@
 writing one."""
 
 import fcntl
-import io
 import os
-import subprocess
-import sys
+from contextlib import ExitStack
 
 import pytest
 from rich.console import Console
@@ -18,8 +16,8 @@ from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.study import checked_study, write_study
 from tests.support.damage import PUT
-from tests.support.estimators.vectors import ROOT
-from tests.support.machine.locks import HOLDER
+from tests.support.machine.here import printed
+from tests.support.machine.locks import held as locked_elsewhere
 
 
 @pytest.fixture
@@ -57,28 +55,12 @@ def interrupt(root, point: RunSpec, checkpoint: int | None, curve=True):
 @pytest.fixture
 def hold():
     """Starts processes that hold the locks of folders."""
-    children = []
-
-    def start(folder):
-        command = [sys.executable, "-c", HOLDER, str(folder)]
-        children.append(child := subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT))
-        assert child.stdout.readline() == "held\n"
-
-    yield start
-    for child in children:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+    with ExitStack() as stack:
+        yield lambda folder: stack.enter_context(locked_elsewhere(folder))
 
 
 def everything(folder):
     return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
-
-
-def printed(root):
-    console = Console(width=140, file=io.StringIO())
-    show_status(console, root)
-    return console.file.getvalue()
 
 
 def rows(text):
@@ -98,7 +80,7 @@ def test_each_state_is_seen_and_nothing_is_written(root, hold):
     found = [run_status(root, point) for point in todo]
     states = [("done", None), ("running", 150), ("interrupted", 300), ("running", 0), ("interrupted", None)]
     assert [(run.state, run.round) for run in found[:6]] == [*states, ("to do", None)]
-    text = printed(root)
+    text = printed(show_status, root)
     assert everything(root) == before
     left = seconds_left(found)
     assert rows(text)["tiny-mix97"] == ["1", "2", "2", str(len(todo) - 5), *duration(left).split()]
@@ -124,9 +106,9 @@ def test_simulations_are_done_or_to_do_and_what_is_not_known_is_not_guessed(root
     todo = points("sim", "qwen-gsm8k")
     for point in todo[:2]:
         finish(root, point, 2.0)
-    assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
+    assert rows(printed(show_status, root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
     found = [run_status(root, point) for point in todo]
-    assert seconds_left(found[:2]) == 0.0 and "unknown, no language model is running" in printed(root)
+    assert seconds_left(found[:2]) == 0.0 and "unknown, no language model is running" in printed(show_status, root)
     todo = points("llm", "tiny-mix97")
     found = [run_status(root, point) for point in todo]
     assert seconds_left(found) is None and seconds_left(found, 2) is None
@@ -195,7 +177,8 @@ def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
     found = run_status(root, todo[0])
     assert found.state == ("interrupted" if rest else "to do") and found.seconds is None
     if rest != ["lock"]:
-        assert str(folder) in found.damage and f"damaged, `rftlab reproduce` redoes it: {found.damage}" in printed(root)
+        said = f"damaged, `rftlab reproduce` redoes it: {found.damage}"
+        assert str(folder) in found.damage and said in printed(show_status, root)
 
 
 @pytest.mark.parametrize("place", ["sim", "sim/qwen-gsm8k"])

@@ -32,6 +32,7 @@ from rftlab.studies.forecast.run import grid_figure, left_out_text, saved_share,
 from rftlab.studies.forecast.score import cases as score_cases
 from rftlab.studies.forecast.score.cases import CASES, check_split, language_case, language_cases, paper_cases, split
 from rftlab.studies.forecast.score.score import SOURCES, score_case, score_figure, show_scores, summary
+from tests.support.machine.here import printed
 
 DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
 FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
@@ -295,20 +296,17 @@ def test_a_summary_knows_errors_ranks_regret_and_paired_intervals_and_figures_al
     assert len(chart.panels) == 2 and len(numbers) == len(table)
     grid = table[:8].assign(rollouts=1000, measured=np.nan, low=table["forecast_low"], high=table["forecast_high"])
     assert len(grid_figure(grid, "tiny-mix97")[1]) == 8
-    show_scores(Console(record=True), table, summary(table))
 
 
 def test_printed_scores_have_no_nan_and_fit_a_terminal_of_80_columns():
-    table, console = made_up_scores()[:1], Console(record=True, width=80)
+    table = made_up_scores()[:1]
     rows = summary(table)
     assert rows[["spearman", "excess_low", "excess_high"]].isna().all(axis=None) and rows["mae"].notna().all()
-    show_scores(console, table, rows)
-    assert "nan" not in console.export_text()
+    assert "nan" not in printed(show_scores, table, rows, width=80)
     names = [f"{model}-{dataset}" for model in ("qwen", "llama", "olmo") for dataset in ("gsm8k", "math")]
     own = made_up_scores().query("pair == 'tiny-mod97'")
-    table, console = pd.concat([own.assign(pair=name) for name in names]), Console(record=True, width=80)
-    show_scores(console, table, summary(table))
-    lines = console.export_text().splitlines()
+    table = pd.concat([own.assign(pair=name) for name in names])
+    lines = printed(show_scores, table, summary(table), width=80).splitlines()
     assert sum(line.split() == ["forecast", *["0.010"] * 6] for line in lines) == 1
     assert not [line for line in lines if "…" in line] and sum(line.count("gsm8k") for line in lines) == 3
 
@@ -317,7 +315,6 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     monkeypatch.setattr("rftlab.studies.forecast.evidence.SHORT", FACTS.family)
     pilot = find_pilot(tmp_path, "tiny-mod97")._replace(rounds=40)
     posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
-    console = Console(record=True, width=80)
     request = request_from_pilot(pilot)
     simulated = predict(posterior, tuple(request.designs.values()), threads=2)
     grid = forecast_designs(request, simulated, 40 * 256)
@@ -330,11 +327,10 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     assert set(table["measured"].dropna().index) == set(PILOT_CELLS)
     with pytest.raises(UserError, match="budget = 5 rollouts; allowed: 1280 or more"):
         forecast_designs(request, simulated, 5)
-    show_forecasts(console, grid, request)
-    rows = console.export_text(clear=False).splitlines()[2 : 2 + len(CELLS)]
+    text = printed(show_forecasts, grid, request, width=80)
+    rows = text.splitlines()[2 : 2 + len(CELLS)]
     assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], "a row each, in 80 columns"
-    show_posterior(console, posterior, pilot.base.pair)
-    assert "recommended" in console.export_text()
+    assert "recommended" in text and printed(show_posterior, posterior, pilot.base.pair, width=80)
     assert "spread of the base model's pass rates over questions: measured 0." in spread_line(posterior, pilot)
 
 

@@ -1,13 +1,11 @@
 """Single numbers of forecasts and their scores: what one wrong sign or bound would change."""
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from rftlab import Curve, Design, Linear, preset
 from rftlab.studies.forecast.evidence import Evidence, Observed, observe_curve
@@ -16,6 +14,7 @@ from rftlab.studies.forecast.score.cases import Case, group_cases
 from rftlab.studies.forecast.score.score import SOURCES, rank_agreement, score_case, show_scores, summary
 from rftlab.studies.readers import read_collection
 from tests.support.logs.reading import collection
+from tests.support.machine.here import printed
 
 BLUNT = Linear(n_train=256, n_test=32, n_features=32, n_answers=8, kappa=0.2)
 
@@ -96,9 +95,8 @@ def test_pairs_count_alike_and_the_interval_of_an_excess_resamples_their_cells()
 
 
 def test_printed_errors_are_means_over_cells_and_the_coverage_that_of_the_recommended_forecast():
-    table, console = scored("three", [0.2, 0.4, 0.6], [0.2, 0.4, 0.9]), Console(file=io.StringIO(), width=100)
-    show_scores(console, table, summary(table))
-    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    table = scored("three", [0.2, 0.4, 0.6], [0.2, 0.4, 0.9])
+    lines = [line.split() for line in printed(show_scores, table, summary(table), width=100).splitlines()]
     assert ["law", "0.100"] in lines and ["80%", "covers", "100%"] in lines and ["cells", "3"] in lines
 
 

@@ -30,14 +30,9 @@ from rftlab.studies.forecast.pilot.run import count_answers, wanted
 from rftlab.studies.forecast.pilot.show import show_pilot, spark
 from rftlab.studies.forecast.pilot.store import pilot_path, read_measurements, shipped_base, write_measurements
 from tests.support.damage import PUT
+from tests.support.machine.here import printed
 
 PAIR = "tiny-mod97"
-
-
-def printed(pilot):
-    console = Console(record=True, width=200, file=io.StringIO())
-    show_pilot(console, pilot)
-    return console.export_text()
 
 
 def test_the_usual_designs_and_runs_are_of_the_grid_and_a_twentieth_of_it():
@@ -153,11 +148,12 @@ def test_responses_are_counted():
 
 
 def test_what_was_measured_is_printed(pilot):
-    text = printed(pilot)
+    text = printed(show_pilot, pilot)
     words = ("512 of 2048", "without sampling noise", "noise scale", "run 256x1-paper_text", "7,372,800 rollouts")
     assert [one for one in (*words, f"{pilot.fraction:.2%}") if one not in text] == []
     silent = pilot.base.raw._replace(signal=-0.1, signal_error=0.5)
-    assert f"> {silent.variance(1):,.0f}" in printed(pilot._replace(base=pilot.base._replace(raw=silent), runs=()))
+    alone = pilot._replace(base=pilot.base._replace(raw=silent), runs=())
+    assert f"> {silent.variance(1):,.0f}" in printed(show_pilot, alone)
     assert spark(np.array([0.0, 0.25, 0.5])) == "▁▄█"
 
 
@@ -235,8 +231,8 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path
     assert pilot_noise(whole.base._replace(midway=None)) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
     later = whole.base.midway.ratios
     assert pilot_noise(whole.base)[::2] == (later.between.value, later.gain.value)
-    assert "midway: after 300 rounds of the baseline" in printed(whole)
-    text = printed(known)
+    assert "midway: after 300 rounds of the baseline" in printed(show_pilot, whole)
+    text = printed(show_pilot, known)
     assert "were not measured: run `rftlab pilot` again" in text and "maj@" not in text
     del content["base"]["raw"]
     place.write_bytes(checksummed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
@@ -275,7 +271,7 @@ def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
 
 
 def test_what_the_base_model_could_do_is_printed_and_said(pilot):
-    text = " ".join(printed(newest(pilot)).split())
+    text = " ".join(printed(show_pilot, newest(pilot)).split())
     words = (
         "r of the effective batch 0.080 0.060 to 0.100 512 x 16",
         "Pass@1 at temperature 0 ",
@@ -289,7 +285,7 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot):
     )
     assert [one for one in words if one not in text] == []
     few = RATIOS._replace(between=RatioEstimate(0.08, 0.05, -0.02, 0.18), questions=24, responses=4)
-    text = printed(pilot._replace(base=pilot.base._replace(ratios=few, headroom=HEADROOM, midway=None)))
+    text = printed(show_pilot, pilot._replace(base=pilot.base._replace(ratios=few, headroom=HEADROOM, midway=None)))
     assert "r is not told from 0" in text and "24 questions x 4 responses, fewer than the 256 x 8" in text
 
 

@@ -52,6 +52,21 @@ def blocks_of(text: str) -> list[Block]:
     return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in FENCE.finditer(text)]
 
 
+def apply_diff(text: str, folder: Path) -> str:
+    """Change a file of a folder as a diff says, each hunk where its old lines stand; the file's path. Raises
+    AssertionError where that is not one place."""
+    heads, body = re.match(r"((?:(?:---|\+\+\+) [^\n]*\n)+)(.*)", text, re.DOTALL).groups()
+    path = heads.split()[-1]
+    source = (folder / path).read_text()
+    for hunk in filter(None, re.split(r"^@@.*\n", body, flags=re.MULTILINE)):
+        lines = hunk.splitlines()
+        old, new = ("".join(line[1:] + "\n" for line in lines if line[:1] in signs) for signs in (" -", " +"))
+        assert source.count(old) == 1, f"{path}: {source.count(old)} times: {old}"
+        source = source.replace(old, new)
+    (folder / path).write_text(source)
+    return path
+
+
 def figures_of(text: str) -> list[tuple[str, str]]:
     """What a page shows: each picture beside the page, and the file that its code makes."""
     return [(found["kept"], found["made"]) for found in FIGURE.finditer(text)]

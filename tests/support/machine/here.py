@@ -17,6 +17,13 @@ def rftlab(*arguments):
     return status, console.file.getvalue()
 
 
+def printed(show, *arguments, width=200):
+    """What a function prints on a console, its first argument."""
+    console = Console(file=StringIO(), width=width)
+    show(console, *arguments)
+    return console.file.getvalue()
+
+
 def shown(*arguments):
     """Output of a command that succeeds."""
     status, text = rftlab(*arguments)

@@ -22,7 +22,9 @@ def held(folder):
     command = [sys.executable, "-c", HOLDER, str(folder)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout.readline() == "held\n"
-    yield child
-    child.kill()
-    child.wait()
-    child.stdout.close()
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
