@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.web.browser import browser  # noqa: F401
+
 settings.register_profile("rftlab", deadline=None, derandomize=True, database=None)
 settings.load_profile("rftlab")
 

@@ -18,9 +18,7 @@ from rftlab.studies.readers.store import write_collection
 from tests.support.logs.formats import LOGS
 from tests.support.logs.planted import after, changed, healthy, log_of
 from tests.support.machine.here import refused, shown
-from tests.support.web.browser import HOSTILE, browser
-
-__all__ = ["browser"]
+from tests.support.web.browser import HOSTILE
 
 TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_generations": 8, "max_steps": 500,
        "learning_rate": 1e-6, "max_completion_length": 512, "model_name_or_path": "Qwen/Qwen3-1.7B"}  # fmt: skip

@@ -8,9 +8,7 @@ import pytest
 import rftlab as rl
 from dev import try_page
 from dev.try_page import ADVANTAGES, BATCH, LARGEST, PAIRS, RATES, ROLLOUTS, curve, page
-from tests.support.web.browser import browser
 
-__all__ = ["browser"]
 AXES = (PAIRS, BATCH, ROLLOUTS, ADVANTAGES, RATES)
 POINTS = try_page.ROUNDS // try_page.EVERY + 1
 

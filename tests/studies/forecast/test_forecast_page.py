@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 
 from rftlab.studies.forecast.run import seen, write_page
-from tests.support.web.browser import HOSTILE, browser
-
-__all__ = ["browser"]
+from tests.support.web.browser import HOSTILE
 
 
 def table(**more):

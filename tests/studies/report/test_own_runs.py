@@ -18,10 +18,9 @@ from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import refused, rftlab, shown
-from tests.support.web.browser import HOSTILE, browser
+from tests.support.web.browser import HOSTILE
 from tests.support.web.reports import without_script
 
-__all__ = ["browser"]
 QUICK = ("--rounds", "20", "--eval-every", "10", "--quiet")
 
 

@@ -4,10 +4,9 @@ import pytest
 
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, judged
 from rftlab.studies.report.report import write_report
-from tests.support.web.browser import HOSTILE, browser, until
+from tests.support.web.browser import HOSTILE, until
 from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, parts_of, with_metrics
 
-__all__ = ["browser"]
 FOLDED = "return [...document.querySelectorAll('.fold > :not(summary)')].map(e => e.checkVisibility())"
 """Whether what is folded can be seen."""
 FEW_AND_MORE = "<section id='theory'><details><summary>1 more</summary><p>a number</p></details></section>"
