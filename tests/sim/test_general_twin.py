@@ -207,10 +207,14 @@ def unforgetful(self, *arguments, **rest):
     return policy
 
 
-def faded_style(self, context, w=None, theta_f=None, noise=0.0, common=None):
-    """Style that drifts with what is forgotten, too."""
-    policy = NaiveGeneral.view(self, context, w, theta_f, noise, common)
-    return replace(policy, moved=policy.moved + self.remembered(self.z0[context], w) - self.z0[context])
+def drifting(change):
+    """A twin whose style drifts with `change` of the logits too."""
+
+    def view(self, context, w=None, theta_f=None, noise=0.0, common=None):
+        policy = NaiveGeneral.view(self, context, w, theta_f, noise, common)
+        return replace(policy, moved=policy.moved + change(self, context, w, common))
+
+    return {"view": view}
 
 
 def whole_entropy_gradient(self, p):
@@ -231,21 +235,10 @@ def oldest_replayed(self, context):
     return self.buffer[context][: self.design.sampling.replayed]
 
 
-def styled_by_all(self, context, w=None, theta_f=None, noise=0.0, common=None):
-    """Style that drifts with what contexts have in common, too."""
-    policy = NaiveGeneral.view(self, context, w, theta_f, noise, common)
-    return replace(policy, moved=policy.moved + self.base(context, w, common) - self.remembered(self.z0[context], w))
-
-
 def even_reference(self, policy, response):
     found = NaiveGeneral.logps(self, policy, response)
     at_base = not policy.moved.any() and policy.style == -1.5
     return np.append(found[:1], np.full(len(found) - 1, np.log(0.5))) if at_base else found
-
-
-def styled_by_length(self, context, w=None, theta_f=None, noise=0.0, common=None):
-    policy = NaiveGeneral.view(self, context, w, theta_f, noise, common)
-    return replace(policy, moved=policy.moved + self.lengthen(self.common) * self.long_arms())
 
 
 def readier_sampler(self, common=None):
@@ -280,7 +273,9 @@ def square_as_noisy_as_others(self, context, p, arms):
 WRONG = {
     ("of itself", "style"): {
         "nothing is forgotten": {"view": unforgetful},
-        "style drifts with what is forgotten": {"view": faded_style},
+        "style drifts with what is forgotten": drifting(
+            lambda self, c, w, _: self.remembered(self.z0[c], w) - self.z0[c]
+        ),
         "length by the first token's style": {"length": first_style},
         "nothing is disturbed": {"taught": lambda self, round_index, context: self.x[context]},
     },
@@ -300,7 +295,9 @@ WRONG = {
         },
     },
     ("entropy", "worn, style"): {
-        "style drifts with sharpness": {"view": styled_by_all},
+        "style drifts with sharpness": drifting(
+            lambda self, c, w, common: self.base(c, w, common) - self.remembered(self.z0[c], w)
+        ),
         "style tokens teach nothing in common": {"squares": lambda self, policy, response, weight: 0.0},
     },
     ("optimal", "worn, noise"): {
@@ -312,7 +309,7 @@ WRONG = {
         "the slope is that of even tokens": {"slope": lambda self: 2 * self.world.nuisance / np.sqrt(5)},
         "exploration is fixed": {"readiness": lambda self, common=None: -1.5},
         "the sampler is as ready as the trainer": {"readiness": readier_sampler},
-        "style drifts with verbosity": {"view": styled_by_length},
+        "style drifts with verbosity": drifting(lambda self, *_: self.lengthen(self.common) * self.long_arms()),
         "exploration is noisy": {"common_gradient": noisy_exploration},
     },
     ("optimal", "verbosity"): {

@@ -135,20 +135,17 @@ def sharp_reference(self, context):
     return replace(NaiveGeneral.base_policy(self, context), p=self.softmax(z[None])[0])
 
 
-def sharp_format(self, context, *rest, **more):
-    """The policy of a world whose format is as sharp as its answers."""
-    h0, self.h0 = self.h0, self.sharpness(more.get("common", self.common)) * self.h0
-    policy = NaiveGeneral.view(self, context, *rest, **more)
-    self.h0 = h0
-    return policy
+def sharp(part):
+    """A twin of which another part is as sharp as the base policy's answers."""
 
+    def view(self, context, *rest, **more):
+        before = getattr(self, part)
+        setattr(self, part, self.sharpness(more.get("common", self.common)) * before)
+        policy = NaiveGeneral.view(self, context, *rest, **more)
+        setattr(self, part, before)
+        return policy
 
-def sharp_everything(self, context, *rest, **more):
-    """The policy of a world in which what W learns is as sharp as the base policy."""
-    x, self.x = self.x, self.sharpness(more.get("common", self.common)) * self.x
-    policy = NaiveGeneral.view(self, context, *rest, **more)
-    self.x = x
-    return policy
+    return {"view": view}
 
 
 def noisy(change):
@@ -216,8 +213,8 @@ FOUR = {
 }
 IN_COMMON = {
     "the reference is sharper too": {"base_policy": sharp_reference},
-    "the format is sharper too": {"view": sharp_format},
-    "what W learns is sharper too": {"view": sharp_everything},
+    "the format is sharper too": sharp("h0"),
+    "what W learns is sharper too": sharp("x"),
     "no sharpening": {"sharpness": lambda self, common: 1.0},
     "an exponential": {"sharpness": lambda self, common: np.exp(self.world.sharpening * common[0])},
     "the mean of the parts": {"lift": lambda self, common: NaiveModel.lift(self, common) / np.sqrt(3)},
