@@ -187,8 +187,9 @@ def test_every_sentence_has_evidence_and_three_changes_are_the_most(tmp_path):
 
 def test_evidence_is_one_flag_away(tmp_path):
     file = written(tmp_path, "grpo.json", TRL)
-    brief, whole = shown("check", file), shown("check", file, "--evidence")
+    brief, whole = flowing(file), flowing(file, "--evidence", "--model", "1.7B", "--processes", "2")
     assert "--evidence prints" in brief and "--evidence prints" not in whole
+    assert "of the peak in passes" in whole and "{" not in whole
     assert "ShibukiZero/assignment5-alignment" in whole and "ShibukiZero" not in brief
     assert "num_iterations is not stated; the default of TRL" in whole
 

@@ -18,15 +18,21 @@ from rftlab.studies.forecast.advise.options import Option
 
 WIDTH = 100
 """Columns of a line that is not a table's."""
-COSTS = (
-    "Costs are estimates, not measured on several GPUs:",
-    " {:.0%} of the peak in passes; the longest response {} times the mean; {:.0%} of memory left free;",
-    " weights, gradients and optimiser states in fp32 divided by the GPUs (fully sharded data parallel),",
-    f" {FETCHED} blocks and the head whole in bf16; activations checkpointed, a GPU's own;",
-    " a copy of vLLM's weights on each GPU or each tensor-parallel group;",
-    " exchange not hidden behind computing, over NVLink or, past 8 GPUs, 400 Gbit/s each;",
-    " scoring not counted.",
-)
+
+
+def cost_lines(plan: FleetPlan) -> tuple[str, ...]:
+    """Lines on what estimates of costs rest on."""
+    utilisation = plan.fleet.device.utilisation
+    return (
+        "Costs are estimates, not measured on several GPUs:",
+        f" {utilisation:.0%} of the peak in passes; the longest response {TAIL} times the mean; {SLACK:.0%} of memory "
+        "left free;",
+        " weights, gradients and optimiser states in fp32 divided by the GPUs (fully sharded data parallel),",
+        f" {FETCHED} blocks and the head whole in bf16; activations checkpointed, a GPU's own;",
+        " a copy of vLLM's weights on each GPU or each tensor-parallel group;",
+        " exchange not hidden behind computing, over NVLink or, past 8 GPUs, 400 Gbit/s each;",
+        " scoring not counted.",
+    )
 
 
 def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Assumed) -> None:
@@ -177,5 +183,5 @@ def show_trust(console: Console, evidence: AdviceEvidence, plan: FleetPlan) -> N
         )
     for line in text:
         say(console, line, "bold")
-    for line in COSTS:
-        say(console, line.format(plan.fleet.device.utilisation, TAIL, SLACK), "dim")
+    for line in cost_lines(plan):
+        say(console, line, "dim")

@@ -29,7 +29,7 @@ from rftlab.studies.console.table import say, write_numbers
 from rftlab.studies.data.results.language import PLANNED
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.store import open_store
-from rftlab.studies.forecast.advise.show import COSTS
+from rftlab.studies.forecast.advise.show import cost_lines
 from rftlab.studies.forecast.checkup.changes import name_changes, name_unknowns
 from rftlab.studies.forecast.checkup.subject import Sentence, Subject, counted
 from rftlab.studies.forecast.ending import MEASURES, leader_text, run_ending
@@ -84,7 +84,12 @@ def describe_batch(subject: Subject) -> Iterator[Sentence]:
             f"{plan.memory.peak / 1e9:.0f} of the {room:.0f} GB of a GPU. A step takes about "
             f"{describe_time(seconds)}, and {steps:,} steps take "
             f"{describe_time(seconds * steps)}.",
-            (f"{model.name}: {model.note or 'its shape is known'}", trained, ", ".join(phases), *COSTS),
+            (
+                f"{model.name}: {model.note or 'its shape is known'}",
+                trained,
+                ", ".join(phases),
+                *map(str.strip, cost_lines(plan)),
+            ),
         )
     k, silence = design.rollouts or 1, subject.silence
     if k > 1 and silence is not None:
