@@ -112,6 +112,12 @@ def test_only_ends_of_lines_end_lines(sign, tmp_path):
     assert len(values(read(tmp_path, table), "entropy")) == 12
 
 
+@pytest.mark.parametrize("column", ["run", "arm", "condition", "algo"])
+def test_a_column_that_names_what_was_varied_names_runs(column, tmp_path):
+    text = f"{column},step,reward\n" + "".join(f"{arm},{s},0.{s}\n" for arm in ("GRPO", "from SFT") for s in (1, 2, 3))
+    assert [run.name for run in read(tmp_path, text)] == ["GRPO", "from SFT"]
+
+
 def test_runs_that_are_numbered_are_told_apart(tmp_path):
     rows = [json.dumps({"run_id": run, "step": step, "reward": run + step / 100}) for step in STEPS for run in (0, 1)]
     runs = read(tmp_path, "\n".join(rows) + "\n", "log.jsonl")
