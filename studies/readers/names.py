@@ -78,10 +78,13 @@ _OTHERS_TEST = (
     (r"val_correct/(?P<task>.+)/mean", "pass_at_1"),
     (r"val_score/(?P<task>.+)/mean", "score"),
     (r"eval-rollout/reward(?:/avg)?", "score"),
+    (r"val/accuracy_reward", "pass_at_1"),
+    (r"val/format_reward", "format_rate"),
+    (r"val/reward_score|val/overall_reward", "reward_mean"),
     (rf"{_TEST}[/_](?P<task>{_BENCHMARKS}[-_]?\d{{0,4}})", "score"),
 )
-"""OpenRLHF (openrlhf/trainer/ppo_trainer.py; pass1 is the mean reward), ROLL (roll/pipeline), AReaL, and slime, whose
-evaluations have the name of their set alone (slime/observability)."""
+"""OpenRLHF (openrlhf/trainer/ppo_trainer.py; pass1 is the mean reward), ROLL (roll/pipeline), AReaL, EasyR1
+(verl/trainer/ray_trainer.py), and slime, whose evaluations have the name of their set alone (slime/observability)."""
 
 _OTHERS = (
     (r"reward/avg_raw_reward", "reward_mean"),
@@ -95,13 +98,18 @@ _OTHERS = (
     (r"policy/loss_metrics/clip_ratio|policy/ppo_clip_ratio|policy/clipfrac_avg", "clip_fraction"),
     (r"ppo_actor/update/clip_ratio/avg|grpo_actor/update/clip_ratio/avg", "clip_fraction"),
     (r"ppo_actor/task_reward/avg|grpo_actor/task_reward/avg|actor/rewards", "reward_mean"),
-    (r"objective/verifiable_correct_rate", "pass_at_1"),
-    (r"objective/scores|rewards|reward/evaluate_response/avg_total_reward", "reward_mean"),
+    (r"objective/verifiable_correct_rate|reward/accuracy", "pass_at_1"),
+    (r"reward/format", "format_rate"),
+    (
+        r"objective/scores|rewards|reward/overall|response/raw_rewards/mean|reward/evaluate_response/avg_total_reward",
+        "reward_mean",
+    ),
     (r"val/sequence_lengths|actor/response_tok_len|tokens/response_length/mean", "response_length"),
     (r"rollout/truncated_ratio|ppo_actor/no_eos_ratios/avg|grpo_actor/no_eos_ratios/avg", "truncated_fraction"),
 )
 """SkyRL (skyrl/train, skyrl/backends), AReaL (areal/trainer/ppo/actor.py), TRL's PPO and open-instruct, whose val/
-holds values of training (open_instruct/grpo_fast.py), oat (oat/actors), torchtune (bare names), torchforge and ROLL."""
+holds values of training (open_instruct/grpo_fast.py), oat (oat/actors), torchtune (bare names), torchforge, EasyR1,
+xtuner and ROLL."""
 
 _TRAIN = (
     (r"critic/score/mean|critic/rewards/mean", "score"),

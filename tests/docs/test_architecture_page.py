@@ -15,6 +15,7 @@ from rftlab.studies.cli.commands import DEV, GROUPS
 from rftlab.studies.console.table import Table
 from rftlab.studies.data.results import claims
 from rftlab.studies.forecast.forecasters import QUICK
+from rftlab.studies.readers.designs.named import named_trainers
 from rftlab.studies.readers.read import FORMATS
 from rftlab.studies.report.chart import Chart
 from rftlab.studies.theory.facts.facts import Fact
@@ -46,6 +47,7 @@ COMMANDS = [command for group in (*GROUPS.values(), DEV) for command in group.va
 THINGS: dict[str, Callable[[], Iterable[str]]] = {
     "an estimator": lambda: map(home, FAMILIES),
     "a log format": lambda: [home(log.read) for log in FORMATS],
+    "a trainer's names of its settings": lambda: ["studies/assets/trainers.toml"] if named_trainers() else [],
     "a forecaster": lambda: [home(forecaster) for forecaster in QUICK.values()],
     "a claim": lambda: {home(module) for module in (claims, public_claims) if module.CLAIMS} | makers("Claim"),
     "a check of theory": lambda: makers("theory_check"),
