@@ -28,7 +28,7 @@ ROWS = dict(re.findall(r"^\| (an? .+?) \| (.+) \|$", TEXT, re.MULTILINE))
 
 def paths(row: str) -> list[str]:
     """Files and folders that a row of the table names."""
-    return re.findall(r"`([\w/]+/(?:\w+\.py)?|\w+\.md)`", ROWS[row])
+    return re.findall(r"`([\w/]+/(?:\w+\.(?:py|toml))?|\w+\.md)`", ROWS[row])
 
 
 def home(thing) -> str:
