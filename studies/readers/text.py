@@ -37,6 +37,8 @@ _KINDS = {
 _HTML = re.compile(r"<(!doctype\s{1,9}html|html|head|body)\b", re.IGNORECASE)
 PROGRESS = "global_step/max_steps"
 """ms-swift's name of the step and how many there will be."""
+BORDERS = ("\u2502", "\u2503", "|")
+"""The first characters of a line of a printed table, whose texts a model may have written."""
 LONGEST_NUMBER = 400
 """Characters; a longer text is none."""
 _GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")

@@ -311,3 +311,11 @@ def test_the_kind_of_a_log_is_that_of_most_lines(tmp_path):
         (verl_log(), "{'loss': 0.5, 'epoch': 0.1}\n", "verl console"),
     ):
         assert run_of(tmp_path, stray + log.text, "mixed.log").format == form
+
+
+def test_what_a_model_wrote_in_a_printed_table_is_no_dictionary(tmp_path):
+    """TRL prints responses so with log_completions."""
+    box = ["╭─── Step 1 ───╮", "│ │ What is 1+1 │ {'loss': 3.0, 'reward': 9.0} │ 1.00 │ │", "╰──────────────╯"]
+    lines = [text for line in lines_of([1, 2, 3], [0.01, 0.02, 0.03]) for text in (line, *box)]
+    rewards, notes = steps_of(tmp_path, lines)
+    assert rewards == {1: 0.01, 2: 0.02, 3: 0.03} and "updates_per_round" not in notes

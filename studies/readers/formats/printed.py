@@ -29,7 +29,7 @@ from rftlab.studies.readers.designs.values import literal_values
 from rftlab.studies.readers.formats.tables import has_numbers
 from rftlab.studies.readers.names import SCORES, is_test_metric, split_of, translate_metric
 from rftlab.studies.readers.run import RawRun
-from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, read_lines, read_number
+from rftlab.studies.readers.text import BORDERS, LARGEST_STEP, Head, encoding_note, read_lines, read_number
 
 FORMAT = "printed lines"
 LONGEST, LONGEST_BLOCK, LONGEST_CONFIG = 4000, 400, 1 << 18
@@ -68,7 +68,6 @@ _LOGGER = re.compile(
 """Its level, Ray's process and a place in the code are no numbers of the run."""
 _HEADLINE = re.compile(r"[=_~\u2500-\u257f-]{3}")
 """Decoration of a line with a step alone. A step with its total, or of an evaluation, needs none."""
-_BORDERS = ("\u2502", "\u2503", "|")
 _CELLS = re.compile(r"\s*\u2502(?: +[A-Za-z][\w@/.%-]{0,120} +\u2502 +[-+.\w]{1,24} +\u2502)+[\s\u2502]*")
 """A row of a grid, in which each name has a number beside it."""
 _WORDS = re.compile(r"[A-Za-z]+")
@@ -117,7 +116,7 @@ class _Lines:
             if line.rstrip().endswith("}}") or len(self.open) > LONGEST_CONFIG:
                 self.config, self.open = literal_values(self.open) if len(self.open) <= LONGEST_CONFIG else None, ""
         line = _without_grid(line)
-        is_framed = line.lstrip().startswith(_BORDERS)
+        is_framed = line.lstrip().startswith(BORDERS)
         line = _LOGGER.sub("|", line)
         if self.opening is not None and line.lstrip("| ").startswith("{'"):
             self.headline, self.left = self.opening, LONGEST_BLOCK

@@ -28,6 +28,7 @@ from rftlab.studies.readers.designs.values import as_count, as_word
 from rftlab.studies.readers.formats import verl_console
 from rftlab.studies.readers.run import RawRun, Series
 from rftlab.studies.readers.text import (
+    BORDERS,
     LARGEST_STEP,
     PROGRESS,
     Head,
@@ -183,7 +184,7 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
         if place < until:
             arguments |= _arguments(line[opened.start() :] if opened else line.strip())
             until = 0 if line.count(")") > line.count("(") or len(arguments) > MOST_ARGUMENTS else until
-        if "{'" not in line:
+        if "{'" not in line or line.lstrip().startswith(BORDERS):  # the trainer's tables hold what the model wrote
             continue
         values = values_in(line)
         if values is None:
