@@ -249,6 +249,12 @@ NAMED = {
          "trainer.policy_mini_batch_size": "32", "trainer.algorithm.grpo_norm_by_std": "false"},
         (100, 5, 4, 1e-6, "group_mean", None, 0.001),
     ),
+    "EasyR1": (
+        {"algorithm": {"adv_estimator": "grpo", "kl_coef": 0.01, "disable_kl": True},
+         "data": {"rollout_batch_size": 512},
+         "worker": {"rollout": {"n": 5}, "actor": {"global_batch_size": 128, "optim": {"lr": 1e-6}}}},
+        (512, 5, 4, 1e-6, "group_zscore", None, 0.0),
+    ),
     "AReaL": (
         {"gconfig": {"n_samples": 4}, "train_dataset": {"batch_size": 256},
          "actor": {"reward_norm": {"mean_level": "group", "std_level": "group", "group_size": "${gconfig.n_samples}"},

@@ -20,8 +20,8 @@ LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
 """Bytes of a file, and of those that take long."""
 ALLOWED = (
     "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script), the "
-    "configuration of OpenRLHF, slime, SkyRL, AReaL, ROLL, open-instruct, NeMo-RL or prime-rl, or settings with "
-    "CS336's names (group_size and rollout_batch_size)"
+    "configuration of OpenRLHF, slime, SkyRL, EasyR1, AReaL, ROLL, open-instruct, NeMo-RL or prime-rl, or settings "
+    "with CS336's names (group_size and rollout_batch_size)"
 )
 
 

@@ -10,7 +10,8 @@ from rftlab.studies.readers.run import KnownDesign
 
 _VALUES = {"prompts": "count", "batch": "count", "rollouts": "count", "responses": "count", "mini": "count",
            "minibatches": "count", "passes": "count", "rate": "rate", "kl": "real", "temperature": "real",
-           "limit": "count", "model": "word", "kl_switch": "truth", "rank_switch": "truth"}  # fmt: skip
+           "limit": "count", "model": "word", "kl_switch": "truth", "kl_off": "truth",
+           "rank_switch": "truth"}  # fmt: skip
 """The kind of value of each fact."""
 
 
@@ -69,7 +70,7 @@ def named_design(name: str, config: Reader) -> KnownDesign:
         learning_rate=stated("rate"),
         advantage=trainer.get("always") or _advantage(trainer, config),
         loss=_clip(trainer, config),
-        kl_coefficient=0.0 if stated("kl_switch") is False else stated("kl"),
+        kl_coefficient=0.0 if stated("kl_switch") is False or stated("kl_off") else stated("kl"),
         temperature=stated("temperature"),
         response_limit=stated("limit"),
         adapter_rank=_rank(trainer, config, stated("rank_switch")),

@@ -17,7 +17,7 @@ UNSET, TWICE = "which the script does not set", "which the script sets more than
 ELSEWHERE = "which the script sets inside of something else"
 COMPUTED = "which only running the script would show"
 VERL = re.compile(
-    r"(?:data|actor_rollout_ref|algorithm|trainer|critic|generator|rollout|train|actor|algo|ds)\.[\w.]{1,100}"
+    r"(?:data|actor_rollout_ref|algorithm|trainer|critic|generator|worker|rollout|train|actor|algo|ds)\.[\w.]{1,100}"
 )
 _GRPO = ("num_generations", "steps_per_generation", "generation_batch_size", "scale_rewards")
 TRL = (*_GRPO, "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "learning_rate",

@@ -46,8 +46,7 @@ OF_TRANSFORMERS = "train/global_step"
 OF_TRAINERS = tuple(name for name in STEPS if "global_step" in name)
 KINDS = ("type", "kind", "event", "phase", "mode", "split")
 """Names of the columns that say what a row is, training or an evaluation among others."""
-RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name", "arm", "condition", "variant", "method",
-        "algo", "setting")  # fmt: skip
+RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name", "arm", "condition", "algo")
 """Names of the column that tells runs apart."""
 INDEX = "Unnamed: 0"
 """pandas' name of a first column without one, which is the index that it writes."""
