@@ -42,6 +42,8 @@ _MARKS: dict[Tool, str] = {
     "trl": "frac_reward_zero_std completions/mean_length reward_std completion_length clip_ratio/region_mean",
 }
 _PREFIXES = ("", "train/", "trl/")
+_OF_ROLL = ("system/samples", "system/batch_", "val_correct/", "time/step_")
+"""Beginnings of names that ROLL has and verl has not; it counts from 0 and evaluates before it trains."""
 _LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
 """Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
 
@@ -260,10 +262,15 @@ def _gaps(points: dict[str, Points]) -> list[str]:
 
 
 def trainer_by_metrics(points: dict[str, Points]) -> Tool:
-    """Return the trainer that these metrics belong to; "" where it is unknown, and where TRL's begin at step 0, which
-    it never logs. Raises UserError for those of prime-rl, whose evaluations have no known round."""
+    """Return the trainer that these metrics belong to; "" where it is unknown.
+
+    ROLL's are unknown, since some of them have verl's names, and so are TRL's that begin at step 0, which it never
+    logs. Raises UserError for metrics of prime-rl, whose evaluations have no known round.
+    """
     lagging = set(_LAGGING) & points.keys()
     check(not lagging, "metrics of prime-rl; allowed: a reader of your own for its logs (docs/import.md)")
+    if any(name.startswith(_OF_ROLL) for name in points):
+        return ""
     for tool, marks in _MARKS.items():
         named = (points.get(prefix + mark) for prefix in _PREFIXES for mark in marks.split())
         own = [part for part in named if part is not None]

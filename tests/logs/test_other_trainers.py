@@ -46,6 +46,10 @@ def test_names_of_other_trainers(tmp_path):
     assert run.rounds == 3 and values([run], "pass_at_1")[3] == 0.25
     roll = [{"system/step": s, "critic/score/mean": 0.3} for s in (1, 2, 3)]
     assert values([run_of(tmp_path, lines_of(roll), "roll.jsonl")], "reward_mean")[3] == 0.3
+    roll = [{"step": s, "critic/score/mean": 0.3, "actor/pg_loss": 0.1, "val_correct/all/mean": s / 10}
+            for s in (0, 1, 2)]  # fmt: skip
+    run = run_of(tmp_path, lines_of(roll), "roll.jsonl")  # it evaluates before it trains, as verl does not
+    assert values([run], "pass_at_1", "test") == {0: 0.0, 1: 0.1, 2: 0.2}
 
 
 @pytest.mark.parametrize(

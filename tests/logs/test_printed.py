@@ -32,6 +32,7 @@ def log_of(line, steps=STEPS):
         " iteration        {s}/    2174 | reward: {s}.0E-01 | learning rate: 1.0E-06 |\n",  # of Megatron
         "===== Step {s} =====\n  Loss: 0.5\n  Mean Reward: 0.{s}\n",
         "02:33:2{s} SUCCESS Step {s} | Time: 73.77s | Reward: 0.{s} | Seq. Length: 345.6 tokens/sample | Lag: 1\n",
+        '[INFO] [PIPELINE rlvr-0] metrics_tag: {{"step": {s}, "metrics": {{"reward": 0.{s}, "time/step": 3.5}}}}\n',
         "[rank0]:[cosmos] 2025-06-13 11:29:05,978 - INFO - Step: {s}/4725, Loss: -0.01, Reward: 0.{s}\n",
         "train | epoch   4 | inner iter:   0/  4 | global iter:     {s}/   160| tot_loss: 6.25 | reward: 0.{s} |\n",
         "Iter {s}: Train loss 0.013, Total rewards mean 0.{s}, r1_strict_format_reward_func mean 0.237, KL 0.001\n",

@@ -42,7 +42,7 @@ _ANY = "eval"
 """In the place of the counter, where an evaluation is numbered as `eval 5: {...}`."""
 _STEP = re.compile(
     rf"(?<![\w/.-])(?:(?:global|train|training|grpo|ppo|rl)[ _])?"
-    rf"({'|'.join(_COUNTERS)}|{_ANY}(?= \d{{1,9}}: {{))s?[ _]?[:=#\[(]{{0,2}} {{0,12}}"
+    rf"({'|'.join(_COUNTERS)}|{_ANY}(?= \d{{1,9}}: {{))s?[\"']?[ _]?[:=#\[(]{{0,2}} {{0,12}}"
     r"(\d{1,9})(?: ?/ {0,8}(\d{1,9}))?(?![\w%/]|\.\d)",
     re.IGNORECASE,
 )
