@@ -10,6 +10,8 @@ REACHED = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$
 TORCH_CPU = $(if $(filter yes,$(CPU)),$(if $(REACHED),--extra-index-url $(CPU_INDEX),$(warning $(CPU_INDEX) cannot be reached: torch comes from the usual index, which may have it with CUDA alone)))
 # Python compiles a module when it is first imported, and most of what is installed never is
 PIP := pip install --quiet --disable-pip-version-check --no-compile
+# and where Python may not keep what it compiled, each process compiles it again: half of what a start takes
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m $(PIP) $(PINS) $(TORCH_CPU)
 IN_ORDER := tests/docs/test_tutorials.py::test_the_parts_run_in_order_in_one_folder
 OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own

@@ -3,6 +3,7 @@ where code is compiled."""
 
 import errno
 import fcntl
+import gc
 import os
 import pty
 import re
@@ -240,6 +241,19 @@ def test_compilation_is_announced_once_for_each_purpose_and_only_ours(capsys, tm
     purposes = ["the simulator", "the simulator's general round", "the estimators"]
     assert [line.split(" for this processor")[0] for line in said] == [f"rftlab: compiling {one}" for one in purposes]
     assert all("once, and kept in" in line for line in said)
+
+
+def test_garbage_is_collected_seldom_during_a_compilation_alone(tmp_path):
+    before, announcer = gc.get_threshold(), Announcer(tmp_path)
+    during = []
+    for turn in (announcer.on_start, announcer.on_start):
+        turn(event_of("numba.core"))
+        during.append(gc.get_threshold())
+    announcer.on_end(None)
+    during.append(gc.get_threshold())
+    announcer.on_end(None)
+    assert all(first > 10 * before[0] for first, *_ in during)
+    assert gc.get_threshold() == before
 
 
 def test_a_compilation_in_a_fresh_cache_is_said_and_one_from_the_cache_is_not(tmp_path):
