@@ -288,8 +288,8 @@ class Advise:
         from rftlab.studies.forecast.advise.engines import read_start
         from rftlab.studies.forecast.advise.evidence import gather_evidence
         from rftlab.studies.forecast.advise.fleet import least_gpus, parse_fleet, planned_on
-        from rftlab.studies.forecast.advise.models import shape_named
         from rftlab.studies.forecast.advise.options import advised_run, designs_named, make_option, rank_options
+        from rftlab.studies.forecast.models import shape_named
 
         fleet, assumed = parse_fleet(self.gpus), self._assumed()
         start = read_start(self.config, fleet.count) if self.config else None

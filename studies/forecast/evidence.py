@@ -138,6 +138,8 @@ class Evidence(NamedTuple):
     """Pass@1 of the base model where nobody measured it: a guess, and the bounds that it is drawn between."""
     precision: str | None = None
     """Of the weights, fp32 or bf16; None where that is not known."""
+    edge: float = float("nan")
+    """Learning rate from which public runs of models alike usually fail; nan where too few sources tell."""
     repeats: RepeatSpread = RepeatSpread()
     imported: bool = False
     """Whether the runs are other people's."""

@@ -18,6 +18,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError, check, few
 from rftlab.studies.analysis.imported.groups import Group, group_runs, mean_curve
+from rftlab.studies.analysis.public.settings import alike_settings, usual_edge
 from rftlab.studies.analysis.source import free_source
 from rftlab.studies.data.paper.pairs import SIZES
 from rftlab.studies.forecast.evidence import (
@@ -32,6 +33,7 @@ from rftlab.studies.forecast.evidence import (
 from rftlab.studies.forecast.forecasters import reading_text, unevenness
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
 from rftlab.studies.forecast.law.limits import FALLEN
+from rftlab.studies.forecast.models import shape_in
 from rftlab.studies.readers.run import ImportedRun
 
 ADVANTAGES = {
@@ -172,16 +174,26 @@ def alike_evidence(
             behind = sorted(set(mean_curve(group.curves)["runs"]))
             few_runs = f", {behind[0]} of them behind some points" if len(behind) > 1 else ""
             remarks.append(f"{group.label}: mean of {behind[-1]} runs{few_runs}")
+    shape, lora = (
+        shape_in(groups[0].model or ""),
+        any(group.design.adapter_rank or (group.design.trained_share or 1) < 1 for group in groups),
+    )
     precisions = {group.design.precision for group in groups} & {"fp32", "bf16"}
     evidence = Evidence(
         Facts(paced(family, rounds), n_train, n_test, *(facts or (None, None))),
         observed,
-        precision=precisions.pop() if len(precisions) == 1 else None,
+        precision=(precision := precisions.pop() if len(precisions) == 1 else None),
+        edge=usual_edge(alike_settings(shape.shape.parameters / 1e9, lora, precision)) if shape else float("nan"),
         repeats=measured_repeats(groups),
         imported=True,
         questions=responses,
         rounds=rounds,
     )
+    if np.isfinite(evidence.edge):
+        remarks.append(
+            f"public runs of models of like size usually fail from a learning rate of {evidence.edge:.2g} on: a design "
+            "whose rate is below that and above the known ones gets the law's forecast"
+        )
     if np.isnan(evidence.base()):
         evidence = evidence._replace(guessed_base=(guess := guessed_base(groups)))
         remarks.append(

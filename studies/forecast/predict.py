@@ -27,7 +27,7 @@ from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence
 from rftlab.studies.forecast.forecasters import QUICK, LearningRates
 from rftlab.studies.forecast.law.curve import LEVEL, CellForecast, bare
-from rftlab.studies.forecast.law.limits import FAILING, beyond, compares_nothing
+from rftlab.studies.forecast.law.limits import FAILING, beyond, compares_nothing, may_hold
 
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
@@ -129,12 +129,14 @@ def recommended(
     law: CellForecast,
     outside: Sequence[str] = (),
     curve: CellForecast | None = None,
+    hold: Sequence[bool] = (),
 ) -> tuple[ForecastSource, CellForecast]:
     """Whose forecast is recommended, and that forecast.
 
     simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case. curve:
     of imported runs, whose forecast it is. outside: why each cell is beyond what was measured, "" where it is not
-    (studies/forecast/law/limits.py); such a cell gets a low forecast with a wide interval.
+    (studies/forecast/law/limits.py); such a cell gets a low forecast with a wide interval. hold: which of these cells
+    are likely to hold all the same; they get the law's forecast, with an interval from the same low end.
     """
     source: ForecastSource
     if curve is not None:
@@ -147,10 +149,13 @@ def recommended(
     if not far.any():
         return source, forecast
     middle, low, high = FAILING
-    draws = None if forecast.draws is None else np.where(far, middle, forecast.draws)
-    bounds = (middle, low, np.fmax(forecast.high, high))
-    values, lows, highs = (np.where(far, value, own) for own, value in zip(forecast[:3], bounds, strict=True))
-    return source, CellForecast(values, lows, highs, draws)
+    rises = far & np.array(hold or np.zeros(len(far)), dtype=bool)
+    draws = None if forecast.draws is None else np.where(far & ~rises, middle, forecast.draws)
+    # a higher rate leads beyond the end of the known curve, and the law alone goes on from there
+    further = np.where(np.isfinite(law.values), law.values, forecast.values)
+    values = np.where(rises, further, np.where(far, middle, forecast.values))
+    wide = np.fmax(forecast.high, np.where(rises, np.fmax(law.high, high), high))
+    return source, CellForecast(values, np.where(far, low, forecast.low), np.where(far, wide, forecast.high), draws)
 
 
 def all_forecasts(
@@ -163,7 +168,9 @@ def all_forecasts(
     """Whose forecast is recommended; why each cell is beyond what was measured, "" where it is not; and by name the
     recommended one (`forecast`), the simulator's, nan without one, and those of QUICK."""
     quick, runs = {name: quick(evidence, cells, split, rates) for name, quick in QUICK.items()}, evidence.tried(split)
-    outside = [beyond(cell, rate, runs) for cell, rate in zip(cells, rates or (None,) * len(cells), strict=True)]
-    source, chosen = recommended(simulated, quick["law"], outside, quick["curve"] if evidence.imported else None)
+    known = rates or (None,) * len(cells)
+    outside = [beyond(cell, rate, runs) for cell, rate in zip(cells, known, strict=True)]
+    hold = [may_hold(cell, rate, runs, evidence.edge) for cell, rate in zip(cells, known, strict=True)]
+    source, chosen = recommended(simulated, quick["law"], outside, quick["curve"] if evidence.imported else None, hold)
     asked = bare(np.full(len(cells), np.nan)) if simulated is None else simulated
     return source, outside, {"forecast": chosen, "simulator": asked} | quick

@@ -19,8 +19,8 @@ from rftlab.studies.forecast.advise import evidence as gathering
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore, design_key, mean_score
 from rftlab.studies.forecast.advise.fleet import SHARDED, least_gpus, link_speed, parse_fleet, planned_on, sharded
-from rftlab.studies.forecast.advise.models import shape_named, sized_shape
 from rftlab.studies.forecast.advise.options import advised_run, designs_named, first_runs, make_option, rank_options
+from rftlab.studies.forecast.models import shape_named, sized_shape
 from rftlab.studies.forecast.pilot.pilot import CELLS
 from rftlab.studies.forecast.signal.signal import match_beta, zero_variance_share
 from rftlab.studies.readers.run import ImportedRun, KnownDesign

@@ -11,7 +11,7 @@ from rftlab import KL, Design, Estimator, UserError
 from rftlab.shared.cards import CARDS, PRESETS, SHIPPED
 from rftlab.studies.forecast.advise import as_trl, as_verl
 from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags, list_changes, read_start
-from rftlab.studies.forecast.advise.models import REAL, shape_named
+from rftlab.studies.forecast.models import REAL, shape_named
 from rftlab.studies.readers.designs import read_design
 from rftlab.studies.readers.designs.values import Reader
 from tests.support.machine.here import refused, shown

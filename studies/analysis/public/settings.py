@@ -124,6 +124,13 @@ def judge_rate(rate: float, advice: RateAdvice) -> str:
     return "low" if rate < advice.low else "high" if rate > advice.high else "usual"
 
 
+def usual_edge(table: pd.DataFrame) -> float:
+    """Return the learning rate from which runs usually fail: the median, in logarithms, over the sources of a table in
+    which most runs failed from some rate on. nan where there are fewer than two of them."""
+    edges = [one.edge for one in rate_axes(table) if np.isfinite(one.edge)]
+    return float(np.exp(np.median(np.log(edges)))) if len(edges) > 1 else float("nan")
+
+
 def left_out_ends() -> np.ndarray:
     """Return the scores of the rule, rising: for each axis, left out in turn, the part of its best end at the rate that
     the other sources advise."""

@@ -17,7 +17,7 @@ from rftlab.studies.data.runs.points import RunSpec
 from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.data.runs.study import Study
 from rftlab.studies.forecast.advise.fleet import Fleet, FleetPlan, planned_on
-from rftlab.studies.forecast.advise.models import shape_named
+from rftlab.studies.forecast.models import shape_named
 from rftlab.studies.integrations.cluster import Cluster
 from rftlab.studies.integrations.verl_study.files import find_left_out, reasons, write_pair
 from rftlab.studies.integrations.verl_study.settings import MAX_TOKENS

@@ -13,8 +13,8 @@ from rftlab.studies.data.results.language import PLANNED, memory_table
 from rftlab.studies.forecast.advise.engines import Start, Told, list_changes
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.forecast.advise.fleet import FETCHED, FleetPlan
-from rftlab.studies.forecast.advise.models import NamedShape
 from rftlab.studies.forecast.advise.options import Option
+from rftlab.studies.forecast.models import NamedShape
 
 WIDTH = 100
 """Columns of a line that is not a table's."""

@@ -1,6 +1,5 @@
 """The subject of `rftlab check`: a configuration, logs, or both, with the design and the curves of the run."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +14,8 @@ from rftlab.studies.analysis.diagnose.observed import SILENT, observe
 from rftlab.studies.analysis.public.settings import RateAdvice, advise_rate
 from rftlab.studies.analysis.source import free_source, is_free
 from rftlab.studies.forecast.advise.fleet import FleetPlan, parse_fleet, planned_on
-from rftlab.studies.forecast.advise.models import NamedShape, shape_named
 from rftlab.studies.forecast.advise.options import QUESTIONS, advised_run
+from rftlab.studies.forecast.models import NamedShape, shape_in, shape_named
 from rftlab.studies.readers.designs import detect_trainer, read_design
 from rftlab.studies.readers.designs.config_file import ALLOWED, LARGEST, read_config
 from rftlab.studies.readers.designs.values import as_count, value_at
@@ -30,7 +29,6 @@ _PLANNED = {
 }  # fmt: skip
 USUAL_GPUS, USUAL_RANK = "1xH100", 16
 """The GPUs for which hours are told where none are named, and the rank of adapters whose rank is not known."""
-_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 
 
 class Asked(NamedTuple):
@@ -112,14 +110,8 @@ class Subject(NamedTuple):
     def shape(self) -> NamedShape | None:
         """The model's shape, from its name or the size in it; None where no name is given or the name tells no size.
         Raises UserError where --model names no shape that is known, and no size."""
-        name = self.asked.model or self.design.model or ""
-        size, owner = _SIZE.search(name), name.partition("-")[0].rstrip(".0123456789")
-        for text in (name, f"{owner}/{name}", *([size[1]] if size else [])) if name else ():
-            try:
-                return shape_named(text)
-            except UserError:
-                continue
-        return shape_named(self.asked.model) if self.asked.model else None
+        shape = shape_in(self.asked.model or self.design.model or "")
+        return shape_named(self.asked.model) if self.asked.model and shape is None else shape
 
     def rate_advice(self) -> RateAdvice | None:
         """The learning rate that public runs support."""

@@ -28,9 +28,8 @@ SURE = 3.0
 """Errors of the difference by which it must be lower."""
 FAILING = (0.1, 0.0, 0.35)
 """Forecast of a design beyond the limits, and bounds of its 80% interval, which reaches up to the forecaster's own
-bound where that is higher: such a design may fail, or go on as others did. Failed public runs end at 0.00 to 0.21. Of
-184 forecasts of designs beyond the limits, from one public run each, the interval up to 0.35 covers 48% and this one
-78%."""
+bound where that is higher: such a design may fail, or go on as others did. Failed public runs end at 0.00 to 0.21.
+Where the rate alone is beyond, and public runs usually hold at it (`may_hold`), the forecast is the law's."""
 
 
 def beyond(design: Design, learning_rate: float | None, runs: Sequence[KnownRun]) -> str:
@@ -64,6 +63,12 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[KnownRun]
             f"{round_updates(design)} updates a round, more than the {most} that were measured or usually hold"
         )
     return "; ".join(reasons)
+
+
+def may_hold(design: Design, learning_rate: float | None, runs: Sequence[KnownRun], edge: float) -> bool:
+    """Return whether a design is within all limits but that of the learning rate, and its rate is below `edge`, from
+    which public runs of models alike usually fail (nan: not known)."""
+    return learning_rate is not None and learning_rate < edge and not beyond(design, None, runs)
 
 
 def spoils(run: KnownRun, runs: Sequence[KnownRun]) -> bool:

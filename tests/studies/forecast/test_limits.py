@@ -9,12 +9,13 @@ import pytest
 
 from rftlab import Advantage, Aggregation, Design, Estimator, UserError
 from rftlab.studies.analysis.imported.groups import group_runs, mean_curve
+from rftlab.studies.analysis.public.settings import alike_settings, usual_edge
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.forecasters import law
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
 from rftlab.studies.forecast.knobs import SHORT, Facts
 from rftlab.studies.forecast.law.curve import CellForecast, KnownRun
-from rftlab.studies.forecast.law.limits import FAILING, beyond
+from rftlab.studies.forecast.law.limits import FAILING, beyond, may_hold
 from rftlab.studies.forecast.predict import all_forecasts, recommended
 from rftlab.studies.forecast.score.cases import cases_named
 from rftlab.studies.forecast.score.score import score_case
@@ -118,6 +119,53 @@ def test_limits_hold_for_whoever_forecasts():
     choice = recommended(None, plain, far)[1]
     assert choice.values.tolist() == [0.5, FAILING[0]] and choice.low.tolist() == [0.4, 0] and choice.high[1] == 0.95
     assert choice.draws is not None and (choice.draws == [0.9, FAILING[0]]).all()
+
+
+@pytest.mark.parametrize(
+    ("asked", "rate", "edge", "holds"),
+    [
+        (design(), 3e-5, 7e-5, True),
+        (design(), 7e-5, 7e-5, False),
+        (design(), 3e-5, float("nan"), False),
+        (design(epochs=16), 3e-5, 7e-5, False),
+        (design(), None, 7e-5, False),
+    ],
+)
+def test_a_higher_rate_may_hold_below_that_from_which_public_runs_fail(asked, rate, edge, holds):
+    assert may_hold(asked, rate, [GOOD], edge) == holds
+
+
+def test_what_may_hold_gets_the_forecast_of_the_law_and_an_interval_from_0():
+    two = np.array([0.5, 0.5])
+    curve = CellForecast(two, two - 0.1, two + 0.1, np.full((3, 2), 0.5))
+    for by_law, value, high in ((0.7, 0.7, 0.8), (np.nan, 0.5, 0.6)):
+        end = np.array([by_law, by_law])
+        _, choice = recommended(None, CellForecast(end, end - 0.1, end + 0.1, None), ("", "rate"), curve, (False, True))
+        assert (choice.values.tolist(), choice.low.tolist()) == ([0.5, value], [0.4, 0.0])
+        assert choice.high == pytest.approx([0.6, high])
+
+
+def test_the_rate_from_which_runs_fail_is_the_median_of_the_sources_that_tell():
+    def source(name: str, failed: float) -> pd.DataFrame:
+        """Three rates, at the last of which the run failed."""
+        return pd.DataFrame({"source": name, "model": "m", "updates": 1, "rate": [1e-6, 1e-5, failed],
+                             "end": [1.0, 1.0, 0.0], "failed": [0, 0, 1], "runs": 1})  # fmt: skip
+
+    tables = [source("a", 2e-5), source("b", 7e-5), source("c", 4e-4)]
+    assert usual_edge(pd.concat(tables)) == pytest.approx(7e-5)
+    assert np.isnan(usual_edge(tables[0]))
+    everywhere = [usual_edge(alike_settings(billions, False, None)) for billions in (1.5, 70.0)]
+    assert everywhere[0] > 1e-5 and np.isnan(everywhere[1])
+
+
+def test_a_design_at_a_rate_at_which_public_runs_hold_is_not_forecast_to_fail(tmp_path):
+    """It is not recommended either."""
+    cells = {"model": "Qwen2.5-1.5B"}
+    results = kept(tmp_path, {"a": (RISE, cells)})
+    text, table = predicted(results, "--designs", "32x8@1e-5", "32x8@2e-5", "32x8@1e-3")
+    assert table.loc["32x8@2e-05", "forecast"] > RISE[40] and table.loc["32x8@0.001", "forecast"] == FAILING[0]
+    assert table.loc["32x8@2e-05", "outside"] and table.loc["32x8@2e-05", "low"] == 0
+    assert "usually fail from a learning rate of" in text
 
 
 def test_a_rate_far_above_is_not_recommended(tmp_path):

@@ -38,6 +38,7 @@ ALLOWED = (
 _VARIANTS = re.compile(r"-(?:Instruct|Base)$")
 _HUB = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([MBmb]?)")
+_NAMED_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 _UNITS = {"": 1.0, "m": 1e6, "b": 1e9}
 MIN, MAX = 1e8, 1e12
 """Parameters that a number may name."""
@@ -83,6 +84,17 @@ def shape_named(text: str) -> NamedShape:
         f"feed-forward {shape.ffn}, vocabulary {shape.vocabulary:,}"
     )
     return NamedShape(text, shape, note, "MODEL")
+
+
+def shape_in(name: str) -> NamedShape | None:
+    """Return the shape of a run's model, from its name or the size in it; None where it tells neither."""
+    size, owner = _NAMED_SIZE.search(name), name.partition("-")[0].rstrip(".0123456789")
+    for text in (name, f"{owner}/{name}", *([size[1]] if size else [])) if name else ():
+        try:
+            return shape_named(text)
+        except UserError:
+            continue
+    return None
 
 
 def _cached(name: str) -> Path | None:
