@@ -39,16 +39,16 @@ GROUPS: dict[str, dict[str, type]] = {
 DEV: dict[str, type] = {"score": Score, "law": Law, "doctor": Doctor, "public": Public}
 """The commands of `rftlab dev`."""
 MOVED = {name: f"dev {name}" for name in DEV} | {"calibrate": "predict", "compare-estimators": "suite"}
-"""Names of the version before, and what they are called now."""
+"""Former names of commands, and their present ones."""
 
 
 def _lines(commands: dict[str, type]) -> list[str]:
-    """A line for each command: its name and the first line of its docstring."""
+    """Return a line for each command: its name and the first line of its docstring."""
     return [f"  {name:<20}{(kind.__doc__ or '').splitlines()[0]}" for name, kind in commands.items()]
 
 
 def _overview() -> str:
-    """The text of `rftlab --help`, which fits a screen of 40 lines and 80 columns."""
+    """Return the text of `rftlab --help`, which fits a screen of 40 lines and 80 columns."""
     story = (
         "Give it your configuration and your log. It says what your batch really is, whether the run is healthy, "
         "whether a difference is real, and what to try next."
@@ -87,8 +87,8 @@ def parse(arguments: list[str]):
 
 
 def _without_plugins(arguments: list[str]) -> list[str]:
-    """Return the arguments without `--plugins FILE`, which may come several times; the files are read, so that flags
-    may name what is in them."""
+    """Return the arguments without `--plugins FILE`, which may come several times. The files are read, so that flags
+    may name the estimators in them."""
     left, paths, waiting = [], [], False
     for argument in arguments:
         if waiting or argument.startswith(f"{PLUGINS}="):
@@ -104,9 +104,9 @@ def _without_plugins(arguments: list[str]) -> list[str]:
 
 
 def _check_values(arguments: list[str]) -> None:
-    """Raise UserError where a flag is given nothing, as by a variable of a shell that is not set; a folder of that
-    name would be the present one."""
-    for flag, value in zip(["", *arguments], arguments, strict=False):  # each word behind the one before it
+    """Raise UserError where the value of a flag is empty, as from an unset variable of a shell. An empty name of a
+    folder would be the current one."""
+    for flag, value in zip(["", *arguments], arguments, strict=False):  # each word with the one before it
         name, sign, given = (
             value.partition("=") if value.startswith("--") else (flag, "=" * flag.startswith("--"), value)
         )
@@ -114,8 +114,8 @@ def _check_values(arguments: list[str]) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command of a command line; returns the exit status. Raises what `rftlab.studies.console.terminal.guarded`
-    says in a line."""
+    """Run the command of a command line and return its exit status. `rftlab.studies.console.terminal.guarded` turns
+    what it raises into a line."""
     _check_values(arguments)
     with one_line():
         command = parse(_without_plugins(arguments))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command")
 TINY_PAIR = "tiny-mix97"
-"""The pair of commands about language models where none is named."""
+"""Default pair of commands about language models."""
 
 
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
@@ -79,8 +79,8 @@ class PlanFlags:
 
 
 def check_named(command: Any, names: Iterable[str], rule: Callable[..., None], *limits: float, **bounds: float) -> None:
-    """Put those of a command's values that are given, not None, to a rule of rftlab.shared.plumbing.errors, which
-    raises UserError for the first that breaks it."""
+    """Check those values of a command that are not None by a rule of rftlab.shared.plumbing.errors, which raises
+    UserError for the first that breaks it."""
     for name in names:
         value = getattr(command, name)
         if value is not None:
@@ -88,8 +88,8 @@ def check_named(command: Any, names: Iterable[str], rule: Callable[..., None], *
 
 
 def peek(arguments: list[str], flag: str, default: str) -> str:
-    """Value of a flag before the command line is parsed as a whole; the last one where it is repeated, as in the
-    parser."""
+    """Return the value of a flag before the command line is parsed as a whole; the last one where it is repeated, as in
+    the parser."""
     value = default
     for i, argument in enumerate(arguments):
         if argument == flag and i + 1 < len(arguments):
@@ -136,7 +136,7 @@ class LLMFlags:
     """Checkpoints that stay; the plan of --dry-run says what disk they take."""
 
     def changed(self, start: LLMRun) -> LLMRun:
-        """A run with the values of these flags."""
+        """Return a run with the values of these flags."""
         return replace(start, **llm_flags(self))
 
 
@@ -153,7 +153,7 @@ class RewardFlags:
 
     @cached_property
     def loaded(self) -> "dict[NamedReward, Function]":
-        """The functions. Raises UserError for those that cannot be had."""
+        """Reward functions that the flags name. Raises UserError for those that cannot be loaded."""
         from rftlab.llm.rewards.load import loaded, name_rewards
 
         check(
@@ -163,20 +163,20 @@ class RewardFlags:
         return loaded(name_rewards(self.reward), self.reward_weights or None) if self.reward else {}
 
     def given(self) -> dict[str, Any]:
-        """Keywords of `rftlab.llm.train.train`."""
+        """Return these rewards as keywords of `rftlab.llm.train.train`."""
         if not self.loaded:
             return {}
         return {"reward": [*self.loaded.values()], "reward_weights": [named.weight for named in self.loaded]}
 
 
 def llm_flags(run: LLMRun | LLMFlags) -> dict:
-    """Return the values of the flags, or those of a run."""
+    """Return the values of the flags, or of the fields of a run with the same names."""
     return {flag.name: getattr(run, flag.name) for flag in fields(LLMFlags)}
 
 
 def parse_abridged(kind: type[Command], prog: str, arguments: list[str], default: Command) -> Command:
-    """The command of a class that its arguments describe. Raises SystemExit after printing the help: `--help` shows the
-    flags of SHOWN, `--help-all` every flag."""
+    """Parse the arguments of a command. Raises SystemExit after printing the help: `--help` shows the flags of SHOWN,
+    `--help-all` every flag."""
     abridged = HELP_ALL not in arguments and any(word in arguments for word in HELP)
     arguments = [HELP[1] if word == HELP_ALL else word for word in arguments]
     with _abridged() if abridged else nullcontext():

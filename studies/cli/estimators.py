@@ -132,7 +132,7 @@ class CostFlags:
     """Tokens of a response."""
 
     def costs(self) -> Costs:
-        """Of a prompt and of a rollout, tokens included."""
+        """Return the costs of a prompt and of a rollout, tokens included."""
         return token_costs(self.prompt, self.rollout, self.token, self.prompt_tokens, self.response_tokens)
 
 
@@ -171,7 +171,7 @@ class Law:
         self.cost.costs()
 
     def execute(self, console: Console) -> int:
-        """Print."""
+        """Print r, phi and designs of a pair, or the best split for an r."""
         if self.r is not None:
             from rftlab.shared.effective_batch import NoiseRatios
             from rftlab.studies.forecast.law.show import show_split

@@ -19,7 +19,7 @@ from rftlab.studies.data.paper.experiments import BASELINE, PILOT_CELLS
 from rftlab.studies.data.paper.pairs import PAIRS, start_at
 
 SCORED = ("language", "smollm2", "paper", "public")
-"""Parts of rftlab that can be scored."""
+"""Sources of runs in rftlab on which forecasts can be scored."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Pilot(Common):
         return 0
 
     def _own(self) -> LLMRun | None:
-        """The run whose model is measured, where it is named or not the pair's."""
+        """Return the run whose model is measured, where a model is named or not the pair's; None for the pair's own."""
         start = start_at(self.pair, "llm")
         parts = {name: getattr(self, name) for name in ("task", "model", "compute", "temperature")}
         if not self.alone and all(getattr(start, name) == part for name, part in parts.items()):
@@ -109,8 +109,8 @@ MODEL, TASK = "--model.source", "--task.name"
 
 
 def parse_pilot(arguments: list[str]) -> Pilot:
-    """The command of the arguments after `pilot`. `--pair`, or the pair of that model, decides what the other flags
-    start from; where `--model` is of no pair, a GPU if there is one."""
+    """Parse the arguments after `pilot`. `--pair`, or the pair of that model, decides the defaults of the other flags;
+    where `--model` is of no pair, the default device is a GPU if there is one."""
     short = {"--model": MODEL, "--task": TASK}
     split = [word.partition("=") for word in arguments]
     arguments = [short.get(flag, flag) + sign + value for flag, sign, value in split]
@@ -130,7 +130,7 @@ def parse_pilot(arguments: list[str]) -> Pilot:
 
 
 def _usual_compute() -> Compute:
-    """On the GPU that torch sees, with vLLM where it is installed; else on the CPU."""
+    """Return the settings for the GPU that torch sees, with vLLM where it is installed; else those for the CPU."""
     if device_at_hand("cuda") is None:
         return Compute()
     engine: EngineName = "vllm" if find_spec("vllm") else "hf"
@@ -227,7 +227,7 @@ class Predict(_Forecasting):
         return 0
 
     def _predict_unknown(self, console: Console) -> int:
-        """Where runs of a model end that nobody ran."""
+        """Print where runs of a model that nobody ran would end."""
         from rftlab.studies.analysis.public.credit import size_lines
 
         size, family, task = self.model_size, self.family, self.task
@@ -240,7 +240,7 @@ class Predict(_Forecasting):
         return 0
 
     def _predict_endings(self, console: Console) -> int:
-        """Where unfinished runs end."""
+        """Print where unfinished runs end."""
         from rftlab.studies.analysis.source import read_run
         from rftlab.studies.forecast.ending import run_ending, show_endings
 

@@ -1,4 +1,4 @@
-"""The console command: `rftlab --help`. It imports the rest of us where an interrupt is heard."""
+"""The console command `rftlab`. It imports the rest of rftlab only where an interrupt is handled."""
 
 import sys
 
@@ -6,7 +6,7 @@ from rftlab.studies.console.terminal import end_process, give_up, guarded, prepa
 
 
 def main() -> None:
-    """Entry point of the console command."""
+    """Run the console command and end the process."""
     prepare_streams()
     end_process(guarded(_status))
 

@@ -61,7 +61,7 @@ class Signal:
             f"pass rates from {' and '.join(given) or 'nowhere'}; allowed: one of a file, --pair NAME, --imported "
             "NAME, --p P",
         )
-        for name, least in (("batch", 1), ("rollouts", 2)):  # one response has no group to differ from
+        for name, least in (("batch", 1), ("rollouts", 2)):  # a group of one always has zero variance
             check(bool(getattr(self, name)), f"{name} names none; allowed: one number or more")
             check(len(getattr(self, name)) <= 12, f"{name} names {len(getattr(self, name))}; allowed: at most 12")
             for value in getattr(self, name):
@@ -106,8 +106,8 @@ class Signal:
         return 0
 
     def _measured(self):
-        """Return what the file, the pilot or the log measured, None for two numbers; and a line on where it comes
-        from."""
+        """Return what the file, the pilot or the log measured, None where a mean and a spread are given, and a line on
+        its source."""
         from rftlab.studies.forecast.signal.signal import imported_rates, pilot_rates, read_rates
 
         if self.imported is not None:
@@ -175,7 +175,7 @@ class Power:
         check(not self.paired or bool(self.a), "paired is of measured runs; allowed: with --a and --b")
 
     def execute(self, console: Console) -> int:
-        """Print what follows."""
+        """Print whether measured runs differ, and the seeds and questions that a difference needs."""
         from rftlab.studies.forecast.signal import show
         from rftlab.studies.forecast.signal.power import (
             checked_questions,
@@ -207,7 +207,8 @@ class Power:
         return 0
 
     def _numbers(self, name: str) -> dict[str, float]:
-        """Return the Pass@1 of the runs of side a or b, by their places. Raises UserError for what is none."""
+        """Return the Pass@1 of the runs of side a or b by their index. Raises UserError for a text that is no
+        Pass@1."""
         values = {}
         for place, text in enumerate(getattr(self, name)):
             try:
@@ -321,7 +322,7 @@ class Advise:
         return 0 if fitting else 1
 
     def _propose(self, console: Console, fitting: list, model, start) -> None:
-        """Print the first runs, the memory of the first, and how an engine is told it."""
+        """Print the first runs, the memory of the first, and its settings for an engine."""
         from rftlab.studies.forecast.advise import show
         from rftlab.studies.forecast.advise.engines import EngineSettings, engine_flags
         from rftlab.studies.forecast.advise.options import first_runs

@@ -141,7 +141,7 @@ class StudyCommand(Common):
         check_size(self.seeds, self.design.rounds)
 
     def start(self) -> Simulation | LLMRun:
-        """The run of which the study changes design and seed."""
+        """Return the run whose design and seed the study changes."""
         raise NotImplementedError
 
     def execute(self, console: Console) -> int:
@@ -165,7 +165,7 @@ class StudyCommand(Common):
         comparison."""
         start = self.start()
         own = start_at(self.pair, "sim" if isinstance(start, Simulation) else "llm")
-        if isinstance(start, Simulation) and start.evaluation == "full":  # exact too, and more of it
+        if isinstance(start, Simulation) and start.evaluation == "full":  # as exact, with more measures
             start = replace(start, evaluation="exact")
         names = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
         changed = [
@@ -176,7 +176,7 @@ class StudyCommand(Common):
         return changed + [name for name in names if getattr(start, name) != getattr(own, name)]
 
     def _experiment(self) -> Experiment:
-        """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
+        """Return the study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
         if self.study == SINGLE:
             return Experiment(SINGLE, "One design", "", "design", (self.design,), (label(self.design).split("-")[0],))
         known = [*EXPERIMENTS, *FOLLOW_UPS, SINGLE]
@@ -221,7 +221,7 @@ class Run(StudyCommand):
     """Pass@1, exact or sampled; with full also pass@k, entropy, format, zero-variance groups and lengths."""
 
     def start(self) -> Simulation:
-        """The pair's simulation with this command's changes."""
+        """Return the pair's simulation with this command's changes."""
         changed = {name: getattr(self, name) for name in ("sampler", "environment", "optimizer", "evaluation")}
         return replace(start_at(self.pair, "sim"), **changed)
 
@@ -240,13 +240,13 @@ class RunModel(RewardFlags, LLMFlags, StudyCommand):
     """The kind of runs: a language model, or with sim the simulator."""
 
     def start(self) -> LLMRun:
-        """The pair's run with this command's changes."""
+        """Return the pair's run with this command's changes."""
         named = tuple(self.loaded)
         return replace(self.changed(start_at(self.pair, "llm")), rewards=named, reward_timeout=self.reward_timeout)
 
 
 def preset_design(name: str) -> Design:
-    """The design that a preset's card runs on."""
+    """Return the design that a preset's card runs on."""
     estimator, card = preset(name), CARDS[find_name(name)]
     return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
 
@@ -262,8 +262,7 @@ def check_filter(design: Design) -> None:
 
 
 def parse_reproduce(arguments: list[str]) -> Reproduce:
-    """The command of the arguments after `reproduce`; flags of the parts that a study may change are those of
-    `run`."""
+    """Parse the arguments after `reproduce`. Flags of the parts that a study may change are those of `run`."""
     prefixes = tuple(f"--{part}." for part in CHANGED_PARTS)
     given: list[str] = []
     others: list[str] = []
@@ -282,8 +281,7 @@ def parse_reproduce(arguments: list[str]) -> Reproduce:
 
 
 def parse_run(arguments: list[str]) -> StudyCommand:
-    """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start
-    from."""
+    """Parse the arguments after `run`. `--level`, `--preset` and `--pair` decide the defaults of the other flags."""
     level, name = known_level(peek(arguments, "--level", "sim")), peek(arguments, "--preset", "paper_text")
     chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)

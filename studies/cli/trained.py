@@ -107,8 +107,8 @@ COMPUTE = "__compute."
 
 
 def parse_train(arguments: list[str]) -> Train:
-    """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from.
-    Raises SystemExit after printing the help: `--help` shows the flags of SHOWN, `--help-all` every flag."""
+    """Parse the arguments after `train`. `--preset` and `--pair` decide the defaults of the other flags. Raises
+    SystemExit after printing the help: `--help` shows the flags of SHOWN, `--help-all` every flag."""
     name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", TINY_PAIR)
     start = start_at(pair, "llm")
     design = replace(preset_design(name), rounds=start.design.rounds, eval_every=start.design.eval_every)

@@ -165,7 +165,7 @@ class Import:
             say(console, f"  note: {note}", "dim")
 
     def _named_columns(self) -> dict[str, str]:
-        """Return step=NAME and so on as a mapping."""
+        """Return the pairs WHAT=COLUMN of --columns as a mapping. Raises UserError for others."""
         named = dict(pair.split("=", 1) for pair in self.columns if "=" in pair)
         wrong = [pair for pair in self.columns if "=" not in pair or not all(pair.split("=", 1))]
         check(not wrong, f"columns = {wrong[:1]}; allowed: WHAT=COLUMN, such as step=iter or pass_at_1=accuracy")

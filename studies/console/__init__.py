@@ -1,1 +1,1 @@
-"""The terminal: what surrounds every command, and errors as one line."""
+"""Tables on a terminal, and the surroundings of every command: errors as one line, interrupts, closed pipes."""

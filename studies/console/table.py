@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Screen(Console):
-    """The console on which commands print. It leaves a closed pipe to
-    `rftlab.studies.console.terminal.guarded`, as every other error, and is a
-    terminal only where lines can be drawn again: FORCE_COLOR, which notebooks set, gives a pipe colours, but no
-    bars."""
+    """Console on which commands print.
+
+    `rftlab.studies.console.terminal.guarded` handles a closed pipe, as any other error. Only where lines can be drawn
+    again is the console a terminal: FORCE_COLOR, which notebooks set, gives a pipe colors, but no progress bars.
+    """
 
     _colours_known = False
 
@@ -31,26 +32,26 @@ class Screen(Console):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether bars may move. rich asks this before colors are known."""
+        """Whether lines can be drawn again, as progress bars need. rich's constructor asks too, for colors."""
         return super().is_terminal and (not self._colours_known or self.file.isatty())
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads any more."""
+        """Print nothing more and raise BrokenPipeError, where rich would end the process."""
         self.quiet = True
         raise BrokenPipeError
 
 
 Align = Literal["left", "right", "center"]
 Wrap = Literal["words", "never"]
-"""Where a cell may be broken that is wider than its column: between words, and inside a word that is wider; or not at
-all, so that it is cut."""
+"""Treatment of a cell wider than its column: broken between words, and inside a word that is too wide itself; or never
+broken, but cut off."""
 
 
 class Column(NamedTuple):
-    """A column: its heading, how its values are written, and how its cells stand.
+    """Column of a table: its heading, the format of its values, and the layout of its cells.
 
-    format: a format specification such as ".3f". None and nan are shown as an empty cell. align, wrap: those of the
-    table where left out.
+    format: a format specification such as ".3f"; None and nan are shown as an empty cell. align, wrap: None for those
+    of the table. width, least: fixed and least width in characters.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Column(NamedTuple):
     least: int | None = None
 
     def written(self, value: Any) -> Text:
-        """Return a value as it is shown. Texts are shown as they are."""
+        """Return a value as the text of its cell: strings as they are, None and nan as "", others by `format`."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return Text("")
         if not isinstance(value, str | Text):
@@ -71,10 +72,10 @@ class Column(NamedTuple):
 
 
 class Table:
-    """Columns and rows, to be printed on a console.
+    """Table of columns and rows that a console can print.
 
-    align: of the columns after the first, which stands to the left. wrap: of all. layout:
-    what else rich.table.Table takes, such as `padding` or `expand`.
+    align: alignment of all columns but the first, which is aligned to the left. wrap: treatment of cells that are too
+    wide. layout: other arguments of rich.table.Table, such as `padding` or `expand`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Table:
         self.rows: list[tuple[tuple[Any, ...], str]] = []
 
     def add(self, *values: Any, style: str = "") -> None:
-        """Add a row: values in the order of the columns, later ones left out where they are empty."""
+        """Add a row of values in the order of the columns. Empty values at the end may be left out."""
         self.rows.append((values, style))
 
     @property
@@ -125,12 +126,12 @@ class Table:
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """Print a line that is broken by the terminal alone."""
+    """Print a line without markup, and leave its wrapping to the terminal."""
     console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def put(console: Console, title: str, table: Table) -> None:
-    """Print a table below its title, which is a line of its own: above a narrow table it would be broken."""
+    """Print a title and below it a table. rich would wrap a table's own title to the width of the table."""
     say(console, title, "italic")
     console.print(table)
 
@@ -141,8 +142,8 @@ def write_numbers(path: Path, numbers: "pd.DataFrame") -> None:
 
 
 def csv_bytes(numbers: "pd.DataFrame") -> bytes:
-    """Return a table as CSV with six decimals, so that equal numbers give equal bytes. A text that a spreadsheet would
-    compute begins with an apostrophe."""
+    """Return a table as CSV with six decimals, so that equal numbers give equal bytes. An apostrophe is put before a
+    text that a spreadsheet would take for a formula."""
     guarded = numbers.copy()
     for name in guarded.columns:
         if guarded[name].dtype.kind not in "iufbM":
@@ -156,5 +157,5 @@ def _guarded(cell: Any) -> Any:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return a number with a fixed number of digits; nothing where it is not known or not finite."""
+    """Return a number as text with a fixed number of decimals; "" where it is nan or infinite."""
     return f"{value:.{digits}f}" if math.isfinite(value) else ""

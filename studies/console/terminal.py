@@ -16,16 +16,17 @@ from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import reason
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
-"""Exit statuses; the last two are what a shell shows of a command that SIGINT or SIGPIPE ended."""
+"""Exit statuses of bad input, an interrupt and a closed pipe. The last two are those that a shell shows of a command
+that SIGINT or SIGPIPE ended."""
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "out of memory")
 """Messages of packages that report a lack of memory without a MemoryError."""
 MIN_ROOM = 2 * 10**9
 """Bytes of address space below which a compiler or a thread may end the process with no chance to say so."""
 NARROWEST = 20
-"""Columns below which tables and help cannot be laid out, or not in an hour."""
+"""Fewest columns that a terminal is taken to have: in fewer, tables and help cannot be laid out, or not in an hour."""
 _SIZE = re.compile(r"[1-9][0-9]{0,3}")
 _SOON = 0.05
-"""Seconds after which such a place is left."""
+"""Seconds until an interrupt that could not be raised is sent again."""
 _interrupted = threading.Event()
 _FRAME = str.maketrans("", "", "╭╮╰╯│─")
 """The frame that tyro draws around an error; where a terminal lacks these signs it is |, + and -."""
@@ -34,8 +35,8 @@ _ASIDE, _MEANT = "Argument helptext:", "Perhaps you meant:"
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Raise UserError where tyro, which parses the command line inside, prints an error and ends with a status;
-    `--help` goes on as it is."""
+    """Raise a UserError in the place of an error that tyro, parsing a command line inside this context, prints before
+    it exits. The exit after `--help` stays as it is."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -48,8 +49,8 @@ def one_line() -> Iterator[None]:
 
 
 def flat(box: str) -> str:
-    """Return the parts of a framed text, without its title, behind each other. Suggested flags keep their
-    names alone."""
+    """Return the parts of a framed text of tyro in one line, separated by "; " and without the title. Suggested flags
+    keep only their names."""
     parts = [""]
     for line in box.splitlines()[1:]:
         text = line.translate(_FRAME).strip("| ")
@@ -62,10 +63,10 @@ def flat(box: str) -> str:
 
 
 def prepare_streams() -> None:
-    """Make the process's streams and its reaction to Ctrl-C fit for a command: call it first."""
+    """Prepare the process's streams, width and reaction to Ctrl-C for a command. Call it before anything else."""
     _open_streams()
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # one sign for one, so that columns stay; stderr has a rule of its own
+        sys.stdout.reconfigure(errors="replace")  # one ? for one character, so columns stay
     for name in ("COLUMNS", "LINES"):
         if not _SIZE.fullmatch(os.environ.get(name, "80")):
             del os.environ[name]
@@ -77,7 +78,8 @@ def prepare_streams() -> None:
 
 
 def _open_streams() -> None:
-    """Streams that the caller closed lead nowhere: a file of ours would get their numbers, and what is printed."""
+    """Open standard streams that the caller closed on the null device. Otherwise the next file that is opened would get
+    the number of a closed stream, and with it what is printed."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -89,7 +91,7 @@ def _open_streams() -> None:
 
 
 def _columns() -> int:
-    """Of the terminal, where there is one."""
+    """Return the width of the terminal in columns; NARROWEST where there is no terminal or it tells none."""
     for number in range(3):
         with contextlib.suppress(OSError):
             return os.get_terminal_size(number).columns or NARROWEST
@@ -97,14 +99,14 @@ def _columns() -> int:
 
 
 def _hear(number: int, frame) -> None:
-    """Ctrl-C. A package may catch or rename the exception, so it is noted too."""
+    """Handle SIGINT: raise KeyboardInterrupt and note it, because a package may catch the exception or rename it."""
     _interrupted.set()
     raise KeyboardInterrupt
 
 
 def _send_again(lost) -> None:
-    """An interrupt that met a place where nothing can be raised, such as the end of an object, would be printed and
-    forgotten: it comes once more."""
+    """Send an interrupt again that came where no exception can be raised, such as in a finalizer. Python would print
+    and forget it."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         return sys.__unraisablehook__(lost)
     again = threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT))
@@ -113,7 +115,7 @@ def _send_again(lost) -> None:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Run a command and return its exit status; what it raises for a user to read is one line on standard error."""
+    """Run a command and return its exit status. An exception meant for a user becomes one line on standard error."""
     try:
         status = work()
         sys.stdout.flush()
@@ -135,7 +137,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def _flushed(status: int) -> int:
-    """The status of a command whose output is still to be written."""
+    """Return the status of a command after writing what is left of its output; CLOSED where nobody reads it."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -150,7 +152,7 @@ def _interrupt() -> int:
 
 
 def _line_of(error: Exception) -> str | None:
-    """Return the message for an exception; None of one that is a defect of ours."""
+    """Return the message of an exception that is meant for a user; None for one that is a defect of rftlab."""
     text = str(error)
     if (
         isinstance(error, MemoryError)
@@ -164,7 +166,7 @@ def _line_of(error: Exception) -> str | None:
 
 
 def say_error(text: str) -> None:
-    """A line on standard error. A character that could move the cursor or break the line is shown as its code."""
+    """Print a line on standard error. A character that could move the cursor or break the line is shown as its code."""
     plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
     red, end = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     print(f"{red}rftlab: {plain}{end}", file=sys.stderr, flush=True)
@@ -193,7 +195,7 @@ def _reader_gone() -> bool:
 
 
 def give_up(line: str) -> None:
-    """End the process at once, from any thread: something that cannot be stopped does not come back."""
+    """End the process at once with an error, from any thread, where a computation hangs and cannot be stopped."""
     if sys.stdout.isatty():
         print("\033[?25h", end="", flush=True)  # a progress bar hides the cursor
     say_error(f"{line}; finished runs are kept, and a language model goes on from its last checkpoint")
@@ -201,12 +203,12 @@ def give_up(line: str) -> None:
 
 
 def end_process(status: int) -> None:
-    """End the process. After an interrupt nothing is waited for: neither threads in compiled code nor output that
-    nobody reads."""
+    """End the process with a status. After an interrupt or a closed pipe it waits for nothing: neither for threads in
+    compiled code nor for output that nobody reads."""
     if status in (INTERRUPTED, CLOSED):
         os._exit(status)
     try:
         sys.stdout.flush()
-    except OSError:  # said already; Python 3.14 would say it again, and end with a status of its own
+    except OSError:  # printed already; Python 3.14 would print it again and exit with another status
         os._exit(status)
     sys.exit(status)

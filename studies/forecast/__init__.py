@@ -1,1 +1,1 @@
-"""From a pilot to forecasts of runs that were not made."""
+"""Forecasts of runs that were not made, from a pilot or from runs that are known."""

@@ -1,14 +1,13 @@
-"""Simulation-based inference of the simulator's parameters from a pilot: many parameter sets that fit, not one.
+"""Infer the simulator's parameters from a pilot by simulation: many parameter sets that fit, not one.
 
-Population Monte Carlo (Cappé et al. 2004) with an annealed likelihood: the first generation is drawn from the prior,
-each later one around the particles that fit, and all of them are weighted against the mixture of all proposals (Cornuet
-et al. 2012, 0907.1254). Every particle has a world and a training seed of its own, so what they do to a curve is part
-of the posterior. Equal evidence and seed give equal particles, whatever the number of threads. So a calibration that
-was interrupted goes on, and one that is finished is read, from the log-likelihoods of its particles:
+The method is population Monte Carlo (Cappé et al. 2004) with an annealed likelihood. The first generation of particles
+is drawn from the prior, each later one around the particles that fit, and all of them are weighted against the mixture
+of all proposals (Cornuet et al. 2012, 0907.1254). Every particle has a world seed and a training seed of its own, so
+the posterior includes the effect of seeds on a curve. Equal evidence and seed give equal particles, whatever the number
+of threads. An interrupted calibration therefore goes on from its stored log-likelihoods, and a finished one is read:
 
-    results/calibrate/<pair>/<hash>.bin     log_likelihood (n,) as little-endian float64, for the evidence and the seed
-                                            of which the name is a hash; before them 32 bytes, a checksum of the name
-                                            and of them
+    results/calibrate/<pair>/<hash>.bin     log_likelihood (n,) as little-endian float64, after 32 bytes: a checksum of
+                                            the name and the values. The hash is of the evidence and the seed
 """
 
 import hashlib
@@ -35,16 +34,16 @@ from rftlab.studies.forecast.evidence import Evidence
 from rftlab.studies.forecast.knobs import build_world
 
 ENOUGH = 24.0
-"""Effective number of particles that annealing keeps."""
+"""Effective number of particles that annealing keeps: the likelihood's power is lowered until this many count."""
 DEFENSIVE = 0.15
 """Share of a generation that is drawn from the prior, so that weights stay bounded."""
 DRAWS = 32
-"""Parameter sets that stand for the posterior."""
+"""Number of parameter sets resampled from the posterior, which stand for it in forecasts."""
 
 
 NOTHING = np.empty(0)
 Density = Callable[[np.ndarray], np.ndarray]
-"""Log density (n,) of coordinates (n, k)."""
+"""Function from coordinates (n, k) to their log density (n,)."""
 Proposal = tuple[int, Density]
 """The distribution of a generation: its size and its log density."""
 Keep = Callable[[np.ndarray], None]
@@ -60,7 +59,7 @@ class Particles(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Parameter sets with weights that sum to 1; DRAWS of them, resampled, stand for all."""
+    """Parameter sets with weights that sum to 1, and DRAWS of them, resampled by weight, that stand for all."""
 
     evidence: Evidence
     particles: Particles
@@ -76,21 +75,22 @@ class Posterior(NamedTuple):
         return float(1 / (self.weights**2).sum())
 
     def simulation(self, index: int) -> Simulation:
-        """The simulation of a particle, each of which has one: without, its weight would be 0."""
+        """Return the simulation of a particle. One that cannot be simulated has weight 0, and is not to be asked
+        for."""
         run = simulate_at(self.evidence, self.particles.coordinates[index], int(self.particles.seeds[index]))
         assert run is not None
         return run
 
 
 def simulate_at(evidence: Evidence, coordinates: np.ndarray, seed: int) -> Simulation | None:
-    """The simulation at coordinates, with world and training seeded by `seed`; None where the base policy cannot be
-    as measured."""
+    """Return the simulation at standard coordinates, with world and training seeded by `seed`; None where no base
+    policy can be as measured."""
     start = build_world(evidence.facts, coordinates, seed)
     return None if start is None else replace(start, seed=seed)
 
 
 def log_likelihood(evidence: Evidence, coordinates: np.ndarray, seed: int) -> float:
-    """Of all runs of the evidence; -inf outside the prior's support."""
+    """Return the log-likelihood of all runs of the evidence; -inf where no base policy can be as measured."""
     start = simulate_at(evidence, coordinates, seed)
     if start is None:
         return -np.inf
@@ -108,11 +108,11 @@ def calibrate(
     keep: Keep = noop,
     progress: Progress = noop,
 ) -> Posterior:
-    """The posterior of the simulator's parameters.
+    """Return the posterior of the simulator's parameters.
 
-    known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again; keep:
-    called with all, each generation;
-    progress: called with the particles simulated, and all of them.
+    known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again. keep:
+    called with all log-likelihoods after each generation. progress: called with the number of particles simulated and
+    of all. Raises UserError where no particle can have the measured base model.
     """
     family = evidence.facts.family
     n_knobs, effort = len(family.knobs), family.effort
@@ -150,15 +150,15 @@ def calibrate(
 
 
 def log_prior(coordinates: np.ndarray) -> np.ndarray:
-    """Log density (n,) of standard normal coordinates (n, k)."""
+    """Return the log density (n,) of standard normal coordinates (n, k)."""
     return -0.5 * (coordinates**2 + np.log(2 * np.pi)).sum(axis=1)
 
 
 def _next(
     particles: Particles, proposals: list[Proposal], size: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, Density]:
-    """Draws around the particles that fit, a kernel density with Silverman's width and half as much again, and from
-    the prior."""
+    """Draw a generation: from the prior, and from a kernel density around the particles that fit, whose covariance is
+    1.5 times Silverman's. Return its coordinates (size, k) and the log density of the mixture."""
     weights, _ = _weights(particles, proposals)
     n_prior = round(DEFENSIVE * size)
     centres = particles.coordinates[_resample(weights, rng, size - n_prior)]
@@ -180,8 +180,8 @@ def _next(
 
 
 def _weights(particles: Particles, proposals: list[Proposal]) -> tuple[np.ndarray, float]:
-    """Normalised weights against the mixture of all proposals, at the largest power of the likelihood that keeps
-    ENOUGH particles effective."""
+    """Return normalized weights against the mixture of all proposals, and the power of the likelihood that they are
+    taken at: the largest that keeps ENOUGH particles effective."""
     n = len(particles.coordinates)
     parts = [np.log(size / n) + density(particles.coordinates) for size, density in proposals]
     ratio, likely = log_prior(particles.coordinates) - logsumexp(np.stack(parts), axis=0), particles.log_likelihood
@@ -201,7 +201,7 @@ def _weights(particles: Particles, proposals: list[Proposal]) -> tuple[np.ndarra
 
 
 def _resample(weights: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Systematic resampling: indices (n,)."""
+    """Return indices (n,) of particles, drawn by systematic resampling."""
     return np.searchsorted(np.cumsum(weights), (np.arange(n) + rng.random()) / n).clip(max=len(weights) - 1)
 
 
@@ -214,7 +214,8 @@ def calibrated(
     progress: Progress,
     remark: Callable[[str], None],
 ) -> Posterior:
-    """The posterior, with what a results folder has of it; a damaged file is named and made again."""
+    """Return the posterior, using and keeping log-likelihoods in a results folder. A damaged file is reported to
+    `remark` and computed again."""
     path = below(root, "calibrate", pair, f"{identity(evidence, seed)}.bin")
 
     def keep(values: np.ndarray) -> None:
@@ -226,7 +227,7 @@ def calibrated(
 
 
 def identity(evidence: Evidence, seed: int) -> str:
-    """Hash of everything that the particles depend on."""
+    """Return a hash of everything that the particles depend on."""
     runs = [
         (asdict(run.design), run.rounds.tolist(), run.values.tolist(), run.errors.tolist()) for run in evidence.runs
     ]

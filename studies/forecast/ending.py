@@ -1,11 +1,11 @@
-"""Where a run ends, from its beginning, and which of two runs ends higher.
+"""Forecast where a run ends from its beginning, and which of two runs ends higher.
 
-Test Pass@1 rises from the untrained model's by a share of what is missing, along 1 - exp(-(t / tau)^p), t the part of
-the planned rounds, and drifts a little. Weakly informative priors hold the share, tau, p and the drift; draws from them
-are weighted by how well they pass through the known values. Where the curve stands still or fell, the forecast is
-pulled towards the last value: public runs that are flat mostly stay flat, and no draw falls. Which of two runs ends
-higher is told by the lead alone, which was right more often than two forecasts are. The noise of few questions widens
-the interval and counts against a lead.
+The model is that test Pass@1 rises from the untrained model's by a share of what is missing and drifts a little. It
+rises along 1 - exp(-(t / tau)^p), with t the part of the planned rounds. The share, tau, p and the drift have weakly
+informative priors, and draws from them are weighted by how well they pass through the known values. Where the curve
+stands still or fell, the forecast is pulled towards the last value, because public runs that are flat mostly stay flat,
+and no draw falls. Which of two runs ends higher is forecast from the lead alone, which was right more often than a
+comparison of two forecasts. Noise from few questions widens the interval and makes a lead count for less.
 
 Without evaluations Pass@1 of training is forecast in the same way, averaged over windows. Priors, widths and `LEAD`
 were chosen on test Pass@1 of public runs; `rftlab dev score --what public` scores them on those that come with rftlab,
@@ -29,55 +29,55 @@ from rftlab.studies.forecast.record import ending_lines, errors, plan_line
 from rftlab.studies.readers.run import ImportedRun
 
 DRAWS = 2**13
-"""Points of a Sobol sequence: a power of two."""
+"""Number of draws from the prior. They are points of a Sobol sequence, so it is a power of two."""
 SHARE, TIME, POWER, DRIFT = (-0.5, 1.2), (-1.2, 1.0), (0.0, 0.4), (0.0, 0.03)
-"""Mean and standard deviation of the logit of the share, of log tau, of log p, and of the drift over a whole run."""
+"""Prior mean and standard deviation of the logit of the share, log tau, log p, and the drift over a whole run."""
 BASE_ERROR = 0.15
-"""Standard deviation of how far the untrained model is below the first value, where it was not evaluated."""
+"""Scale of the half-normal drop from the first value to the untrained model's Pass@1, where that was not evaluated."""
 NOISE = 0.03
-"""Standard deviation of an evaluation of many questions about the curve."""
+"""Standard deviation about the curve of an evaluation with many questions."""
 COUNTED = 8
-"""Values that count as independent: more, which lie near each other, count as that many."""
+"""Number of values beyond which more do not add evidence, because they lie near each other."""
 STILL = 0.06
-"""A curve that changed by this or more over the second half of what is known is moving, or has fallen."""
+"""Change of Pass@1 over the second half of the known part at which a curve counts as moving, or as fallen."""
 WIDER = 1.25
-"""Factor of the spread of the draws, so that intervals hold LEVEL of the ends of public runs."""
+"""Factor on the spread of the draws, so that intervals hold the share LEVEL of the ends of public runs."""
 LEAST = 0.05
-"""Half of the narrowest interval: what repeats of a run differ by, and what an evaluation errs by."""
+"""Half-width of the narrowest interval, for the difference between repeats of a run and the error of an evaluation."""
 EARLIEST = 0.15
-"""Part of a run below which intervals held too few ends, so that they are at least twice as wide."""
+"""Known part of a run below which the narrowest interval is twice as wide, because intervals held too few ends."""
 LEAD = 0.1
-"""A lead of this many Pass@1 is one standard deviation of how two runs change places, and of true leads."""
+"""Standard deviation in Pass@1 of true leads between two runs, and of how a lead changes until the end."""
 LEADS = (0.0, 0.02, 0.05, 0.1, 1.0)
-"""Bounds between which leads are scored together."""
+"""Bounds of the ranges of leads in the table of scores."""
 MEASURES = {"test": "test Pass@1", "train": "Pass@1 of training"}
-"""The splits whose Pass@1 is forecast, in the order in which they are asked, and what is forecast."""
+"""Splits whose Pass@1 is forecast, in order of preference, each with the name of its measure."""
 TRAINING = "training"
-"""In the place of the task, where Pass@1 of training is forecast, because the log has no evaluations."""
+"""Name in the place of a task for Pass@1 of training."""
 LAST = 0.1
-"""Last part of a run, whose mean Pass@1 is where its training ended."""
+"""Last part of a run whose mean Pass@1 of training is the run's end."""
 PARTS = (0.1, 0.2, 0.3, 0.5)
-"""Parts of finished runs from which their ends are forecast, to be scored."""
+"""Parts of finished runs from which their ends are forecast to score the forecasts."""
 FEWEST = 5
-"""Evaluations of a run that is scored."""
+"""Fewest values of a curve that is scored."""
 COLUMNS = ["source", "run", "split", "task", "part", "known", "last", "noise", "sigmoid", "forecast", "low", "high",
            "truth"]  # fmt: skip
 
 
 class RunEnding(NamedTuple):
-    """A forecast of a run's end."""
+    """Forecast of a run's end."""
 
     run: str
     split: str
     task: str
     known: int
-    """Last round with a value."""
+    """Last round whose Pass@1 is known."""
     last: float
-    """Its Pass@1; of training the mean of the last window."""
+    """Pass@1 at that round; for training, the mean of the last window."""
     noise: float
-    """Standard deviation of that value: what its questions add."""
+    """Standard deviation of `last` due to its questions, as `evaluation_noise` estimates it."""
     end: Estimate
-    """Pass@1 after the planned rounds, with the interval of LEVEL."""
+    """Pass@1 after the planned rounds, with an interval of level LEVEL."""
 
 
 class PassCurve(NamedTuple):
@@ -88,11 +88,14 @@ class PassCurve(NamedTuple):
     rounds: np.ndarray
     values: np.ndarray
     questions: float
-    """Responses behind a value; nan where nothing tells."""
+    """Responses behind a value; nan where their number is not known."""
 
     def until(self, last: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Rounds and values that are known at a round, and the last of these rounds, 0 for none. Those of training are
-        means of COUNTED windows, for a batch has few questions; none where there are fewer than two for each."""
+        """Return rounds and values up to the round `last`, and the last of these rounds, 0 for none.
+
+        Values of training are means of COUNTED windows, because a batch has few questions. There are none where a
+        window would have fewer than two rounds.
+        """
         known = self.rounds <= last
         rounds, values = self.rounds[known], self.values[known]
         reached = float(rounds[-1]) if len(rounds) else 0.0
@@ -104,14 +107,14 @@ class PassCurve(NamedTuple):
         return np.array([rounds[w].mean() for w in windows]), np.array([values[w].mean() for w in windows]), reached
 
     def end(self) -> float:
-        """The last value, of training the mean of the last tenth of the rounds."""
+        """Return the value at the end: the last one, or for training the mean over the last tenth of the rounds."""
         late = self.rounds > (1 - LAST) * self.rounds[-1]
         return float(self.values[-1] if self.split == "test" else self.values[late].mean())
 
 
 def evaluation_noise(values: np.ndarray, questions: float) -> float:
-    """Standard deviation of the last value: binomial where its questions are known, else that of the curve's roughness;
-    0 where there are too few values for one."""
+    """Return the standard deviation of the last value due to its questions: binomial where their number is known, else
+    from the curve's roughness; 0 where there are too few values for that."""
     if np.isfinite(questions):
         return binomial_error(float(values[-1]), questions)
     return float(np.nan_to_num(roughness([values])))
@@ -142,7 +145,8 @@ def forecast_end(rounds: np.ndarray, values: np.ndarray, planned: float, noise: 
 
 @cache
 def _prior() -> np.ndarray:
-    """Draws (5, DRAWS): share of what is missing, tau, p, drift, and a standard normal for the untrained model."""
+    """Return prior draws (5, DRAWS): share of what is missing, tau, p, drift, a standard normal for the untrained
+    model."""
     normals = norm.ppf(qmc.Sobol(5, scramble=False).random(DRAWS) + 0.5 / DRAWS).T
     share, time, power, drift = (
         mean + deviation * row for (mean, deviation), row in zip((SHARE, TIME, POWER, DRIFT), normals[:4], strict=True)
@@ -151,7 +155,7 @@ def _prior() -> np.ndarray:
 
 
 def _weigh(at: np.ndarray, values: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (DRAWS,) of the draws and their values at the end of the run. error: standard deviation of a value."""
+    """Return the draws' weights (DRAWS,) and values at the end of the run. error: standard deviation of a value."""
     share, time, power, drift, normal = _prior()
     below = error * normal if at[0] == 0 else -BASE_ERROR * np.abs(normal)
     base = np.clip(values[0] + below, 0.0, 1.0)
@@ -165,8 +169,8 @@ def _weigh(at: np.ndarray, values: np.ndarray, error: float) -> tuple[np.ndarray
 
 
 def saturating_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> float:
-    """Return the plain rival of `forecast_end`: a saturating curve from the first value, read at `planned`. The last
-    value where there are fewer than three later ones."""
+    """Return Pass@1 at `planned` by a saturating curve from the first value, a plain forecast to compare `forecast_end`
+    with. It is the last value where there are fewer than three later ones."""
     later = rounds > rounds[0]
     if later.sum() < 3:
         return float(values[-1])
@@ -177,20 +181,23 @@ def saturating_end(rounds: np.ndarray, values: np.ndarray, planned: float) -> fl
 
 
 def chance_of_leader(lead: float, noise: float = 0.0) -> float:
-    """Return the probability that the run ahead by `lead` of test Pass@1 ends higher. noise: standard deviation of the
-    lead by its questions; the true lead is normal, with LEAD as its standard deviation, so that noise shrinks it."""
+    """Return the probability that the run ahead by `lead` of test Pass@1 ends higher.
+
+    noise: standard deviation of the lead due to its questions. A true lead is normal with standard deviation LEAD, so
+    that noise shrinks the measured one.
+    """
     trusted = LEAD**2 / (LEAD**2 + noise**2)
     return float(norm.cdf(trusted * abs(lead) / np.sqrt(LEAD**2 + trusted * noise**2)))
 
 
 def leader_text(first: RunEnding, second: RunEnding) -> str:
-    """The same in words: no record is long enough for a certainty."""
+    """Return the probability of `chance_of_leader` as text. No record is long enough for one above 0.98."""
     chance = chance_of_leader(first.last - second.last, float(np.hypot(first.noise, second.noise)))
     return f"{chance:.2f}" if chance < 0.985 else "above 0.98"
 
 
 def _curves(run: ImportedRun) -> list[PassCurve]:
-    """The curves of each task that is evaluated, and that of training."""
+    """Return the curves of Pass@1 of a run: those of each task that is evaluated, then that of training."""
     curves = []
     for piece in run.pieces:
         values = np.asarray(piece.values, dtype=float)
@@ -206,7 +213,10 @@ def _curves(run: ImportedRun) -> list[PassCurve]:
 
 def run_ending(run: ImportedRun, planned: int, questions: int | None = None) -> RunEnding:
     """Forecast the end of a run from its test evaluations, of several tasks the first, else from Pass@1 of training.
-    questions: behind each evaluation, where the log does not say. Raises UserError where there is neither."""
+
+    questions: those behind each evaluation, where the log does not say. Raises UserError where there are neither test
+    evaluations nor enough rounds of training, or where nothing is left to forecast.
+    """
     curves = [(curve, *curve.until(np.inf)) for curve in _curves(run)]
     usable = [one for one in curves if one[-1] > 0] or [one for one in curves if one[0].split == "test"]
     allowed = f"a log with evaluations on a test set, or with {2 * COUNTED} rounds of training Pass@1"
@@ -220,7 +230,7 @@ def run_ending(run: ImportedRun, planned: int, questions: int | None = None) -> 
 
 
 def show_endings(console: Console, endings: list[RunEnding], planned: int) -> None:
-    """Print where each run ends, and of two runs which one is likely to end higher."""
+    """Print the forecast end of each run and, for two runs, which one is likely to end higher."""
     splits = {one.split for one in endings}
     measure = MEASURES[endings[0].split] if len(splits) == 1 else "Pass@1"
     heads = ("known until", measure, f"at {planned}", f"{LEVEL:.0%} interval")
@@ -270,10 +280,12 @@ def ending_scores(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
 
 
 def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each two runs of a source and task that are known until the same round at a fifth or three
-    tenths of their rounds: lead, probability that the leader ends higher, whether it does, and what is lost by keeping
-    it. scores: as `ending_scores` returns them. Ties are left out. Columns: source, task, part, lead, gap (by how much
-    the leader ends higher), chance, held, lost."""
+    """Return a row for every two runs of a source and task that are known until the same round, at 20% or 30% of
+    theirs.
+
+    scores: as `ending_scores` returns them. Columns: source, task, part, lead, gap (by how much the leader ends
+    higher), noise, chance (that it ends higher), held (whether it does), lost (by keeping it). Ties are left out.
+    """
     tables = [pd.DataFrame({"source": [], "task": [], "part": [], "lead": [], "gap": [], "noise": []})]
     tested = scores[scores["part"].isin(PARTS[1:3]) & (scores["split"] == "test")]
     for key, group in tested.groupby(["source", "task", "part", "known"]):
@@ -290,8 +302,8 @@ def leader_scores(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
-    """Print mean absolute errors of the forecast and of the last known value, and how many ends intervals hold. Every
-    source counts alike, and in it every task."""
+    """Print mean errors of forecasts of ends and the share of ends that intervals hold, and how often the leader of two
+    runs ended higher. Every source counts alike, and every task within a source."""
     for split, rows in scores.groupby("split", sort=False):
         _show_errors(console, rows, MEASURES[str(split)])
     leaders = leader_scores(scores)
@@ -305,7 +317,7 @@ def show_ending_scores(console: Console, scores: pd.DataFrame) -> None:
 
 
 def _show_errors(console: Console, scores: pd.DataFrame, measure: str) -> None:
-    """Print the errors of scores of one split."""
+    """Print the mean errors of forecasts of one split, by the part of the run that was known."""
     names = ("last", "sigmoid", "forecast")
     numbers = scores[["source", "task", "part"]].assign(**{name: errors(scores, name) for name in names})
     numbers["held"] = scores["truth"].between(scores["low"], scores["high"])

@@ -1,6 +1,5 @@
-"""`rftlab predict`: what it computes, as data, for the designs that a command line asks for, whatever the grid (BxK,
-and BxK@RATE); studies/forecast/run.py prints and writes it.
-"""
+"""Compute the forecasts of `rftlab predict`, as data, for any designs that a command line names (BxK, and BxK@RATE).
+studies/forecast/run.py prints and writes them."""
 
 from functools import partial
 from pathlib import Path
@@ -37,11 +36,12 @@ from rftlab.studies.report.figures import pretty
 def designs_from(
     texts: tuple[str, ...], name: str, known: Evidence, quick: bool = False
 ) -> dict[str, tuple[Design, float | None]]:
-    """Designs BxK or BxK@RATE as the command line has them, by label, with their learning rates, None for that of the
-    runs; those of the runs where none is named.
+    """Return designs by label, each with its learning rate, from texts BxK or BxK@RATE; those of the runs without any
+    text.
 
-    The first known run tells their rounds, advantage and updates, and their learning rate where runs have several.
-    Raises UserError for anything else, and unless `quick` for what is too large for the simulator.
+    A rate is None for that of the runs. Advantage, updates and, where runs have several learning rates, the usual one
+    are those of the first known run; rounds are those of the longest. Raises UserError for any other text, and unless
+    `quick` for what is too large for the simulator.
     """
     runs, several = known.runs, len(known.rates) > 1
     asked = [_parsed(text) for text in texts] or [
@@ -67,12 +67,12 @@ def designs_from(
 
 
 def design_label(design: Design, rate: float | None) -> str:
-    """BxK, with its learning rate where one was named: 32x8@1e-05."""
+    """Return BxK, with the learning rate of a design where one was named: 32x8@1e-05."""
     return f"{design.batch_size}x{design.rollouts}" + ("" if rate is None else f"@{rate:g}")
 
 
 def _parsed(text: str) -> tuple[int, int, float | None]:
-    """B, K and the learning rate of BxK or BxK@RATE."""
+    """Return B, K and the learning rate of BxK or BxK@RATE; the rate is None where none is named."""
     sizes, at, rate = text.partition("@")
     batch, _, rollouts = sizes.partition("x")
     whole = all(part.isdecimal() and part.isascii() and 1 <= int(part[:9]) <= 65536 for part in (batch, rollouts))
@@ -88,30 +88,30 @@ def _parsed(text: str) -> tuple[int, int, float | None]:
 
 
 CLOSE = 0.02
-"""A design that is this near to the best one is as good."""
+"""Difference of Pass@1 up to which a design counts as equal to the best one."""
 
 
 class Request(NamedTuple):
     """Designs to forecast, and the runs that are known."""
 
     name: str
-    """The pair, or the source of runs as the user names it."""
+    """Name of the pair, or of the source of runs as the user wrote it."""
     slug: str
-    """The same as the name of a folder."""
+    """Name in a form that a folder can have."""
     title: str
     evidence: Evidence
     designs: dict[str, Design]
-    """By label, with their rounds."""
+    """Designs by label, with their rounds."""
     rates: LearningRates
     """Learning rates of the designs; None for that of the known runs."""
     measured: dict[str, float]
-    """Test Pass@1 at the end of the designs that were run."""
+    """Test Pass@1 at the end of the designs that were run, by label."""
     pilot: PilotMeasurements | None = None
-    """Where the known runs are a pilot of a pair, and the designs its grid."""
+    """Pilot that the known runs are from; the designs are then its whole grid. None for imported runs."""
 
 
 def find_pilot(root: Path, pair: str) -> PilotMeasurements:
-    """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError
+    """Return the pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError
     where there is neither."""
     start_at(pair, "llm")
     if path_kind(pilot_path(root, pair)):
@@ -125,8 +125,8 @@ def find_pilot(root: Path, pair: str) -> PilotMeasurements:
 
 
 def request_from_pilot(pilot: PilotMeasurements) -> Request:
-    """The whole grid for the rounds of a pilot, from its runs and what is known of the pairs that come with
-    rftlab."""
+    """Return a request for the whole grid at the rounds of a pilot. Its evidence is the pilot's runs and the other
+    pairs that come with rftlab."""
     curves, name = shipped_runs(), pilot.base.pair
     evidence = pilot_evidence(pilot)._replace(others=language_others(curves, name, whole_pairs(curves)))
     return Request(
@@ -144,8 +144,11 @@ def request_from_pilot(pilot: PilotMeasurements) -> Request:
 def request_from_runs(
     name: str, root: Path, texts: tuple[str, ...], quick: bool, base: float | None, questions: int | None
 ) -> Request:
-    """Designs BxK or BxK@RATE, those of the runs where none is named, from runs of other people. quick: without the
-    simulator, which knows one learning rate alone. base, questions: as `imported_evidence` takes them."""
+    """Return a request for designs BxK or BxK@RATE from imported runs; without texts for the designs of the runs.
+
+    quick: without the simulator, which knows one learning rate alone. base, questions: as `imported_evidence` takes
+    them.
+    """
     known = imported_evidence(name, root, base, questions)
     asked = designs_from(texts, name, known, quick)
     rates = tuple(rate for _, rate in asked.values())
@@ -154,7 +157,7 @@ def request_from_runs(
         named = [label for label, (_, rate) in asked.items() if rate is not None]
         check(not named, f"designs {', '.join(named)}: the simulator forecasts at the runs' learning rate; add --quick")
     measured = {}
-    for run in known.runs:  # by a label with its rate, and without where all have one
+    for run in known.runs:  # also by a label without the rate where all runs have one rate
         for rate in (run.learning_rate,) if len(known.rates) > 1 else (run.learning_rate, None):
             measured[design_label(run.design, rate)] = float(run.values[-1, 1])
     designs, slug = {label: design for label, (design, _) in asked.items()}, free_source(name).slug
@@ -162,7 +165,7 @@ def request_from_runs(
 
 
 def with_noise(request: Request, path: Path) -> Request:
-    """The request with r and phi from a file that `file_noise` reads, in place of guesses. Raises UserError."""
+    """Return the request with r and phi from a file in the place of guesses. Raises UserError as `file_noise` does."""
     noise, said = file_noise(path)
     evidence = request.evidence
     kept = tuple(remark for remark in evidence.remarks if remark != noise_text(evidence.noise))
@@ -170,8 +173,8 @@ def with_noise(request: Request, path: Path) -> Request:
 
 
 def calibrated_to(console: Console, request: Request, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
-    """The posterior of what is known, from the results folder as far as it is there. Raises UserError where nothing
-    can be learnt from it."""
+    """Return the posterior given a request's evidence, going on from what the results folder has of it. Raises
+    UserError where nothing can be learned from the evidence."""
     if (pilot := request.pilot) is not None:
         check(len(pilot.runs) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
         check(
@@ -184,8 +187,8 @@ def calibrated_to(console: Console, request: Request, root: Path, seed: int, thr
 
 
 def knob_table(posterior: Posterior) -> pd.DataFrame:
-    """Prior and posterior of each knob: medians, 80% intervals, and how much of the prior's spread is left (0:
-    found, 1: nothing learnt)."""
+    """Return a table of each knob's prior and posterior: medians, 80% intervals, and `left`, the share of the prior's
+    spread that is left (0: found, 1: nothing learned)."""
     rows = []
     for i, knob in enumerate(posterior.evidence.facts.family.knobs):
         own = posterior.particles.coordinates[:, i]
@@ -199,14 +202,14 @@ def knob_table(posterior: Posterior) -> pd.DataFrame:
 
 
 def fits(posterior: Posterior) -> np.ndarray:
-    """Test Pass@1 at the end of the pilot's runs, as the parameter sets simulate it: (sets, runs)."""
+    """Return test Pass@1 (sets, runs) at the end of the known runs, by the posterior's resampled parameter sets."""
     designs = [run.design for run in posterior.evidence.runs]
     return np.array([particle_ends(posterior, int(index), designs)[:, 1] for index in np.unique(posterior.draws)])
 
 
 def spread_line(posterior: Posterior, pilot: PilotMeasurements) -> str:
-    """A posterior-predictive check of a number that the calibration did not use, the spread of pass rates: measured,
-    simulated (mean and 80% interval of the parameter sets)."""
+    """Return a posterior-predictive check as a sentence: the spread of pass rates, which the calibration did not use,
+    as it was measured and as the parameter sets simulate it (mean and 80% interval)."""
     environments = [linear_environment(posterior.simulation(int(i))) for i in np.unique(posterior.draws)]
     formed = posterior.evidence.facts.formed or 0.0
     spreads = [answer_rates(environment).std() * formed for environment in environments]
@@ -225,18 +228,18 @@ class DesignForecasts(NamedTuple):
     """A row per design: cell, rollouts, forecast, low, high (80%), measured (nan where it was not run), in_budget, and
     the forecast of the simulator, of the law and of each plain method. `share` (with a pilot) is that of the grid's
     rollouts. `best` is the chance that the design is within CLOSE of the best one in budget, nan where the forecast has
-    no draws. `outside` is why it is beyond what was measured, "" where it is not."""
+    no draws. `outside` is the reason why it is beyond what was measured, "" where it is not."""
     recommended: str
-    """The cheapest in budget whose forecast is within CLOSE of the highest; "" where all are outside what was
-    measured."""
+    """Cell of the cheapest design in budget whose forecast is within CLOSE of the highest; "" where all are outside
+    what was measured."""
     source: ForecastSource = "simulator"
-    """Whose forecast is in the column of that name."""
+    """Name of the forecaster whose values are in the column `forecast`."""
     misfit: float = 0.0
-    """The error of the simulator at the ends of the known runs; nan where it was not asked."""
+    """Mean error of the simulator at the ends of the known runs; nan where it was not asked."""
 
 
 def check_budget(request: Request, budget: int | None) -> None:
-    """Raise UserError for a budget that no design keeps; cheap, so that it can come before a calibration."""
+    """Raise UserError for a budget below the cost of every design. It is fast enough to precede a calibration."""
     least = min(design.rounds * design.round_rollouts for design in request.designs.values())
     check(
         budget is None or budget >= least,
@@ -246,8 +249,8 @@ def check_budget(request: Request, budget: int | None) -> None:
 
 
 def forecast_designs(request: Request, simulated: CellForecast | None, budget: int | None = None) -> DesignForecasts:
-    """Forecasts of all designs. simulated: of `predict`, None without a simulator. budget: rollouts that a
-    run may spend, None for any."""
+    """Return forecasts of all designs of a request. simulated: the forecast of `forecast_from`, None without a
+    simulator. budget: rollouts that a run may spend, None for any."""
     check_budget(request, budget)
     designs = tuple(request.designs.values())
     spent = np.array([design.rounds * design.round_rollouts for design in designs])
@@ -268,15 +271,15 @@ def forecast_designs(request: Request, simulated: CellForecast | None, budget: i
     }
     table = pd.DataFrame(columns | forecast_columns(forecasts))
     inside = table[table["in_budget"] & (table["outside"] == "") & table["forecast"].notna()]
-    # where designs are equal, noise would choose among all of them
+    # the highest forecast alone would be noise's choice where designs are about equal
     near = inside[inside["forecast"] >= inside["forecast"].max() - CLOSE]
     best = near.sort_values(["rollouts", "forecast"], ascending=[True, False])["cell"]
     return DesignForecasts(table, "" if best.empty else str(best.iloc[0]), source, forecasts["simulator"].misfit)
 
 
 def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:
-    """Chance that each cell's expected Pass@1 is within CLOSE of the best one in budget; nan beyond it, and of one cell
-    that no other is compared with."""
+    """Return the chance that each cell's expected Pass@1 is within CLOSE of the best one in budget. It is nan beyond
+    the budget, without draws, and where fewer than two cells are in budget."""
     if forecast.draws is None or within.sum() < 2:
         return np.full(len(within), np.nan)
     best = forecast.draws[:, within].max(axis=1, keepdims=True)

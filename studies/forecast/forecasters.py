@@ -1,13 +1,13 @@
-"""Forecasts without a simulator: the law's, the known curve's, and four plain ones.
+"""Forecast designs without a simulator: by the law, by the known curve, and by four plain rules.
 
-law        one curve in rounds of effective batch through all known points (studies/forecast/law/curve.py)
-curve      the known run, read where it had learned for as long
-steps      the same in its plain form: the nearest run at equal rate x rounds
-still      nothing changes: a cell ends where the pilot's run that is nearest in rollouts a round ended
-gain       other pairs' mean gain: the end of the pilot's baseline, and what the cell gains over the baseline on other
-           pairs
-sigmoid    a saturating curve in compute, fitted to the pilot's curves and read at the rollouts of the cell (Khatri et
-           al. 2510.13786)
+    law        one curve in rounds of effective batch through all known points (studies/forecast/law/curve.py)
+    curve      the known run, read where it had learned for as long as the cell
+    steps      a plain form of `curve`: the nearest known run at equal rate x rounds
+    still      nothing changes: a cell ends where the pilot's run that is nearest in rollouts a round ended
+    gain       other pairs' mean gain: the end of the pilot's baseline, and what the cell gains over the baseline on
+               other pairs
+    sigmoid    a saturating curve in compute, fitted to the pilot's curves and read at the rollouts of the cell (Khatri
+               et al. 2510.13786)
 
 Each is a function of the evidence, the designs, a split and learning rates, and gives a `CellForecast`. `QUICK` lists
 them.
@@ -17,11 +17,11 @@ Forecasts that read a known curve let a design end where a known run was when it
     time = rounds x sqrt(B_eff / B_ref) x rate^p x updates^(1/4)
 
 B_eff is that of the law (rftlab.shared.effective_batch). p is 1 where steps are added to weights of full precision.
-Where weights are bf16 and no copy of more digits is kept, steps below half a unit in the last place are lost, and p is
-larger: public runs have 1.5 to 2, weights drawn from N(0, 0.02^2) that are rounded after steps of Adam's size 1.9.
-Updates of one round share their responses, so that they are worth less than E sqrt(m) of check D35; the root of the
-root was chosen on the public runs that docs/forecast.md scores. The curve is not continued: beyond its end a design
-ends where the run did, and limits (studies/forecast/law/limits.py) say where that is no forecast.
+Where weights are bf16 and no copy of higher precision is kept, steps below half a unit in the last place are lost, and
+p is larger: public runs have 1.5 to 2, weights drawn from N(0, 0.02^2) that are rounded after steps of Adam's size 1.9.
+Updates of one round share their responses, so E epochs over m mini-batches are worth less than E sqrt(m) of check D35;
+the fourth root was chosen on the public runs that docs/forecast.md scores. A curve is not extrapolated: beyond its end
+a design ends where the run did, and studies/forecast/law/limits.py says where that is no forecast.
 """
 
 from collections.abc import Callable
@@ -50,33 +50,32 @@ from rftlab.studies.forecast.law.curve import (
 from rftlab.studies.forecast.law.limits import round_updates, run_held, spoils
 
 RATE_POWERS = {"fp32": (1.0, 0.15), "bf16": (1.6, 0.3), None: (1.3, 0.35)}
-"""Mean and standard deviation of p before runs of several rates are looked at, by the precision of weights; None: not
-known, between the two."""
+"""Prior mean and standard deviation of p by the precision of weights; None where the precision is not known."""
 UPDATES = 0.25
-"""Power of the updates of a round."""
+"""Power of the number of updates of a round in the time of a round."""
 POWERS = np.linspace(0.4, 2.6, 45)
-"""Values of p that are weighed."""
+"""Grid of values of p on which its posterior is computed."""
 OTHER_RATE = 1.75
 """Intervals at a learning rate that no known run has are wider by this factor: without it 80% intervals held 54% of the
 public runs that docs/forecast.md scores, on which it was chosen."""
 DRAWS = 100
-"""Of p, r and phi; and of the end of a run about each."""
+"""Number of draws of p, r and phi, and of draws of a run's end for each of them."""
 EARLY = np.linspace(0.0, 1.0, 9)[:-1] ** 2
-"""Parts of the way to the first evaluation. A curve without one at round 0 rises up to there with the root of the
-rounds, as runs learn fastest at first."""
+"""Points before a first evaluation after round 0, as parts of its round. The curve is taken to rise up to there with
+the root of the rounds, because runs learn fastest at first."""
 NEARLY = 0.9
-"""Part of a design's time that a known run must have reached to count as one that reached it."""
+"""Part of a design's time up to which a known run must go to count as having reached it."""
 RAW = label(BASELINE)
 PARAMETERS = 3
-"""Of the saturating curve."""
+"""Number of parameters of the saturating curve."""
 LearningRates = tuple[float | None, ...]
-"""Learning rates of cells; None, and where none are given: that of the known runs."""
+"""Learning rates of cells. None, and an empty tuple, stand for the learning rate of the known runs."""
 Forecaster = Callable[[Evidence, tuple[Design, ...], str, LearningRates], CellForecast]
 
 
 def timed_runs(evidence: Evidence, split: str) -> list[KnownRun]:
-    """The whole curves of the known runs that held what they had learned, all of them where none did, from the
-    untrained model on where it is known."""
+    """Return the whole curves of known runs, from the untrained model on where its Pass@1 is known. Runs that lost what
+    they had learned are left out, unless all did."""
     column, base, tried = SPLITS.index(split), evidence.base(split), evidence.tried(split)
     measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]
     pairs = list(zip(measured, tried, strict=True))
@@ -93,22 +92,22 @@ def timed_runs(evidence: Evidence, split: str) -> list[KnownRun]:
 
 
 def design_pace(design: Design, ratios: NoiseRatios) -> float:
-    """Return the time of a round at equal learning rates: E sqrt(m) is replaced by the updates of a round to the power
-    UPDATES."""
+    """Return the time of a round at equal learning rates: that of the law, with the updates of a round to the power
+    UPDATES in the place of E sqrt(m)."""
     one = replace(design, epochs=1, minibatches=1)
     return time_per_round(one, ratios) * round_updates(design) ** UPDATES
 
 
 def rate_ratio(rate: float | None, other: float | None) -> float:
-    """One rate over another; 1 where one of them is not known."""
+    """Return one learning rate over another; 1 where one of them is not known."""
     return rate / other if rate and other else 1.0
 
 
 def rate_powers(evidence: Evidence, split: str = "test") -> np.ndarray:
-    """Return DRAWS equally likely values of p, rising.
+    """Return DRAWS equally likely values of p, in rising order.
 
-    Its prior is normal (RATE_POWERS). Every known run is one observation: how far its points are, on average, from the
-    curves of the runs at other rates, read at equal time, in deviations between two repeats.
+    Its prior is normal (RATE_POWERS). Every known run is one observation: the mean distance of its points from the
+    curves of the runs at other rates, read at equal time, in units of the deviation between two repeats.
     """
     middle, spread = RATE_POWERS[evidence.precision]
     runs, ratios = timed_runs(evidence, split), evidence.noise.ratios
@@ -134,7 +133,7 @@ def rate_powers(evidence: Evidence, split: str = "test") -> np.ndarray:
 
 
 def reading_text(evidence: Evidence) -> str:
-    """The rules for learning rates and repeats with their source, in words."""
+    """Say by which rules learning rates and repeats count, and where these rules are from."""
     middle, spread = RATE_POWERS[evidence.precision]
     low, power, high = np.quantile(rate_powers(evidence), [0.1, 0.5, 0.9])
     kind = f"{evidence.precision} weights" if evidence.precision else "the precision of weights is not known, so that"
@@ -149,16 +148,19 @@ def reading_text(evidence: Evidence) -> str:
 
 
 def unevenness(values: np.ndarray) -> np.ndarray:
-    """2 sqrt(p (1 - p)): how far repeats differ at p, over how far they do at 1/2. p within 0.02 of 0 or 1 counts as
-    that."""
+    """Return 2 sqrt(p (1 - p)): the deviation of repeats at Pass@1 p over that at 1/2. p within 0.02 of 0 or 1 counts
+    as 0.02 or 0.98."""
     inner = np.clip(values, 0.02, 0.98)
     return 2 * np.sqrt(inner * (1 - inner))
 
 
 def read_at(runs: list[KnownRun], paces: np.ndarray, pace: float, rounds: float) -> tuple[float, float]:
-    """Pass@1 of the known curves where they had learned for as long as `rounds` rounds of a design, and the runs behind
-    it. paces (runs,), pace: time of a round. Of the runs that got there, the one whose pace is nearest counts, several
-    that are equally near alike; of runs that did not, the nearest."""
+    """Return Pass@1 of the known curves at the time of a design after `rounds` rounds, and the number of runs behind
+    it.
+
+    paces (runs,), pace: time of a round of each run and of the design. Of the runs that reached that time, or of all
+    where none did, the one with the nearest pace counts, or the mean of several that are equally near.
+    """
     at = rounds * pace / paces
     short = np.array([place * NEARLY > run.rounds[-1] for place, run in zip(at, runs, strict=True)])
     apart = np.abs(np.log(paces / pace)) + 1e6 * (short & ~short.all())
@@ -170,8 +172,8 @@ def read_at(runs: list[KnownRun], paces: np.ndarray, pace: float, rounds: float)
 def curve(
     evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> CellForecast:
-    """The known curve at equal time. Intervals have the spread of p, r and phi, and that of repeats, of the
-    known run and of the new one, by Student's t."""
+    """Forecast cells by the known curve at equal time. Intervals have the spread of p, r and phi, and by Student's t
+    that of repeats, for the known run and for the new one."""
     runs = timed_runs(evidence, split)
     if not runs:
         return bare(np.full(len(cells), np.nan))
@@ -196,8 +198,8 @@ def curve(
 
 
 def _repeat_errors(repeats: RepeatSpread, values: np.ndarray, behind: np.ndarray, n_cells: int) -> np.ndarray:
-    """Errors (DRAWS, DRAWS, cells) of the known run and the new one about what both would do on average: for each value
-    DRAWS evenly likely ones, in an order of its own for each cell."""
+    """Return errors (DRAWS, DRAWS, cells) of the known run and the new one about what both would do on average. Each
+    value has DRAWS evenly likely errors, in an order of its own for each cell."""
     likely = t_errors(repeats.freedom, 2 * (np.arange(DRAWS) + 0.5) / DRAWS - 1) * repeats.deviation
     rng = np.random.default_rng(1)
     shuffled = np.stack([rng.permutation(likely) for _ in range(n_cells)], axis=1)
@@ -207,7 +209,7 @@ def _repeat_errors(repeats: RepeatSpread, values: np.ndarray, behind: np.ndarray
 def steps(
     evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> CellForecast:
-    """The plain form of `curve`: the nearest run at equal rate x rounds, whatever the batch, updates and precision."""
+    """Forecast cells by the nearest known run at equal rate x rounds: `curve` without batch, updates and precision."""
     runs = timed_runs(evidence, split)
     if not runs:
         return bare(np.full(len(cells), np.nan))
@@ -221,9 +223,10 @@ def steps(
 
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()) -> CellForecast:
-    """One curve against tau (studies/forecast/law/curve.py) through all known points but those of runs that a rate
-    spoilt; where other pairs are known, the medians of its prior are theirs. Rates and, of imported runs, updates count
-    as in `curve`. nan without the base model, measured or guessed, or a point after round 0."""
+    """Forecast cells by one curve against tau (studies/forecast/law/curve.py) through all known points, but those of
+    runs that a learning rate spoiled. Where other pairs are known, the medians of its prior are theirs. Learning rates
+    count as in `curve`, and so do the updates of imported runs. nan without a point after round 0, or the base model's
+    Pass@1, measured or guessed."""
     column, base = SPLITS.index(split), evidence.base(split)
     tried = evidence.tried(split)
     if np.isnan(base) or not tried:
@@ -231,7 +234,7 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rate
     power, own = float(np.median(rate_powers(evidence, split))), evidence.runs[0].learning_rate
 
     def worth(design: Design, rate: float | None) -> float:
-        """Rounds that a round is worth at the first run's rate, whose updates count as the law has them."""
+        """Return the rounds at the first run's rate that a round is worth, apart from what the law itself computes."""
         updates = round_updates(design) ** UPDATES / (design.epochs * sqrt(design.minibatches))
         return rate_ratio(rate, own) ** power * (updates if evidence.imported else 1.0)
 
@@ -250,8 +253,8 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rate
 
 
 def left_out_errors(evidence: Evidence, split: str = "test") -> tuple[float, float]:
-    """How far the ends of known runs are, on average, from the law fitted to the others, and from the others' mean end;
-    nan with fewer than three runs, or without the base model. Rates and updates do not count."""
+    """Return the mean error at the ends of known runs of the law fitted to the other runs, and of the others' mean end.
+    Both are nan with fewer than three runs, or without the base model's Pass@1. Learning rates do not count."""
     base, ratios = evidence.base(split), evidence.noise.ratios
     runs = [
         KnownRun(run.design, run.rounds[later], run.values[later])
@@ -270,7 +273,7 @@ def left_out_errors(evidence: Evidence, split: str = "test") -> tuple[float, flo
 
 
 def _other_curve(other: OtherPair, column: int) -> LawCurve:
-    """The law's curve through the ends of another pair."""
+    """Fit the law's curve to the ends of another pair."""
     known = [
         KnownRun(design, np.array([float(design.rounds)]), np.array([end]))
         for design, end in zip(other.designs, other.ends[:, column], strict=True)
@@ -282,7 +285,7 @@ def _other_curve(other: OtherPair, column: int) -> LawCurve:
 def still(
     evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> CellForecast:
-    """Several runs that are equally near count alike."""
+    """Forecast that a cell ends where the nearest run in rollouts a round ended; equally near runs are averaged."""
     ends = np.array([run.values[-1, SPLITS.index(split)] for run in evidence.runs])
     spent = np.log([run.design.round_rollouts for run in evidence.runs])
     distances = np.abs(spent - np.log([[cell.round_rollouts] for cell in cells]))
@@ -290,7 +293,8 @@ def still(
 
 
 def gain(evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()) -> CellForecast:
-    """nan where the pilot has no run of the baseline, or no other pair has both it and the cell."""
+    """Forecast the end of the pilot's baseline plus the mean gain of each cell over the baseline on other pairs. nan
+    where the pilot has no run of the baseline, or another pair lacks it or the cell."""
     column = SPLITS.index(split)
     own = [run.values[-1, column] for run in evidence.runs if label(run.design) == RAW]
     gains = [[_gain(other, cell, column) for cell in cells] for other in evidence.others]
@@ -307,8 +311,8 @@ def _gain(other: OtherPair, cell: Design, column: int) -> float:
 def sigmoid(
     evidence: Evidence, cells: tuple[Design, ...], split: str = "test", rates: LearningRates = ()
 ) -> CellForecast:
-    """A saturating curve in the rollouts from the base model's Pass@1; nan with fewer points than parameters, or
-    without the base model."""
+    """Forecast cells by a saturating curve in rollouts from the base model's Pass@1; nan without the latter, or with
+    fewer points than parameters."""
     points = [
         (at * run.design.round_rollouts, value)
         for run in evidence.runs
@@ -326,11 +330,11 @@ def sigmoid(
 QUICK: dict[str, Forecaster] = {
     "law": law, "curve": curve, "steps": steps, "still": still, "gain": gain, "sigmoid": sigmoid
 }  # fmt: skip
-"""By name, in the order of tables."""
+"""Forecasters without a simulator by name, in the order of tables."""
 
 
 def forecast_columns(forecasts: dict[str, CellForecast]) -> dict[str, np.ndarray]:
-    """Columns of a table: each forecast by its name, and NAME_low and NAME_high of those that have an interval."""
+    """Return columns of a table: each forecast by name, and NAME_low and NAME_high of those with an interval."""
     columns: dict[str, np.ndarray] = {}
     for name, one in forecasts.items():
         columns |= {name: one.values}

@@ -1,7 +1,7 @@
-"""Evidence from imported runs: test curves of designs that are known, and the base model where it was measured.
+"""Evidence from imported runs: test curves of known designs, and the base model's Pass@1 where it was measured.
 
-A log has no Pass@1 on all training questions, so that the test curve alone is compared. Where the untrained model was
-evaluated, that is a point of the curve like any other; only for short responses it fixes the base policy (SHORT).
+A log has no Pass@1 on all training questions, so only the test curve is compared. Where the untrained model was
+evaluated, that is a point of the curve like any other. Only for short responses does it fix the base policy (SHORT).
 """
 
 import re
@@ -42,31 +42,33 @@ ADVANTAGES = {
     "group_zscore": Advantage("group_mean", "group_std"),
     "leave_one_out": Advantage("leave_one_out"),
 }
-"""Those of imported runs that the simulator has."""
+"""Advantages that the simulator has, by their name in imported runs."""
 SEQUENCE_MEANS = {
     "seq-mean-token-mean",
     "seq_mean_token_mean",
     "grpo",
     "mean over responses of per-response token mean",
 }
-"""A mean over responses of token means, as verl, rftlab, TRL (`loss_type`) and collections of logs call it."""
+"""Names of a mean over responses of token means in verl, rftlab, TRL (`loss_type`) and collections of logs."""
 TEST = ("test", "pass_at_1")
 MAX_RUNS = 8
-"""Designs of one calibration, each of which every parameter set simulates."""
+"""Largest number of designs in one calibration, because every parameter set simulates each of them."""
 MAX_ROLLOUTS = 20_000_000
-"""Of all of them together in one simulation."""
+"""Largest number of rollouts of all these designs in one simulation."""
 EVALUATIONS = 12
-"""Of a simulated run."""
+"""Number of evaluations of a simulated run."""
 TRAIN_QUESTIONS = 2000
-"""The number for a task of unknown size."""
+"""Training questions of a task of unknown size."""
 RESPONSES = 100
-"""Taken to be behind an evaluation that does not say."""
+"""Responses that are taken to be behind an evaluation whose log does not say."""
 
 
 def imported_evidence(name: str, root: Path, base: float | None = None, questions: int | None = None) -> Evidence:
-    """Evidence from `imported:NAME` or a part of it. base: test Pass@1 of the untrained model, and questions: responses
-    behind an evaluation, where the logs do not say; both outrank them. Raises UserError, naming what is missing, where
-    there is none."""
+    """Return evidence from `imported:NAME` or a part of it.
+
+    base: test Pass@1 of the untrained model. questions: responses behind an evaluation. Both outrank the logs. Raises
+    UserError, naming what is missing, where no run can be used.
+    """
     source = free_source(name)
     runs = source.runs(root)
     groups = group_runs(runs, TEST, source.task)
@@ -86,7 +88,7 @@ def imported_evidence(name: str, root: Path, base: float | None = None, question
 
 
 def told_base(groups: list[Group], base: float | None) -> tuple[list[Group], list[str]]:
-    """The groups, and what to say of them, where the user may have told the Pass@1 of the untrained model."""
+    """Return the groups with a told Pass@1 of the untrained model, if any, in place of measured ones, and remarks."""
     if base is None:
         return groups, []
     told = []
@@ -108,8 +110,8 @@ def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
 
 
 def check_calibration(name: str, known: Evidence) -> None:
-    """Raise UserError where runs are more than a calibration simulates, or of several learning rates, which only the
-    law tells apart."""
+    """Raise UserError where runs are more than a calibration can simulate, or have several learning rates, which the
+    simulator does not distinguish."""
     runs, rates = known.runs, known.rates
     named = few([f"{rate:g}" for rate in rates])
     check(len(rates) < 2, f"{name} has several learning rates ({named}); allowed: one (imported:NAME#RUN), or --quick")
@@ -129,7 +131,7 @@ _PART = re.compile(r"(\w+) on (\d{1,6}) of (\d{1,6})")
 
 
 def trained_part(group: Group) -> Group:
-    """A rule that trains on M of N responses counts as M of them, whatever it selects."""
+    """Return a group whose rule trains on M of N responses with M rollouts, however it selects; others as they are."""
     part = _PART.fullmatch(group.design.advantage or "")
     if part is None:
         return group
@@ -153,8 +155,8 @@ def unusable(group: Group) -> str:
 def alike_evidence(
     runs: list[ImportedRun], groups: list[Group], remarks: list[str], questions: int | None = None
 ) -> Evidence:
-    """Evidence from groups of one task and model that can be simulated. questions: responses behind an evaluation;
-    those of the logs if left out."""
+    """Return evidence from groups of one task and model that can be simulated. questions: responses behind an
+    evaluation; None for those of the logs."""
     rounds = max(group.last for group in groups)
     numbers = np.concatenate([group.curves["n"] for group in groups])
     known = np.isfinite(numbers)
@@ -205,12 +207,12 @@ def alike_evidence(
 
 
 def guessed_base(groups: list[Group]) -> tuple[float, float, float]:
-    """Pass@1 before training that the first points of the curves point back to, and bounds.
+    """Guess the Pass@1 of the untrained model from the first points of the curves; return the guess and bounds.
 
-    The line through the first two evaluations is followed back to round 0. Learning is fastest at first, so the bound
-    below is as far again and half as far below, and one of 0.05 more; the bound above is 0.02 above the first value.
-    These bounds hold the base of 89% of 38 public curves on which it was measured, and of fewer where only later
-    evaluations are there (71% from the second, 53% from the fourth).
+    The line through the first two evaluations is followed back to round 0. Learning is fastest at first, so the lower
+    bound is below that guess by twice the rise up to the first value, and 0.05 more; the upper bound is 0.02 above the
+    first value. These bounds hold the base of 89% of 38 public curves on which it was measured, and of fewer where only
+    later evaluations are there (71% from the second, 53% from the fourth).
     """
     guesses = []
     for group in groups:
@@ -224,8 +226,8 @@ def guessed_base(groups: list[Group]) -> tuple[float, float, float]:
 
 
 def _base(runs: list[ImportedRun], groups: list[Group]):
-    """The family of worlds; and where responses are short and the base model was measured, how often it is right and
-    well formed."""
+    """Return the family of worlds and, where responses are short and the base model was measured, how often it is right
+    and well formed; None otherwise."""
     lengths = [p.values.mean() for run in runs for p in run.pieces if p.metric == "response_length"]
     bases = [group.curves.loc[group.curves["round"] == 0, "value"] for group in groups]
     bases = np.concatenate(bases)
@@ -241,7 +243,7 @@ def _base(runs: list[ImportedRun], groups: list[Group]):
 
 
 def _observed(group: Group, responses: int, first: bool) -> Observed:
-    """Up to POINTS points of the mean test curve after round 0, and with `first` the one at round 0."""
+    """Return up to POINTS points of the mean test curve after round 0, and with `first` the one at round 0."""
     curve = mean_curve(group.curves)
     later = curve[curve["round"] > 0]
     chosen = later.iloc[np.unique(np.linspace(len(later) / POINTS, len(later), POINTS).round().astype(int).clip(1) - 1)]
@@ -262,15 +264,15 @@ def _observed(group: Group, responses: int, first: bool) -> Observed:
 
 
 def last_values(group: Group) -> list[float]:
-    """Of each run, the value at the last round that all reached, from the line between its evaluations around it."""
+    """Return each run's value at the last round that all reached, interpolated between its evaluations around it."""
     runs = [run.sort_values("round") for _, run in group.curves.groupby("run", observed=True)]
     values = [np.interp(group.last, run["round"], run["value"], left=np.nan) for run in runs]
     return [float(value) for value in values if np.isfinite(value)]
 
 
 def measured_repeats(groups: list[Group]) -> RepeatSpread:
-    """How far the ends of repeats differ. Groups of which a run ends below half of another are left out: there some
-    runs failed, which is no noise."""
+    """Return how far the ends of repeats differ. Groups in which one run ends below half of another are left out,
+    because some runs failed there, which is no noise."""
     squares, freedom = 0.0, 0
     for group in groups:
         ends = np.array(last_values(group))
@@ -281,7 +283,7 @@ def measured_repeats(groups: list[Group]) -> RepeatSpread:
 
 
 def simulated_design(group: Group, rounds: int) -> Design:
-    """The design that is simulated, for at least so many rounds, of a group that is not `unusable`."""
+    """Return the design that simulates a group for at least `rounds` rounds. The group must not be `unusable`."""
     every, (updates, _) = -(-rounds // EVALUATIONS), _updates(group)
     prompts, rollouts = group.design.prompts or 0, group.design.rollouts or 0
     known = group.design.advantage if rollouts > 1 else None
@@ -299,7 +301,8 @@ def simulated_design(group: Group, rounds: int) -> Design:
 
 
 def _updates(group: Group) -> tuple[dict[str, Any], str]:
-    """Updates of a round as mini-batches where they divide the prompts, else as passes; and what was taken as given."""
+    """Return the updates of a round as arguments of Design, and a remark on what was assumed. They are mini-batches
+    where their number divides the prompts, else passes."""
     count = group.design.updates_per_round
     if count is None:
         return {}, "updates a round are not known, taken as 1"

@@ -1,8 +1,8 @@
-"""The simulator's parameters that a pilot is to find, and what is known about them beforehand.
+"""Parameters of the simulator that a calibration is to find, and their priors.
 
-A family is a world with some parameters left open, the knobs; each has a normal prior in a coordinate without bounds
-(logarithm or logit). SHORT is for responses of a few tokens, whose noise goes with how surprising they are; LONG for
-responses of hundreds of tokens, most of which the reward does not depend on.
+A family is a set of worlds in which some parameters, the knobs, are left open. Each knob has a normal prior in a
+coordinate, mostly one without bounds (logarithm or logit). SHORT is for responses of a few tokens, whose noise grows
+with how surprising they are; LONG for responses of hundreds of tokens, most of which the reward does not depend on.
 
 In SHORT two numbers of a world are not free: `align` is solved for (`as_right`), so that the base policy is right as
 often as the base model, and `base_format` so that it keeps the format as often. Where the base model was not measured
@@ -24,13 +24,13 @@ Scale = Literal["log", "logit", "linear"]
 _PROBE = 512
 """Contexts of the small world in which `align` is solved for."""
 _SHARPEST = 200.0
-"""The largest kappa."""
+"""Largest kappa that `as_right` tries."""
 _FEATURES = 448
 """The most features of a world."""
 
 
 class SimulatorKnob(NamedTuple):
-    """A parameter of `Linear`, or the rate: prior median, and standard deviation in its coordinate."""
+    """Parameter of `Linear`, or the learning rate, with its prior median and its deviation in its coordinate."""
 
     name: str
     scale: Scale
@@ -38,11 +38,11 @@ class SimulatorKnob(NamedTuple):
     deviation: float
 
     def value(self, coordinate: np.ndarray) -> np.ndarray:
-        """From standard normal coordinates to values."""
+        """Return the parameter's values at standard normal coordinates."""
         return _BACK[self.scale](_TO[self.scale](self.median) + self.deviation * coordinate)
 
     def around(self, values: list[float]) -> "SimulatorKnob":
-        """The same knob with its median at the middle of known values, in its coordinate."""
+        """Return the same knob with its median at the mean, in its coordinate, of known values."""
         return self._replace(median=float(_BACK[self.scale](np.mean([_TO[self.scale](value) for value in values]))))
 
 
@@ -51,8 +51,7 @@ _BACK = {"log": np.exp, "logit": expit, "linear": lambda value: value}
 
 
 class Effort(NamedTuple):
-    """Particles of a calibration: those of the first generation, those of a later one, and how many generations
-    follow the first."""
+    """Numbers of particles in the first and in each later generation of a calibration, and of the later generations."""
 
     first: int
     later: int
@@ -60,7 +59,7 @@ class Effort(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of particles in all generations."""
         return self.first + self.later * self.generations
 
 
@@ -71,10 +70,10 @@ class Family:
     knobs: tuple[SimulatorKnob, ...]
     template: Linear
     rounds: int
-    """The rounds of the runs for which the median of the rate is meant."""
+    """Rounds of the runs for which the median of the learning rate is meant."""
     effort: Effort
-    """Less where a simulation takes longer and there is less to find. The first generation is a power of 2 (Sobol
-    points)."""
+    """Particles of a calibration: fewer where a simulation takes longer and there is less to find. The first generation
+    is a power of 2 (Sobol points)."""
 
 
 SHORT = Family(
@@ -111,8 +110,8 @@ LONG = Family(
 
 @dataclass(frozen=True)
 class Facts:
-    """The knowledge of a pair before training: sizes, and how often the base model is right and well formed (None
-    where that was not measured)."""
+    """Numbers of a pair that are known before training: sizes of its sets, and how often the base model is right and
+    well formed (None where that was not measured)."""
 
     family: Family
     n_train: int
@@ -124,15 +123,15 @@ class Facts:
 
 
 def paced(family: Family, rounds: int) -> Family:
-    """The family for runs of so many rounds: rates are chosen so that the rounds suffice, so the median of the rate
-    is in proportion to 1 / rounds."""
+    """Return the family for runs of `rounds` rounds. People choose learning rates for which the rounds suffice, so the
+    median of the rate is in proportion to 1 / rounds."""
     pace = family.rounds / rounds
     knobs = tuple(knob._replace(median=knob.median * pace) if knob.name == "rate" else knob for knob in family.knobs)
     return replace(family, knobs=knobs, rounds=rounds)
 
 
 def informed(family: Family, others: list[Simulation]) -> Family:
-    """The family with the medians of its knobs where other pairs are."""
+    """Return the family with the medians of its knobs at the mean of other pairs' values."""
     return replace(
         family, knobs=tuple(knob.around([_knob_value(other, knob.name) for other in others]) for knob in family.knobs)
     )
@@ -143,7 +142,7 @@ def _knob_value(run: Simulation, name: str) -> float:
 
 
 def build_world(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulation | None:
-    """The simulation at coordinates (n_knobs,); None where no base policy is right as often as it must be."""
+    """Return the simulation at coordinates (n_knobs,); None where no base policy is right as often as it must be."""
     values: dict[str, Any] = {
         knob.name: float(knob.value(z)) for knob, z in zip(facts.family.knobs, coordinates, strict=True)
     }
@@ -163,16 +162,16 @@ _NODES = ndtri((np.arange(64) + 0.5) / 64)
 
 
 def _format_logit(formed: float) -> float:
-    """The mean logit b with E sigmoid(b + N(0, 1)) = formed."""
+    """Return the mean logit b with E sigmoid(b + N(0, 1)) = formed."""
     formed = float(np.clip(formed, 1e-4, 1 - 1e-4))
     return float(brentq(lambda b: expit(b + _NODES).mean() - formed, -30, 30))
 
 
 def as_right(environment: Linear, right: float) -> Linear | None:
-    """The environment with the `align` at which the base policy's answers are right with that chance.
+    """Return the environment with the `align` at which the base policy's answers are right with probability `right`.
 
-    Where even align = 1 is too little, kappa is raised until it is enough. None where the chance is below that of a
-    random answer.
+    Where even align = 1 is too little, kappa is raised until it is enough. None where that probability is below that of
+    a random answer, or needs a kappa above the largest.
     """
     probe, _ = drawn_contexts(replace(environment, n_train=_PROBE, n_test=1))
 
@@ -191,7 +190,7 @@ def as_right(environment: Linear, right: float) -> Linear | None:
 
 
 def answer_rates(environment: Linear) -> np.ndarray:
-    """Chance (n_train,) that the base policy's answer to each training context is right, whatever its format."""
+    """Return the chance (n_train,) that the base policy's answer to each training context is right in any format."""
     train, _ = drawn_contexts(environment)
     return _answer_rates(train, environment.align, environment.kappa)
 

@@ -1,5 +1,5 @@
-"""The shape of a model that may be on no list: a folder, a config.json, a known name, one in the local cache of the
-hub, or a number of parameters."""
+"""Find the shape of a model, which may be on no list: from a folder, a config.json, a known name, one in the local
+cache of the hub, or a number of parameters."""
 
 import os
 import re
@@ -30,7 +30,7 @@ REAL = KNOWN | {
 """Models whose shape needs no download, from the config.json of each on the hub. Norms of queries and keys (Qwen 3) are
 left out: they are a millionth of the parameters."""
 NEAR = 1.25
-"""A number of parameters takes the shape of a real model that is at most so many times larger or smaller."""
+"""Largest ratio of parameters at which a number of parameters takes the shape of a real model."""
 ALLOWED = (
     "a folder with a config.json, that file, parameters as 7e9 or 7B, a name in the hub's local cache, or "
     f"{', '.join(REAL)}"
@@ -41,26 +41,26 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([MBmb]?)")
 _NAMED_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?[bB])(?![\w.])")
 _UNITS = {"": 1.0, "m": 1e6, "b": 1e9}
 MIN, MAX = 1e8, 1e12
-"""Parameters that a number may name."""
+"""Smallest and largest number of parameters that a user may give."""
 HEAD_DIM, VOCABULARY, WIDER, KV, STEP = 128, 128_000, 3.5, 4, 64
-"""Assumptions where only a number of parameters is given: width of a head, entries of the vocabulary, how much
-wider the feed-forward layer is, query heads to a key head, steps of that layer's width. A layer for each head, as in
-Llama 2 7B (32 of both) and nearly so in others of its kind."""
+"""Assumptions where only a number of parameters is given: width of a head, entries of the vocabulary, width of the
+feed-forward layer over that of the hidden state, query heads to a key head, and steps of the feed-forward width. There
+is a layer for each head, as in Llama 2 7B (32 of both) and nearly so in others of its kind."""
 
 
 class NamedShape(NamedTuple):
-    """A model as far as a plan needs it."""
+    """Model as far as a plan needs it."""
 
     name: str
     shape: Shape
     note: str
-    """The assumption; "" for none."""
+    """Sentence on what was assumed of the shape; "" for nothing."""
     path: str
-    """Where an engine finds it."""
+    """Path or name by which an engine finds the model."""
 
 
 def shape_named(text: str) -> NamedShape:
-    """The shape of what a user named. Raises UserError where it is unknown; asks no hub."""
+    """Return the shape of a model that a user named, without asking the hub. Raises UserError where it is unknown."""
     path = Path(text)
     if path.is_dir() or path.is_file():
         return _from_file(text, path / "config.json" if path.is_dir() else path)
@@ -98,7 +98,7 @@ def shape_in(name: str) -> NamedShape | None:
 
 
 def _cached(name: str) -> Path | None:
-    """config.json of a model in the hub's local cache; None where it is not there. Nothing is downloaded."""
+    """Return config.json of a model in the hub's local cache; None where it is not there. Nothing is downloaded."""
     if not _HUB.fullmatch(name):
         return None
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
@@ -112,7 +112,7 @@ def _cached(name: str) -> Path | None:
 
 
 def _from_file(text: str, path: Path) -> NamedShape:
-    """A config.json. A kind of model that is not known counts as a llama, unless it has experts."""
+    """Return the shape in a config.json. An unknown kind of model counts as a llama, unless it has experts."""
     try:
         config: Any = read_json(path.resolve())
     except (OSError, ValueError) as error:
@@ -132,8 +132,8 @@ def _from_file(text: str, path: Path) -> NamedShape:
 
 
 def sized_shape(parameters: float) -> Shape:
-    """A shape of so many parameters, of the usual proportions: the feed-forward layer is as wide as makes the number
-    right, and the heads are as many as bring it nearest to WIDER times the hidden state."""
+    """Return a shape of so many parameters with the usual proportions. The feed-forward width makes the number right,
+    and the number of heads is the one that brings this width nearest to WIDER times the hidden state's."""
     shapes = []
     for heads in (*range(1, 16), *range(16, 513, 8)):  # vLLM splits heads over GPUs
         hidden = heads * HEAD_DIM

@@ -1,14 +1,14 @@
-"""From a posterior of the simulator to a forecast of every cell of the grid.
+"""Forecast every cell of a grid from a posterior of the simulator.
 
-Every parameter set simulates the cells. The difference between a set's curves and the pilot's carries over to cells
-like those of the pilot by a Gaussian process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001).
-A forecast is about one run, so it has the spread of parameters, of discrepancy, of training seeds and of the questions
-of an evaluation.
+Every parameter set simulates the cells. The part that the simulator leaves out is a Gaussian process over designs
+(Kennedy and O'Hagan 2001), which carries the difference between a set's curves and the pilot's over to cells like those
+of the pilot. A forecast is about one run, so it has the spread of parameters, of discrepancy, of training seeds and of
+the questions of an evaluation.
 
-The forecast that is recommended from a pilot is the simulator's where its worlds do what the known runs did, else the
-law's; from imported runs it is the known curve's. The known runs alone decide between the first two: a world that
-cannot end the runs that it was fitted to where they ended knows nothing of others. The law then has the same runs, and
-less to be wrong in. On runs of pre-trained models neither was ahead of reading the known curve (docs/forecast.md).
+The recommended forecast from a pilot is the simulator's where its worlds do what the known runs did, else the law's;
+from imported runs it is the known curve's. The known runs alone decide between the first two: a world that does not end
+the runs that it was fitted to where they ended knows nothing of others. The law then has the same runs and makes fewer
+assumptions. On runs of pre-trained models neither was ahead of reading the known curve (docs/forecast.md).
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ from rftlab.studies.forecast.law.curve import LEVEL, CellForecast, bare
 from rftlab.studies.forecast.law.limits import FAILING, beyond, compares_nothing, may_hold
 
 REACH = 1.5
-"""Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
+"""Length scale of the discrepancy between designs, in doublings of batch size or rollouts."""
 UNLIKE = 1.0
-"""Distance between a raw reward and a group's advantage."""
+"""Distance, in the same units, between a design with raw rewards and one with a group's advantage."""
 REPEATS = 25
 """Forecasts drawn from each parameter set."""
 
@@ -40,8 +40,8 @@ REPEATS = 25
 def simulated_ends(
     posterior: Posterior, cells: tuple[Design, ...], threads: int, progress: Progress = noop
 ) -> np.ndarray:
-    """Train and test Pass@1 at the end of the cells and of the evidence's runs, by the sets that stand for the
-    posterior: (sets, cells + runs, 2). progress: called with the different sets done, and all of them."""
+    """Return train and test Pass@1 (sets, cells + runs, 2) at the end of the cells and of the evidence's runs, by the
+    sets that stand for the posterior. progress: called with the number of different sets done, and of all."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
     sets, again = np.unique(posterior.draws, return_inverse=True)  # a set that stands for several is simulated once
@@ -56,9 +56,11 @@ def simulated_ends(
 def forecast_from(
     posterior: Posterior, cells: tuple[Design, ...], ends: np.ndarray, questions: int, seed: int, split: str = "test"
 ) -> CellForecast:
-    """Forecast of a split's Pass@1 of cells from simulated ends: its draws are of what an evaluation expects, its
-    interval is that of one run. Every set trains with a seed of its own, so both have the spread of training.
-    questions: of that split."""
+    """Forecast a split's Pass@1 of cells from simulated ends (`simulated_ends`).
+
+    Draws are of the expected result of an evaluation, the interval is that of one run's evaluation with `questions`
+    questions. Every set trains with a seed of its own, so both have the spread of training.
+    """
     runs, column = posterior.evidence.runs, SPLITS.index(split)
     simulated, at_runs = ends[:, : len(cells), column], ends[:, len(cells) :, column]
     measured = np.array([run.values[-1, column] for run in runs])
@@ -72,15 +74,15 @@ def forecast_from(
 
 
 def misfit(posterior: Posterior, at_runs: np.ndarray) -> float:
-    """How far the sets' mean ends of the known runs (sets, runs, 2) are from what was measured: mean over runs and
-    splits, 0 without runs."""
+    """Return the mean distance between the sets' mean ends of the known runs (sets, runs, 2) and the measured ones,
+    over runs and splits; 0 without runs."""
     known = np.array([run.values[-1] for run in posterior.evidence.runs]).reshape(-1, len(SPLITS))
     off = np.abs(at_runs.mean(axis=0) - known)
     return float(off[np.isfinite(off)].mean()) if np.isfinite(off).any() else 0.0
 
 
 def particle_ends(posterior: Posterior, index: int, cells: list[Design]) -> np.ndarray:
-    """Train and test Pass@1 (cells, 2) after training; 0 for a run that diverged."""
+    """Return one particle's train and test Pass@1 (cells, 2) after training; 0 for a run that diverged."""
     start = posterior.simulation(index)
     world = build(start.environment)
     ends = np.zeros((len(cells), len(SPLITS)))
@@ -94,7 +96,7 @@ def particle_ends(posterior: Posterior, index: int, cells: list[Design]) -> np.n
 def _carried_over(
     cells, at, simulated: np.ndarray, residual: np.ndarray, errors: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draws (REPEATS x sets, cells) of simulated + discrepancy, given residuals (sets, runs) at the designs `at`."""
+    """Return draws (REPEATS x sets, cells) of simulated + discrepancy, given residuals (sets, runs) at designs `at`."""
     among, across, within = covariance(at, at), covariance(cells, at), covariance(cells, cells)
     gain = np.linalg.solve(among + np.diag(errors**2 + 2 * SEED_NOISE**2), across.T).T
     left = within - gain @ across.T
@@ -105,22 +107,22 @@ def _carried_over(
 
 
 def covariance(a: Sequence[Design], b: Sequence[Design]) -> np.ndarray:
-    """Prior covariance (a, b) of what the simulator leaves out."""
+    """Return the prior covariance (a, b) between designs of what the simulator leaves out."""
     left, right = (np.array([_place(design) for design in designs]) for designs in (a, b))
     distance = ((left[:, None] - right[None]) ** 2).sum(axis=2)
     return DISCREPANCY**2 * np.exp(-0.5 * distance / REACH**2)
 
 
 def _place(design: Design) -> tuple[float, float, float]:
-    """A design as a point. A response that is compared with no other has the raw reward, whatever its estimator
+    """Return a design as a point. A response that is compared with no other has the raw reward, whatever its estimator
     says."""
     raw = design.estimator.advantage.baseline == "none" or compares_nothing(design)
     return np.log2(design.batch_size), np.log2(design.rollouts), UNLIKE * raw
 
 
 MISFIT = 0.1
-"""Mean distance from the ends of the known runs above which the simulator is not asked. Chosen by hand, between the
-`tiny` pilots (0.02 to 0.05) and SmolLM2 (0.3)."""
+"""Mean distance from the ends of the known runs above which the simulator is not recommended. Chosen by hand, between
+the `tiny` pilots (0.02 to 0.05) and SmolLM2 (0.3)."""
 ForecastSource = Literal["simulator", "law", "curve"]
 
 
@@ -131,12 +133,13 @@ def recommended(
     curve: CellForecast | None = None,
     hold: Sequence[bool] = (),
 ) -> tuple[ForecastSource, CellForecast]:
-    """Whose forecast is recommended, and that forecast.
+    """Return the name of the recommended forecaster and its forecast.
 
-    simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case. curve:
-    of imported runs, whose forecast it is. outside: why each cell is beyond what was measured, "" where it is not
-    (studies/forecast/law/limits.py); such a cell gets a low forecast with a wide interval. hold: which of these cells
-    are likely to hold all the same; they get the law's forecast, with an interval from the same low end.
+    simulated: None where nothing was calibrated. It is recommended in any case where the law has no forecast. curve:
+    the known curve's forecast, which is recommended where it is given, for imported runs. outside: the reason why each
+    cell is beyond what was measured, "" where it is not (studies/forecast/law/limits.py); such a cell gets a low
+    forecast with a wide interval. hold: which of these cells are likely to hold all the same; they
+    get the law's forecast, with an interval from the same low end.
     """
     source: ForecastSource
     if curve is not None:
@@ -165,8 +168,9 @@ def all_forecasts(
     rates: LearningRates = (),
     simulated: CellForecast | None = None,
 ) -> tuple[ForecastSource, list[str], dict[str, CellForecast]]:
-    """Whose forecast is recommended; why each cell is beyond what was measured, "" where it is not; and by name the
-    recommended one (`forecast`), the simulator's, nan without one, and those of QUICK."""
+    """Return the recommended forecaster, for each cell the reason why it is beyond what was measured ("" where it is
+    not), and forecasts by name: the recommended one (`forecast`), the simulator's, nan without one, and those of
+    QUICK."""
     quick, runs = {name: quick(evidence, cells, split, rates) for name, quick in QUICK.items()}, evidence.tried(split)
     known = rates or (None,) * len(cells)
     outside = [beyond(cell, rate, runs) for cell, rate in zip(cells, known, strict=True)]

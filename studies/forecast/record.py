@@ -1,10 +1,10 @@
-"""The record of forecasts on public runs: the scores that come with rftlab, and what follows from them for a forecast.
+"""Scores of forecasts on public runs that come with rftlab, and sentences on how far they let a forecast be trusted.
 
 `forecast_designs.csv` has a row for every forecast of a design of a source and task (repeats averaged) from another one
-that held. `forecast_ends.csv` has a row for every curve and each part of it from which its end was forecast.
-`forecast_leaders.csv` has a row for every two runs of a source and task that are known until the same round. `python -m
-dev.forecast_scores FOLDER..` makes them from collections of public runs. docs/forecast.md lists everything that was
-fitted to these runs.
+that kept what it had learned. `forecast_ends.csv` has a row for every curve and each part of it from which its end was
+forecast. `forecast_leaders.csv` has a row for every two runs of a source and task that are known until the same round.
+`python -m dev.forecast_scores FOLDER..` makes them from collections of public runs. docs/forecast.md lists everything
+that was fitted to these runs.
 """
 
 from functools import cache
@@ -19,35 +19,35 @@ DESIGNS, ENDS, LEADERS = "forecast_designs.csv", "forecast_ends.csv", "forecast_
 PLAIN = ("steps", "still", "sigmoid")
 """Plain forecasts of designs that every case has."""
 APART = 0.03
-"""A larger difference of ends counts as one."""
+"""Difference of final Pass@1 above which one of two runs counts as better."""
 MORE = 0.02
-"""A run that gains this much more is worth going on with."""
+"""Gain of Pass@1 above which going on with a run counts as worthwhile."""
 RESAMPLES = 2000
 
 
 @cache
 def record(name: str) -> pd.DataFrame:
-    """A table of the record, one of DESIGNS, ENDS, LEADERS."""
+    """Return a table of the record, one of DESIGNS, ENDS, LEADERS."""
     with (DATA / name).open("rb") as file:
         return pd.read_csv(file, keep_default_na=False, na_values=[""])
 
 
 def errors(table: pd.DataFrame, name: str) -> pd.Series:
-    """Absolute errors of a column of forecasts; the target is `truth`."""
+    """Return the absolute errors of a column of forecasts of the column `truth`."""
     return (table[name] - table["truth"]).abs()
 
 
 def source_mean(table: pd.DataFrame, values: pd.Series) -> float:
-    """Mean of values (n,) over the rows of a table: every source counts alike, in it every task, and in that every
-    held-out design, where a table has them; as `ahead` counts."""
+    """Return the mean of values (n,) over the rows of a table. Every source counts alike, in it every task, and in that
+    every held-out design, where a table has them; `ahead` counts in the same way."""
     names = [name for name in ("source", "task", "cell") if name in table]
     means = values.groupby([table[name] for name in names]).mean()
     return float(means.groupby(["source", "task"]).mean().groupby("source").mean().mean())
 
 
 def ahead(table: pd.DataFrame, ours: str, plain: str) -> Estimate:
-    """Error of the plain forecast less ours, each source alike, with a 95% interval from resampling the held-out
-    designs of each source: rows of one design, which are forecast from several known ones, stay together."""
+    """Return the error of the plain forecast less ours, each source alike, with a 95% interval. The interval resamples
+    the held-out designs of each source: forecasts of one design from several known ones stay together."""
     own = table[table[[ours, plain]].notna().all(axis=1)]
     gains = (errors(own, plain) - errors(own, ours)).groupby([own["source"], own["task"], own["cell"]]).mean()
     rng, drawn = np.random.default_rng(0), []
@@ -60,8 +60,8 @@ def ahead(table: pd.DataFrame, ours: str, plain: str) -> Estimate:
 
 
 def design_lines(other_rate: bool) -> list[str]:
-    """Return the record of designs within the limits in sentences, and whether a plain forecast is as good. other_rate:
-    of those whose learning rate differs from the known one's, else of those whose rate does not."""
+    """Return sentences on the record of designs within the limits, and on whether a plain forecast is as good.
+    other_rate: of designs with another learning rate than the known one, else of those with the same."""
     rows = record(DESIGNS)
     rows = rows[(rows["outside"] == 0) & (rows["other_rate"] == int(other_rate))]
     leads = {plain: ahead(rows, "curve", plain) for plain in PLAIN}
@@ -86,8 +86,9 @@ def design_lines(other_rate: bool) -> list[str]:
 
 
 def ending_lines(part: float, split: str = "test") -> list[str]:
-    """How far off ends were that were forecast from this part of a run, the nearest part that was scored, and whether
-    it was known that more comes. split: of the Pass@1 that is forecast, "test" or "train"."""
+    """Return sentences on the errors of ends that were forecast from about this part of a run, and on whether it was
+    known that more comes. The nearest part that was scored counts. split: of the Pass@1 that is forecast, "test" or
+    "train"."""
     rows, own = record(ENDS), part
     rows = rows[rows["split"] == split]
     part = float(min(rows["part"].unique(), key=lambda one: abs(one - own)))
@@ -116,7 +117,7 @@ def ending_lines(part: float, split: str = "test") -> list[str]:
 
 
 def plan_line() -> str:
-    """The plan for two candidates, with what it costs and how often it was right."""
+    """Return a plan for two candidate runs, with its cost and how often it kept the better one, as a sentence."""
     rows = record(LEADERS)
     rows = rows[rows["part"] == rows["part"].min()]
     part, far = float(rows["part"].iloc[0]), rows["gap"].abs() > APART

@@ -1,7 +1,6 @@
-"""The command `rftlab predict`: calibrate, forecast, print, and write a figure and a page, one self-contained HTML file
-with the parts of the report.
+"""Run `rftlab predict`: calibrate, forecast, print tables, and write a figure and a page.
 
-Calibrations and forecasts are tables on the terminal.
+The page is one self-contained HTML file with the parts of the report.
 """
 
 from pathlib import Path
@@ -55,11 +54,11 @@ from rftlab.studies.report.report import template
 from rftlab.studies.report.svg import chart_html
 
 FOUND, VAGUE = 0.5, 0.85
-"""Shares of a knob's prior spread: below the first it was found, above the second nothing was learned."""
+"""Shares of a knob's prior spread that are left: below the first it was found, above the second nothing was learned."""
 
 
 SHORT_NAMES = {"simulator": "sim."}
-"""Headings of narrow tables."""
+"""Shorter names of forecasters in the headings of narrow tables."""
 
 
 def show_posterior(console: Console, posterior: Posterior, title: str) -> None:
@@ -84,7 +83,7 @@ def show_posterior(console: Console, posterior: Posterior, title: str) -> None:
 
 
 def show_forecasts(console: Console, made: DesignForecasts, request: Request) -> None:
-    """The forecast of every design and the recommendation; with a pilot what it saves of the grid."""
+    """Print the forecast of every design and the recommendation; with a pilot also what it saves of the grid."""
     pilot = request.pilot
     left = {made.source} if pilot is None else {made.source, "curve", "steps"}  # more columns do not fit
     beside = [name for name in ("simulator", *QUICK) if name not in left and made.table[name].notna().any()]
@@ -119,8 +118,8 @@ def show_forecasts(console: Console, made: DesignForecasts, request: Request) ->
 
 
 def saved_share(made: DesignForecasts, request: Request) -> float:
-    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design,
-    where the pilot has none. nan without a pilot."""
+    """Return the share of the grid's rollouts that need not be spent, nan without a pilot. Spent are those of the
+    pilot, and those of one run of the recommended design where the pilot has none."""
     if request.pilot is None:
         return float("nan")
     chosen = made.table[(made.table["cell"] == made.recommended) & made.table["measured"].isna()]
@@ -128,7 +127,7 @@ def saved_share(made: DesignForecasts, request: Request) -> float:
 
 
 def say_outside(console: Console, table: pd.DataFrame) -> None:
-    """A line for each reason why designs are outside what was measured."""
+    """Print a line for each reason why designs are outside what was measured."""
     for reason, own in table[table["outside"] != ""].groupby("outside", sort=False):
         cells = [short_label(str(cell)) for cell in own["cell"]]
         more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
@@ -144,7 +143,7 @@ BESIDE_TEXT = (
 
 
 def whose(source: str, misfit: float) -> str:
-    """Whose forecast is recommended, and why. misfit: nan where no simulator was asked."""
+    """Say whose forecast is recommended, and why. misfit: nan where no simulator was asked."""
     if source == "curve":
         return "the forecast is the known curve's, which is what runs of pre-trained models are forecast by"
     if np.isnan(misfit):
@@ -155,7 +154,7 @@ def whose(source: str, misfit: float) -> str:
 
 PAGE = "forecast.html"
 OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best", "in_budget", "outside")
-"""Columns that the page shows in a way of its own; all others are forecasts beside it."""
+"""Columns that are no forecasts of other methods; the page shows each in a way of its own."""
 TRUST = (
     "How far to trust it: not far. On two tasks of SmolLM2-135M the law was off by 0.053, `still` by 0.053 and the "
     "simulator by 0.436 (docs/forecast.md)."
@@ -163,7 +162,7 @@ TRUST = (
 
 
 def left_out_text(evidence: Evidence) -> str:
-    """Say how the law does on the known runs, each forecast from the others."""
+    """Say how well the law forecasts each known run from the others."""
     law, mean = left_out_errors(evidence)
     if np.isnan(law):
         return "Fewer than three runs are known, so that the law is not tested on them."
@@ -173,7 +172,7 @@ def left_out_text(evidence: Evidence) -> str:
 
 
 def trust(request: Request, posterior: Posterior | None) -> list[str]:
-    """How far to trust a forecast, in plain sentences; none for the pairs of `tiny`, where forecasts hold."""
+    """Return sentences on how far to trust a forecast; none for the pairs of `tiny`, where forecasts hold."""
     if request.evidence.imported:
         known = {run.learning_rate for run in request.evidence.runs}
         return design_lines(other_rate=bool(set(request.rates) - known - {None}))
@@ -223,8 +222,8 @@ def run_forecast(
 
 
 def grid_figure(table: pd.DataFrame, title: str) -> Drawn:
-    """Forecasts of all cells, best on top, with 80% intervals; what the pilot measured as diamonds, the rollouts of
-    a run beside the name."""
+    """Return a chart of the forecasts of all cells, best on top, with 80% intervals, and its numbers. Diamonds are what
+    the pilot measured; beside a name are the rollouts of a run."""
     numbers = table.sort_values("forecast", ignore_index=True)
     places = np.arange(len(numbers))
     forecast = PlotSeries(numbers["forecast"], places, dots(PALETTE[0]), "forecast, 80%")
@@ -258,7 +257,7 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
 
 
 def other_forecasts(table: pd.DataFrame) -> dict[str, bool]:
-    """Columns of other forecasts that say anything, and whether the table has their interval, NAME_low to NAME_high."""
+    """Return the columns of other forecasts with a value, and whether the table has NAME_low and NAME_high of each."""
     others = [str(name) for name in table if name not in OWN and table[name].notna().any()]
     bounds = {f"{name}_{end}" for name in others for end in ("low", "high")}
     return {name: f"{name}_low" in others for name in others if name not in bounds}
@@ -269,7 +268,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def seen(table: pd.DataFrame, recommended: str) -> list[str]:
-    """Return lines on the trust in the table: whether designs differ significantly, and how it fits the known ones."""
+    """Return sentences on whether the recommended design differs significantly, and on the fit to known designs."""
     own = table.set_index("cell").loc[recommended]
     within = table[table["in_budget"] & (table["cell"] != recommended)]
     level = int((within["high"] >= own["low"]).sum())

@@ -1,4 +1,4 @@
-"""`rftlab dev doctor`: is this installation sound, and where does it keep things?"""
+"""Check the installation for `rftlab dev doctor`, and show where it keeps things."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from rftlab.studies.data.runs.runner import available_threads
 
 LITTLE_DISK = 1e9
 HOME = Path(__file__).resolve().parents[2]
-"""Where the packages lie."""
+"""Folder of the packages."""
 
 
 def examine(console: Console, results: Path) -> list[str]:

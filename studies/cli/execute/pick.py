@@ -1,4 +1,5 @@
-"""`rftlab reproduce --level llm --hours N`: the runs that decide most verdicts on the paper's claims within the hours.
+"""Choose the runs for `rftlab reproduce --level llm --hours N`: those that decide most verdicts on the paper's claims
+within the hours.
 
 The expected results of a pair's runs come from its fitted simulation (studies/data/paper/pairs.py), or from the
 reference runs of a language model where it has none. A claim is decided by the fewest seeds n at which the interval of
@@ -37,26 +38,26 @@ from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, checked_study
 
 PAPERS = tuple(claim for claim in CLAIMS if claim.source)
-"""Claims of the paper: our own hypothesis is counted by no tally."""
+"""Claims of the paper. Those of rftlab's own hypothesis have no source and do not count."""
 SIMULATED = 5
-"""Seeds of the simulations that predict a pair's runs: those of `make study`, which are there then."""
+"""Seeds of the simulations that predict a pair's runs: those of `make study`, so that finished ones are used."""
 VERDICTS = "verdicts-llm.md"
-"""In the results folder: what the runs say, claim by claim."""
+"""Name of the file in the results folder with the verdict on each claim."""
 
 
 class Pick(NamedTuple):
-    """A claim about a pair, and what deciding it takes."""
+    """Claim about a pair, and the runs and hours that deciding it takes."""
 
     pair: str
     claim: Claim
     cells: tuple[str, ...]
     seeds: int
     verdict: str
-    """The one that is predicted."""
+    """Predicted verdict."""
     new: tuple[tuple[str, str, int], ...] = ()
-    """Runs that no earlier pick has."""
+    """Runs that no earlier pick has: pair, cell and seed."""
     hours: float = 0.0
-    """Of these."""
+    """Hours of the device for these new runs."""
 
     @property
     def runs(self) -> list[tuple[str, str, int]]:
@@ -65,7 +66,7 @@ class Pick(NamedTuple):
 
 
 def forecast_curves(console: Console, root: Path, pair: str, threads: int, quiet: bool) -> pd.DataFrame:
-    """Runs that predict those of a pair: simulated ones, from the store or run now, or the reference runs."""
+    """Return runs that predict those of a pair: simulated ones, from the store or run now, or the reference runs."""
     if pair in pairs_at("sim"):
         points = checked_study("sim", [pair], SIMULATED, None).points()
         finish_points(console, store.open_store(root), points, threads, quiet)
@@ -77,7 +78,7 @@ def forecast_curves(console: Console, root: Path, pair: str, threads: int, quiet
 
 
 def seeds_to_decide(parts: list[Part], measured: Measured, questions: int, most: int) -> tuple[int, str] | None:
-    """The fewest seeds that decide a claim and its verdict; None where `most` do not, and where it does not apply."""
+    """Return the fewest seeds that decide a claim, and its verdict; None where `most` do not, or it does not apply."""
     if not parts or not all(np.all(part.applies) and np.isfinite(part.measured.value) for part in parts):
         return None
     values, spreads = [], []
@@ -99,7 +100,7 @@ def seeds_to_decide(parts: list[Part], measured: Measured, questions: int, most:
 
 
 def wanted_claims(pair: str, curves: pd.DataFrame, questions: int, most: int) -> list[Pick]:
-    """Claims that forecasts say can be decided on a pair, with what each takes."""
+    """Return the claims that forecasts say can be decided on a pair, with the runs that each takes."""
     measured, wishes = measure_pair(curves, pair), []
     for claim in PAPERS:
         parts = claim.parts(measured)
@@ -112,8 +113,8 @@ def wanted_claims(pair: str, curves: pd.DataFrame, questions: int, most: int) ->
 
 
 def choose(wishes: list[Pick], costs: dict[tuple[str, str], float], hours: float) -> list[Pick]:
-    """Claims in the order of the hours that each adds, as long as they fit. costs: hours of a run by pair and cell.
-    Finished runs count like others, so that the same hours choose the same runs again."""
+    """Return claims in the order of the hours that each adds, as long as they fit. costs: hours of a run by pair and
+    cell. Finished runs count like others, so that the same hours choose the same runs again."""
     left, taken, picks = list(wishes), set[tuple[str, str, int]](), list[Pick]()
     while left:
         new = [[run for run in wish.runs if run not in taken] for wish in left]
@@ -130,7 +131,8 @@ def choose(wishes: list[Pick], costs: dict[tuple[str, str], float], hours: float
 def reproduce_within(
     console: Console, study: Study, root: Path, hours: float, flags: PlanFlags, threads: int, quiet: bool
 ) -> bool:
-    """Choose the runs, show them in order, and run them unless it is a dry run; whether the hours pay for any."""
+    """Choose the runs, print them in order, and run them unless it is a dry run. Return whether the hours pay for
+    any."""
     folder = store.open_store(root)
     points = {(point.pair, point.cell, point.run.seed): point for point in study.points()}
     wishes: list[Pick] = []
@@ -169,7 +171,7 @@ def reproduce_within(
 
 
 def _show(console: Console, picks: list[Pick], points: dict[tuple[str, str, int], RunSpec], folder: Path) -> None:
-    """The claims in their order, with their runs."""
+    """Print the claims in their order, with their runs."""
     numbers = Column("hours", ".1f"), Column("in all", ".1f")
     table, total = Table("", "pair", "claim", "predicted", "seeds", "new runs", "done", *numbers, wrap="words"), 0.0
     for number, pick in enumerate(picks, start=1):

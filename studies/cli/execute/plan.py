@@ -41,7 +41,7 @@ CHOSEN = FILL.keys() | MIN.keys()
 
 
 def assume_lengths(run: LLMRun, flags: PlanFlags) -> Assumed:
-    """Mean lengths and numbers of questions of a run."""
+    """Return the mean lengths and numbers of questions that the plan of a run assumes."""
     text = run.task.name == OWN and run.model.source != TINY
     prompt, response = LENGTHS["gsm8k"] if text else LENGTHS.get(run.task.name, SUMS)
     there = (split.there for split in count_questions(run).values())
@@ -50,14 +50,14 @@ def assume_lengths(run: LLMRun, flags: PlanFlags) -> Assumed:
 
 
 def planned(run: LLMRun, flags: PlanFlags) -> CostPlan:
-    """The plan of a run on the device that the flags and the run name."""
+    """Return the plan of a run on the device that the flags and the run name."""
     device = run.compute.device
     check(flags.gpu is None or device != "cpu", f"gpu = {flags.gpu}, but compute.device = cpu; allowed: a run on cuda")
     return cost_plan(run, named_device(device, flags.gpu, run.compute.threads), assume_lengths(run, flags))
 
 
 def fill_memory(console: Console, run: LLMRun, fixed: Collection[str], flags: PlanFlags, folder: Path) -> LLMRun:
-    """A run with the settings of `compute` that fill the GPU, which are printed; fixed ones stay. Raises UserError
+    """Return a run with the settings of `compute` that fill the GPU, and print them; fixed ones stay. Raises UserError
     without a GPU, and where nothing makes the run fit.
 
     A folder that has the run keeps its settings, so that the same command goes on where less memory is free.
@@ -78,14 +78,14 @@ def fill_memory(console: Console, run: LLMRun, fixed: Collection[str], flags: Pl
 
 
 def _beside(plan: CostPlan, run: LLMRun) -> str:
-    """Time and memory of the same run with other settings."""
+    """Say what time and memory the same run takes with other settings."""
     other = cost_plan(run, plan.device, plan.assumed, plan.shape)
     share = other.duration.seconds / plan.duration.seconds
     return f"({share:.2f} of the time, peak {other.memory.peak / 1e9:.2f} GB)"
 
 
 def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:
-    """Print the plan of a run; whether it fits."""
+    """Print the plan of a run, and return whether it fits."""
     plan = planned(run, flags)
     _head(console, plan)
     console.print(memory_table(plan.memory, title="peak memory in GB"))
@@ -96,7 +96,8 @@ def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:
 
 
 def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> bool:
-    """Print the plan of a study of language models, finished runs in `root` left out; whether all of it fits."""
+    """Print the plan of a study of language models without finished runs in `root`, and return whether all of it
+    fits."""
     check(study.level == "llm", f"dry_run with level {study.level}: a plan is of language models; allowed: --level llm")
     total, fitting = 0.0, True
     points = study.points()
@@ -135,7 +136,7 @@ def _head(console: Console, plan: CostPlan) -> None:
 
 
 def _verdict(console: Console, plan: CostPlan) -> None:
-    """Whether it fits; what would make it fit, where it does not."""
+    """Print whether a run fits, and what would make it fit where it does not."""
     memory, other = plan.memory, not plan.run.compute.gradient_checkpointing
     held, held_other = (
         memory_plan.phases["update"]["activations"] / 1e9
@@ -163,7 +164,7 @@ def _verdict(console: Console, plan: CostPlan) -> None:
 
 
 def _flags(change: dict[str, Any]) -> str:
-    """A change of `compute` as one types it."""
+    """Return a change of `compute` as flags of a command line."""
     texts = {True: "", False: "no-"}
     return " ".join(
         f"--compute.{texts[value]}{name.replace('_', '-')}"
@@ -202,7 +203,7 @@ def _cells_table(plans: dict[str, CostPlan], left: Counter, seeds: int) -> Table
 
 
 def _notes(console: Console, plan: CostPlan) -> None:
-    """The basis of the numbers."""
+    """Print the assumptions behind the numbers."""
     assumed = plan.assumed
     lengths = (
         f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, "

@@ -1,7 +1,7 @@
-"""`rftlab rollouts`: the responses that a run sampled, from its records, for the terminal.
+"""Show the responses that a run sampled, from its records, for `rftlab rollouts`.
 
-Records are read twice, the texts of the chosen groups alone, so that memory stays small. Texts come from a model and
-from data: characters that a terminal obeys are written out, nothing is markup, and every text has an end.
+Records are read twice, and texts only where a group was chosen, so that memory stays small. Texts come from a model and
+from data: characters that a terminal obeys are written out, nothing is markup, and long texts are cut.
 """
 
 import re
@@ -22,7 +22,7 @@ from rftlab.studies.console.table import say
 from rftlab.studies.data.runs.limits import Order
 
 MAX_LINES = 40
-"""Of a prompt."""
+"""Largest number of lines of a prompt that are shown."""
 _NAME = re.compile(r"([0-9]{1,12})-([0-9]{1,12})\.parquet")
 _NUMBERS = {
     "round": "i",
@@ -37,7 +37,7 @@ _TEXTS = {"tokens": "O", "text": "OTU"}
 
 
 class RecordFilter(NamedTuple):
-    """Which responses are asked for; None where any will do."""
+    """Bounds on the responses that are asked for; None for no bound."""
 
     first_round: int | None = None
     last_round: int | None = None
@@ -47,18 +47,18 @@ class RecordFilter(NamedTuple):
 
 
 class GroupSummary(NamedTuple):
-    """The trained responses to a prompt in a round."""
+    """Trained responses to a prompt in a round."""
 
     round: int
     prompt: int
     mean: float
-    """Of all its rewards, those that were not asked for included."""
+    """Mean of all their rewards, including those that were not asked for."""
     responses: pd.DataFrame
-    """Those asked for, best first: columns rollout, reward, advantage, finished, length, text."""
+    """Responses that were asked for, best first: columns rollout, reward, advantage, finished, length, text."""
 
 
 def _record_spans(folder: Path) -> dict[Path, tuple[int, int]]:
-    """First and last round of each record file. Raises UserError where a run has no records."""
+    """Return first and last round of each record file. Raises UserError where a run has no records."""
     names = {path: _NAME.fullmatch(path.name) for path in entries(folder_below(folder, "rollouts"))}
     spans = {path: (int(match[1]), int(match[2])) for path, match in names.items() if match}
     check(bool(spans), f"{folder} has no records of rollouts; allowed: a folder of rftlab train after its first rounds")
@@ -66,7 +66,7 @@ def _record_spans(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _unrecorded(folder: Path) -> list[tuple[int, int]]:
-    """First and last rounds of the gaps between record files, which a run leaves nowhere; none where all are there."""
+    """Return first and last rounds of the gaps between record files. A run leaves no gaps, so their files were lost."""
     gaps, end = [], 0
     for first, last in sorted(_record_spans(folder).values()):
         gaps += [(end + 1, first - 1)] if first > end + 1 else []
@@ -75,9 +75,9 @@ def _unrecorded(folder: Path) -> list[tuple[int, int]]:
 
 
 def _read(path: Path, kinds: dict[str, str], wanted: RecordFilter) -> pd.DataFrame:
-    """The trained responses of a record file in the rounds and of the prompt that are asked for, and whether their
-    rewards are (column `asked`). kinds: columns, each of one of the kinds of numbers that its letters stand for. Raises
-    UserError where the file is damaged."""
+    """Return the trained responses of a record file in the rounds and of the prompt that are asked for, and whether
+    their rewards are (column `asked`). kinds: columns, each with the letters of the NumPy kinds that it may have.
+    Raises UserError where the file is damaged."""
     allowed = "allowed: a file that rftlab train wrote"
     try:
         with opened(path) as file:
@@ -97,7 +97,7 @@ def _read(path: Path, kinds: dict[str, str], wanted: RecordFilter) -> pd.DataFra
 
 
 def _between(values: pd.Series, low: float | None, high: float | None) -> pd.Series:
-    """Where values lie between two ends, either of which may be open."""
+    """Return where values lie between two ends, either of which may be open."""
     keep = pd.Series(True, index=values.index)
     if low is not None:
         keep &= values >= low
@@ -107,7 +107,7 @@ def _between(values: pd.Series, low: float | None, high: float | None) -> pd.Ser
 
 
 def _summaries(folder: Path, wanted: RecordFilter) -> pd.DataFrame:
-    """A row for each group with a response that is asked for: round, prompt, mean, file."""
+    """Return a row for each group with a response that is asked for: round, prompt, mean, file."""
     tables = []
     for path, (first, last) in _record_spans(folder).items():
         if last < (wanted.first_round or 0) or (wanted.last_round is not None and first > wanted.last_round):
@@ -121,8 +121,9 @@ def _summaries(folder: Path, wanted: RecordFilter) -> pd.DataFrame:
 
 
 def groups_of_run(folder: Path, wanted: RecordFilter, order: Order, count: int) -> list[tuple[GroupSummary, ...]]:
-    """The first `count` groups: worst by mean reward, the later round first where equal; or in the order of rounds.
-    By change, the prompts whose mean reward changed most between their first and last visit, either way: both."""
+    """Return the first `count` groups: worst by mean reward, the later round first where equal; or in the order of
+    rounds. By change, return the prompts whose mean reward changed most between first and last visit, each with both
+    groups."""
     groups = _summaries(folder, wanted)
     if order != "changed":
         names, rising = (
@@ -141,7 +142,7 @@ def groups_of_run(folder: Path, wanted: RecordFilter, order: Order, count: int) 
 
 
 def _with_texts(chosen: pd.DataFrame, wanted: RecordFilter) -> list[GroupSummary]:
-    """Groups with their responses, in the order of `chosen`."""
+    """Return groups with their responses, in the order of `chosen`."""
     with_texts: dict[Any, pd.DataFrame] = {}
     for path, own in chosen.groupby("file"):
         frame = _read(path, _NUMBERS | _TEXTS, wanted)
@@ -159,7 +160,7 @@ def _with_texts(chosen: pd.DataFrame, wanted: RecordFilter) -> list[GroupSummary
 def show_rollouts(
     console: Console, folder: Path, wanted: RecordFilter, order: Order, groups: int, responses: int, letters: int
 ) -> None:
-    """Print what is asked for. Raises UserError where the folder has none of it."""
+    """Print the groups and responses that are asked for. Raises UserError where the folder has none of them."""
     run = stored_run(folder)
     for low, high in _unrecorded(folder):
         say(console, f"rounds {low} to {high} are missing: {folder} has no file with their records")
@@ -186,7 +187,7 @@ def _title(first: GroupSummary, last: GroupSummary | None = None) -> str:
 
 
 def _prompts(console: Console, run: StoredRun) -> tuple[Prompt, ...]:
-    """The training prompts; none, and why, where the data are not there or are others now."""
+    """Return the training prompts; none, with a printed reason, where the data are missing or have changed."""
     try:
         task = load_task(run.model.task)
         sums = _data_sums(run)
@@ -199,7 +200,7 @@ def _prompts(console: Console, run: StoredRun) -> tuple[Prompt, ...]:
 
 
 def _data_sums(run: StoredRun) -> set[str]:
-    """Checksums of the data, as checkpoints say them."""
+    """Return the checksums of the training data in the checkpoints of a run."""
     sums = set()
     for place in numbered(run.folder / CHECKPOINTS):
         try:
@@ -211,7 +212,7 @@ def _data_sums(run: StoredRun) -> set[str]:
 
 
 def _shown_prompt(prompts: tuple[Prompt, ...], number: int, letters: int) -> list[str]:
-    """A prompt as lines; chat messages by role."""
+    """Return a prompt as lines, chat messages by role."""
     if not 0 <= number < len(prompts):
         return []
     prompt = prompts[number]
@@ -221,7 +222,7 @@ def _shown_prompt(prompts: tuple[Prompt, ...], number: int, letters: int) -> lis
 
 
 def _shown_responses(responses: pd.DataFrame, count: int, letters: int) -> list[str]:
-    """The best and the worst, a line each, and how many lie between."""
+    """Return the best and the worst responses, a line each, and how many lie between."""
     best, n = (count + 1) // 2, len(responses)
     left_out = max(0, n - count)
     lines = []
@@ -238,5 +239,5 @@ def _shown_responses(responses: pd.DataFrame, count: int, letters: int) -> list[
 
 
 def cut_text(text: str, letters: int) -> str:
-    """A text, and how much of it is left out, where it is longer than so many letters."""
+    """Return a text, cut where it is longer than so many letters, with the number of letters that are left out."""
     return text if len(text) <= letters else f"{text[:letters]}... ({len(text) - letters} more)"

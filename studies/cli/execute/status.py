@@ -1,12 +1,13 @@
-"""How far the studies of a results folder and the runs of `rftlab train` are, from the files that are there: nothing
-is written, no lock is waited for, no table is read.
+"""Show how far the studies of a results folder and the runs of `rftlab train` are, from the files that are there.
+Nothing is written, no lock is waited for, no table is read.
 
-done          its done.json is there and whole; whether its tables are is looked at when a study goes on or reports
-running       a language model's folder that a process holds; simulations leave no trace before they are finished
-interrupted   a language model's folder that nobody holds; it goes on from its last checkpoint
-to do         the rest, with what is damaged and will be redone, which is named
-Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown. A
-run of `rftlab train` is done where its last checkpoint is that of its last round.
+    done          its done.json is there and whole; its tables are checked when a study goes on or reports
+    running       a language model's folder that a process holds; unfinished simulations leave no trace
+    interrupted   a language model's folder that nobody holds; it goes on from its last checkpoint
+    to do         the rest, with what is damaged and will be redone, which is named
+
+Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown. A run
+of `rftlab train` is done where its last checkpoint is that of its last round.
 """
 
 import time
@@ -34,27 +35,27 @@ PAUSE = 2.0
 
 
 class RunStatus(NamedTuple):
-    """A run of a study as its folder shows it."""
+    """State of a run of a study as its folder shows it."""
 
     point: RunSpec
     state: State
     round: int | None
-    """The round of the last checkpoint of a run that is running or interrupted: 0 after the first evaluation, None
+    """Round of the last checkpoint of a run that is running or interrupted: 0 after the first evaluation, None
     before."""
     seconds: float | None
-    """The time that a finished run took."""
+    """Time that a finished run took."""
     damage: str = ""
-    """The damage of the stored files, in words."""
+    """Damage of the stored files, in words; "" for none."""
 
     @property
     def left(self) -> float:
-        """Cost of what is still to be done."""
+        """Cost of the part of the run that is still to be done."""
         return 0.0 if self.state == "done" else self.point.cost * (1 - (self.round or 0) / self.point.run.design.rounds)
 
 
 def show_status(console: Console, root: Path) -> None:
-    """Print a table of each study, and one of the runs of `rftlab train`. Raises UserError where the folder is none of
-    ours or holds neither."""
+    """Print a table of each study, and one of the runs of `rftlab train`. Raises UserError where the folder is not
+    rftlab's, or holds neither."""
     trained = _show_trained(console, root)
     if trained and not store.is_marked(root):
         return
@@ -94,7 +95,7 @@ def follow_rounds(console: Console, root: Path) -> None:
 
 
 def _runs(root: Path) -> str:
-    """Return the content of the folder beside studies, in words: runs of `rftlab run` belong to none."""
+    """Say how many runs of a folder without a study are finished; those of `rftlab run` belong to no study."""
     runs = {level: [run for pair in folders_in(root / level) for run in folders_in(pair)] for level in LEVELS}
     counts = {
         level: [sum(path_kind(run / name) == FILE for run in own) for name in ("done.json", "config.json")]
@@ -105,7 +106,7 @@ def _runs(root: Path) -> str:
 
 
 def _show_trained(console: Console, root: Path) -> bool:
-    """Print a table of the runs in a folder, or of the run that it is; whether there are any."""
+    """Print a table of the runs in a folder, or of the run that it is, and return whether there are any."""
     folders = trained_in(root)
     if not folders:
         return False
@@ -132,7 +133,7 @@ def _trained_row(folder: Path, root: Path) -> list[str]:
 
 
 def run_status(root: Path, point: RunSpec) -> RunStatus:
-    """A run's folder, without reading its tables."""
+    """Return the state of a run from its folder, without reading its tables."""
     folder, damage = store.point_folder(root, point), ""
     try:
         facts = store.read_facts(root, point)
@@ -150,14 +151,14 @@ def _is_running(folder: Path) -> bool:
 
 
 def _round(folder: Path) -> int | None:
-    """The round from which a run would go on."""
+    """Return the round from which a run would go on; None before its first evaluation."""
     checkpoints = numbered(folder / CHECKPOINTS)
     return int(checkpoints[-1].name) if checkpoints else 0 if path_kind(folder / "curve.parquet") else None
 
 
 def seconds_left(runs: list[RunStatus], side_by_side: int = 1) -> float | None:
-    """Seconds of what is left with so many runs side by side, at least those of its longest run; None where a pair has
-    no finished run to measure it by."""
+    """Return the seconds of what is left with so many runs side by side, at least those of its longest run; None where
+    a pair has no finished run to estimate from."""
     seconds: defaultdict[str, float] = defaultdict(float)
     costs: defaultdict[str, float] = defaultdict(float)
     for run in runs:
@@ -184,7 +185,7 @@ def _table(level: str, runs: list[RunStatus]) -> Table:
 
 
 def _prospect(runs: list[RunStatus]) -> str:
-    """The time left at the present pace, in a line."""
+    """Return a line on the time left at the present pace."""
     running = sum(run.state == "running" for run in runs)
     if all(run.state == "done" for run in runs):
         return "finished"
@@ -194,7 +195,7 @@ def _prospect(runs: list[RunStatus]) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in words."""
+    """Return a time in words."""
     if seconds is None:
         return UNKNOWN
     if seconds < 60:

@@ -1,5 +1,5 @@
-"""The actions of `rftlab reproduce`, `rftlab report` and `rftlab run`: run a study, judge its claims, write its
-report; and the pages of the studies `first` and `next_checks`."""
+"""Run a study, judge its claims and write its report, for `rftlab reproduce`, `rftlab report` and `rftlab run`; and
+write the pages of the studies `first` and `next_checks`."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -67,8 +67,8 @@ NOTES = {
 
 
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool) -> Path:
-    """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here
-    leaves the record of another one alone."""
+    """Run the study, judge the claims, write the report and return its path. A study that cannot run here leaves the
+    record of another one as it is."""
     check_threads(threads)
     todo = find_todo(console, store.open_store(root), study.points(), quiet)
     write_study(root, study)
@@ -77,8 +77,8 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
 
 
 def write_study_report(console: Console, study: Study, root: Path, quiet: bool) -> Path:
-    """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot
-    be written, before it computes."""
+    """Write the report of a finished study from the store, print its short form, and return its path. Raises UserError,
+    before anything is computed, where it cannot be written."""
     from rftlab.studies.analysis.public.show import public_section
     from rftlab.studies.report.report import terminal_summary, write_report
 
@@ -116,7 +116,7 @@ def write_study_report(console: Console, study: Study, root: Path, quiet: bool) 
 
 
 def report_folder(root: Path, level: Level) -> Path:
-    """Folder of a level's report. Raises UserError where that is no place below the results folder."""
+    """Return the folder of a level's report. Raises UserError where that is no place below the results folder."""
     return folder_below(root, "report" if level == "sim" else f"report-{level}")
 
 
@@ -136,8 +136,8 @@ def _part(level: Level, results: Results, changed: str = ""):
 
 
 def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
-    """A note for each pair of language models: the questions of its evaluations, and the error that a part of them
-    leaves in Pass@1 after training."""
+    """Return a note for each pair of language models: the questions of its evaluations, and the error that a part of
+    them leaves in Pass@1 after training."""
     if study.level == "sim":
         return []
     ends = curves[curves["round"] == curves["planned_rounds"]]
@@ -147,8 +147,8 @@ def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
 
 
 def _theory(folder: Path, root: Path) -> tuple[str, str]:
-    """The report's section on theory checks, and their counts as a line for the terminal. A process of its own runs it
-    while figures are drawn: each takes one core."""
+    """Return the report's section on theory checks, and their counts as a line for the terminal. A process of its own
+    runs it while figures are drawn: each takes one core."""
     from rftlab.studies.theory import ALL_CHECKS
     from rftlab.studies.theory.command import count_line, run_all
     from rftlab.studies.theory.facts.command import stored_facts
@@ -160,7 +160,7 @@ def _theory(folder: Path, root: Path) -> tuple[str, str]:
 
 
 def _about(asked: dict[str, str], root: Path, points: list[RunSpec]) -> dict[str, str]:
-    """The facts of a page about its runs: what was asked for, where the runs come from, and what wrote the page."""
+    """Return the facts of a page about its runs: what was asked for, where they come from, and what wrote the page."""
     return asked | provenance(root, points) | {"report": f"by commit {commit()} on {machine()}"}
 
 
@@ -188,8 +188,8 @@ def cell_points(command: StudyCommand, chosen: Experiment, start: Simulation | L
 def run_study(
     console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]
 ) -> pd.DataFrame:
-    """Run the cells of a study from `start`, show where they end; `changed` names what is not the pair's own. Returns
-    the curves."""
+    """Run the cells of a study from `start`, print where they end, and return the curves. changed: names of the
+    settings that are not the pair's own."""
     points = cell_points(command, chosen, start)
     finish_points(console, store.open_store(command.results), points, command.threads, command.quiet)
     results = collect(command.results, points)
@@ -223,7 +223,8 @@ def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves
 def show_first(
     console: Console, command: StudyCommand, chosen: Experiment, curves: pd.DataFrame, changed: list[str]
 ) -> None:
-    """Show the answers of the rules for the runs of study `first`, and how often they are wrong."""
+    """Print the answers of the rules for the runs of study `first`, and how often they are wrong, and write them as a
+    page."""
     counts, lines = rule_errors(known_ends(command.results))
     names = dict(zip(map(label, chosen.cells), map(label, FOLLOW_UPS["first"].cells), strict=True))
     ends = measure_pair(curves.assign(cell=curves["cell"].map(names)), command.pair)

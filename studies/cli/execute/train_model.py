@@ -1,4 +1,4 @@
-"""One run of a language model with a bar, and its curve as a table."""
+"""Train a language model with a progress bar, and print its curve as a table."""
 
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def train_model(
 
 
 def sample_lines(done: Round) -> list[str]:
-    """The best and the worst response of a round, a line each."""
+    """Return the best and the worst response of a round, a line each."""
     rows = done.samples.new
     order = rows[np.argsort(-done.rewards[rows], kind="stable")]
     return [
@@ -103,9 +103,9 @@ MEASURED = {
     "test_pass_at_1": "test Pass@1",
     "test_flexible": "test flexible",
 }
-"""Titles of what an evaluation measures."""
+"""Titles of what an evaluation measures, by column of the curve."""
 TRAINED = {"round": "round", "reward": "reward", "kl": "KL", "zero_signal_fraction": "no signal"}
-"""Titles of means over the rounds since the evaluation before."""
+"""Titles of means over the rounds since the previous evaluation, by column of the curve."""
 
 
 def show_curve(console: Console, curve: Curve) -> None:

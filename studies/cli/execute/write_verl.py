@@ -1,4 +1,4 @@
-"""`rftlab reproduce --level llm --backend verl`: the cells of a study as folders for verl, and what they would need."""
+"""Write a study's cells as folders for verl, and plan what they need: `rftlab reproduce --level llm --backend verl`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ USUAL_GPU = "H100"
 
 
 def points_on(study: Study, pair: str, cluster: Cluster) -> list[RunSpec]:
-    """The runs of a pair with the cluster's model and data."""
+    """Return the runs of a pair with the cluster's model and data."""
     return [
         replace(point, run=cluster.changed(point.llm_run))
         for point in study.points()
@@ -69,7 +69,7 @@ def show_fleet(console: Console, study: Study, cluster: Cluster, flags: PlanFlag
 def _plans(
     points: list[RunSpec], fleet: Fleet, cluster: Cluster, flags: PlanFlags
 ) -> tuple[dict[str, FleetPlan], dict[str, str]]:
-    """Plans of the cells that verl can run, and why it cannot run the others."""
+    """Return the plans of the cells that verl can run, and the reasons why it cannot run the others."""
     run = points[0].llm_run
     try:
         shape = shape_named(run.model.source).shape
@@ -81,7 +81,8 @@ def _plans(
 
 
 def _as_in_verl(run: LLMRun) -> LLMRun:
-    """The run as verl computes it: bf16 passes over micro-batches of verl's size, whose logits exist all at once."""
+    """Return the run as verl computes it: bf16 passes over micro-batches of verl's size with all their logits at
+    once."""
     checkpointing = run.compute.gradient_checkpointing
     compute = Compute(
         "cuda",
@@ -95,7 +96,7 @@ def _as_in_verl(run: LLMRun) -> LLMRun:
 
 
 def _show(console: Console, title: str, plans: dict[str, FleetPlan]) -> None:
-    """Cells with their memory and hours, then the parts of the one that needs most."""
+    """Print the cells with their memory and hours, then the parts of the one that needs most."""
     table = Table("cell", "GB of a GPU", "fits", "tensor parallel", "GPU-hours", wrap="never")
     for cell, plan in plans.items():
         numbers = f"{plan.memory.peak / 1e9:.1f}", "yes" if plan.fits else "no", str(plan.tensor_parallel)

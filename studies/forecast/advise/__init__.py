@@ -1,1 +1,1 @@
-"""Needs of a model's designs, the knowledge of them, and which to run first."""
+"""Advice on a model: the costs of designs, what is known of them, and which to run first."""

@@ -1,8 +1,8 @@
-"""A design in the words of TRL's GRPOConfig, and back.
+"""Translate a design into options of TRL's GRPOConfig, and back.
 
-Read in TRL 1.16: trl/trainer/grpo_config.py (names and defaults) and grpo_trainer.py (`_compute_loss`, advantages).
-Every option that a design decides is set, because TRL's defaults are others: a rate that falls linearly to 0,
-loss_type dapo, and weights for what vLLM sampled.
+Names, defaults and formulas were read in TRL 1.16: trl/trainer/grpo_config.py and grpo_trainer.py (`_compute_loss`,
+advantages). Every option that a design decides is set, because TRL has other defaults: a learning rate that falls
+linearly to 0, loss_type dapo, and weights for what vLLM sampled.
 """
 
 import math
@@ -23,13 +23,13 @@ from rftlab.studies.readers.designs.trl import DEFAULTS, LIBRARY
 from rftlab.studies.readers.designs.values import Reader
 
 EPS = 1e-4
-"""The number that TRL adds to a deviation."""
+"""Number that TRL adds to the deviation of rewards."""
 _SCALES = {"group_std": "group", "batch_std": "batch", "none": "none"}
 _FIELDS: dict[type, tuple[str, ...]] = {
     Sapo: ("sapo_temperature_pos", "sapo_temperature_neg"),
     Vespo: ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
 }
-"""Options for the fields of a surrogate, in their order."""
+"""Options for the fields of each surrogate, in the order of the fields."""
 _LOSSES = {
     (Clip, "token_mean"): "dapo",
     (Clip, "seq_mean_token_mean"): "grpo",
@@ -41,7 +41,7 @@ _LOSSES = {
 
 
 def estimator_options(estimator: Estimator) -> dict[str, Any]:
-    """Options of GRPOConfig that say what an estimator says. Raises UserError for what TRL does not have."""
+    """Return the options of GRPOConfig that set an estimator. Raises UserError for what TRL does not have."""
     options = {
         "scale_rewards": _scale(estimator),
         **_loss(estimator),
@@ -65,7 +65,7 @@ def estimator_options(estimator: Estimator) -> dict[str, Any]:
 
 
 def differences(estimator: Estimator, limit: int, minibatches: int) -> tuple[str, ...]:
-    """Return the differences of TRL, in words. limit: tokens of a response at most."""
+    """Return a sentence on everything that TRL computes differently. limit: largest number of tokens in a response."""
     spec, aggregation, kl = estimator.advantage, estimator.aggregation, estimator.kl
     total = aggregation.kind == "seq_mean_token_sum" and estimator.ratio.level == "token"
     held = 1.0 if aggregation.length is None else aggregation.length
@@ -133,7 +133,7 @@ def _loss(estimator: Estimator) -> dict[str, Any]:
 
 
 def _beta(estimator: Estimator) -> float:
-    """The coefficient of TRL's k3; 0 loads no reference model."""
+    """Return the coefficient of TRL's k3 penalty; 0 loads no reference model."""
     kl = estimator.kl
     if kl.kind == "none" or kl.coef == 0:
         return 0.0
@@ -143,7 +143,7 @@ def _beta(estimator: Estimator) -> float:
 
 
 def _correction(correction: Correction) -> dict[str, Any]:
-    """Weights for what vLLM sampled, which TRL has by default."""
+    """Return the options that weight what vLLM sampled, which TRL does by default."""
     if correction.kind == "none":
         return {"vllm_importance_sampling_correction": False}
     fits = correction.kind in ("truncate", "mask") and correction.level in ("token", "sequence")
@@ -158,8 +158,8 @@ def _correction(correction: Correction) -> dict[str, Any]:
 
 
 def read_trl_estimator(config: Reader) -> Estimator:
-    """The estimator of TRL's arguments, with TRL's defaults of those that are not stated. Raises UserError where it is
-    unknown or none of ours."""
+    """Return the estimator of TRL's arguments, with TRL's defaults for those that are not stated. Raises UserError
+    where it is unknown, or rftlab does not have it."""
 
     def option(name: str, kind: str = "real") -> Any:
         if not config.stated(name) and DEFAULTS[name] is None:

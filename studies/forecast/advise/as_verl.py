@@ -1,10 +1,10 @@
-"""A design in verl's words, and back. Settings and what verl cannot do are those of
-`studies/integrations/verl_study/settings.py`; GRPO and what is like it need no plug-in, and other cards take rftlab's
-own (docs/engines.md).
+"""Translate a design into settings of verl, and back.
 
-Read in verl 0.9.1: trainer/config/*.yaml, trainer/ppo/core_algos.py (`compute_grpo_outcome_advantage`,
-`compute_policy_loss_vanilla`). verl reads clip_ratio only where clip_ratio_low and clip_ratio_high are null, and holds
-negative advantages at clip_ratio_c times the advantage.
+Settings, and what verl cannot do, are from `studies/integrations/verl_study/settings.py`. GRPO and estimators like it
+need no plug-in, and other cards need rftlab's (docs/engines.md). Names and formulas were read in verl 0.9.1:
+trainer/config/*.yaml, trainer/ppo/core_algos.py (`compute_grpo_outcome_advantage`, `compute_policy_loss_vanilla`). verl
+reads clip_ratio only where clip_ratio_low and clip_ratio_high are null, and holds negative advantages at clip_ratio_c
+times the advantage.
 """
 
 import math
@@ -39,7 +39,7 @@ _UNTOLD = ("data.seed", "data.shuffle", "data.filter", f"{ACTOR}.data_loader_see
 
 
 def native(estimator: Estimator, rollouts: int) -> dict[str, Any] | None:
-    """verl's own names of advantage and loss; None where it needs rftlab's."""
+    """Return verl's own settings of an estimator's advantage and loss; None where it needs rftlab's plug-in."""
     spec, clip = estimator.advantage, estimator.surrogate
     alone = spec == Advantage("none") and rollouts == 1
     scaled = spec == Advantage("group_mean", "group_std")
@@ -59,7 +59,7 @@ def native(estimator: Estimator, rollouts: int) -> dict[str, Any] | None:
 
 
 def verl_settings(design: Design, model: Model, rate: float, temperature: float, cluster: Cluster) -> dict[str, Any]:
-    """Dotted settings. Raises UserError for what verl cannot do."""
+    """Return verl's settings for a design by dotted name. Raises UserError for what verl cannot do."""
     run = LLMRun(TaskConfig("gsm8k"), model, design, optimizer=AdamW(learning_rate=rate), temperature=temperature)
     own = native(design.estimator, design.rollouts) if not design.support_rollouts else None
     reason = refused(run, cluster, native=own is not None)
@@ -69,7 +69,7 @@ def verl_settings(design: Design, model: Model, rate: float, temperature: float,
 
 
 def flat_settings(nested: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Settings by their dotted names."""
+    """Return nested settings by their dotted names."""
     settings: dict[str, Any] = {}
     for name, value in nested.items():
         settings |= flat_settings(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
@@ -77,8 +77,8 @@ def flat_settings(nested: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def read_verl_estimator(config: Reader) -> Estimator:
-    """The estimator of verl's settings, with verl's defaults of those that are not stated. Raises UserError where it is
-    unknown or none of ours."""
+    """Return the estimator of verl's settings, with verl's defaults for those that are not stated. Raises UserError
+    where it is unknown, or rftlab does not have it."""
 
     def setting(name: str, kind: str = "real") -> Any:
         value = config.stated_or(kind, name, DEFAULTS[name], LIBRARY)

@@ -1,7 +1,7 @@
-"""A design in the words of trainers for several GPUs: verl (as_verl.py), TRL (as_trl.py), prime-rl, slime; and a user's
-own configuration of TRL or verl as the starting point of advice, with what a design changes of it.
+"""Write a design as settings of trainers for several GPUs: verl (as_verl.py), TRL (as_trl.py), prime-rl and slime. Read
+a user's own configuration of TRL or verl as the starting point of advice, with what a design changes in it.
 
-prime-rl and slime are told sizes, rates, clip and KL; what else their losses do is said in notes. Names read in
+For prime-rl and slime the sizes, rates, clip and KL are set; notes say what else their losses do. Names were read in
 packages/prime-rl-configs/src/prime_rl/configs (prime-rl), scripts/run-qwen3-4B.sh and docs/en/get_started/usage.md
 (slime).
 """
@@ -29,31 +29,31 @@ from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, val
 from rftlab.studies.readers.run import KnownDesign
 
 MICRO = 4
-"""Responses that TRL computes at a time on a GPU, at most; assumed."""
+"""Largest number of responses that TRL computes at a time on a GPU; assumed."""
 Flags = dict[str, str | int | float]
 
 
 class EngineSettings(NamedTuple):
-    """The settings for an engine."""
+    """Design, model and sizes for which an engine's settings are written."""
 
     design: Design
     model: str
     gpus: int
     prompt: int
-    """Most tokens of a prompt."""
+    """Largest number of tokens in a prompt."""
     response: int
-    """Most tokens of a response."""
+    """Largest number of tokens in a response."""
     learning_rate: float
     tensor_parallel: int
     temperature: float = 1.0
 
 
 Told = tuple[Flags, tuple[str, ...]]
-"""The command or file with the settings for an engine, and notes."""
+"""Settings for an engine, as flags of a command or lines of a file, and notes."""
 
 
 def engine_flags(engine: EngineChoice, wanted: EngineSettings) -> Told:
-    """The flags of an engine for a design, and notes. Raises UserError where the engine cannot do it."""
+    """Return the settings of an engine for a design, and notes. Raises UserError where the engine cannot run it."""
     design, responses = wanted.design, wanted.design.batch_size * wanted.design.rollouts
     own = design.support_rollouts == design.replay_window == 0
     check(own, "none of these engines has support rollouts or a replay window for baselines; `rftlab train` has both")
@@ -98,8 +98,8 @@ def _verl_text(value: Any) -> str | int | float:
 
 
 def _trl(wanted: EngineSettings) -> Told:
-    """B x K responses = per_device_train_batch_size x processes x steps_per_generation, which `minibatches` updates
-    share."""
+    """Return TRL's settings. B x K responses are per_device_train_batch_size x processes x steps_per_generation, which
+    `minibatches` updates share."""
     design = wanted.design
     responses, parts = design.batch_size * design.rollouts // wanted.gpus, design.minibatches
     whole = responses % parts == 0
@@ -139,7 +139,7 @@ def _trl(wanted: EngineSettings) -> Told:
 
 
 def _prime(wanted: EngineSettings) -> Told:
-    """Half of the GPUs train, half sample."""
+    """Return prime-rl's settings. Half of the GPUs train, half sample."""
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
     flags: Flags = {
@@ -196,7 +196,7 @@ def _slime(wanted: EngineSettings) -> Told:
 
 
 def _clip(design: Design) -> float:
-    """The lower clip range. Raises UserError for another surrogate, which these flags do not name."""
+    """Return the lower clip range. Raises UserError for a surrogate other than Clip, which these flags cannot name."""
     surrogate = design.estimator.surrogate
     if not isinstance(surrogate, Clip):
         raise UserError(f"surrogate = {type(surrogate).__name__}; allowed: Clip, which is what an engine is told")
@@ -204,12 +204,12 @@ def _clip(design: Design) -> float:
 
 
 def _kl(design: Design) -> float:
-    """Coefficient of the penalty against the base policy."""
+    """Return the coefficient of the KL penalty against the base policy."""
     return design.estimator.kl.coef if design.estimator.kl.kind != "none" else 0.0
 
 
 def _nodes(gpus: int) -> tuple[int, int]:
-    """Machines, and GPUs of each: eight where that divides them, otherwise all in one."""
+    """Return the number of machines and of GPUs in each: eight where that divides them, else all in one machine."""
     return (gpus // 8, 8) if gpus > 8 and gpus % 8 == 0 else (1, gpus)
 
 
@@ -220,37 +220,37 @@ _WORDS: dict[str, tuple[Any, Callable[[Reader], Estimator]]] = {
     "trl": (as_trl, as_trl.read_trl_estimator),
     "verl": (as_verl, as_verl.read_verl_estimator),
 }
-"""By trainer: its defaults, and what reads its estimator."""
+"""Module with each trainer's defaults, and the function that reads its estimator."""
 _REPLACED = {
     "trl": ("generation_batch_size",),
     "verl": (f"{as_verl.ACTOR}.ppo_micro_batch_size", "data.gen_batch_size"),
 }
-"""Settings that contradict what a design is told by."""
+"""Settings that contradict those by which a design is written."""
 
 
 class Start(NamedTuple):
-    """The content of a configuration."""
+    """User's configuration of TRL or verl from which advice starts."""
 
     tool: Any
     config: dict[str, Any]
     known: KnownDesign
     notes: tuple[str, ...]
-    """Values that could not be read, and assumptions."""
+    """Sentences on values that could not be read, and on assumptions."""
     estimator: Estimator
     epochs: int
     minibatches: int
 
     def changed(self, design: Design) -> Design:
-        """A design of so many prompts and rollouts with the estimator and the updates of the configuration. A group of
-        one keeps its own estimator."""
+        """Return a design with the estimator and the updates of the configuration. With groups of one it keeps its own
+        estimator."""
         parts = self.minibatches if design.batch_size % self.minibatches == 0 else 1
         estimator = self.estimator if design.rollouts > 1 else design.estimator
         return replace(design, estimator=estimator, epochs=self.epochs, minibatches=parts)
 
 
 def read_start(path: Path, processes: int) -> Start:
-    """The starting point in a file. Raises UserError where it is of neither trainer, or its estimator is unknown or
-    none of ours. processes: GPUs, where the file does not say how many."""
+    """Read the starting point of advice from a file. processes: GPUs, where the file does not say how many. Raises
+    UserError where it is of neither trainer, or its estimator is unknown or not in rftlab."""
     config = read_config(path)
     tool = detect_trainer(config)
     check(tool in _WORDS, f"{path} is of {tool or 'no trainer that is known'}; allowed: TRL's or verl's configuration")
@@ -281,7 +281,7 @@ def list_changes(start: Start, flags: Flags) -> list[tuple[str, str, str]]:
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Whether two values are one, however they are written."""
+    """Whether two values are equal, however they are written."""
     try:
         return float(old) == float(new)
     except (TypeError, ValueError):

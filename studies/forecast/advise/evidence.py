@@ -18,43 +18,44 @@ from rftlab.studies.forecast.signal.power import final_score, selected
 from rftlab.studies.forecast.signal.signal import Fitted, MeasuredRates, Rates, fit_rates, pilot_rates, read_rates
 
 Key = tuple[int, int, int, int]
-"""B, K, support rollouts, replay window."""
+"""Fields that identify a design: B, K, support rollouts, replay window."""
 
 
 class DesignScore(NamedTuple):
-    """Pass@1 at the end of the runs of one design."""
+    """Mean Pass@1 at the end of the runs of one design."""
 
     value: float
     low: float
-    """Of the 95% interval; nan for one run, of which nobody knows how far another seed would be."""
+    """Lower end of the 95% interval; nan for one run, because nobody knows how far another seed would be."""
     high: float
     runs: int
 
 
 class AdviceEvidence(NamedTuple):
-    """All that is at hand."""
+    """Evidence about a model's Pass@1 on which advice rests."""
 
     rates: Rates | None
-    """Of the base model's pass rates; None where nobody measured them."""
+    """Distribution of the base model's pass rates; None where nobody measured them."""
     base: DesignScore | None
-    """Its Pass@1; the interval is that of questions drawn at random."""
+    """Pass@1 of the base model, with an interval for questions drawn at random."""
     scores: dict[Key, DesignScore]
     origins: tuple[str, ...]
-    """In words: where it comes from."""
+    """Sentences on where the evidence comes from."""
 
 
 def design_key(design: Design) -> Key:
-    """The fields of two designs that must be equal for them to count as one."""
+    """Return the fields of a design that must be equal for two designs to count as one."""
     return design.batch_size, design.rollouts, design.support_rollouts, design.replay_window
 
 
 def gather_evidence(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> AdviceEvidence:
-    """The evidence of a pilot, a collection and a file. Raises UserError where one that is named is not there."""
+    """Return the evidence of a pilot, of imported runs and of a file of pass rates, each if it is named. Raises
+    UserError where one that is named is missing."""
     measured: MeasuredRates | None = None
     known: Fitted | None = None
     scores: dict[Key, DesignScore] = {}
     origins: list[str] = []
-    if pair is not None:  # with its runs, where the results folder has it
+    if pair is not None:  # its runs count too, where the results folder has the pilot
         measured = pilot_rates(root, pair)
         known = fit_rates(measured)
         size = f"{len(measured.rates)} training questions, {measured.responses} responses each"
@@ -78,7 +79,7 @@ def gather_evidence(root: Path, pair: str | None, imported: str | None, rates: P
 
 
 def _imported_scores(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
-    """Test Pass@1 of imported runs whose B and K are known."""
+    """Return test Pass@1 by design of imported runs whose B and K are known, and a sentence on which these are."""
     grouped: dict[Key, list[float]] = defaultdict(list)
     runs, task = selected(root, name)
     for run in runs:
@@ -93,7 +94,7 @@ def _imported_scores(root: Path, name: str) -> tuple[dict[Key, DesignScore], str
 
 
 def mean_score(values: np.ndarray) -> DesignScore:
-    """Mean and 95% interval (Student's t) of repeats (n,)."""
+    """Return the mean and the 95% interval (Student's t) of repeats (n,)."""
     mean, low, high = interval(values)
     ends: tuple[float, float] = (max(0.0, low), min(1.0, high)) if len(values) > 1 else (nan, nan)
     return DesignScore(mean, *ends, len(values))

@@ -1,8 +1,8 @@
-"""The needs of a run on several GPUs, with its training state fully sharded (FSDP, ZeRO-3; 1910.02054).
+"""Memory and time of a run on several GPUs, with its training state fully sharded (FSDP, ZeRO-3; 1910.02054).
 
-Each GPU holds its share of weights, reference, optimizer states and gradients. The block that computes is whole, and
-the next one that is fetched. Activations and logits are the GPU's own. vLLM has all its weights on each GPU, divided
-only where one copy spans several (tensor parallel).
+Each GPU holds its share of weights, reference, optimizer states and gradients, and the whole weights of two blocks: the
+one that computes and the next one, which is fetched. Activations and logits are the GPU's own. vLLM has all its weights
+on each GPU, divided only where one copy spans several (tensor parallel).
 
 Nothing here was measured on several GPUs. It is the dry run of one GPU (llm/budget) and arithmetic.
 """
@@ -27,7 +27,7 @@ EXCHANGED = 8
 """Bytes a GPU sends for each parameter and pass of an update: weights in bf16 forward and backward, gradients in
 fp32."""
 MAX, NODE = 4096, 8
-"""GPUs that may be named, and those of a machine."""
+"""Largest number of GPUs that may be named, and number of GPUs in a machine."""
 _FLEET = re.compile(r"(?:([0-9]{1,6})x)?([A-Za-z0-9-]+(?::.+)?)")
 
 
@@ -40,12 +40,12 @@ class Fleet:
 
     @property
     def name(self) -> str:
-        """As it is typed."""
+        """Name of the fleet as a user types it, such as 8xH100."""
         return f"{self.count}x{self.device.name}"
 
 
 def parse_fleet(text: str) -> Fleet:
-    """8xH100, or 8xmeasured:FILE. Raises UserError for GPUs that are not known."""
+    """Return the fleet that a text names: 8xH100, or 8xmeasured:FILE. Raises UserError for GPUs that are not known."""
     named = _FLEET.fullmatch(text)
     if named is None or named[2].partition(":")[0] not in (*GPUS, MEASURED):
         raise UserError(f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {', '.join(GPUS)}, {MEASURED}[:FILE]")
@@ -55,33 +55,33 @@ def parse_fleet(text: str) -> Fleet:
 
 
 class FleetPlan(NamedTuple):
-    """One run on a fleet."""
+    """Memory and time of one run on a fleet."""
 
     run: LLMRun
     fleet: Fleet
     memory: MemoryUse
-    """Of each GPU."""
+    """Memory of each GPU."""
     duration: Duration
-    """Wall-clock seconds; the phase exchange is what GPUs wait for each other, none of it hidden."""
+    """Wall-clock seconds. In the phase `exchange` GPUs wait for each other; none of it is hidden behind computing."""
     tensor_parallel: int
     """GPUs that hold one copy of vLLM's weights."""
     cache_gb: float
-    """Of vLLM, on each GPU."""
+    """GB of vLLM's cache on each GPU."""
 
     @property
     def fits(self) -> bool:
-        """Whether every phase has room."""
+        """Whether the memory of a GPU is enough for every phase."""
         return self.memory.peak <= (1 - SLACK) * self.fleet.device.memory
 
     @property
     def gpu_hours(self) -> float:
-        """Of the whole run."""
+        """GPU-hours of the whole run."""
         return self.fleet.count * self.duration.seconds / 3600
 
 
 def planned_on(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> FleetPlan:
-    """The plan of a run. vLLM's weights are split over the fewest GPUs at which sampling fits; its cache takes what is
-    left, at most what a GPU's responses need."""
+    """Return the plan of a run. vLLM's weights are split over the fewest GPUs at which sampling fits; its cache takes
+    what is left, at most what a GPU's responses need."""
     splits = [split for split in (1, 2, 4, 8) if fleet.count % split == 0 and shape.heads % split == 0]
     for split in splits:
         cache = _cache(run, shape, fleet, assumed, split)
@@ -93,7 +93,7 @@ def planned_on(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> Fle
 
 
 def sharded(memory: MemoryUse, run: LLMRun, shape: Shape, count: int, split: int) -> MemoryUse:
-    """Memory of each of `count` GPUs, from that of one."""
+    """Return the memory of each of `count` GPUs, from that of one. split: GPUs that hold one copy of vLLM's weights."""
     fetched = float(run.compute.number_bytes * (FETCHED * shape.block_products + shape.head))
 
     def share(phase: str, part: str, size: float) -> float:
@@ -112,8 +112,8 @@ def sharded(memory: MemoryUse, run: LLMRun, shape: Shape, count: int, split: int
 
 
 def _cache(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int) -> float:
-    """Bytes of vLLM's cache on each GPU: for the GPU's responses of a round and their prompts, as far as there is
-    room."""
+    """Return bytes of vLLM's cache on each GPU: enough for the GPU's responses of a round and their prompts, as far as
+    there is room."""
     least = replace(run, compute=replace(run.compute, cache_gb=MIN_CACHE))
     memory = sharded(memory_use(least, shape, assumed[:2]), least, shape, fleet.count, split)
     phases = [phase for phase in memory.phases if "cache" in memory.phases[phase]]
@@ -125,11 +125,11 @@ def _cache(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int
 
 
 MIN_CACHE = 0.5
-"""GB."""
+"""Smallest size of vLLM's cache in GB."""
 
 
 def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int) -> Duration:
-    """Phases of one GPU's part of the round, and the exchange of weights and gradients."""
+    """Return the time of each phase from one GPU's part of the round, and that of exchanging weights and gradients."""
     device, count = fleet.device, fleet.count
     engines = count // split
     joined = device._replace(bf16=device.bf16 * split, bandwidth=device.bandwidth * split)
@@ -151,7 +151,7 @@ def _duration(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: 
 
 
 def link_speed(fleet: Fleet) -> float:
-    """Bytes a second from a GPU to the others: NVLink inside a machine, the network where there are several."""
+    """Return bytes a second from a GPU to the others: NVLink inside a machine, the network where there are several."""
     return fleet.device.link if fleet.count <= NODE else NETWORK
 
 
@@ -167,7 +167,7 @@ def _part(run: LLMRun, count: int, assumed: Assumed) -> LLMRun:
 
 
 def least_gpus(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> int | None:
-    """The fewest GPUs, doubled from the fleet's, on which the run fits; None where none up to MAX does."""
+    """Return the fewest GPUs, doubled from the fleet's, on which the run fits; None where none up to MAX does."""
     count = fleet.count
     while count <= MAX:
         if planned_on(run, shape, replace(fleet, count=count), assumed).fits:

@@ -1,4 +1,4 @@
-"""Designs by their names, each as a run on a fleet with what is known of it; their order, and which to run first."""
+"""Plan designs as runs on a fleet, add what is known of them, rank them, and choose which to run first."""
 
 import re
 from dataclasses import replace
@@ -19,22 +19,22 @@ from rftlab.studies.forecast.signal.signal import zero_variance_share
 QUESTIONS = (500, 500)
 """Training and unseen questions of an evaluation; assumed."""
 EVALUATIONS = 10
-"""In a run, beside the first."""
+"""Number of evaluations in a run after the first one."""
 MAX_RESPONSES = 1 << 20
-"""Of a round."""
+"""Largest number of responses in a round."""
 FIRST = 3
-"""Runs that are proposed."""
+"""Largest number of runs that are proposed."""
 FAR = 4
-"""Doublings of B and K between the first design and the one that it is compared with: four times B, a quarter of
-K. Farther ones, as one prompt a round, are seldom wanted."""
+"""Largest distance, in doublings of B and K, between the first design and the one that it is compared with: four times
+B, a quarter of K. Farther ones, as one prompt a round, are seldom wanted."""
 LIKE = 1.5
-"""Two designs cost alike if neither costs more than so many times the other."""
+"""Largest ratio of costs at which two designs cost alike."""
 _SIZES = re.compile(r"([0-9]{1,7})x([0-9]{1,7})")
 
 
 def designs_named(names: tuple[str, ...], rounds: int) -> dict[str, Design]:
-    """Designs by label. BxK is GRPO as in the paper, or the raw reward for K = 1; without names those of the grid.
-    Raises UserError for a name that is no design, or twice there."""
+    """Return designs by label. BxK is GRPO as in the paper, or the raw reward for K = 1; without names it is the grid.
+    Raises UserError for a name that is no design, or is there twice."""
     check(len(set(names)) == len(names), f"designs: {', '.join(names)} names one twice")
     designs = {name: _design(name) for name in names} or CELLS
     every = max(d for d in range(1, rounds + 1) if rounds % d == 0 and (d * EVALUATIONS <= rounds or d == 1))
@@ -55,7 +55,7 @@ def _design(name: str) -> Design:
 
 
 def advised_run(model: str, design: Design, assumed: Assumed) -> LLMRun:
-    """A run for several GPUs: bf16 passes, vLLM, checkpointed activations."""
+    """Return the run of a design on several GPUs: bf16 passes, vLLM, checkpointed activations."""
     prompt, response = max(512, TAIL * assumed.prompt), max(1024, TAIL * assumed.response)
     return LLMRun(
         TaskConfig("gsm8k"),
@@ -69,16 +69,16 @@ def advised_run(model: str, design: Design, assumed: Assumed) -> LLMRun:
 
 
 class Option(NamedTuple):
-    """A design with its cost and what is known of it."""
+    """Design with its cost and what is known of it."""
 
     label: str
     design: Design
     plan: FleetPlan
     score: DesignScore | None
-    """Measured; None where nobody ran it."""
+    """Measured Pass@1; None where nobody ran the design."""
     groups: float | None
-    """With signal in a round, expected of the base model; None without pass rates, and where baselines do not come
-    from the group alone."""
+    """Number of groups with signal in a round, expected of the base model; None without pass rates, and where baselines
+    do not come from the group alone."""
 
     @property
     def rate(self) -> float | None:
@@ -88,11 +88,11 @@ class Option(NamedTuple):
 
     @property
     def split(self) -> float:
-        """log2 (B / K)."""
+        """Split of the responses between prompts and rollouts, log2 (B / K)."""
         return log2(self.design.batch_size / self.design.rollouts)
 
     def distance(self, other: "Option") -> float:
-        """In doublings of B and of K; other baselines count as one each."""
+        """Return the distance in doublings of B and K; other support rollouts or another window count as one each."""
         first, second = self.design, other.design
         doublings = abs(log2(first.batch_size / second.batch_size)) + abs(log2(first.rollouts / second.rollouts))
         support = first.support_rollouts != second.support_rollouts
@@ -100,7 +100,7 @@ class Option(NamedTuple):
 
 
 def make_option(label: str, design: Design, plan: FleetPlan, evidence: AdviceEvidence) -> Option:
-    """A planned design with what the evidence says of it."""
+    """Return a planned design with what the evidence says of it."""
     alone = design.support_rollouts == 0 and design.replay_window == 0 and design.rollouts > 1
     rates = evidence.rates if alone else None
     groups = None if rates is None else design.batch_size * (1 - zero_variance_share(rates, design.rollouts))
@@ -108,8 +108,8 @@ def make_option(label: str, design: Design, plan: FleetPlan, evidence: AdviceEvi
 
 
 def rank_options(options: list[Option]) -> list[Option]:
-    """Those that fit first; of them measured ones, the best first; then the cheapest first. Costs are no gains: the
-    order of designs that nobody ran says nothing of their Pass@1."""
+    """Return the options in their order: those that fit first, among them the measured ones by Pass@1, then the
+    cheapest. The order of designs that nobody ran says nothing of their Pass@1, because a cost is no gain."""
 
     def place(option: Option) -> tuple:
         score = option.score
@@ -119,7 +119,7 @@ def rank_options(options: list[Option]) -> list[Option]:
 
 
 def first_runs(options: list[Option], budget: float) -> list[tuple[Option, str]]:
-    """Up to FIRST runs that fit, within the GPU-hours of all together, each with a reason."""
+    """Return up to FIRST runs that fit, each with a reason, whose GPU-hours together are at most the budget."""
     able = [option for option in options if option.plan.fits and option.plan.gpu_hours <= budget]
     measured = [option for option in able if option.score is not None]
     wanted = _after(able, measured) if measured else _blank(able, budget)
@@ -132,7 +132,7 @@ def first_runs(options: list[Option], budget: float) -> list[tuple[Option, str]]
 
 
 def _blank(able: list[Option], budget: float) -> list[tuple[Option, str]]:
-    """Nothing was run: a design in the middle, the same responses split otherwise, and the middle one again."""
+    """Propose runs where none was made: a middle design, another split of the same responses, the middle one again."""
     plain = [option for option in able if option.design.rollouts > 1 and not option.design.replay_window] or able
     middle_split = sorted(option.split for option in plain)[len(plain) // 2] if plain else 0.0
     for middle in sorted(plain, key=lambda option: (abs(option.split - middle_split), option.plan.gpu_hours)):
@@ -156,7 +156,8 @@ def _blank(able: list[Option], budget: float) -> list[tuple[Option, str]]:
 
 
 def _after(able: list[Option], measured: list[Option]) -> list[tuple[Option, str]]:
-    """Some were run: the best again where it was run once, its nearest neighbour that was not, and the farthest."""
+    """Propose runs where some were made: the best design again, and of those that nobody ran the nearest to it and the
+    farthest from all that was run."""
     best = max(measured, key=lambda option: option.score.value if option.score else 0.0)
     several = ": picked among several it looks better than it is" * (len(measured) > 1)
     runs = [(best, f"the best so far, again with another seed{several}")]

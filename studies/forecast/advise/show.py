@@ -21,7 +21,7 @@ WIDTH = 100
 
 
 def cost_lines(plan: FleetPlan) -> tuple[str, ...]:
-    """Lines on what estimates of costs rest on."""
+    """Return lines on the assumptions behind estimates of costs."""
     utilisation = plan.fleet.device.utilisation
     return (
         "Costs are estimates, not measured on several GPUs:",
@@ -36,7 +36,7 @@ def cost_lines(plan: FleetPlan) -> tuple[str, ...]:
 
 
 def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Assumed) -> None:
-    """Model, machine, lengths."""
+    """Print the model, the fleet and the lengths."""
     say(console, f"{model.name}: {model.shape.parameters / 1e9:.2f} billion parameters, on {plan.fleet.name}")
     _indented(console, model.note, "")
     _indented(console, plan.fleet.device.note)
@@ -57,7 +57,7 @@ def show_evidence(console: Console, evidence: AdviceEvidence) -> None:
 
 
 def show_options(console: Console, options: list[Option], budget: float) -> None:
-    """Designs in their order."""
+    """Print the designs in their order, with costs and measured Pass@1."""
     signal = any(option.groups is not None for option in options)
     costs = (Column("GB\na GPU", ".1f"), Column("GPU-\nhours", ".1f"), "runs\npaid")
     measured = Column("Pass@1\nmeasured", wrap="words")  # an interval takes two lines where the terminal is narrow
@@ -81,7 +81,7 @@ def _shown(score: DesignScore) -> str:
 
 
 def show_memory(console: Console, option: Option) -> None:
-    """Memory of a GPU by phase and part, and seconds of a round."""
+    """Print the memory of a GPU by phase and part, and the seconds of a round."""
     plan = option.plan
     put(console, f"{option.label}: GB of each of {plan.fleet.name}", memory_table(plan.memory, wrap="never"))
     seconds = ", ".join(f"{PLANNED.get(name, name)} {cost.seconds:.1f}" for name, cost in plan.duration.phases.items())
@@ -90,13 +90,13 @@ def show_memory(console: Console, option: Option) -> None:
 
 
 def show_unfit(console: Console, gpus: int | None, name: str) -> None:
-    """Return the changes that would make a run fit where none does."""
+    """Print on how many GPUs the smallest design fits, where none fits on the fleet."""
     where = f"{gpus}x{name}" if gpus else f"no number of {name}"
     say(console, f"no design fits; the smallest fits on {where}", "red")
 
 
 def show_first_runs(console: Console, runs: list[tuple[Option, str]], budget: float, cheapest: Option) -> None:
-    """Runs to make first, each with its reason."""
+    """Print the runs to make first, each with its reason."""
     if not runs:
         rounds = int(cheapest.plan.run.design.rounds * budget / cheapest.plan.gpu_hours)
         text = f"the cheapest, {cheapest.label}, takes {cheapest.plan.gpu_hours:.1f} GPU-hours"
@@ -122,7 +122,7 @@ def show_engine(console: Console, name: str, label: str, told: Told) -> None:
 
 
 def show_start(console: Console, start: Start) -> None:
-    """The configuration that advice starts from."""
+    """Print the configuration that advice starts from."""
     known = start.known
     sizes = f"B = {known.prompts or 'unknown'}, K = {known.rollouts or 'unknown'}"
     updates = known.updates_per_round or "unknown"
@@ -145,13 +145,13 @@ def show_changes(console: Console, label: str, start: Start, told: Told) -> None
 
 
 def _indented(console: Console, text: str, before: str = "note: ") -> None:
-    """A remark, wrapped; nothing of an empty one."""
+    """Print a remark, wrapped and indented; nothing where it is empty."""
     for i, line in enumerate(wrap(f"{before}{text}" if text else "", WIDTH - 4)):
         say(console, f"  {'  ' * (i > 0)}{line}", "dim")
 
 
 def _flag(engine: str, flag: str, value: str | int | float) -> str:
-    """A line of a command for verl and slime, of Python or YAML for TRL, of TOML for prime-rl."""
+    """Return a setting as a line: of a command for verl and slime, of Python or YAML for TRL, of TOML for prime-rl."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if engine == "prime-rl":
         return f"{flag} = {json.dumps(value) if isinstance(value, str) else text}"
@@ -159,14 +159,14 @@ def _flag(engine: str, flag: str, value: str | int | float) -> str:
 
 
 def show_rate(console: Console, plan: FleetPlan, model: NamedShape, precision: str | None) -> None:
-    """The learning rate that public runs of like size support, with its width."""
+    """Print the learning rate that public runs of like size support, with its width."""
     advice = advise_rate(model.shape.parameters / 1e9, False, precision, plan.run.design.round_rollouts)
     text = describe_advice(advice) if advice else "unknown, no public run of like size varied it"
     _indented(console, f"{text}.", "learning rate: ")
 
 
 def show_trust(console: Console, evidence: AdviceEvidence, plan: FleetPlan) -> None:
-    """How far to trust it, in plain words."""
+    """Print how far to trust the advice."""
     text: tuple[str, ...]
     if not evidence.scores and evidence.rates is None:
         text = ("Nothing was measured on this model: this ranks costs. Which design learns more it does not know.",)

@@ -1,1 +1,1 @@
-"""`rftlab check`: what a run's batch is, whether the run is healthy, and what is worth trying (docs/check.md)."""
+"""Answer `rftlab check`: describe a run's batch and its health, and name changes worth trying (docs/check.md)."""

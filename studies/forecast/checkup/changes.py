@@ -1,4 +1,4 @@
-"""Changes worth trying, within the range of measurements, and what has to be measured first."""
+"""Name changes of a run that are worth trying, within the range of measurements, and measurements that are missing."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,9 +21,9 @@ from rftlab.studies.forecast.signal.signal import expected_tries, match_beta, ze
 from rftlab.studies.integrations.noise import QUESTIONS
 
 MOST = 3
-"""Changes that are named."""
+"""Largest number of changes that are named."""
 SILENT = 0.4
-"""Share of zero-variance groups from which sampling again is named."""
+"""Share of zero-variance groups from which dynamic sampling is named."""
 MEASURE = {
     "trl": "trainer.add_callback(MeasureNoise(trainer, 'mine'))",
     "verl": "+algorithm.rftlab.measure=mine",
@@ -31,7 +31,7 @@ MEASURE = {
 
 
 def name_changes(subject: Subject) -> Iterator[Sentence]:
-    """At most MOST changes, the most urgent first, and whether to double K."""
+    """Yield at most MOST changes, the most urgent first, and whether to double K."""
     findings = [finding for run in subject.runs for finding in diagnose(run, subject.asked.questions).findings]
     changes = [*_from_health(findings), *_from_settings(subject, {finding.kind for finding in findings})]
     nothing = "no finding to stop or change, a rate and updates that public runs held"
@@ -49,8 +49,8 @@ def _from_health(findings: list[Finding]) -> Iterator[Sentence]:
 
 
 def _from_settings(subject: Subject, kinds: set[str]) -> Iterator[Sentence]:
-    """Changes that public runs support; kinds: those of findings of health, for some of which a lower rate is named, so
-    that a higher one is not."""
+    """Yield changes that public runs support. kinds: those of findings of health; after a collapse or too large steps
+    no higher learning rate is named."""
     design, advice, rate = subject.design, subject.rate_advice(), subject.design.learning_rate
     judged = judge_rate(rate, advice) if advice and rate else "usual"
     if advice and rate and judged != "usual" and not (judged == "low" and kinds & {COLLAPSE, STEP}):
@@ -90,8 +90,8 @@ def _from_settings(subject: Subject, kinds: set[str]) -> Iterator[Sentence]:
 
 
 def doubled_gain(subject: Subject) -> Estimate | None:
-    """The first run's end with twice its K at equal responses, less its own: its known curve at equal time. That is not
-    continued, so that a gain is noise. None where the log does not allow it."""
+    """Return what the first run's end gains by twice its K at equal responses, read from its known curve at equal time.
+    A curve is not extrapolated, so a gain above 0 is noise. None where the log does not allow it."""
     runs = [*subject.runs[:1]]
     groups = [group for group in group_runs(runs, TEST) if not unusable(group)][:1]
     try:
@@ -110,7 +110,7 @@ def doubled_gain(subject: Subject) -> Estimate | None:
 
 
 def _doubled(subject: Subject) -> Iterator[Sentence]:
-    """Whether to double K at equal responses."""
+    """Yield a sentence on whether to double K at equal responses."""
     b, k = subject.design.prompts or 0, subject.design.rollouts or 0
     if b < 2 or k < 2:
         return
@@ -128,8 +128,8 @@ def _doubled(subject: Subject) -> Iterator[Sentence]:
 
 
 def teaching_share(subject: Subject, rollouts: int, other: int) -> float | None:
-    """The share of groups of another size that would have a signal: from the Beta distribution of pass rates that has
-    the measured mean and zero-variance share of groups of `rollouts`; None where there is none."""
+    """Return the share of groups of `other` responses that would have a signal, by the Beta distribution of pass rates
+    with the measured mean and zero-variance share of groups of `rollouts`; None where there is no such distribution."""
     line = observe(subject.runs[0]).first(*REWARD) if subject.runs else None
     mean, silence = line.end() if line else 0.0, subject.silence
     if silence is None or not 0 < mean < 1:

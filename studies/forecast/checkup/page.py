@@ -1,5 +1,5 @@
-"""The answer of `rftlab check`: a run as it is, with its batch, what is unusual, its health and where it ends, and what
-is worth trying; on the terminal, and as a page with its sentences as CSV and JSON."""
+"""The answer of `rftlab check`: a run's batch, unusual settings, health, forecast end, and changes worth trying. It is
+printed on the terminal, and written as a page with its sentences as CSV and JSON."""
 
 import json
 from collections.abc import Iterator
@@ -43,14 +43,14 @@ from rftlab.studies.report.report import template
 
 
 def describe_time(seconds: float) -> str:
-    """Seconds below two minutes, minutes below a tenth of an hour, hours from there on."""
+    """Return a time in seconds below two minutes, in minutes below a tenth of an hour, in hours from there on."""
     if seconds < 120:
         return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1g} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 360 else f"{seconds / 3600:.1f} hours"
 
 
 def describe_batch(subject: Subject) -> Iterator[Sentence]:
-    """Prompts, rollouts, updates, tokens, memory and hours, in words that leave no other reading."""
+    """Yield sentences on prompts, rollouts, updates, tokens, memory and hours that leave no other reading."""
     design, plan, model = subject.design, subject.plan(), subject.shape()
     known = [f"{TERMS[name]}: {getattr(design, name)}" for name in FACTS if getattr(design, name) is not None]
     origin = (*known, *(f"taken: {text}" for text in design.assumed), *(f"note: {note}" for note in subject.notes))
@@ -107,7 +107,7 @@ def describe_batch(subject: Subject) -> Iterator[Sentence]:
 
 
 def compare_settings(subject: Subject) -> Iterator[Sentence]:
-    """Learning rate, K, updates and KL against the public runs."""
+    """Yield sentences that compare learning rate, K, updates and KL with those of public runs."""
     design, every = subject.design, public_settings()
     if design.learning_rate:
         yield _compare_rate(subject, design.learning_rate)
@@ -162,7 +162,7 @@ def _compare_rate(subject: Subject, rate: float) -> Sentence:
 
 
 def describe_health(subject: Subject) -> Iterator[Sentence]:
-    """Whether a run is healthy, the findings of `rftlab diagnose`, and what its alarms say with their tested rates."""
+    """Yield whether each run is healthy, the findings of `rftlab diagnose`, and tested error rates of its alarms."""
     for run in subject.runs:
         said, name = diagnose(run, subject.asked.questions), f"{run.name}: " if len(subject.runs) > 1 else ""
         grave = [finding.kind for finding in said.findings if finding.severity != "note"]
@@ -189,7 +189,7 @@ def describe_health(subject: Subject) -> Iterator[Sentence]:
 
 
 def describe_ends(subject: Subject) -> Iterator[Sentence]:
-    """Where the runs end, and of two which one ends higher."""
+    """Yield the forecast end of each run, and of two runs which one ends higher."""
     ends = []
     for run in subject.runs:
         planned = subject.planned or 2 * run.rounds
@@ -229,12 +229,12 @@ WIDTH, INDENT = 96, 14
 
 
 def make_sections(subject: Subject) -> dict[str, list[Sentence]]:
-    """All that is said of a run, by title; sections without a sentence are left out."""
+    """Return all sentences on a run by the title of their section; sections without a sentence are left out."""
     return {title: sentences for title, part in PARTS.items() if (sentences := list(part(subject)))}
 
 
 def show_sections(console: Console, sections: dict[str, list[Sentence]], evidence: bool) -> None:
-    """Print the sentences, each below its title, with what they rest on where that is asked for."""
+    """Print the sentences beside the titles of their sections, and with `evidence` what each sentence rests on."""
     width = max(40, min(console.width, WIDTH)) - INDENT
     for title, sentences in sections.items():
         for number, (text, rests_on) in enumerate(sentences):
@@ -248,7 +248,7 @@ def show_sections(console: Console, sections: dict[str, list[Sentence]], evidenc
 
 
 def write_check(subject: Subject, sections: dict[str, list[Sentence]], root: Path) -> Path:
-    """Write root/check-NAME/check.html, check.csv and check.json; returns the page's path."""
+    """Write root/check-NAME/check.html, check.csv and check.json; return the page's path."""
     open_store(root)
     folder = folder_below(root, f"check-{name_for(Path(subject.name[:60]))}")
     folder.mkdir(parents=True, exist_ok=True)

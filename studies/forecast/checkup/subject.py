@@ -23,16 +23,16 @@ from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, merge_designs
 
 CONFIGURATIONS = {".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".bash", ".bin"}
-"""Ends of names of files that may hold a configuration."""
+"""Suffixes of files that may hold a configuration."""
 _PLANNED = {
     **dict.fromkeys(("trl", "prime-rl"), "max_steps"), "verl": "trainer.total_training_steps", "CS336": "n_grpo_steps",
 }  # fmt: skip
 USUAL_GPUS, USUAL_RANK = "1xH100", 16
-"""The GPUs for which hours are told where none are named, and the rank of adapters whose rank is not known."""
+"""GPUs for which hours are estimated where none are named, and the rank of adapters whose rank is not known."""
 
 
 class Asked(NamedTuple):
-    """The flags of a user beside the files; `rftlab check --help` explains it."""
+    """Flags of `rftlab check` beside the files, which `rftlab check --help` explains."""
 
     model: str = ""
     gpus: str = ""
@@ -44,57 +44,56 @@ class Asked(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A statement with what it rests on."""
+    """Statement with the evidence that it rests on."""
 
     text: str
     evidence: tuple[str, ...]
 
 
 def counted(number: int, noun: str) -> str:
-    """1 prompt, 2 prompts."""
+    """Return a number with its noun, such as "1 prompt" or "2 prompts"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 class Subject(NamedTuple):
-    """A run, or several of one design."""
+    """Run, or several runs of one design, with a configuration."""
 
     tool: str
     config: dict[str, Any]
     design: KnownDesign
     notes: tuple[str, ...]
     doubts: tuple[str, ...]
-    """Those of the notes that are about the configuration."""
+    """Notes that are about the configuration."""
     runs: tuple[ImportedRun, ...]
     asked: Asked
     name: str
 
     @property
     def responses(self) -> int | None:
-        """Of a step."""
+        """Responses of a step; None where B or K is not known."""
         return (self.design.prompts or 0) * (self.design.rollouts or 0) or None
 
     @property
     def planned(self) -> int | None:
-        """Steps of the run, where the user or the configuration says."""
+        """Planned steps of the run; None where neither the user nor the configuration says."""
         steps = as_count(value_at(self.config, _PLANNED.get(self.tool, "")))
         updates = self.design.updates_per_round if self.tool == "trl" else 1
         return self.asked.rounds or (-(-steps // updates) if steps and updates else None)
 
     @property
     def rank(self) -> int:
-        """The rank of adapters, `USUAL_RANK` where nothing says it; 0 where all weights are trained, or nothing says
+        """Rank of adapters, `USUAL_RANK` where it is not known; 0 where all weights are trained, or it is not known
         what is."""
         return self.design.adapter_rank or USUAL_RANK * ((self.design.trained_share or 1) < 1)
 
     @property
     def silence(self) -> float | None:
-        """The share of zero-variance groups in the last quarter of the first run that logs it, at three steps or
-        more."""
+        """Share of zero-variance groups in the last quarter of the first run that logs it at three steps or more."""
         lines = (observe(run).first(SILENT, least=3) for run in self.runs)
         return next((line.end() for line in lines if line), None)
 
     def lengths(self) -> tuple[Assumed, str]:
-        """Mean tokens of prompts and responses, and where they are from."""
+        """Return mean tokens of prompts and responses, and in words where they are from."""
         (prompt, response), limit, asked = LENGTHS["gsm8k"], self.design.response_limit, self.asked
         logged = [line for run in self.runs if (line := observe(run).first(("train", "response_length")))]
         said = f"assumed: {prompt} tokens of a prompt and {response} of a response, as on GSM8K"
@@ -108,19 +107,19 @@ class Subject(NamedTuple):
         return assumed, f"{said}; --prompt-tokens and --response-tokens tell"
 
     def shape(self) -> NamedShape | None:
-        """The model's shape, from its name or the size in it; None where no name is given or the name tells no size.
-        Raises UserError where --model names no shape that is known, and no size."""
+        """Return the model's shape, from its name or the size in it; None where no name is given or the name tells no
+        size. Raises UserError where --model names no shape that is known, and no size."""
         shape = shape_in(self.asked.model or self.design.model or "")
         return shape_named(self.asked.model) if self.asked.model and shape is None else shape
 
     def rate_advice(self) -> RateAdvice | None:
-        """The learning rate that public runs support."""
+        """Return the learning rate that public runs support; None where they support none."""
         shape = self.shape()
         billions = shape.shape.parameters / 1e9 if shape else None
         return advise_rate(billions, self.rank > 0, self.design.precision, self.responses)
 
     def plan(self) -> FleetPlan | None:
-        """Memory and time of the run on the GPUs that are named; None where the model, B or K is not known."""
+        """Return memory and time of the run on the GPUs that are named; None where the model, B or K is not known."""
         model, (prompts, rollouts) = self.shape(), (self.design.prompts, self.design.rollouts)
         if model is None or not prompts or not rollouts:
             return None
@@ -155,7 +154,7 @@ def read_subject(paths: tuple[str, ...], results: Path, asked: Asked) -> Subject
     except UserError as error:
         for path in logs:
             if path.suffix in CONFIGURATIONS - {".json"} and path.is_file():
-                read_config(path)  # which says what is wrong with what it seems to be
+                read_config(path)  # its error says what is wrong with the configuration
         maybe = any(path.suffix in CONFIGURATIONS for path in logs)
         raise UserError(f"{error}; or a configuration: {ALLOWED}" if maybe else str(error)) from None
     design, notes = read_design(config, "", processes) if config else (KnownDesign(), [])
@@ -178,7 +177,7 @@ def read_subject(paths: tuple[str, ...], results: Path, asked: Asked) -> Subject
 
 
 def _read_config(path: Path) -> dict[str, Any] | None:
-    """The configuration of a trainer in a file; None where it holds none."""
+    """Return the configuration of a trainer in a file; None where it holds none."""
     if path.suffix not in CONFIGURATIONS or not path.is_file() or path.stat().st_size > LARGEST:
         return None
     try:

@@ -2,10 +2,10 @@
 
     P(tau) = A expit(logit(p0 / A) + a tau^q)        tau = t sqrt(B_eff / B_eff(32, 1 raw))
 
-From p0, the base model's, to a ceiling A. The form without a ceiling (A = 1) was chosen after seeing runs of SmolLM2,
-the ceiling after seeing `tiny` and the paper's numbers; neither is theory. It has no way back, so it cannot be right
-where runs collapse. a, q and A are fitted to all points together, of several runs with a loss that one which does not
-fit cannot rule (soft L1), and a prior on q and A: of other pairs where some are known (`learn_prior`).
+It goes from the base model's p0 towards a ceiling A. The form without a ceiling (A = 1) was chosen after seeing runs of
+SmolLM2, the ceiling after seeing `tiny` and the paper's numbers; neither is theory. The curve has no turning point, so
+it cannot be right where runs collapse. a, q and A are fitted to all points together. With several runs the loss is soft
+L1, so that one run which does not fit cannot dominate. q and A have a prior, from other pairs if any (`learn_prior`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,103 +21,103 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.studies.forecast.law.noise import MeasuredNoise
 
 NOISE = 0.03
-"""Standard deviation of a run's Pass@1 about the curve, before anything is fitted: seeds and questions."""
+"""Standard deviation of a run's Pass@1 about the curve by seeds and questions, as it is assumed before a fit."""
 LEAST = 0.002
-"""Pass@1 that stands for 0, and its distance from 1 for 1."""
+"""Smallest Pass@1 of a base model in a fit, and its smallest distance from 1."""
 LEVEL = 0.8
-"""Of intervals."""
+"""Level of the intervals of forecasts."""
 WORLDS, DRAWS = 100, 10
-"""Draws of r and phi, to each of which the curve is fitted, and forecasts drawn from each fit."""
+"""Number of draws of r and phi, to each of which a curve is fitted, and of forecasts drawn from each fit."""
 FAR = np.array([12.0, 2.5, 8.0])
-"""The largest size of what is fitted."""
+"""Largest absolute values of the fitted parameters (`LawCurve.x`)."""
 ROOM = 1e-3
-"""The least of a ceiling's height above the base."""
+"""Smallest height of a ceiling above the base model's Pass@1."""
 
 
 class CurvePrior(NamedTuple):
-    """The prior of a curve: normal in log q and in the logit of (A - p0) / (1 - p0)."""
+    """Prior of a curve: normal in log q and in the logit of (A - p0) / (1 - p0)."""
 
     power: float = 0.6
-    """Median of q."""
+    """Median of the exponent q."""
     power_spread: float = 0.5
     ceiling: float = 0.6
     """Median of (A - p0) / (1 - p0)."""
     ceiling_spread: float = 1.0
 
     def residuals(self, x: np.ndarray) -> np.ndarray:
-        """(2,) of log q and that logit, in deviations."""
+        """Return (2,): log q and that logit, each less its median and in standard deviations."""
         middle = np.array([np.log(self.power), logit(self.ceiling)])
         return (x[1:] - middle) / [self.power_spread, self.ceiling_spread]
 
     def moved(self, rng: np.random.Generator) -> "CurvePrior":
-        """The prior with its medians drawn from it."""
+        """Return the prior with its medians drawn from it."""
         power, ceiling = rng.standard_normal(2) * [self.power_spread, self.ceiling_spread]
         moved = float(expit(logit(self.ceiling) + ceiling))
         return self._replace(power=self.power * float(np.exp(power)), ceiling=moved)
 
 
 VAGUE = CurvePrior()
-"""Chosen by hand after seeing the same runs as the form."""
+"""Prior where no other pairs are known, chosen by hand after seeing the same runs as the form."""
 
 
 class KnownRun(NamedTuple):
-    """The known part of a run: Pass@1 (n,) of one split after rounds (n,), rising."""
+    """Known part of a run: Pass@1 (n,) of one split after rounds (n,), rising."""
 
     design: Design
     rounds: np.ndarray
     values: np.ndarray
     errors: np.ndarray = np.empty(0)
-    """Standard errors (n,), which the limits of forecasts read and no curve."""
+    """Standard errors (n,), which only the limits of forecasts use (studies/forecast/law/limits.py)."""
     learning_rate: float | None = None
     behind: int = 1
-    """Runs of which the values are means."""
+    """Number of runs whose mean the values are."""
     measured: float = 0.0
-    """The first round that was evaluated: before it the values are a guess."""
+    """First round that was evaluated; the values before it are a guess."""
 
 
 class LawCurve(NamedTuple):
-    """A fitted curve: P = A expit(logit(p0 / A) + gain (tau / top)^q)."""
+    """Fitted curve: P = A expit(logit(p0 / A) + gain (tau / top)^q)."""
 
     base: float
-    """p0."""
+    """Pass@1 of the base model, p0."""
     x: np.ndarray
-    """(3,): logit gained at the largest tau of the points, log q, and the logit of (A - p0) / (1 - p0)."""
+    """Fitted parameters (3,): logit gained at the largest tau, log q, and the logit of (A - p0) / (1 - p0)."""
     top: float
-    """The largest tau of the points."""
+    """Largest tau of the points."""
     residual: float
-    """Root mean square of the points about the curve, at least NOISE."""
+    """Root mean square distance of the points from the curve, at least NOISE."""
 
     @property
     def power(self) -> float:
-        """q."""
+        """Exponent q of the curve."""
         return float(np.exp(self.x[1]))
 
     @property
     def ceiling(self) -> float:
-        """A."""
+        """Ceiling A of the curve."""
         return self.base + max(ROOM, (1 - self.base) * float(expit(self.x[2])))
 
     def at(self, tau: np.ndarray) -> np.ndarray:
-        """Pass@1 (n,) at tau (n,)."""
+        """Return Pass@1 (n,) at tau (n,)."""
         passed = np.asarray(tau, dtype=np.float64) / self.top
         return self.ceiling * expit(logit(self.base / self.ceiling) + self.x[0] * passed**self.power)
 
 
 class CellForecast(NamedTuple):
-    """The forecast for cells after training: Pass@1 (cells,), nan where it has nothing to say."""
+    """Forecast of cells after training: Pass@1 (cells,), nan where there is no forecast."""
 
     values: np.ndarray
     low: np.ndarray
-    """Of the central interval of single runs at LEVEL; nan where a forecast has none."""
+    """Lower end of the central interval of single runs at LEVEL; nan where a forecast has none."""
     high: np.ndarray
     draws: np.ndarray | None = None
-    """(draws, cells) over the questions of an evaluation, jointly; None where a forecast has none."""
+    """Joint draws (draws, cells) of Pass@1, expected over an evaluation's questions; None where there are none."""
     misfit: float = float("nan")
-    """Of a simulator: mean distance between the simulated ends of the known runs and the measured ones."""
+    """Mean distance between a simulator's ends of the known runs and the measured ones; nan for other forecasts."""
 
 
 def bare(values: np.ndarray) -> CellForecast:
-    """A forecast without an interval."""
+    """Return a forecast of `values` without an interval."""
     none = np.full(len(values), np.nan)
     return CellForecast(values, none, none)
 
@@ -129,8 +129,8 @@ def fit_saturating(
     starts: Sequence[float],
     bounds: tuple[tuple[float, ...], tuple[float, ...]] = ((-np.inf,) * 3, (np.inf,) * 3),
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """The plain rival of the law: R0 + (A - R0) / (1 + (t_mid / t)^b) (Khatri et al. 2510.13786), as a function of
-    log t, fitted to values (n,) at logs (n,) from the base R0.
+    """Fit the plain curve that the law is compared with, R0 + (A - R0) / (1 + (t_mid / t)^b) (Khatri et al.
+    2510.13786), to values (n,) at logs (n,) of t, from the base R0. Return it as a function of log t.
 
     starts: values of log t_mid from which the search begins; bounds: of the logit of A, of log b and of log t_mid.
     """
@@ -150,9 +150,9 @@ def fit_curve(
     start: np.ndarray | None = None,
     prior: CurvePrior = VAGUE,
 ) -> LawCurve:
-    """The curve through the points of all runs, from the base model's Pass@1.
+    """Fit the law's curve to the points of all runs, from the base model's Pass@1.
 
-    start: where the search begins, of several places if left out. Raises UserError without a point after round 0.
+    start: where the search begins; None for several places. Raises UserError without a point after round 0.
     """
     tau = np.concatenate([np.zeros(0), *(run.rounds * time_per_round(run.design, noise) for run in runs)])
     values = np.concatenate([np.zeros(0), *(run.values for run in runs)])
@@ -174,7 +174,7 @@ def fit_curve(
 
 
 def learn_prior(others: list[LawCurve]) -> CurvePrior:
-    """The prior with its medians where other pairs' curves are; VAGUE where there are none."""
+    """Return the prior with its medians at the mean of other pairs' curves; VAGUE where there are none."""
     if not others:
         return VAGUE
     x = np.mean([curve.x for curve in others], axis=0)
@@ -190,13 +190,13 @@ def forecast(
     base_within: tuple[float, float] | None = None,
     rounds: np.ndarray | None = None,
 ) -> CellForecast:
-    """Pass@1 of designs at rounds (designs,), their own if left out, from points of runs; `draws` (WORLDS, designs)
-    are each fit's curve, without the noise of single runs.
+    """Forecast Pass@1 of designs from points of runs, after rounds (designs,) or, where these are None, their own.
 
-    Its spread is that of r and phi, of the fit, and of single runs about the curve. Each draw of r and phi has a curve
-    of its own, fitted with the runs and the prior's medians moved within their spreads (randomized maximum likelihood),
-    because pace and ceiling are far from normal where a curve levels off. base_within: bounds between which a base
-    model that nobody measured is drawn evenly. Takes a second or less; equal arguments give equal numbers.
+    The spread is that of r and phi, of the fit, and of single runs about the curve, which `draws` (WORLDS, designs) are
+    without. Each draw of r and phi has a curve of its own, fitted with the runs and the prior's medians moved within
+    their spreads (randomized maximum likelihood), because pace and ceiling are far from normal where a curve levels
+    off. base_within: bounds between which a base model that nobody measured is drawn evenly. Takes a second or less;
+    equal arguments give equal numbers.
     """
     rng = np.random.Generator(np.random.Philox(key=np.array([0, 36], dtype=np.uint64)))
     first, curves, single = fit_curve(base, runs, noise.ratios, prior=prior), [], []
@@ -214,8 +214,8 @@ def forecast(
 
 
 def draw_ratios(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:
-    """n pairs of r and phi within their errors, evenly spread over what is likely: r is normal and not below 0, phi
-    log-normal about what is believed."""
+    """Return n pairs of r and phi, evenly spread over their distributions: r is normal and not below 0, phi log-normal
+    about the value that forecasts use."""
     believed, chances = noise.ratios, (np.arange(n) + 0.5) / n
     between, gain = np.full(n, believed.between), np.full(n, believed.gain)
     if noise.between_error > 0:

@@ -1,9 +1,10 @@
-"""Where a forecast ends: designs unlike any that was measured and held.
+"""Limits of forecasts: designs outside of what was measured.
 
-The law's curve has no way down, and a world of the simulator that fits runs which held seldom has one, so both would
-put the design that goes furthest first, also where it fails. Such a design is named in words, gets a low forecast with
-a wide interval, and is never recommended. The thresholds were set after seeing the public runs that docs/forecast.md
-scores, so that they look better there than on runs that nobody has seen.
+A run held where it kept what it had learned (`run_held`). The law's curve cannot turn down, and a world of the
+simulator that fits runs which held seldom does, so both would rank the design that goes furthest first, even where it
+fails. Such a design is named in words, gets a low forecast with a wide interval, and is never recommended. The
+thresholds were set after seeing the public runs that docs/forecast.md scores, so they look better there than on unseen
+runs.
 """
 
 from collections.abc import Sequence
@@ -14,26 +15,26 @@ from rftlab.shared.design import Design
 from rftlab.studies.forecast.law.curve import KnownRun
 
 FASTER = 1.5
-"""Times the highest learning rate that held. Qwen2.5-Math-1.5B holds at 5e-5 and fails at 7e-5 and 2e-4 (one seed
-each, ShibukiZero/assignment5-alignment); OLMo-2-1B holds at 1e-5, and three seeds of four fail at 2e-5
-(Taoger-Xu/assignment5-alignment)."""
+"""Factor on the highest learning rate that held, up to which a rate is within the limits. Qwen2.5-Math-1.5B holds at
+5e-5 and fails at 7e-5 and 2e-4 (one seed each, ShibukiZero/assignment5-alignment); OLMo-2-1B holds at 1e-5, and three
+seeds of four fail at 2e-5 (Taoger-Xu/assignment5-alignment)."""
 UPDATES = 4
-"""Of a round, passes times mini-batches. Of the same 1.5B runs at 4e-5 all with up to 4 hold, and of five with 8 or 16
-two end at 0: those of 8 and 16 passes. Logs seldom tell passes from mini-batches, so both count; but
-for mini-batches with no fewer prompts than a run that held: OLMo-2-1B holds with 32 of 256 prompts
-(RachitBansal/verl)."""
+"""Number of updates of a round (passes times mini-batches) that usually hold. Of the same 1.5B runs at 4e-5 all with up
+to 4 hold, and of five with 8 or 16 two end at 0: those of 8 and 16 passes. Logs seldom tell passes from mini-batches,
+so both count. Mini-batches with no fewer prompts than those of a run that held are allowed: OLMo-2-1B holds with 32 of
+256 prompts (RachitBansal/verl)."""
 FALLEN = 0.5
-"""Share of its own highest value, or of the end of a run at a lower rate, below which a run has failed."""
+"""Share of its own highest value, or of the end of a run at a lower rate, below which a run's end counts as failed."""
 SURE = 3.0
-"""Errors of the difference by which it must be lower."""
+"""Standard errors by which such an end must also be lower than the value that it is compared with."""
 FAILING = (0.1, 0.0, 0.35)
-"""Forecast of a design beyond the limits, and bounds of its 80% interval, which reaches up to the forecaster's own
-bound where that is higher: such a design may fail, or go on as others did. Failed public runs end at 0.00 to 0.21.
-Where the rate alone is beyond, and public runs usually hold at it (`may_hold`), the forecast is the law's."""
+"""Forecast of a design beyond the limits, and bounds of its 80% interval. The upper bound is the forecaster's own where
+that is higher, because such a design may fail, or go on as others did. Failed public runs end at 0.00 to 0.21. Where
+the rate alone is beyond the limits, and public runs usually hold at it (`may_hold`), the forecast is the law's."""
 
 
 def beyond(design: Design, learning_rate: float | None, runs: Sequence[KnownRun]) -> str:
-    """Why a design is outside what was measured, in words; "" where it is not. learning_rate: None where it is that of
+    """Return the reason why a design is outside what was measured; "" where it is not. learning_rate: None for that of
     the runs."""
     good = [run for run in runs if run_held(run, runs)]
     if not good:
@@ -48,8 +49,8 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[KnownRun]
         reasons.append(
             f"a learning rate of {learning_rate:g}, more than {FASTER:g} times {max(rates):g}, the highest that held"
         )
-    # Reward / length is what training maximizes then: of two right responses the shorter one counts more, and nothing
-    # is taken off for it. Public runs go from 305 to 14 tokens in ten rounds.
+    # Training then maximizes reward / length: of two right responses the shorter one counts more, and no baseline
+    # makes up for it. Public runs go from 305 to 14 tokens in ten rounds.
     advantage, aggregation = design.estimator.advantage, design.estimator.aggregation
     if advantage.baseline == "none" and aggregation.kind == "seq_mean_token_mean":
         reasons.append("the raw reward with a mean over responses of token means, which favours short responses")
@@ -72,20 +73,20 @@ def may_hold(design: Design, learning_rate: float | None, runs: Sequence[KnownRu
 
 
 def spoils(run: KnownRun, runs: Sequence[KnownRun]) -> bool:
-    """Whether a run failed at a higher rate than any that held, so that a curve without a way down is better off
-    without it."""
+    """Whether a run has a higher learning rate than any that held. A curve that cannot turn down fits better without
+    it."""
     rates = [one.learning_rate for one in runs if one.learning_rate is not None and run_held(one, runs)]
     return run.learning_rate is not None and bool(rates) and run.learning_rate > max(rates)
 
 
 def round_updates(design: Design) -> int:
-    """Updates of a round."""
+    """Return the number of updates of a round: passes times mini-batches."""
     return design.epochs * design.minibatches
 
 
 def run_held(run: KnownRun, runs: Sequence[KnownRun]) -> bool:
-    """Whether a run ends near its own highest value and near the runs at lower rates, and more than half of the runs of
-    its design and rate do."""
+    """Whether a run kept what it had learned: it ends near its own highest value and near the runs at lower rates, and
+    so do more than half of the runs of its design and rate."""
     repeats = [_ends_well(one, runs) for one in runs if _same(run.design, run.learning_rate, one)]
     return _ends_well(run, runs) and 2 * sum(repeats) > len(repeats)
 
@@ -100,12 +101,12 @@ def _ends_well(run: KnownRun, runs: Sequence[KnownRun]) -> bool:
 
 
 def _same(design: Design, learning_rate: float | None, run: KnownRun) -> bool:
-    """Whether a run is of that design and rate."""
+    """Whether a known run has this design and learning rate."""
     sizes = ("batch_size", "rollouts", "support_rollouts", "replay_window", "epochs", "minibatches")
     alike = all(getattr(design, name) == getattr(run.design, name) for name in sizes)
     return alike and design.estimator == run.design.estimator and learning_rate in (None, run.learning_rate)
 
 
 def compares_nothing(design: Design) -> bool:
-    """Whether a response has no other that it is compared with."""
+    """Whether a response is compared with no other one: one rollout, no support rollouts and no replay window."""
     return design.rollouts == 1 and design.support_rollouts == 0 and design.replay_window == 0

@@ -1,9 +1,9 @@
-"""r and phi with their errors: of a pilot's gradients, of a user's run as it trained (studies/integrations/noise.py),
-and of the simulator.
+"""Noise ratios r and phi with their errors: of a pilot's gradients, of a user's run as it trained
+(studies/integrations/noise.py), and of the simulator.
 
-The simulator's gradients of single contexts are those that its own round computes: a round with one context, SGD and
-rate 1 moves the weights by its gradient. Two such rounds of each context, with other random numbers, are the two groups
-that the pilot's analysis of variance asks for (studies/forecast/pilot/noise.py).
+The simulator's own round computes its gradients of single contexts: a round with one context, SGD and rate 1 moves the
+weights by the gradient. Two such rounds of each context, with different random numbers, are the two groups that the
+pilot's analysis of variance needs (studies/forecast/pilot/noise.py).
 """
 
 from dataclasses import replace
@@ -33,19 +33,19 @@ from rftlab.studies.forecast.pilot.store import DamagedPilot, read_measurements
 from rftlab.studies.integrations.noise import FORMAT, KIND
 
 SURE = 2.0
-"""Errors by which phi must differ from 1 to be believed."""
+"""Standard errors by which phi must differ from 1; where it does not, forecasts take 1."""
 CONTEXTS, GROUP, PARTS = 512, 16, 16
 """Sizes of a measurement in the simulator: contexts, responses of a group, and blocks of the jackknife."""
 FIRST = 10**6
-"""Round from which random numbers come, beyond those of training."""
+"""Round of the first random numbers, beyond those of training."""
 LARGEST = 10**6
-"""Prompts times responses of a file."""
+"""Largest number of responses, prompts times responses to each, that a file may have."""
 PILOTS = {"pilot.json": PilotMeasurements, "base.json": Base}
-"""Files of pilots, and what they hold."""
+"""Names of a pilot's files, and the class of what each holds."""
 
 
 class MeasuredNoise(NamedTuple):
-    """r and phi of shared/effective_batch.py, with standard errors."""
+    """Noise ratios r and phi of shared/effective_batch.py, with standard errors."""
 
     between: float
     between_error: float
@@ -61,11 +61,11 @@ class MeasuredNoise(NamedTuple):
 
 
 def combine_gradients(raw: Gradient, centred: Gradient) -> MeasuredNoise:
-    """r and phi from the noise of raw and of centred rewards.
+    """Return r and phi from the noise of gradients with raw and with centred rewards.
 
-    Noise between prompts is the same of both in theory: the mean by inverse variances counts. Centred rewards have the
-    price of a baseline from `group` responses, which is taken out. Raises UserError where a group has one response, or
-    no noise was found.
+    In theory both have the same noise between prompts, so their mean by inverse variances is taken. The noise of
+    centred rewards includes that of a baseline from `group` responses, which is taken out. Raises UserError where a
+    group has one response, or no noise was found.
     """
     check(centred.group > 1, f"gradients of groups of {centred.group}; allowed: 2 or more responses")
     noisy = raw.within > 0 and centred.within > 0
@@ -79,9 +79,9 @@ def combine_gradients(raw: Gradient, centred: Gradient) -> MeasuredNoise:
 
 
 def pilot_noise(base: Base) -> MeasuredNoise:
-    """r and phi that a pilot measured: half way through the baseline's run where it went there, else of the base
-    model. Errors: of the ratios themselves where the pilot kept them; else from those of their parts, as if raw and
-    centred rewards were of different responses."""
+    """Return r and phi that a pilot measured: half way through the baseline's run where it went there, else of the base
+    model. Errors are those of the ratios where the pilot kept them, else from those of their parts, as if raw and
+    centred rewards were of different responses. Raises UserError where the pilot has no gradients."""
     measured = base.midway or base
     if measured.ratios is None:
         if measured.raw is None or measured.centred is None:
@@ -91,7 +91,7 @@ def pilot_noise(base: Base) -> MeasuredNoise:
 
 
 def ratio_noise(ratios: GradientRatios) -> MeasuredNoise:
-    """r and phi with their own errors."""
+    """Return measured r and phi with their own errors."""
     r, phi = ratios.between, ratios.gain
     return MeasuredNoise(r.value, r.error, phi.value, phi.error)
 
@@ -100,15 +100,15 @@ class MeasuredRun(NamedTuple):
     """Rewards and lengths of K responses to each of G prompts, and r and phi."""
 
     rounds: tuple[int, int]
-    """First and last."""
+    """First and last round of the measurement."""
     rewards: np.ndarray
-    """(G, K)"""
+    """Rewards (G, K)."""
     lengths: np.ndarray
-    """(G, K)"""
+    """Tokens (G, K) of the responses."""
     entropy: float
-    """Of a token, nats; nan where the trainer did not show it."""
+    """Entropy of a token in nats; nan where the trainer did not show it."""
     ratios: GradientRatios | None
-    """None where the trainer shows no gradients, or they have no noise within a prompt."""
+    """Noise ratios r and phi; None where the trainer shows no gradients, or they have no noise within a prompt."""
 
     @property
     def counts(self) -> np.ndarray | None:
@@ -131,8 +131,8 @@ class MeasuredRun(NamedTuple):
 
 
 def file_noise(path: Path) -> tuple[MeasuredNoise, list[str]]:
-    """r and phi of a file, and in sentences what it measured. Raises UserError for a file that cannot be trusted, and
-    for one without gradients."""
+    """Return r and phi of a file, and in sentences what it measured. Raises UserError for a file that cannot be
+    trusted, and for one without gradients."""
     if path.name in PILOTS:
         try:
             known: Any = read_measurements(path.absolute(), PILOTS[path.name])
@@ -150,7 +150,7 @@ def file_noise(path: Path) -> tuple[MeasuredNoise, list[str]]:
 
 
 def read_law_run(path: Path) -> MeasuredRun:
-    """The measurements of a file. Raises UserError for one that cannot be trusted."""
+    """Return the measurements of a run from a file. Raises UserError for a file that cannot be trusted."""
     try:
         content = read_checksummed(path.absolute(), [FORMAT, KIND])
         first, last = (int(value) for value in content["rounds"])
@@ -186,7 +186,7 @@ def _ratios(content: dict[str, Any], prompts: int) -> GradientRatios | None:
 
 
 def simulate_noise(run: Simulation, world: World, rounds: int = 0, contexts: int = CONTEXTS) -> MeasuredNoise:
-    """r and phi after `rounds` rounds of a run's design, before them by default. The environment must be one of the
+    """Return r and phi of the simulator after `rounds` rounds of a run's design. The environment must be one of the
     plain round."""
     learner = (GeneralLearner if is_general(run, world) else PlainLearner)(run, world)
     if rounds:
@@ -200,7 +200,7 @@ def simulate_noise(run: Simulation, world: World, rounds: int = 0, contexts: int
 def simulate_gradient(
     run: Simulation, world: World, theta: np.ndarray, chosen: np.ndarray, estimator: Estimator
 ) -> Gradient:
-    """Signal and noise of the gradient at weights theta, from the chosen contexts."""
+    """Return signal and noise of the gradient at weights theta, from the chosen contexts."""
     design = Design(1, GROUP, estimator=estimator, rounds=1, eval_every=1)
     learner = PlainLearner(replace(run, design=design, optimizer=Optimizer("sgd", learning_rate=1.0)), world)
     block = np.arange(len(chosen)) % PARTS
@@ -215,7 +215,7 @@ def simulate_gradient(
 
 
 def context_gradient(learner: PlainLearner, theta: np.ndarray, context: int, round_index: int) -> np.ndarray:
-    """The gradient of one context in a round."""
+    """Return the gradient of one context at weights theta, with the random numbers of a round."""
     learner.state.theta[:] = theta
     train_rounds(learner.world.train, learner.plan, learner.rule, learner.state, learner.work,
                  np.array([[context]]), round_index, no_totals())  # fmt: skip

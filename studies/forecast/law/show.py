@@ -1,6 +1,6 @@
-"""The law as tables for the terminal: r and phi of a pair, and its designs with their ends, ranked by the law.
+"""Tables of the law for the terminal: r and phi of a pair, and its designs with their ends, ranked by the law.
 
-dev/law_scores.py says how well it ranks them.
+dev/law_scores.py measures how well it ranks them.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ NARROW: dict[str, Any] = {"wrap": "never", "collapse_padding": True}
 
 @cache
 def simulated_noise(pair: str) -> tuple[MeasuredNoise, MeasuredNoise]:
-    """r and phi of a simulated pair's base policy, and half way through the baseline's run."""
+    """Return r and phi of a simulated pair's base policy, and half way through the baseline's run."""
     start = start_at(pair, "sim")
     run = replace(start, design=replace(BASELINE, rounds=start.design.rounds, eval_every=start.design.eval_every))
     world = build(run.environment)
@@ -48,7 +48,7 @@ def simulated_noise(pair: str) -> tuple[MeasuredNoise, MeasuredNoise]:
 
 
 def show_ratios(console: Console, noise: MeasuredNoise, name: str) -> None:
-    """r and phi, and what is believed of them."""
+    """Print r and phi, and where forecasts take other values."""
     believed = noise.ratios
     lost = "" if believed.gain == noise.gain else "; phi is within two errors of 1 and counts as 1"
     below = "; r below 0 counts as 0" if noise.between < 0 else ""
@@ -59,8 +59,8 @@ def show_ratios(console: Console, noise: MeasuredNoise, name: str) -> None:
 def show_designs(
     console: Console, noise: MeasuredNoise, base: float, known: list[KnownRun], ends: dict[str, float], rounds: int
 ) -> None:
-    """All designs of the grid, best first, with forecasts from the base model's Pass@1 where runs are known. ends: of
-    the designs that were run, by label."""
+    """Print all designs of the grid, best first, with forecasts from the base model's Pass@1 where runs are known.
+    ends: final test Pass@1 of the designs that were run, by label."""
     designs = tuple(at_rounds(CELLS, rounds).values())
     names, each = list(CELLS), [time_per_round(design, noise.ratios) for design in designs]
     predicted = forecast(base, known, noise, designs) if known else None
@@ -84,7 +84,7 @@ def show_designs(
 
 
 def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float) -> None:
-    """The best B and K for the money, with the raw reward and with a baseline."""
+    """Print the best B and K for a budget, with the raw reward and with a baseline."""
     title = f"best split of {budget:g} a round; a prompt costs {costs.prompt:g}, a rollout {costs.rollout:g}"
     table = Table("", "K*", "B", "K", "B_eff", "cost", **NARROW)
     for baseline in (False, True):
@@ -97,8 +97,8 @@ def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float
 
 
 def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: float) -> None:
-    """r, phi, designs, forecasts and the best split of a pair: of a pilot in the results folder, else of one that comes
-    with rftlab, else of the simulator. Raises UserError for a pair that nobody measured, and for a damaged pilot."""
+    """Print r, phi, designs, forecasts and the best split of a pair: from a pilot in the results folder, else one that
+    comes with rftlab, else the simulator. Raises UserError for a pair that nobody measured, and for a damaged pilot."""
     own = path_kind(pilot_path(results, pair)) is not None if pair in PAIRS else False
     check(
         own or pair in (*shipped_pairs(), *pairs_at("sim")),
@@ -130,6 +130,6 @@ def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: 
 
 
 def shipped_cells(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The designs of a shipped pair that a forecast may know: the pilot's where the whole grid is there, the baseline
-    alone otherwise."""
+    """Return the designs of a shipped pair that a forecast may know: the pilot's where the whole grid is there, else
+    the baseline alone."""
     return PILOT_CELLS if set(CELLS) <= set(rows["cell"]) else (label(BASELINE),)

@@ -1,1 +1,1 @@
-"""Measurements on a real model, from which a simulator of it is made."""
+"""Measurements on a real model, to which the simulator is calibrated."""

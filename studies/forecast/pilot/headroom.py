@@ -1,8 +1,8 @@
-"""The abilities of a base model before training: at lower temperatures, by a vote, in several tries.
+"""Measure the abilities of a base model before training: at lower temperatures, by a vote, in several tries.
 
-Sharpening makes the likely likelier and teaches nothing new, so its limit is the share of questions whose most likely
-answer is right; a vote of many responses finds that answer, and a vote of few misses it where answers are many. An
-answer that is right once in many tries can be learned from rewards, but not by sharpening alone.
+Sharpening makes likely answers likelier and teaches nothing new, so its limit is the share of questions whose most
+likely answer is right. A vote of many responses finds that answer, and a vote of few misses it where answers are many.
+An answer that is right once in many tries can be learned from rewards, but not by sharpening alone.
 
     pass@k        right at least once in k tries, unbiased from m >= k responses (2107.03374, eq. 1)
     maj@k         the answer that most of k responses give is right, over disjoint groups of k; answers that tie share
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from rftlab.llm.probe import HeadroomAnswers, SplitAnswers
 
 VOTES = (4, 16, 64)
-"""Responses of a vote."""
+"""Numbers of responses in a vote."""
 TRIES = (1, 2, 4, 8, 16, 32, 64)
-"""Of a pass@k."""
+"""Values of k in pass@k."""
 GROUP, GROUPS = 8, (2, 4, 8, 16, 32, 64)
-"""Sizes of the groups whose share without variance is measured: the first always, the others where there are enough
+"""Sizes of groups whose zero-variance share is measured: the first always, the others where there are enough
 responses."""
 
 
 class RateAt(NamedTuple):
-    """A share of questions or responses, at a temperature, in k tries, or by k votes."""
+    """Share of questions or responses at a temperature, in k tries, or by k votes."""
 
     at: float
     value: float
     error: float
     questions: int
     responses: int
-    """To each question."""
+    """Number of responses to each question."""
 
     def interval(self) -> Estimate:
-        """95%, for questions drawn at random: Wilson's, with as many independent trials as the error stands for, so
-        that it has a width where no response, or each one, is right."""
+        """Return the 95% interval for questions drawn at random. It is Wilson's, with as many independent trials as the
+        error stands for, so that it has a width where no response, or each one, is right."""
         p, n = self.value, self.questions
         if n < 2:
             return Estimate(p, 0.0, 1.0)
@@ -59,42 +59,42 @@ class RateAt(NamedTuple):
         return Estimate(p, max(0.0, middle - half), min(1.0, middle + half))
 
     def spread(self) -> Estimate:
-        """95%, of a mean that is no share: t interval. Where no question differs, as if one did."""
+        """Return the 95% t interval of a mean that is no share. Where no question differs, it is as if one did."""
         return Mean(self.value, self.error or 1 / self.questions, self.questions - 1).interval()
 
 
 class Credit(NamedTuple):
-    """Pass@1 as a harness may give it without any training."""
+    """Pass@1 of a base model by one way to count, without any training."""
 
     name: str
     rate: RateAt
     gain: RateAt | None
-    """Less the strict Pass@1 at the temperature of training on the same questions; None for that itself."""
+    """Gain over the strict Pass@1 at the temperature of training on the same questions; None for that Pass@1 itself."""
 
 
 class Headroom(NamedTuple):
-    """The abilities of a base model, measured on unseen questions. The share of zero-variance groups is that of
-    training questions."""
+    """Abilities of a base model, measured on unseen questions. The share of zero-variance groups is that of training
+    questions."""
 
     temperatures: tuple[RateAt, ...]
-    """Pass@1 at temperatures."""
+    """Pass@1 at several temperatures."""
     majority: tuple[RateAt, ...]
-    """maj@k."""
+    """Shares of questions that are right by a vote, maj@k."""
     tries: tuple[RateAt, ...]
-    """pass@k."""
+    """Shares of questions that are right in k tries, pass@k."""
     silent: RateAt | None
-    """Of groups of GROUP; None where questions have fewer responses."""
+    """Share of zero-variance groups of GROUP responses; None where questions have fewer responses."""
     silences: tuple[RateAt, ...] = ()
-    """The same for groups of each of GROUPS for which there are enough responses."""
+    """Share of zero-variance groups of each size in GROUPS for which there are enough responses."""
     credit: tuple[Credit, ...] = ()
-    """The first is the harness itself. () in files of versions that did not measure it, as for entropy."""
+    """Pass@1 by each way to count, first that of the harness. () in files of versions that did not measure it."""
     entropy: RateAt | None = None
-    """Of a token, nats, at the temperature of training."""
+    """Entropy of a token in nats at the temperature of training; None in files of versions that did not measure it."""
 
 
 def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
-    """Share (n,) of disjoint groups of k responses in which the answer that most give is right; of answers that tie,
-    the share that is right counts.
+    """Return the share (n,) of disjoint groups of k responses in which the answer that most give is right; of answers
+    that tie, the share that is right counts.
 
     answers (n, m): which answer each response gives, -1 for none, which does not vote. right (n, m): 0 or 1, equal for
     equal answers.
@@ -113,13 +113,13 @@ def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
 
 
 def mean_rate(at: float, values: np.ndarray, responses: int) -> RateAt:
-    """The mean of a value (n,) per question, with the error of questions drawn at random; nan for one question."""
+    """Return the mean of a value (n,) per question, with the error for questions drawn at random; nan for one."""
     error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else float("nan")
     return RateAt(float(at), float(values.mean()), error, len(values), responses)
 
 
 def measure_credit(test: "SplitAnswers", further: "HeadroomAnswers", temperature: float) -> tuple[Credit, ...]:
-    """Pass@1 in the harness, and what each easier way to count adds, question by question."""
+    """Return Pass@1 in the harness, and what each easier way to count adds, question by question."""
     strict, m, q = test.strict.mean(axis=1), test.strict.shape[1], further.questions
     rows = [Credit(f"strict, temperature {temperature:g}", mean_rate(temperature, strict, m), None)]
 
@@ -137,7 +137,7 @@ def measure_credit(test: "SplitAnswers", further: "HeadroomAnswers", temperature
 
 
 def measure_entropy(surprise: np.ndarray, lengths: np.ndarray, temperature: float) -> RateAt:
-    """Entropy of a token, from -log pi and tokens of responses (n, m); the ratio's error is a jackknife's."""
+    """Return the entropy of a token from -log pi and tokens of responses (n, m), with a jackknife error."""
     nats, tokens = surprise.sum(axis=1), lengths.sum(axis=1)
     left = (nats.sum() - nats) / (tokens.sum() - tokens)
     error = float(jackknife_error(left)) if len(nats) > 1 else float("nan")
@@ -145,16 +145,16 @@ def measure_entropy(surprise: np.ndarray, lengths: np.ndarray, temperature: floa
 
 
 def measure_votes(answers: np.ndarray, right: np.ndarray, ks: tuple[int, ...] = VOTES) -> tuple[RateAt, ...]:
-    """maj@k for each k that there are responses for, from tables (n, m)."""
+    """Return maj@k for each k that there are responses for, from tables (n, m)."""
     m = answers.shape[1]
     return tuple(mean_rate(k, majority(answers, right, k), m) for k in ks if k <= m)
 
 
 def measure_tries(counts: np.ndarray, m: int, ks: tuple[int, ...] = TRIES) -> tuple[RateAt, ...]:
-    """pass@k for each k <= m, from counts (n,) of right ones among m."""
+    """Return pass@k for each k <= m, from counts (n,) of right responses among m."""
     return tuple(mean_rate(k, pass_at_k(m, counts, k), m) for k in ks if k <= m)
 
 
 def measure_silence(counts: np.ndarray, m: int, k: int = GROUP) -> RateAt | None:
-    """Share of groups of k whose rewards are all 0 or all 1, unbiased from counts (n,) of m; None where k > m."""
+    """Return the share of groups of k with rewards all 0 or all 1, unbiased from counts (n,) of m; None where k > m."""
     return mean_rate(k, 2 - pass_at_k(m, counts, k) - pass_at_k(m, m - counts, k), m) if k <= m else None

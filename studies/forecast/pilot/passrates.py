@@ -1,12 +1,13 @@
-"""The distribution of pass rates over questions, from counts c_i ~ Binomial(m, p_i): sampling noise undone.
+"""Estimate the distribution of pass rates over questions, without sampling noise, from counts c_i ~ Binomial(m, p_i).
 
 The histogram of c / m is too wide, by E[p (1 - p)] / m in variance. Two fits undo that:
 
-beta-binomial      p ~ Beta(a, b), perhaps with a point mass at 0: questions that are out of reach. Maximum likelihood.
-nonparametric      the mixing distribution of largest likelihood (Laird 1978), on a grid of rates, by EM from a flat
-                   start. m responses determine no more than m moments of p, and the largest likelihood is that of a few
-                   spikes. EM ends a little below it, where the counts do not tell the two apart and the distribution is
-                   still smooth: mean and variance are the same, and bins are nearer to the truth.
+    beta-binomial    p ~ Beta(a, b), perhaps with a point mass at 0 for questions out of reach. Maximum likelihood.
+    nonparametric    the mixing distribution of largest likelihood (Laird 1978), on a grid, by EM from a flat start.
+
+m responses determine no more than m moments of p, and the largest likelihood is that of a few spikes. EM ends a little
+below it, where the counts favor neither and the distribution is still smooth: mean and variance are the same, and bins
+are nearer to the truth.
 """
 
 from typing import NamedTuple
@@ -23,22 +24,22 @@ GRID = np.linspace(0.0, 1.0, 201)
 EDGES = np.array([0.0, 0.03, *np.arange(1, 10) / 10, 1.0])
 """The edges of the bins of a histogram; the first is nearly 0, where a question gives hardly any signal."""
 STEPS, GAP = 20_000, 1.0
-"""EM ends after so many steps, or where its log-likelihood is surely that near to the largest one (Lindsay 1983)."""
+"""Most steps of EM, and distance of its log-likelihood from the largest one at which it ends (Lindsay 1983)."""
 SUPPORTED = 2.706
-"""Twice the log-likelihood that a point mass must add: chi-square with one degree, half of it at 0, at 5% (Self and
-Liang 1987)."""
+"""Least gain in twice the log-likelihood for which a point mass is kept: chi-square with one degree, half of it at 0,
+at 5% (Self and Liang 1987)."""
 MIN = 5.0
-"""Expected questions of a cell in a test of fit; neighbours are joined until they have so many."""
+"""Least number of expected questions in a cell of a test of fit; neighbours are joined until they have so many."""
 
 
 class BetaBinomial(NamedTuple):
-    """Pass rates p ~ zero delta_0 + (1 - zero) Beta(a, b)."""
+    """Distribution of pass rates p ~ zero delta_0 + (1 - zero) Beta(a, b)."""
 
     a: float
     b: float
     zero: float = 0.0
     log_likelihood: float = 0.0
-    """0 where it was fitted to no counts."""
+    """Log-likelihood of the counts; 0 where it was fitted to none."""
 
     @property
     def mean(self) -> float:
@@ -47,19 +48,19 @@ class BetaBinomial(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of pass rates."""
+        """Variance of pass rates."""
         inner = self.a / (self.a + self.b)
         square = inner * (self.a + 1) / (self.a + self.b + 1)
         return (1 - self.zero) * square - self.mean**2
 
 
 class Mixture(NamedTuple):
-    """A distribution of pass rates on a grid."""
+    """Distribution of pass rates on a grid."""
 
     rates: np.ndarray
     weights: np.ndarray
     log_likelihood: float = 0.0
-    """0 where it was fitted to no counts."""
+    """Log-likelihood of the counts; 0 where it was fitted to none."""
 
     @property
     def mean(self) -> float:
@@ -68,22 +69,22 @@ class Mixture(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of pass rates."""
+        """Variance of pass rates."""
         return float(self.weights @ (self.rates - self.mean) ** 2)
 
 
 class Fit(NamedTuple):
-    """The fit of a distribution to the counts: Pearson's chi-square over joined cells."""
+    """Test of the fit of a distribution to counts: Pearson's chi-square over joined cells."""
 
     statistic: float
     degrees: int
     p_value: float
-    """nan where no degree of freedom is left."""
+    """Probability of a larger statistic; nan where no degree of freedom is left."""
 
 
 def rate_variances(counts: np.ndarray, m: int) -> tuple[float, float]:
-    """Variance of pass rates over questions, without bias, and that of counts / m, which has E[p (1 - p)] / m on top;
-    from counts (n,) of m, n and m at least 2."""
+    """Return the variance of pass rates over questions, without bias, and that of counts / m, which is E[p (1 - p)] / m
+    larger. counts (n,) are of m; n and m are at least 2."""
     check(len(counts) >= 2 and m >= 2, f"{len(counts)} questions with {m} responses; allowed: 2 or more of each")
     rates = counts / m
     naive = float(rates.var(ddof=1))
@@ -91,14 +92,14 @@ def rate_variances(counts: np.ndarray, m: int) -> tuple[float, float]:
 
 
 def beta_binomial(counts: np.ndarray, m: int) -> BetaBinomial:
-    """The fit of largest likelihood, with a point mass at 0 where the counts support one."""
+    """Fit a beta-binomial by maximum likelihood, with a point mass at 0 where the counts support one."""
     plain = _fitted(counts, m, with_zero=False)
     inflated = _fitted(counts, m, with_zero=True)
     return inflated if 2 * (inflated.log_likelihood - plain.log_likelihood) > SUPPORTED else plain
 
 
 def _fitted(counts: np.ndarray, m: int, with_zero: bool) -> BetaBinomial:
-    """From several starts: the likelihood of a mixture may have several tops."""
+    """Fit from several starts, because the likelihood of a mixture may have several maxima."""
     seen = np.bincount(counts, minlength=m + 1)
 
     def unpacked(x: np.ndarray) -> tuple[float, float, float]:
@@ -118,7 +119,7 @@ def _fitted(counts: np.ndarray, m: int, with_zero: bool) -> BetaBinomial:
 
 
 def zero_inflated(m: int, a: float, b: float, zero: float) -> np.ndarray:
-    """Probabilities (m+1,) of the counts under zero delta_0 + (1 - zero) Beta(a, b)."""
+    """Return the probabilities (m+1,) of the counts under zero delta_0 + (1 - zero) Beta(a, b)."""
     c = np.arange(m + 1)
     inner = np.exp(gammaln(m + 1) - gammaln(c + 1) - gammaln(m - c + 1) + betaln(c + a, m - c + b) - betaln(a, b))
     return (1 - zero) * inner + zero * (c == 0)
@@ -129,13 +130,13 @@ def _log_likelihood(seen: np.ndarray, probability: np.ndarray) -> float:
 
 
 def binomials(m: int, rates: np.ndarray) -> np.ndarray:
-    """Probabilities (m+1, k) of each count under each rate (k,)."""
+    """Return the probabilities (m+1, k) of each count under each rate (k,)."""
     c = np.arange(m + 1)[:, None]
     return np.exp(gammaln(m + 1) - gammaln(c + 1) - gammaln(m - c + 1) + xlogy(c, rates) + xlog1py(m - c, -rates))
 
 
 def nonparametric(counts: np.ndarray, m: int) -> Mixture:
-    """The mixing distribution of largest likelihood on a grid of rates, by EM."""
+    """Fit the mixing distribution of largest likelihood on a grid of rates, by EM."""
     there, seen = np.unique(counts, return_counts=True)
     table, n = binomials(m, GRID)[there], int(seen.sum())
     share, weights = seen / n, np.full(len(GRID), 1 / len(GRID))
@@ -148,7 +149,7 @@ def nonparametric(counts: np.ndarray, m: int) -> Mixture:
 
 
 def histogram(fit: BetaBinomial | Mixture) -> np.ndarray:
-    """Shares of the questions whose true pass rate lies in each bin [a, b), the last one closed."""
+    """Return the shares of the questions whose true pass rate lies in each bin [a, b), the last one closed."""
     if isinstance(fit, BetaBinomial):
         shares = (1 - fit.zero) * np.diff(beta.cdf(EDGES, fit.a, fit.b))
         shares[0] += fit.zero
@@ -157,12 +158,12 @@ def histogram(fit: BetaBinomial | Mixture) -> np.ndarray:
 
 
 def naive_histogram(counts: np.ndarray, m: int) -> np.ndarray:
-    """Shares of the questions whose rate among m responses lies in each bin, sampling noise included."""
+    """Return the shares of the questions whose rate among m responses lies in each bin, sampling noise included."""
     return np.histogram(counts / m, EDGES)[0] / len(counts)
 
 
 def goodness(fit: BetaBinomial, counts: np.ndarray, m: int) -> Fit:
-    """Pearson's test of a fit."""
+    """Return Pearson's test of a fit."""
     probability = zero_inflated(m, fit.a, fit.b, fit.zero)
     seen, expected = _joined(np.bincount(counts, minlength=m + 1), len(counts) * probability)
     statistic = float(((seen - expected) ** 2 / expected).sum())
@@ -171,7 +172,7 @@ def goodness(fit: BetaBinomial, counts: np.ndarray, m: int) -> Fit:
 
 
 def _joined(seen: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbouring cells joined from 0 on until each is expected to hold MIN; the rest goes to the last one."""
+    """Join neighbouring cells from 0 on until each is expected to hold MIN; the rest goes to the last one."""
     label, held = np.zeros(len(seen), dtype=np.int64), 0.0
     for i in range(1, len(seen)):
         held += expected[i - 1]

@@ -1,8 +1,8 @@
-"""Pilots: the answers of a pair's base model, the noise of its gradients, and the curves of a few runs of the grid of
-designs that forecasts are made for. Plain data, without torch.
+"""Pilots as plain data, without torch: the answers of a pair's base model, the noise of its gradients, and the curves
+of a few runs of the grid of designs that forecasts are made for.
 
-n questions, m responses to each, counts of responses (n,). Rates are counts / m, with sampling noise
-(studies/forecast/pilot/passrates.py takes it out).
+n questions have m responses each, and counts of responses are (n,). Rates are counts / m, with sampling noise that
+studies/forecast/pilot/passrates.py takes out.
 """
 
 from collections.abc import Iterable
@@ -29,25 +29,25 @@ def check_cells(cells: tuple[str, ...]) -> None:
 
 
 def at_rounds(names: Iterable[str], rounds: int) -> dict[str, Design]:
-    """Cells of the grid, each a run of so many rounds."""
+    """Return cells of the grid by name, each as a run of so many rounds."""
     return {name: replace(CELLS[name], rounds=rounds, eval_every=rounds) for name in names}
 
 
 def midway_round(design: Design) -> int:
-    """The round half way through a run, where r and phi are measured beside those of the base policy."""
+    """Return the round half way through a run, where r and phi are measured beside those of the base policy."""
     return max(1, design.rounds // 2)
 
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of response lengths."""
+"""Levels of the quantiles of response lengths."""
 
 
 class Spent(NamedTuple):
-    """The cost of a part of a pilot."""
+    """Cost of a part of a pilot."""
 
     rollouts: int
     tokens: int
-    """Of responses."""
+    """Tokens of the responses."""
     seconds: float
 
 
@@ -57,20 +57,20 @@ class Lengths(NamedTuple):
     mean: float
     deviation: float
     quantiles: np.ndarray
-    """At QUANTILES."""
+    """Quantiles of the tokens at the levels QUANTILES."""
     right: float
-    """Mean of the strictly right ones."""
+    """Mean tokens of the strictly right responses."""
     wrong: float
-    """Mean of the others."""
+    """Mean tokens of the other responses."""
     cut: float
-    """Share that reached the limit without an end."""
+    """Share of responses that reached the limit without an end."""
 
 
 class Answers(NamedTuple):
-    """m responses of the base model to each of n questions of a split, as counts (n,)."""
+    """Counts (n,) of m responses of the base model to each of n questions of a split."""
 
     samples: int
-    """m."""
+    """Number m of responses to each question."""
     strict: np.ndarray
     """Right answers in the required format: what earns a reward."""
     flexible: np.ndarray
@@ -80,7 +80,7 @@ class Answers(NamedTuple):
     lengths: Lengths
 
     def rate(self, name: str) -> float:
-        """Share of all responses that count as `strict`, `flexible` or `well_formed`."""
+        """Return the share of all responses that count as `strict`, `flexible` or `well_formed`."""
         return float(getattr(self, name).mean() / self.samples)
 
 
@@ -98,28 +98,28 @@ class Midway(NamedTuple):
 
 
 class Base(NamedTuple):
-    """The measurements on the base model of a pair, and on the way from it."""
+    """Measurements on the base model of a pair, and half way through the baseline's run."""
 
     pair: str
     n_train: int
     """Questions of the whole training split; a part of them was evaluated."""
     n_test: int
     train: Answers | None
-    """None where no training question was asked; then there are no gradients."""
+    """Answers to training questions; None where none was asked, and then there are no gradients."""
     test: Answers
     raw: Gradient | None
-    """With the raw reward as weight, A = r."""
+    """Gradients with the raw reward as weight, A = r."""
     centred: Gradient | None
-    """With each reward against the mean of the others of its group; it has the same signal and the same variance
-    between contexts."""
+    """Gradients with each reward less the mean of the others of its group; they have the same signal and the same
+    variance between contexts."""
     spent: dict[str, Spent]
-    """By part: train, test, gradients, and what was asked further."""
+    """Costs by part: train, test, gradients, and what was asked further."""
     ratios: GradientRatios | None = None
     """r and phi with intervals; None in files of versions that did not keep them, and where there is no estimate."""
     headroom: Headroom | None = None
-    """None in files of versions that did not measure it."""
+    """Abilities before training; None in files of versions that did not measure them."""
     midway: Midway | None = None
-    """None where it was not measured."""
+    """Gradients half way through the baseline's run; None where they were not measured."""
 
     @property
     def splits(self) -> dict[str, Answers]:
@@ -129,7 +129,7 @@ class Base(NamedTuple):
 
 
 class PilotRun(NamedTuple):
-    """A training run of the grid, or its first part."""
+    """Training run of the grid, or its first part."""
 
     cell: str
     """Label of its design, one of CELLS."""
@@ -146,7 +146,7 @@ class PilotRun(NamedTuple):
 
     @property
     def design(self) -> Design:
-        """The design, with the rounds and the evaluations of this run."""
+        """Design with the rounds and the evaluations of this run."""
         every = int(self.curve.round[1]) if len(self.curve.round) > 1 else self.planned_rounds
         return replace(CELLS[self.cell], rounds=self.planned_rounds, eval_every=every)
 
@@ -157,12 +157,12 @@ class PilotRun(NamedTuple):
 
     @property
     def spent(self) -> Spent:
-        """Its rollouts and their tokens; seconds with its evaluations."""
+        """Rollouts of the run and their tokens; seconds include its evaluations."""
         return Spent(int(self.curve.rollouts[-1]), int(self.curve.tokens[-1]), float(self.curve.seconds[-1]))
 
 
 class PilotMeasurements(NamedTuple):
-    """All that a pilot found on a pair, and the grid that it is a small part of."""
+    """All measurements of a pilot on a pair, and the grid that it is a small part of."""
 
     base: Base
     runs: tuple[PilotRun, ...]
@@ -172,18 +172,18 @@ class PilotMeasurements(NamedTuple):
 
     @property
     def spent(self) -> dict[str, Spent]:
-        """The cost of each part; evaluations of the runs are in their seconds alone."""
+        """Cost of each part; evaluations of the runs are in their seconds alone."""
         later = self.base.midway.spent if self.base.midway else {}
         return self.base.spent | later | {f"run {run.cell}": run.spent for run in self.runs}
 
     @property
     def total(self) -> Spent:
-        """Return the total cost."""
+        """Cost of all parts together."""
         return Spent(*(sum(column) for column in zip(*self.spent.values(), strict=True)))
 
     @property
     def grid_rollouts(self) -> int:
-        """Rollouts of the grid's 25 runs, one seed, evaluations not counted."""
+        """Rollouts of the grid's 25 runs, one seed, without evaluations."""
         return self.rounds * sum(cell.round_rollouts for cell in CELLS.values())
 
     @property
@@ -195,10 +195,10 @@ class PilotMeasurements(NamedTuple):
 def pilot_from(
     curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0
 ) -> PilotMeasurements:
-    """A pilot from runs that are there already.
+    """Return a pilot made from runs that are there already.
 
-    curves: rows as in `Results.curves`; those of other pairs, cells and seeds are left alone.
-    Raises UserError where a run is missing or there several times, with different rounds.
+    curves: rows as in `Results.curves`; those of other pairs, cells and seeds are ignored. Raises UserError where a run
+    is missing, or there several times with different rounds.
     """
     check_cells(cells)
     usual = start_at(base.pair, "llm").design

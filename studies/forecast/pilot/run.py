@@ -1,7 +1,7 @@
-"""Measure a pilot: the base model in a process of its own, then a few runs of the grid, which stay in the results
-store for the grid to use.
+"""Measure a pilot: the base model in a process of its own, then a few runs of the grid, which stay in the results store
+for the grid to use.
 
-A summary of the responses and gradients of the probe is kept.
+Only a summary of the probe's responses and gradients is kept.
 """
 
 import hashlib
@@ -114,7 +114,7 @@ def summarize_headroom(probed: "Probed", temperature: float = 1.0) -> Headroom:
 
 
 def count_answers(answers: "SplitAnswers") -> Answers:
-    """Counts and lengths of the responses to a split."""
+    """Return counts and lengths of the responses to a split."""
     strict, flexible, well_formed = (
         np.asarray(column).sum(axis=1).astype(np.int64)
         for column in (answers.strict, answers.flexible, answers.well_formed)
@@ -127,26 +127,26 @@ def count_answers(answers: "SplitAnswers") -> Answers:
 
 
 class Wanted(NamedTuple):
-    """The measurements of a pilot."""
+    """Measurements that a pilot is to make."""
 
     pair: str
     """Name of the pair, or of the folder that a custom model is kept in."""
     cells: tuple[str, ...]
     rounds: int | None
-    """None: the pair's own, so that the grid has these runs already."""
+    """Rounds of the runs; None for the pair's own, so that the grid has these runs already."""
     probe: ProbeConfig
     midway: bool = True
-    """Gradients half way through the baseline's run too."""
+    """Whether gradients are also measured half way through the baseline's run."""
     own: LLMRun | None = None
-    """A custom model on a task. None: the model of the pair."""
+    """Run of a custom model on a task; None for the model of the pair."""
 
     @property
     def start(self) -> LLMRun:
-        """The run whose model is measured."""
+        """Run whose model is measured."""
         return self.own or start_at(self.pair, "llm")
 
     def points(self) -> list[RunSpec]:
-        """The runs, seed 0, as any study has them."""
+        """Return the runs, with seed 0, as any study specifies them."""
         if self.own is not None:
             return []
         start = start_at(self.pair, "llm")
@@ -157,17 +157,17 @@ class Wanted(NamedTuple):
         ]
 
     def base_config(self) -> dict:
-        """All that the measurements of the base model depend on."""
+        """Return everything that the measurements of the base model depend on."""
         files = _model_files(self.own.model.source) if self.own else {}
         return _plain({"version": VERSION, "ask": asdict(self.probe), "run": model_config(self.start), **files})
 
     def config(self) -> dict:
-        """All that the pilot depends on."""
+        """Return everything that the pilot depends on."""
         later = {"midway": model_config(self.midway_run())} if self.midway else {}
         return _plain({"base": self.base_config(), "runs": [point.config for point in self.points()], **later})
 
     def midway_run(self) -> LLMRun:
-        """The first half of the baseline's run, which hardly evaluates: its weights are wanted, not its curve."""
+        """Return the first half of the baseline's run. It hardly evaluates, because only its weights are needed."""
         start = start_at(self.pair, "llm")
         rounds = midway_round(start.design)
         return replace(
@@ -179,12 +179,12 @@ class Wanted(NamedTuple):
 
 
 def _plain(config: dict) -> dict:
-    """As it comes back from a file: tuples are lists."""
+    """Return a configuration as it comes back from a file, with lists in the place of tuples."""
     return json.loads(json.dumps(config))
 
 
 def _model_files(source: str) -> dict[str, Any]:
-    """Sizes and times of the files in a model's folder, so that other weights are measured again."""
+    """Return sizes and times of the files in a model's folder, so that other weights are measured again."""
     folder = Path(source)
     if not folder.is_dir():
         return {}
@@ -200,7 +200,7 @@ def own_name(run: LLMRun) -> str:
 
 
 def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeConfig, midway: bool = True) -> Wanted:
-    """A checked request."""
+    """Return a checked request for a pilot."""
     planned = start_at(pair, "llm").design.rounds
     check_cells(cells)
     few = "train_questions = 0; allowed: with --model, whose gradients nobody asks for"
@@ -210,8 +210,8 @@ def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeC
 
 
 def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool) -> PilotMeasurements:
-    """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not
-    measured again."""
+    """Return the pilot, from its file where it is there, else measured now. An interrupted pilot goes on after its
+    finished measurements."""
     place, config = pilot_store.pilot_path(store.open_store(root), what.pair), what.config()
     measured = _stored(console, place, PilotMeasurements, config)
     if measured is None:
@@ -228,7 +228,7 @@ def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool)
 
 
 def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: bool) -> pd.DataFrame:
-    """The curves of the runs, from the store or made now."""
+    """Return the curves of the runs, from the store or made now."""
     points = what.points()
     if not points:
         return pd.DataFrame(columns=["pair", "cell", "seed"])
@@ -240,7 +240,7 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
 
 
 def price_text(what: Wanted) -> str:
-    """Return the most responses that will be sampled."""
+    """Say how many responses will be sampled at most."""
     start, runs = what.start, what.points()
     generated, name = start.task.sizes, start.task.name
     sizes = SIZES.get(name, (MAX, MAX) if name == OWN else (generated.train, generated.test))
@@ -265,7 +265,7 @@ def price_text(what: Wanted) -> str:
 
 
 def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
-    """The measurements of the base model, and half way through the baseline's run, from their file or made now."""
+    """Return the measurements of the base model and half way through the baseline's run, from their file or made."""
     place, config = pilot_store.pilot_path(root, what.pair, "base"), what.base_config()
     base = _stored(console, place, Base, config)
     whole = base is not None and (base.midway is not None or not what.midway)
@@ -284,7 +284,7 @@ def measure_base(console: Console, what: Wanted, root: Path, quiet: bool) -> Bas
 
 
 def _measure_midway(console: Console, what: Wanted, folder: Path, quiet: bool) -> Midway:
-    """Train the baseline half way, in a folder from whose checkpoints it goes on, and measure gradients there."""
+    """Train the baseline half way and measure gradients there. The folder keeps checkpoints to go on from."""
     run, title = what.midway_run(), "half way through the baseline's run"
     trained: Spent = in_a_process(console, f"{title}: training", quiet, _work_train, run, folder)
     probed: ProbedGradients = in_a_process(console, title, quiet, _work_probe_trained, run, folder, what.probe)
@@ -334,7 +334,7 @@ def in_a_process(
 
 
 def _work(connection: Connection, work: Callable[..., Any], *arguments: Any) -> None:
-    """Do the work of the process, which tells of a step done, of pre-training, a remark, and its end."""
+    """Do the work of the process, and send what it tells: a step done, pre-training, a remark, and its end."""
 
     def tell(kind: str, *values: Any) -> None:
         connection.send((kind, *values))
@@ -362,7 +362,7 @@ def _work_probe_trained(tell: Callable[..., None], run: LLMRun, folder: Path, co
 
 
 def _work_train(tell: Callable[..., None], run: LLMRun, folder: Path) -> Spent:
-    """Train in a folder, or go on with it; returns what that cost. Raises UserError where it diverged."""
+    """Train in a folder, or go on with it, and return the cost. Raises UserError where the run diverged."""
     from rftlab.llm.train import TrainingCallbacks, train
 
     rounds, heard = run.design.rounds, {kind: partial(tell, kind) for kind in ("pretraining", "remark")}

@@ -1,4 +1,4 @@
-"""A pilot as tables for the terminal, and in a sentence each what its numbers say."""
+"""Tables of a pilot for the terminal, and a sentence on each of its numbers."""
 
 import math
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 24
 """Characters of the longest bar."""
 SURE = 2.0
-"""Errors by which two numbers must differ to be called different."""
+"""Standard errors by which two numbers must differ to be called different."""
 
 
 def show_pilot(console: Console, pilot: PilotMeasurements) -> None:
@@ -59,7 +59,8 @@ def show_pilot(console: Console, pilot: PilotMeasurements) -> None:
 
 
 def _rates(pilot: PilotMeasurements) -> Table:
-    """Format and answers apart: reward = right answer in the format. Errors: questions drawn at random."""
+    """Return the shares of right and of well-formed responses by split; a reward is for a right answer in the format.
+    Errors are those of questions drawn at random."""
     columns = ("split", "questions", "responses", "right (reward)", "right answer", "format", "right if format")
     table = Table(*columns, title=f"{pilot.base.pair}, base model: shares of responses")
     for split, answers in pilot.base.splits.items():
@@ -73,7 +74,7 @@ def _rates(pilot: PilotMeasurements) -> Table:
 
 
 def _histogram(split: str, answers: Answers, fit: BetaBinomial, mixture: Mixture) -> Table:
-    """Shares of questions by pass rate: as counted, and two estimates without sampling noise."""
+    """Return shares of questions by pass rate: as counted, and two estimates without sampling noise."""
     counts, m = answers.strict, answers.samples
     shares = (naive_histogram(counts, m), histogram(mixture), histogram(fit))
     names = ("pass rate", "as counted", "without sampling noise", "beta-binomial")
@@ -104,7 +105,7 @@ def _fits(answers: Answers, fit: BetaBinomial, mixture: Mixture) -> str:
 
 
 def _credit(credit: tuple[Credit, ...]) -> Table:
-    """A row for each way to count, and what it gives more than the harness on the same questions."""
+    """Return a row for each way to count, and what it gives more than the harness on the same questions."""
     table = Table("way to count", "Pass@1", "95%", "gain", "n", title="Pass@1 of the base model, without training")
     table.layout["caption"] = "gain: more than the first row, on the same questions"
     for one in credit:
@@ -126,7 +127,7 @@ def _counts(rate: RateAt) -> str:
 
 
 def _headroom(pilot: PilotMeasurements) -> Table:
-    """A row for each number of what the base model could already do; without rows where nothing was measured."""
+    """Return a row for each number of what the base model could already do; no rows where nothing was measured."""
     base, title = pilot.base, "what it could already do"
     table = Table("measure", "value", "95%", "n", title=title)
     for ratios, where in ((base.ratios, ""), (base.midway and base.midway.ratios, ", midway")):
@@ -156,7 +157,7 @@ def _headroom(pilot: PilotMeasurements) -> Table:
 
 
 def claim_lines(headroom: Headroom, task: str, reported: float | None, kind: str) -> list[str]:
-    """Return in sentences how much of what training may bring needs no training, and what may be claimed. reported:
+    """Return sentences on how much of what training may bring needs no training, and on what may be claimed. reported:
     the score that the makers report, None where nobody told it; kind: as `ending_lines` takes it."""
     covered = task in TASKS
     if not headroom.credit:
@@ -186,7 +187,7 @@ def claim_lines(headroom: Headroom, task: str, reported: float | None, kind: str
 
 
 def _sentences(pilot: PilotMeasurements) -> Iterator[str]:
-    """Print the meaning of r where it was measured, and what was not measured."""
+    """Yield the meaning of r where it was measured, and what was not measured."""
     base = pilot.base
     ratios = base.midway.ratios if base.midway else base.ratios
     if ratios is not None:
@@ -230,7 +231,7 @@ def _short(value: float) -> str:
 
 
 def _scale(gradient: Gradient, rollouts: int) -> str:
-    """A noise scale; only a bound where the signal is within two errors of 0."""
+    """Return a noise scale; only a bound where the signal is within two errors of 0."""
     if gradient.signal > SURE * gradient.signal_error:
         return f"{gradient.noise_scale(rollouts):,.0f}"
     return f"> {gradient.variance(rollouts) / (max(gradient.signal, 0.0) + SURE * gradient.signal_error):,.0f}"
@@ -260,7 +261,7 @@ def _runs(pilot: PilotMeasurements) -> Table:
 
 
 def spark(values: np.ndarray) -> str:
-    """Values from 0 to 1 as a line of blocks, of full height where they are largest."""
+    """Return values from 0 to 1 as a line of blocks, of full height where they are largest."""
     top = max(float(np.max(values)), 1e-12)
     return "".join(_BLOCKS[max(1, round(8 * float(value) / top))] for value in values)
 
@@ -276,7 +277,7 @@ def _costs(pilot: PilotMeasurements) -> Table:
 
 
 def _evaluations(pilot: PilotMeasurements) -> str:
-    """The costs that the rollouts leave out."""
+    """Say what evaluations cost, which the rollouts leave out."""
     grid = f"The grid: {len(CELLS)} designs of {pilot.rounds} rounds, one seed, {pilot.grid_rollouts:,} rollouts."
     if not pilot.runs:
         return grid

@@ -4,8 +4,8 @@
     results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all
                                        runs
 
-A file says what it is of (`config`) and has a checksum (studies/data/runs/files.py). dev/pilots.py makes what comes
-with the package.
+A file names the configuration that it is of (`config`) and has a checksum (studies/data/runs/files.py). dev/pilots.py
+makes what comes with the package.
 """
 
 import json
@@ -28,15 +28,15 @@ FORMAT = 2
 SHIPPED = files("rftlab.studies") / "assets" / "pilots.json"
 
 Stored = TypeVar("Stored", PilotMeasurements, Base)
-"""The content of a file."""
+"""Class of the content of a file."""
 
 
 class DamagedPilot(Exception):
-    """A file that cannot be trusted; the message says why."""
+    """Error for a file that cannot be trusted; the message says why."""
 
 
 def pilot_path(root: Path, pair: str, name: str = "pilot") -> Path:
-    """Where a results folder keeps `pilot` or `base` of a pair."""
+    """Return the path where a results folder keeps `pilot` or `base` of a pair."""
     return below(root, "pilot", pair, f"{name}.json")
 
 
@@ -48,8 +48,8 @@ def write_measurements(path: Path, content: PilotMeasurements | Base, config: di
 
 
 def read_measurements(path: Path, kind: type[Stored], config: dict | None = None) -> Stored | None:
-    """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises
-    DamagedPilot."""
+    """Return the content of a file, of that kind; None where there is no file, or one of another configuration. Raises
+    DamagedPilot where the file cannot be trusted."""
     if not path_kind(path):
         return None
     try:
@@ -65,7 +65,7 @@ def read_measurements(path: Path, kind: type[Stored], config: dict | None = None
 
 
 def read_pilot(root: Path, pair: str) -> PilotMeasurements:
-    """The pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
+    """Return the pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
     again = f"run `rftlab pilot --pair {pair} --results {root}`"
     try:
         pilot = read_measurements(pilot_path(root, pair), PilotMeasurements)
@@ -77,12 +77,12 @@ def read_pilot(root: Path, pair: str) -> PilotMeasurements:
 
 
 def shipped_pairs() -> tuple[str, ...]:
-    """Pairs whose base models were measured for the package."""
+    """Return the pairs whose base models were measured for the package."""
     return tuple(shipped())
 
 
 def shipped_base(pair: str) -> Base:
-    """The measurements of a pair's base model that come with the package. Raises UserError for a pair without."""
+    """Return the measurements of a pair's base model in the package. Raises UserError where there are none."""
     known = shipped()
     absent = f"pair = {pair!r} has no measurements of its base model in the package"
     check(pair in known, f"{absent}; allowed: {', '.join(known)}")
@@ -90,12 +90,12 @@ def shipped_base(pair: str) -> Base:
 
 
 def shipped() -> dict[str, Any]:
-    """The measurements of the package by pair, as `encoded` has them."""
+    """Return the measurements of the package by pair, as `encoded` has them."""
     return json.loads(SHIPPED.read_bytes()) if SHIPPED.is_file() else {}
 
 
 def encoded(value: Any) -> Any:
-    """Tuples with names as dictionaries, arrays as lists; nan and inf stay what they are, as Python's JSON has them."""
+    """Return a value with named tuples as dictionaries and arrays as lists; nan and inf are as in Python's JSON."""
     if hasattr(value, "_asdict"):
         return {name: encoded(part) for name, part in value._asdict().items()}
     if isinstance(value, dict):
@@ -123,7 +123,7 @@ def decoded(kind: Any, value: Any) -> Any:
 
 
 def checked_content(content: Stored) -> Stored:
-    """The same, where it makes sense. Raises UserError where it does not."""
+    """Return the content of a file after a check. Raises UserError where its numbers make no sense."""
     base: Base = content.base if isinstance(content, PilotMeasurements) else content
     runs: tuple[PilotRun, ...] = content.runs if isinstance(content, PilotMeasurements) else ()
     for split, answers, available in (("train", base.train, base.n_train), ("test", base.test, base.n_test)):

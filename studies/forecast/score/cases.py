@@ -1,13 +1,12 @@
-"""Cases on which forecasts are scored: cases of runs that come with rftlab, of the paper's numbers, of other people's
-runs.
+"""Cases on which forecasts are scored, of runs that come with rftlab, of the paper's numbers, and of imported runs.
 
 A case is a pair with a known part and a held-out part, and `Case.evidence` is made from the first alone. Other pairs
 enter whole: for the plain baseline of mean gains, for the medians of the law's prior, and where the simulator's prior
 is that of other pairs (published numbers).
 
-The known design of other people's runs is, for a model and task, the one that generates the fewest rollouts a round, as
-a careful user would try it first. If there are several, it is the one whose learning rate is nearest to the median of
-all, then the longest, then the first. Nothing is chosen by hand or by results.
+For a model and task of imported runs the known design is the one that generates the fewest rollouts a round, which a
+careful user would try first. If there are several, it is the one whose learning rate is nearest to the median of all,
+then the longest, then the first. Nothing is chosen by hand or by results.
 """
 
 from dataclasses import replace
@@ -51,18 +50,18 @@ from rftlab.studies.readers.run import ImportedRun
 
 
 class Case(NamedTuple):
-    """A pair to score on."""
+    """Pair on which forecasts are scored."""
 
     pair: str
     evidence: Evidence
     known: tuple[str, ...]
     """Cells that the evidence comes from."""
     cells: dict[str, Design]
-    """Those that are held out, with their rounds."""
+    """Held-out cells, with their rounds."""
     truth: dict[str, pd.DataFrame]
-    """By split, Pass@1 after training: a row per seed, a column per held-out cell; nan where a seed was not run."""
+    """Pass@1 after training by split: a row per seed, a column per held-out cell; nan where a seed was not run."""
     questions: tuple[int, int]
-    """Of the train and of the test set, one response to each."""
+    """Questions of the train and of the test set, with one response to each."""
     simulated: bool = True
     """Whether the simulator is calibrated too."""
     rates: tuple[float | None, ...] = ()
@@ -70,16 +69,16 @@ class Case(NamedTuple):
     seed: int = 0
     """The seed of the runs that the evidence comes from."""
     remarks: tuple[str, ...] = ()
-    """The guesses, in words."""
+    """Guesses on which the evidence rests, as sentences."""
 
     @property
     def split(self) -> dict:
-        """The part of a pair that a forecast may know, and the part it is scored on."""
+        """Names of the part of a pair that a forecast may know, and of the part that it is scored on."""
         return {"pair": self.pair, "known": list(self.known), "known_seed": self.seed, "held_out": list(self.cells)}
 
 
 def split(curves: pd.DataFrame, pair: str, known: tuple[str, ...], seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that a pilot may see, those of its cells with that seed, and all rows of the cells that it may not."""
+    """Return the rows that a pilot may see, those of its cells with that seed, and all rows of the other cells."""
     own = curves[curves["pair"] == pair]
     return own[own["cell"].isin(known) & (own["seed"] == seed)], own[~own["cell"].isin(known)]
 
@@ -87,8 +86,8 @@ def split(curves: pd.DataFrame, pair: str, known: tuple[str, ...], seed: int = 0
 def language_case(
     curves: pd.DataFrame, pair: str, pairs: list[str], known: tuple[str, ...] = PILOT_CELLS, seed: int = 0
 ) -> Case:
-    """A pair of language-model runs, of which those of `known` with one seed are known. curves: rows as in
-    `Results.curves`, of all `pairs`."""
+    """Return the case of a pair of language-model runs, of which those of `known` with one seed are known. curves: rows
+    as in `Results.curves`, of all `pairs`."""
     seen, hidden = split(curves, pair, known, seed)
     evidence = pilot_evidence(pilot_from(seen, shipped_base(pair), known, seed))
     evidence = evidence._replace(others=language_others(curves, pair, pairs))
@@ -98,14 +97,14 @@ def language_case(
 
 
 def language_cases(curves: pd.DataFrame) -> list[Case]:
-    """A case for every pair whose grid and base model come with the package."""
+    """Return a case for every pair whose grid and base model come with the package."""
     pairs = whole_pairs(curves)
     return [language_case(curves, pair, pairs) for pair in pairs]
 
 
 def partial_cases(curves: pd.DataFrame) -> list[Case]:
-    """For every pair of which some designs and the base model come with the package: known is the baseline, held out
-    is the rest. A case for each seed of the baseline, because a forecast from one run is as good as that run."""
+    """Return cases of every pair of which some designs and the base model come with the package. The baseline is known,
+    the rest held out. Each seed of the baseline is a case, because a forecast from one run is as good as that run."""
     whole = whole_pairs(curves)
     known = curves[(curves["cell"] == RAW) & curves["pair"].isin(set(shipped_pairs()) - set(whole))]
     runs = sorted(set(zip(known["pair"], known["seed"].tolist(), strict=True)))
@@ -115,7 +114,7 @@ def partial_cases(curves: pd.DataFrame) -> list[Case]:
 
 
 def paper_cases() -> list[Case]:
-    """A case for every pair of the paper, train and test: known are the base model and experiment 1."""
+    """Return a case for every pair of the paper, train and test. The base model and experiment 1 are known."""
     cases = []
     for pair in paper_pairs():
         evidence, truth = paper_evidence(pair), {part: paper_ends(pair, part).drop(RAW).to_frame().T for part in SPLITS}
@@ -134,17 +133,17 @@ CASES = {
     "paper": paper_cases,
     "public": lambda: [case for name in PUBLIC for case in group_cases(name, [*read_public(name)])],
 }
-"""The cases that come with rftlab."""
+"""Functions that make the cases that come with rftlab, by name."""
 
 
 def cases_named(
     what: str, root: Path, base: float | None = None, questions: int | None = None
 ) -> tuple[list[Case], str]:
-    """The cases of one of CASES or of a source of runs, and the name as a part of a folder's.
+    """Return the cases of one of CASES or of a source of runs, and the name in a form that a folder can have.
 
-    base: of such a source, test Pass@1 of the untrained model, and questions: responses behind an evaluation, where the
-    logs do not say; both outrank them. There are none where no model and task has two designs. Raises UserError where a
-    base or a number of questions is given for several models or tasks, each of which has its own.
+    base: test Pass@1 of the untrained model of such a source. questions: responses behind an evaluation. Both outrank
+    the logs. There are no cases where no model and task has two designs. Raises UserError where a base or a number of
+    questions is given for several models or tasks, each of which has its own.
     """
     if not is_free(what):
         return CASES[what](), what
@@ -202,7 +201,7 @@ def known_case(
     base: float | None = None,
     questions: int | None = None,
 ) -> Case:
-    """The case in which one of the groups is known and the others are held out."""
+    """Return the case in which the group at index `at` is known and the others are held out."""
     first, others = groups[at], [*groups[:at], *groups[at + 1 :]]
     [known], told = told_base([first], base)
     own = [run for run in runs if run.name in first.runs or not run.rounds]

@@ -1,4 +1,4 @@
-"""Scores of forecasts on all known runs. Nothing is fitted to the cells it is scored on.
+"""Score forecasts on all known runs. Nothing is fitted to the cells it is scored on.
 
 `run_scores` writes what was known, what was held out, and how far off every forecast was, as tables and a figure.
 """
@@ -53,15 +53,15 @@ from rftlab.studies.report.figures import pretty
 
 RESAMPLES = 4000
 FEWEST = 3
-"""Designs below which a rank correlation says nothing."""
+"""Fewest designs for a rank correlation."""
 SOURCES = ("forecast", "simulator", *QUICK)
 """The forecasts that are scored: the recommended forecast first, then each."""
 INTERVALS = ("forecast", "simulator", "law", "curve")
-"""Those with intervals."""
+"""Forecasts with intervals."""
 
 
 def rank_agreement(values: np.ndarray, truth: np.ndarray) -> float:
-    """Spearman's rank correlation; 0 where all values or all truths are alike, nan for fewer than three."""
+    """Return Spearman's rank correlation; 0 where all values or all truths are alike, nan for fewer than three."""
     values, truth = np.asarray(values), np.asarray(truth)
     if len(truth) < FEWEST:
         return float("nan")
@@ -71,10 +71,10 @@ def rank_agreement(values: np.ndarray, truth: np.ndarray) -> float:
 def score_case(
     root: Path, case: Case, seed: int, threads: int, progress: Progress = noop, remark: Callable[[str], None] = print
 ) -> pd.DataFrame:
-    """A row per split and held-out cell: truth (mean over seeds), source (whose forecast is recommended), each of
-    SOURCES, NAME_low, NAME_high and NAME_covered (share of seeds within) of INTERVALS.
+    """Return a row per split and held-out cell: truth (mean over seeds), source (whose forecast is recommended), each
+    of SOURCES, NAME_low, NAME_high and NAME_covered (share of seeds within) of INTERVALS.
 
-    The calibration is kept in the results folder `root`, as that of any pair.
+    The calibration is kept in the results folder `root`, as for any pair.
     """
     check_split(case)
     cells, simulated = tuple(case.cells.values()), {}
@@ -99,11 +99,11 @@ def _scored(case: Case, part: str, cells: tuple[Design, ...], simulated: CellFor
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per split and forecast of SOURCES that is there for all cells: mae, covered, spearman, regret, and by how
-    much its error exceeds the recommended forecast's (95%).
+    """Return a row per split and forecast of SOURCES that is there for all cells: mae, covered, spearman, regret, and
+    excess, by how much its error exceeds that of the recommended forecast (95%).
 
-    regret: what the best cell has more than the one with its highest forecast; means over pairs. Intervals resample
-    cells within pairs; nan where no pair has two.
+    regret: Pass@1 of the best cell less that of the cell with the highest forecast. All are means over pairs. Intervals
+    resample cells within pairs; nan where no pair has two.
     """
     rows = []
     for part, whole in table.groupby("split", sort=False):
@@ -132,7 +132,7 @@ def _summed(groups: list[pd.DataFrame], name: str, rng: np.random.Generator) -> 
 
 
 def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) -> None:
-    """Errors per pair and over all, a table each for a split."""
+    """Print the errors per pair and over all pairs, in tables for each split."""
     for split, part in table.groupby("split", sort=False):
         say(console, f"mean absolute error of {split} Pass@1 on held-out cells", "italic")
         console.print(_by_pair(part))
@@ -149,7 +149,7 @@ def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) ->
 
 
 def _by_pair(part: pd.DataFrame) -> Table:
-    """A column for each pair, because there are fewer pairs than forecasts: six fit 80 columns."""
+    """Return a table with a column for each pair, because there are fewer pairs than forecasts: six fit 80 columns."""
     pairs = {name: _pair_cells(own) for name, own in part.groupby("pair", sort=False)}
     table = Table("", *(name.replace(" ", "\n", 1).replace("-", "\n") for name in pairs))
     for name, *cells in zip(next(iter(pairs.values())), *(column.values() for column in pairs.values()), strict=True):
@@ -174,8 +174,8 @@ _OTHERS = {"sigmoid": ("saturating curve", MarkStyle(GREY, "", marker="x")),
 
 
 def score_figure(table: pd.DataFrame) -> Drawn:
-    """Forecast against truth, a panel per pair, 80% intervals, a row per split; the saturating curve and other pairs'
-    gains in grey."""
+    """Return a chart of forecast against truth and its numbers: a panel per pair, a row per split, 80% intervals, and
+    in grey the saturating curve and other pairs' gains."""
     pairs = list(dict.fromkeys(table["pair"]))
     panels: list[Panel | None] = []
     for split, part in table.groupby("split", sort=False):
@@ -240,8 +240,8 @@ def run_scores(
 
 
 def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: Path) -> int:
-    """Print how often the alarms of diagnose are right, write alarms.csv, and return how many runs an alarm was judged
-    on at most. A collection has a source for each name before a slash."""
+    """Print how often the alarms of diagnose are right, write alarms.csv, and return the largest number of runs on
+    which an alarm was judged. A run of a collection counts to the source before the slash in its name."""
     named = [(run.name.partition("/")[0] if "/" in run.name else source, run) for source, run in runs]
     rates = alarm_rates(named)
     judged = int(rates[["failing", "healthy"]].sum(axis=1).max())
@@ -252,12 +252,12 @@ def score_alarms(console: Console, runs: list[tuple[str, ImportedRun]], folder: 
 
 
 def announce(console: Console, cases: list[Case], quiet: bool) -> None:
-    """Print the guesses, and what takes minutes, before it begins."""
+    """Print the guesses behind cases, and which work takes minutes, before it begins."""
     for case in cases:
         for text in case.remarks:
             say(console, f"{case.pair}: {text}", "dim")
     todo = sum(case.simulated for case in cases)
     if todo and not quiet:
-        # Without a number of minutes, which would go with the rounds and designs of each case.
+        # No number of minutes is printed, because it depends on the rounds and designs of each case.
         text = f"{todo} calibration{'s' * (todo > 1)}, minutes each and longer for longer runs"
         say(console, f"{text}; what an earlier call finished is read")

@@ -1,1 +1,1 @@
-"""How much a group of responses teaches, and how much a measured difference means."""
+"""Shares of groups that teach anything, and the power of comparisons between runs."""

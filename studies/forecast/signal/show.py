@@ -34,17 +34,17 @@ from rftlab.studies.readers.run import ImportedRun
 
 SHADES = " ░▒▓█"
 DROP = 0.95
-"""Chance that a group has zero variance from which a prompt is called worth dropping."""
+"""Chance that its group has zero variance from which a prompt counts as worth dropping."""
 
 MANY_TRIES = 1000
-"""More batches than anybody samples."""
+"""Expected number of batches above which it is not printed, because nobody samples so many."""
 APART = 0.05
-"""Difference of two fits from which neither is to be believed alone."""
+"""Difference between the zero-variance shares of two fits from which a warning is printed."""
 
 
 def show_silent(console: Console, believed: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:
-    """Shares of zero-variance groups for each K, with what the counts say without a fit and by the other one. Warns
-    where both explain the counts but differ in their consequences."""
+    """Print shares of zero-variance groups for each K: by the fit, by the other fit, and from the counts alone. Warn
+    where both fits explain the counts but differ in their shares."""
     name = "without a form" if isinstance(believed.rates, BetaBinomial) else "beta-binomial"
     table = Table("K", "share", *((name, "from counts alone") if believed.other is not None else ()), wrap="never")
     worst, gap = 0, 0.0
@@ -53,7 +53,7 @@ def show_silent(console: Console, believed: Fitted, measured: MeasuredRates | No
         if believed.other is not None and measured is not None and measured.counts is not None:
             other, shown = zero_variance_share(believed.other, k), f"only to K = {measured.responses}"
             if alone := measure_silence(measured.counts, measured.responses, k):
-                # where all questions are alike, as if one were not
+                # an error of 0, where all questions agree, is shown as that of one that does not
                 shown = f"{alone.value:.3f} ± {alone.error or 1 / alone.questions:.3f}"
             beside = [f"{other:.3f}", shown]
             worst, gap = (k, abs(share - other)) if abs(share - other) > gap else (worst, gap)
@@ -65,13 +65,13 @@ def show_silent(console: Console, believed: Fitted, measured: MeasuredRates | No
 
 
 def show_groups(console: Console, rates: Rates, batches: tuple[int, ...], rollouts: tuple[int, ...]) -> None:
-    """Groups with signal at every (B, K)."""
+    """Print the expected number of groups with signal at every (B, K)."""
     values = np.array([[b * (1 - zero_variance_share(rates, k)) for k in rollouts] for b in batches])
     put(console, "groups with signal, expected, of B", _map(values, batches, rollouts))
 
 
 def show_noise(console: Console, gradient: Gradient, batches: tuple[int, ...], rollouts: tuple[int, ...]) -> None:
-    """B_eff at every (B, K), where a pilot measured gradients."""
+    """Print B_eff at every (B, K), where a pilot measured gradients."""
     ratio = max(0.0, gradient.between / gradient.within)
     error = gradient.between_error / gradient.within
     values = np.array([[effective_batch(b, k, ratio) for k in rollouts] for b in batches])
@@ -84,7 +84,7 @@ def show_noise(console: Console, gradient: Gradient, batches: tuple[int, ...], r
 
 
 def _map(values: np.ndarray, batches: tuple[int, ...], rollouts: tuple[int, ...]) -> Table:
-    """A heat map: numbers with a shade each, on a logarithmic scale."""
+    """Return a heat map as a table: numbers, each with a shade on a logarithmic scale."""
     table = Table("B \\ K", *(str(k) for k in rollouts), wrap="never")
     top = max(float(values.max()), 1e-9)
     for b, row in zip(batches, values, strict=True):
@@ -93,13 +93,13 @@ def _map(values: np.ndarray, batches: tuple[int, ...], rollouts: tuple[int, ...]
 
 
 def _shade(value: float, top: float) -> str:
-    """Darkest at the largest, a step lighter for each factor of four."""
+    """Return the shade of a value: darkest at the largest, a step lighter for each factor of four."""
     steps = log(top / value, 4) if value > 0 else inf
     return SHADES[max(0, len(SHADES) - 1 - round(min(steps, 9)))] * 2
 
 
 def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, ...]) -> None:
-    """Tries of dynamic sampling for each K at one B."""
+    """Print the batches that dynamic sampling needs for each K at one B."""
     table = Table("K", "expected", "enough in 95%", "responses trained on", "of those sampled", wrap="never")
     for k in rollouts:
         expected, likely = expected_tries(batch, zero_variance_share(rates, k))
@@ -110,8 +110,8 @@ def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, 
 
 
 def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts: tuple[int, ...]) -> None:
-    """Questions that were always right or always wrong, with the chance that their groups have zero variance; nothing
-    where no responses were counted."""
+    """Print the questions that were always right or always wrong, with the chance that their groups have zero variance;
+    nothing where no responses were counted."""
     counts, m, other = measured.counts, measured.responses, fits.other
     if counts is None or other is None:
         return
@@ -123,7 +123,7 @@ def show_drops(console: Console, fits: Fitted, measured: MeasuredRates, rollouts
         believed, _ = after = [posterior(fit, m, right) for fit in (fits.rates, other)]
         chances = [f"{zero_variance_share(believed, k):.2f}" for k in rollouts]
         table.add(name, f"{(counts == right).sum()} of {len(counts)}", f"{believed.mean:.3f}", *chances)
-        # few questions fit too well: as if two more had one response of the other outcome, a bound of about 95%
+        # few questions fit too well; two more with one response of the other outcome give a bound of about 95%
         wary = np.append(counts, 2 * [1 if right == 0 else m - 1])
         doubted = fit_rates(MeasuredRates(wary, m, wary / m))
         after += [posterior(fit, m, right) for fit in (doubted.rates, doubted.other or doubted.rates)]
@@ -145,7 +145,7 @@ SEEDS = (2, 3, 5, 10, 20)
 
 
 def show_compared(console: Console, a: list[float], b: list[float], paired: bool, sigma: float | None) -> None:
-    """Whether measured runs differ."""
+    """Print whether measured runs differ."""
     difference = compare_runs(np.array(a), np.array(b), paired, sigma)
     sides = (
         f"{name}: {len(side)} run{'s' * (len(side) > 1)}, mean {np.mean(side):.4f}"
@@ -176,7 +176,7 @@ def show_compared(console: Console, a: list[float], b: list[float], paired: bool
             least = f"with so few runs that cannot be below {difference.least:.3f}"
             kind = "t" if sigma is None else "z"
             say(console, f" {least}: the {kind} test decides, which takes noise as normal", "dim")
-    # a smaller one needs more than MANY seeds: (1.96 + 0.84) sqrt(2) deviations over their root
+    # a smaller difference than (1.96 + 0.84) sqrt(2) deviations over sqrt(MANY) needs more than MANY seeds
     if abs(difference.value) > 4 * difference.sigma / sqrt(MANY) > 0:
         need = seeds_needed(difference.sigma, abs(difference.value), paired)
         what = "a difference of a pair" if paired else "a run"
@@ -192,7 +192,7 @@ def _p(value: float) -> str:
 
 
 def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = None) -> float:
-    """The deviation of repeated runs, with its 95% interval; returns it."""
+    """Print the standard deviation of repeated runs, with its 95% interval, and return it."""
     groups = find_repeats(runs, task)
     sigma, low, high = pooled_sigma([scores for *_, scores in groups])
     numbers = (Column(name, ".4f") for name in ("mean test Pass@1", "deviation"))
@@ -207,7 +207,7 @@ def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = N
 
 
 def show_seeds(console: Console, sigma: float, difference: float, correlation: float) -> None:
-    """Seeds for a difference, and differences for numbers of seeds."""
+    """Print the seeds for a difference, and the smallest difference for numbers of seeds."""
     between = sigma_of_difference(sigma, correlation)
     alone, paired = seeds_needed(sigma, difference), seeds_needed(between, difference, paired=True)
     say(console, f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):")
@@ -219,7 +219,7 @@ def show_seeds(console: Console, sigma: float, difference: float, correlation: f
 
 
 def show_questions(console: Console, known: Questions, difference: float | None, questions: int | None) -> None:
-    """Test questions for a difference, and what those that there are leave open."""
+    """Print the test questions for a difference, and the standard errors that a number of questions leaves."""
     if difference is not None:
         other, same = (questions_needed(known, difference, same) for same in (False, True))
         say(

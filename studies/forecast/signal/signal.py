@@ -1,13 +1,12 @@
-"""How many groups of a round teach anything, from the distribution of pass rates over questions.
+"""Compute how many groups of a round teach anything, from the distribution of pass rates over questions.
 
-A group of K responses to a question of pass rate p has zero variance where all are right or all are wrong: p^K +
-(1-p)^K. Its advantages are 0 then. Over questions with p ~ Beta(a, b) that is
+A group of K responses to a question of pass rate p has zero variance where all are right or all are wrong, with
+probability p^K + (1-p)^K. Its advantages are then 0. Over questions with p ~ Beta(a, b) that probability is
 
     E[p^K + q^K] = (B(a+K, b) + B(a, b+K)) / B(a, b)
 
-From c right of m responses to a question, C(c, K)/C(m, K) + C(m-c, K)/C(m, K) has that expectation for K <= m,
-whatever the distribution (a U-statistic, as in pass@k): no fit is needed there
-(studies/forecast/pilot/headroom.py).
+From c right of m responses to a question, C(c, K)/C(m, K) + C(m-c, K)/C(m, K) has that expectation for K <= m, whatever
+the distribution (a U-statistic, as in pass@k). No fit is needed there (studies/forecast/pilot/headroom.py).
 
 Pass rates come from a pilot, a file with a question a row, imported runs with a response a row, or two numbers.
 """
@@ -44,14 +43,14 @@ Rates = BetaBinomial | Mixture
 LIKELY = 0.95
 """Chance with which dynamic sampling is to find all its groups."""
 HOPELESS = 1e-6
-"""Share of groups with signal below which no number of tries is worth printing."""
+"""Share of groups with signal below which the number of tries counts as infinite."""
 
 ALIKE = 1e-7
-"""Part of the largest spread below which questions count as all alike."""
+"""Part of the largest possible spread below which all questions count as alike."""
 
 
 def match_beta(mean: float, spread: float) -> Rates:
-    """The Beta distribution of that mean and standard deviation; all questions alike where the spread is 0.
+    """Return the Beta distribution with a mean and a standard deviation; all questions alike where the latter is 0.
 
     Raises UserError where there is none.
     """
@@ -63,12 +62,12 @@ def match_beta(mean: float, spread: float) -> Rates:
 
 
 def exactly(rates: np.ndarray) -> Mixture:
-    """The distribution of pass rates (n,) that are known, each as likely as the others."""
+    """Return the distribution of known pass rates (n,), each as likely as the others."""
     return Mixture(rates, np.full(len(rates), 1 / len(rates)))
 
 
 def zero_variance_share(rates: Rates, rollouts: int) -> float:
-    """E[p^K + q^K]: the expected share of groups of K responses that are all right or all wrong."""
+    """Return E[p^K + q^K]: the expected share of groups of K responses that are all right or all wrong."""
     k = rollouts
     if isinstance(rates, Mixture):
         return float(rates.weights @ (rates.rates**k + (1 - rates.rates) ** k))
@@ -77,18 +76,18 @@ def zero_variance_share(rates: Rates, rollouts: int) -> float:
 
 
 def _rising(part: float, whole: float, k: int) -> float:
-    """B(a + k, b) / B(a, b) as the product of (a + j) / (a + b + j): differences of logarithms of B would lose all
-    digits where a is large."""
+    """Return B(a + k, b) / B(a, b) as the product of (a + j) / (a + b + j), because differences of logarithms of B
+    would lose all digits where a is large."""
     j = np.arange(k)
     return float(np.exp(np.log((part + j) / (whole + j)).sum()))
 
 
 def expected_tries(batch_size: int, silent: float) -> tuple[float, float]:
-    """Batches of B prompts, drawn independently, until B groups have signal: their expected number, and the number
-    that suffices with chance LIKELY. inf where hardly any group has signal.
+    """Return the expected number of batches of B prompts until B groups have signal, and the number that suffices with
+    chance LIKELY; inf where hardly any group has signal.
 
-    The groups drawn before the B-th with signal are negative binomial; a batch more is drawn while they are not
-    all there: E = sum_t P(Binomial(t B, 1 - silent) < B).
+    Prompts are drawn independently, so the number of groups drawn before the B-th with signal is negative binomial.
+    Another batch is drawn while groups are missing: E = sum_t P(Binomial(t B, 1 - silent) < B).
     """
     signal = 1 - silent
     if signal < HOPELESS:
@@ -100,7 +99,7 @@ def expected_tries(batch_size: int, silent: float) -> tuple[float, float]:
 
 
 def posterior(rates: Rates, m: int, right: int) -> Rates:
-    """The distribution of the pass rate of a question after `right` of m (Bayes)."""
+    """Return the distribution of a question's pass rate after `right` of m responses were right (Bayes)."""
     if isinstance(rates, Mixture):
         weights = rates.weights * binomials(m, rates.rates)[right]
         return Mixture(rates.rates, weights / weights.sum())
@@ -111,11 +110,11 @@ def posterior(rates: Rates, m: int, right: int) -> Rates:
 RIGHT = ("right", "correct", "c", "num_correct", "successes")
 TOTAL = ("responses", "n", "samples", "total", "num_samples")
 RATE = ("pass_rate", "rate", "p", "pass_at_1", "accuracy", "solve_rate")
-"""Names of columns that are understood."""
+"""Names of columns for right responses, for all responses, and for pass rates."""
 LARGEST, MAX_RESPONSES = 64 << 20, 100_000
-"""Bytes of a file, and responses to a question."""
+"""Largest size of a file in bytes, and largest number of responses to a question."""
 SURE = 0.05
-"""The beta-binomial is believed unless a test of fit rejects it at this level."""
+"""Level of the test of fit: below this p-value the beta-binomial is not used."""
 ALLOWED = (
     f"a CSV with a column {', '.join(RATE[:2])}, or columns {RIGHT[0]} and {TOTAL[0]}; or JSON: a list of rates, of "
     "[right, responses], or of objects with these names"
@@ -123,31 +122,31 @@ ALLOWED = (
 
 
 class MeasuredRates(NamedTuple):
-    """Pass rates of questions."""
+    """Measured pass rates of questions."""
 
     counts: np.ndarray | None
     """Right responses to each question (n,); None where rates are given without the number of responses."""
     responses: int
-    """To each question; 0 where that is not known."""
+    """Number of responses to each question; 0 where that is not known."""
     rates: np.ndarray
-    """As they were measured (n,)."""
+    """Pass rates (n,) as they were measured."""
     gradient: Gradient | None = None
-    """Of the same base model, where a pilot measured it."""
+    """Noise of gradients of the same base model, where a pilot measured it."""
 
 
 class Fitted(NamedTuple):
-    """The assumed pass rates, and the reason."""
+    """Distribution of pass rates that is used, and the reason for it."""
 
     rates: Rates
     other: Rates | None
-    """The fit that is not believed, for comparison."""
+    """Fit that is not used, for comparison."""
     origin: str
-    """In words."""
+    """Reason for the distribution that is used, in words."""
 
 
 def fit_rates(measured: MeasuredRates) -> Fitted:
-    """The distribution behind measured pass rates: beta-binomial where a test of fit does not reject it, otherwise
-    without a form; the rates as they are where nobody says from how many responses they come."""
+    """Return the distribution behind measured pass rates: beta-binomial where a test of fit does not reject it,
+    otherwise without a form. Rates from an unknown number of responses are taken as exact."""
     n = len(measured.rates)
     if measured.counts is None:
         origin = f"{n} rates taken as exact: from few responses they are too wide, and too many groups have no variance"
@@ -176,9 +175,9 @@ def pilot_rates(root: Path, pair: str) -> MeasuredRates:
 
 
 def imported_rates(root: Path, name: str, rounds: tuple[int, int] | None = None) -> tuple[MeasuredRates, str]:
-    """Right responses of the groups of imported runs, NAME or NAME#RUN, in rounds first to last, of training where
-    there are any; and in words what was taken. rounds: None takes the last quarter of those that are there. Raises
-    UserError where a log had no row a response."""
+    """Return right responses of the groups of imported runs, NAME or NAME#RUN, and in words what was taken: groups of
+    training where there are any. rounds: first and last; None for the last quarter of those that are there. Raises
+    UserError where no log had a row a response."""
     runs, _ = selected(root, name)
     outcomes = [one for run in runs for one in run.outcomes]
     check(
@@ -205,7 +204,7 @@ def imported_rates(root: Path, name: str, rounds: tuple[int, int] | None = None)
 
 
 def read_rates(path: Path, column: str | None, responses: int | None) -> MeasuredRates:
-    """Pass rates from a file. column: that of the rates, where its name is not understood. responses: to each
+    """Return pass rates from a file. column: that of the rates, where its name is not understood. responses: to each
     question, where the file does not say it. Raises UserError for anything that is not understood."""
     check_file(path, ALLOWED)
     if path.name == f"{KIND}.json":
@@ -231,7 +230,7 @@ def read_rates(path: Path, column: str | None, responses: int | None) -> Measure
 
 
 def _run_rates(path: Path) -> MeasuredRates:
-    """Right responses that a run measured of its own prompts."""
+    """Return the right responses that a run measured on its own prompts."""
     counts, responses = (run := read_law_run(path)).counts, run.rewards.shape[1]
     if counts is None:
         raise UserError(f"{path} has rewards other than 0 and 1; allowed: those of right and wrong responses")
@@ -252,7 +251,7 @@ def _counted(path: Path, counts: np.ndarray, known: np.ndarray) -> MeasuredRates
 
 
 def _column(path: Path, rows: list[dict[str, Any]], name: str) -> np.ndarray:
-    """Numbers of a column; each must be there."""
+    """Return the numbers of a column. Raises UserError where one is missing."""
     numbers = np.empty(len(rows))
     for i, row in enumerate(rows):
         value: Any = row.get(name)
