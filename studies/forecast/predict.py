@@ -138,8 +138,8 @@ def recommended(
     simulated: None where nothing was calibrated. It is recommended in any case where the law has no forecast. curve:
     the known curve's forecast, which is recommended where it is given, for imported runs. outside: the reason why each
     cell is beyond what was measured, "" where it is not (studies/forecast/law/limits.py); such a cell gets a low
-    forecast with a wide interval. hold: which of these cells are likely to hold all the same; they
-    get the law's forecast, with an interval from the same low end.
+    forecast with a wide interval. hold: which of these cells are likely to hold all the same; they get the law's
+    forecast, with an interval from the same low end.
     """
     source: ForecastSource
     if curve is not None:
