@@ -160,7 +160,7 @@ def model_card(run: StoredRun, done: int, adapter: bool) -> str:
     return "\n".join(
         [
             "---",
-            *(f"{name}: {json.dumps(value)}" for name, value in fields.items()),  # JSON is YAML
+            *(f"{name}: {json.dumps(value)}" for name, value in fields.items()),  # JSON is valid YAML
             "---",
             "",
             f"# {_code(source)} after {done} rounds of reinforcement fine-tuning",

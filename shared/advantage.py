@@ -195,7 +195,7 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
             if by_std:
                 std = deviation(pool, start, stop, mean, rule.ddof)
             elif by_mean:
-                # MaxRL divides by the pass rate. A group without a success has none to divide by, and teaches nothing.
+                # MaxRL divides by the pass rate. A group without a success has none to divide by, and gets advantage 0.
                 std, factor[g] = (mean, factor[g]) if mean > 0.0 else (1.0, 0.0)
         divisor[g] = std + rule.eps if by_std or by_mean else 1.0
 

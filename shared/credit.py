@@ -103,7 +103,7 @@ def optimal_tokens_into(returns, norms, starts, group, position, eps, out):
     for i in range(group.shape[0]):
         g = group[i]
         for t in range(starts[i], starts[i + 1]):
-            # A group of one would be its own baseline, and learn nothing.
+            # A group of one would be its own baseline, and have no gradient.
             weight = below[g, position[t]] + eps
             out[t] = above[g, position[t]] / weight if size[g] > 1.0 and weight > 0.0 else 0.0
 

@@ -27,7 +27,7 @@ SHORT_RARE = 1.0
 
 
 def check_nuisance(surprise: float, style_tokens: float) -> None:
-    """Raise UserError where both surprise and style tokens are set: surprise divides the variance of the Gaussian
+    """Raise UserError where both surprise and style tokens are set: surprise splits the variance of the Gaussian
     nuisance, which style tokens replace."""
     message = (
         f"environment.surprise = {surprise} with environment.style_tokens = {style_tokens}; allowed: one or the other"

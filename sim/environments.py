@@ -70,7 +70,7 @@ def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts
 
 
 def _flipped(environment: Linear, correct: np.ndarray) -> np.ndarray:
-    """Return the arms (n, A) bool that a verifier rewards if it is wrong about some answers, in all styles of each."""
+    """Return the arms (n, A) bool that a verifier with errors rewards; it errs on an answer in all its styles alike."""
     key = np.array([environment.world_seed, FLIPPING], dtype=np.uint64)
     draws = np.random.Generator(np.random.Philox(key=key)).random(correct[:, :: environment.n_styles].shape)
     draws = np.repeat(draws, environment.n_styles, axis=1)
@@ -183,6 +183,6 @@ def _drawn(
     base_format = environment.base_format + rng.standard_normal(n)
     if environment.short_right < 1:
         key = np.array([environment.world_seed, n], dtype=np.uint64)
-        aside = np.random.Generator(np.random.Philox(key=key))  # so all other draws are unchanged
+        aside = np.random.Generator(np.random.Philox(key=key))  # a stream of its own leaves other draws unchanged
         correct[:, :: environment.n_styles] &= (aside.random(n) < environment.short_right)[:, None]
     return DrawnContexts(environment, features, score, unrelated, noise, correct, bonus, base_format, correct)

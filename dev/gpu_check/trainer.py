@@ -315,7 +315,8 @@ def check_memory(bench: Bench, name: str = "") -> None:
     total = torch.cuda.get_device_properties(0).total_memory
 
     def limit(asleep: float = 0.0) -> None:
-        """On a larger GPU, as if it had 40 GB. torch counts what sleeps as taken."""
+        """Limit torch on a larger GPU as if it had 40 GB; asleep: bytes that vLLM freed, which torch counts as
+        taken."""
         if total > 1.2 * FORTY:
             torch.cuda.set_per_process_memory_fraction(min(1.0, (FORTY + asleep) / total))
 

@@ -1,4 +1,4 @@
-"""From responses to rewards: every response is scored twice, strictly and flexibly.
+"""Compute rewards of responses: every response is scored twice, strictly and flexibly.
 
 strict     the paper's reward: the right answer in the required format
 flexible   the right answer, wherever the response states it

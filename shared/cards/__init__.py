@@ -25,7 +25,7 @@ def find_name(name: str) -> str:
     if not isinstance(name, str):
         return name
     if name not in CARDS:
-        load_known()  # installed packages may have it
+        load_known()  # installed packages may define it
     alike = {one.lower(): one for one in CARDS}
     return name if name in CARDS else alike.get(name.lower().replace("-", "_"), name)
 
@@ -36,7 +36,7 @@ def preset(name: str) -> Estimator:
     name = find_name(name)
     check_choice("estimator", name, tuple(CARDS))
     check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
-    if name not in SHIPPED:  # with what its functions are now
+    if name not in SHIPPED:  # with the present identities of its functions
         PRESETS[name] = _identified(PRESETS[name])
         CARDS[name] = replace(CARDS[name], estimator=PRESETS[name])
     return PRESETS[name]
@@ -61,7 +61,7 @@ def estimator_name(estimator: Estimator) -> str:
     """Return the name of the preset that equals `estimator`; otherwise its baseline, `custom` and a hash of every knob
     that differs from its default."""
     if custom_part(estimator) is not None and estimator not in PRESETS.values():
-        load_known()  # a process of its own has not read the files yet
+        load_known()  # a new process has not loaded the files yet
         for name in PRESETS.keys() - SHIPPED.keys():
             preset(name)
     known_name = next((name for name, known in PRESETS.items() if known == estimator), None)

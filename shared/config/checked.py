@@ -70,7 +70,7 @@ def _hints(kind: Any) -> dict[str, tuple]:
 def _known(kind: Any) -> bool:
     if get_origin(kind) is tuple:
         return get_args(kind)[-1:] == (Ellipsis,) and _known(get_args(kind)[0])
-    return isinstance(kind, type) and kind is not Any  # from Python 3.11 on that is a class
+    return isinstance(kind, type) and kind is not Any  # from Python 3.11 on Any is a class
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -79,7 +79,7 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is int or kind is float:
         return isinstance(value, Integral if kind is int else Real) and (
             not isinstance(value, int) or abs(value) < 2**1000
-        )  # what a float can hold
+        )  # within the range of a float
     if kind is bool:
         return isinstance(value, Integral) and value in (0, 1)
     return isinstance(value, kind)

@@ -95,15 +95,15 @@ class Ragged(NamedTuple):
     rows: np.ndarray
     """(Rows, rows + 1) of contexts; there is room for two batches, so that a second try can follow the first."""
     ints: np.ndarray
-    """(Ints, responses + 1)"""
+    """(Ints, responses + 1) of responses."""
     numbers: np.ndarray
-    """(Numbers, responses)"""
+    """(Numbers, responses) of responses."""
     arms: np.ndarray
     """(responses x T,) arms of each answer."""
     marks: np.ndarray
-    """(Marks, tokens)"""
+    """(Marks, tokens) of tokens."""
     tokens: np.ndarray
-    """(Tokens, tokens)"""
+    """(Tokens, tokens) of tokens."""
     difficulty: np.ndarray
     pool: np.ndarray
     uniform: np.ndarray
