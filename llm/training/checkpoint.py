@@ -72,8 +72,8 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def prune(folder: Path) -> None:
-    """Keep the measurements of a finished run, and drop the weights and moments of its two checkpoints, each three
-    times the size of the model."""
+    """Keep the measurements of a finished run, and drop the weights and moments of its checkpoints, each three times
+    the size of the model."""
     place = folder_below(folder, "checkpoints")
     last = numbered(place)[-1]
     with reported(last, "the run is finished, and kept"):
